@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words that every crate of Mend uses: who ([`Rank`], [`Peer`], [`Identity`]), when ([`Instant`]), what a parameter
+//! is ([`parameter`]), how handles are kept ([`Slab`]) and how messages are read ([`Reader`]).
+//!
+//! Plain values: no I/O, no clock, no globals, no `unsafe`. Start with [`Peer`] and [`Identity`].
+#![forbid(unsafe_code)]
+
+pub mod arms;
+mod identity;
+pub mod parameter;
+mod peer;
+mod random;
+mod rank;
+mod slab;
+mod time;
+mod wire;
+
+pub use identity::{ContextId, Identity, Plane};
+pub use peer::{Job, Peer, PeerIndex};
+pub use random::Random;
+pub use rank::{Rank, Source, Tag, TagSelector};
+pub use slab::{Key, Slab};
+pub use time::{Duration, Instant};
+pub use wire::{Reader, Wire, Writer};

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Parameters: one table ([`TABLE`]), four places a value may come from, and what is refused.
+//!
+//! A parameter `component.noun` is `MEND_COMPONENT_NOUN` in the environment, `component.noun = value` in the file and
+//! `--mca component.noun value` on the command line (`_` is taken for `.`). Precedence: command line > environment >
+//! file > default. A value is obeyed or refused, never re-interpreted.
+
+use std::collections::BTreeMap;
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Parameter {
+    /// `component.noun`.
+    pub name: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// What a number counts; empty for words.
+    pub unit: &'static str,
+    /// Its value where nobody says anything.
+    pub default: &'static str,
+    /// What it does, in one sentence.
+    pub sentence: &'static str,
+}
+
+/// What values a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number between two bounds, both included; `k`, `m`, `g` multiply by 2^10, 2^20, 2^30.
+    Number(u64, u64),
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Names from this list, parted by commas; a leading `^` means all but these; empty means all.
+    Names(&'static [&'static str]),
+    /// Several of these words, parted by commas; empty means none.
+    Words(&'static [&'static str]),
+}
+
+/// Every parameter, by name.
+pub const TABLE: &[Parameter] = &[
+    Parameter {
+        name: "btl",
+        kind: Kind::Names(&["self", "shm"]),
+        unit: "",
+        default: "",
+        sentence: "Transports that may be used: a list, or ^ and a list of those that may not.",
+    },
+    Parameter {
+        name: "btl_shm.chunk_bytes",
+        kind: Kind::Number(2 << 10, 32 << 10),
+        unit: "bytes",
+        default: "16k",
+        sentence: "The largest piece in which this process takes a large message through shared memory.",
+    },
+    Parameter {
+        name: "btl_shm.memory_reserve_bytes",
+        kind: Kind::Number(0, 1 << 40),
+        unit: "bytes",
+        default: "4m",
+        sentence: "Memory that must stay free under the memory limit after shared memory has been reserved.",
+    },
+    Parameter {
+        name: "coll",
+        kind: Kind::Names(&["basic"]),
+        unit: "",
+        default: "",
+        sentence: "Collective components that may be used: a list, or ^ and a list of those that may not.",
+    },
+    Parameter {
+        name: "pml.eager_bytes",
+        kind: Kind::Number(0, 4096),
+        unit: "bytes",
+        default: "4096",
+        sentence: "The longest message that this process takes before a receive has matched it.",
+    },
+    Parameter {
+        name: "report",
+        kind: Kind::Words(&["failures", "transports", "statistics"]),
+        unit: "",
+        default: "",
+        sentence: "What to print on stderr: nothing, or a list of subjects.",
+    },
+    Parameter {
+        name: "world.spin_us",
+        kind: Kind::Number(0, 1_000_000),
+        unit: "microseconds",
+        default: "1000",
+        sentence: "How long a waiting thread spins before it yields, where each rank has a processor.",
+    },
+    Parameter {
+        name: "world.yield_us",
+        kind: Kind::Number(1_000, 10_000_000),
+        unit: "microseconds",
+        default: "2000",
+        sentence: "How long a waiting thread yields its processor before it sleeps.",
+    },
+];
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Nobody said anything.
+    Default,
+    /// The parameter file.
+    File,
+    /// A `MEND_` variable.
+    Environment,
+    /// `mpiexec --mca`.
+    CommandLine,
+}
+
+/// What one place said: parameter names as written there, and values.
+pub type Assignments = Vec<(String, String)>;
+
+/// Why a value or a name is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// No parameter has this name.
+    #[error("there is no parameter '{name}'{}", nearest_hint(nearest))]
+    Unknown {
+        /// As written.
+        name: String,
+        /// The nearest name that exists.
+        nearest: Option<&'static str>,
+    },
+    /// The parameter does not take this value.
+    #[error("parameter {name} does not take '{value}': {wanted}")]
+    BadValue {
+        /// The parameter.
+        name: &'static str,
+        /// As written.
+        value: String,
+        /// What it takes, in words.
+        wanted: String,
+    },
+}
+
+fn nearest_hint(nearest: &Option<&'static str>) -> String {
+    nearest.map(|name| format!("; the nearest is '{name}'")).unwrap_or_default()
+}
+
+/// The values in force, each with its origin.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    values: BTreeMap<&'static str, (String, Origin)>,
+}
+
+impl Default for Settings {
+    /// Every parameter at its default.
+    fn default() -> Self {
+        let values = TABLE.iter().map(|row| (row.name, (row.default.to_owned(), Origin::Default))).collect();
+        Settings { values }
+    }
+}
+
+impl Settings {
+    /// Applies what one place said over what stands. Every row is tried; all errors come back together.
+    pub fn apply(&mut self, origin: Origin, assignments: &Assignments) -> Result<(), Vec<ParameterError>> {
+        let errors: Vec<_> =
+            assignments.iter().filter_map(|(name, value)| self.set(origin, name, value).err()).collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    fn set(&mut self, origin: Origin, name: &str, value: &str) -> Result<(), ParameterError> {
+        let row = find(name)
+            .ok_or_else(|| ParameterError::Unknown { name: name.to_owned(), nearest: nearest(name) })?;
+        row.kind.check(value).map_err(|wanted| ParameterError::BadValue {
+            name: row.name,
+            value: value.to_owned(),
+            wanted,
+        })?;
+        let slot = self.values.get_mut(row.name).expect("Settings hold every row of the table");
+        if origin >= slot.1 {
+            *slot = (value.to_owned(), origin);
+        }
+        Ok(())
+    }
+
+    /// The value as text, and where it came from. `name` must be in the table.
+    pub fn text(&self, name: &str) -> (&str, Origin) {
+        let (value, origin) = self.values.get(name).expect("a parameter that the code names is in the table");
+        (value, *origin)
+    }
+
+    /// The value of a number parameter.
+    pub fn number(&self, name: &str) -> u64 {
+        parse_number(self.text(name).0).expect("values are checked when they are set")
+    }
+
+    /// Whether the component list `name` lets `component` run.
+    pub fn allows(&self, name: &str, component: &str) -> bool {
+        let value = self.text(name).0;
+        match value.strip_prefix('^') {
+            Some(excluded) => !excluded.split(',').any(|word| word == component),
+            None => value.is_empty() || value.split(',').any(|word| word == component),
+        }
+    }
+
+    /// Whether the word list `name` holds `word`.
+    pub fn has_word(&self, name: &str, word: &str) -> bool {
+        self.text(name).0.split(',').any(|each| each == word)
+    }
+}
+
+impl Kind {
+    fn check(self, value: &str) -> Result<(), String> {
+        match self {
+            Kind::Number(least, most) => match parse_number(value) {
+                Some(number) if (least..=most).contains(&number) => Ok(()),
+                _ => Err(format!("a number from {least} to {most} is wanted")),
+            },
+            Kind::Choice(words) if words.contains(&value) => Ok(()),
+            Kind::Choice(words) => Err(format!("one of {} is wanted", words.join(", "))),
+            Kind::Names(words) => check_words(words, value.strip_prefix('^').unwrap_or(value)),
+            Kind::Words(words) => check_words(words, value),
+        }
+    }
+}
+
+fn check_words(words: &[&str], value: &str) -> Result<(), String> {
+    if value.is_empty() || value.split(',').all(|word| words.contains(&word)) {
+        return Ok(());
+    }
+    Err(format!("a list of {} is wanted", words.join(", ")))
+}
+
+fn parse_number(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let (digits, shift) = match text.strip_suffix(['k', 'm', 'g']) {
+        Some(digits) if text.ends_with('k') => (digits, 10),
+        Some(digits) if text.ends_with('m') => (digits, 20),
+        Some(digits) => (digits, 30),
+        None => (text.as_str(), 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// The row called `name`, in whichever spelling: `pml.eager_bytes`, `pml_eager_bytes`, `PML_EAGER_BYTES`.
+pub fn find(name: &str) -> Option<&'static Parameter> {
+    let wanted = fold(name);
+    TABLE.iter().find(|row| fold(row.name) == wanted)
+}
+
+/// The row's variable in the environment.
+pub fn variable(row: &Parameter) -> String {
+    format!("MEND_{}", fold(row.name).to_ascii_uppercase())
+}
+
+fn fold(name: &str) -> String {
+    name.replace(['.', '-'], "_").to_ascii_lowercase()
+}
+
+fn nearest(name: &str) -> Option<&'static str> {
+    let wanted = fold(name);
+    let row = TABLE.iter().min_by_key(|row| distance(&fold(row.name), &wanted))?;
+    (distance(&fold(row.name), &wanted) <= wanted.len() / 2).then_some(row.name)
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Origin, ParameterError, Settings, TABLE};
+
+    fn said(name: &str, value: &str) -> Vec<(String, String)> {
+        vec![(name.to_owned(), value.to_owned())]
+    }
+
+    #[test]
+    fn every_default_is_a_value_its_parameter_takes() {
+        for row in TABLE {
+            let mut settings = Settings::default();
+            assert_eq!(settings.apply(Origin::File, &said(row.name, row.default)), Ok(()), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_environment_in_either_order() {
+        let mut settings = Settings::default();
+        settings.apply(Origin::CommandLine, &said("pml_eager_bytes", "1k")).unwrap();
+        settings.apply(Origin::Environment, &said("PML_EAGER_BYTES", "2k")).unwrap();
+        assert_eq!(settings.number("pml.eager_bytes"), 1024);
+        assert_eq!(settings.text("pml.eager_bytes").1, Origin::CommandLine);
+    }
+
+    #[test]
+    fn a_choice_is_obeyed_or_refused() {
+        let mut settings = Settings::default();
+        settings.apply(Origin::Environment, &said("btl", "^shm")).unwrap();
+        assert!(!settings.allows("btl", "shm"));
+        assert!(settings.allows("btl", "self"));
+        let refused = settings.apply(Origin::Environment, &said("btl", "smh")).unwrap_err();
+        assert!(matches!(refused[0], ParameterError::BadValue { name: "btl", .. }));
+        let unknown = settings.apply(Origin::Environment, &said("pml.eager_byte", "1")).unwrap_err();
+        assert!(unknown[0].to_string().contains("pml.eager_bytes"));
+    }
+}

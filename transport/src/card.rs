@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Business cards: what a process tells others so that they can reach it.
+
+use mend_base::{Reader, Wire, Writer};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The business card of a process: layout version, what each transport advertises (at most
+/// [`ENTRY_BYTES_MAX`](Card::ENTRY_BYTES_MAX) each), and the descriptor of its outbox, which the node's daemon passes on.
+#[derive(Default, Debug, Clone)]
+pub struct Card {
+    /// Version of everything that two processes share: segments, headers, protocols.
+    pub layout: u32,
+    /// By transport, in no order.
+    pub entries: Vec<(TransportId, Vec<u8>)>,
+    /// Travels beside the bytes (SCM_RIGHTS), to processes of the same node alone.
+    pub descriptor: Option<Arc<OwnedFd>>,
+}
+
+/// Which transport an entry belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct TransportId(pub u8);
+
+impl TransportId {
+    /// Messages to oneself.
+    pub const SELF: TransportId = TransportId(1);
+    /// Shared memory of one node.
+    pub const SHM: TransportId = TransportId(2);
+}
+
+impl Card {
+    /// The longest entry, in bytes.
+    pub const ENTRY_BYTES_MAX: usize = 256;
+    /// How many transports a card can hold.
+    pub const ENTRIES_MAX: usize = 8;
+    /// The layout that this version of Mend writes; another one is refused at connection in one clear line.
+    pub const LAYOUT: u32 = 1;
+
+    /// What `transport` advertised.
+    pub fn entry(&self, transport: TransportId) -> Option<&[u8]> {
+        self.entries.iter().find(|(id, _)| *id == transport).map(|(_, bytes)| bytes.as_slice())
+    }
+}
+
+impl Wire for Card {
+    const BYTES_MAX: usize = 5 + Card::ENTRIES_MAX * (3 + Card::ENTRY_BYTES_MAX);
+
+    fn write(&self, out: &mut Writer<'_>) {
+        assert!(self.entries.len() <= Card::ENTRIES_MAX);
+        out.u32(self.layout);
+        out.u8(self.entries.len() as u8);
+        for (id, bytes) in &self.entries {
+            assert!(bytes.len() <= Card::ENTRY_BYTES_MAX);
+            out.u8(id.0);
+            out.u16(bytes.len() as u16);
+            out.bytes(bytes);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let layout = from.u32()?;
+        let count = usize::from(from.u8()?);
+        if count > Card::ENTRIES_MAX {
+            return None;
+        }
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            let id = TransportId(from.u8()?);
+            let len = usize::from(from.u16()?);
+            if len > Card::ENTRY_BYTES_MAX {
+                return None;
+            }
+            entries.push((id, from.bytes(len)?.to_vec()));
+        }
+        Some(Card { layout, entries, descriptor: None })
+    }
+}

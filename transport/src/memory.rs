@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The user's memory, and bytes on their way: the one file of this crate with `unsafe` (DESIGN rule 4).
+//!
+//! Nothing here lends a reference into memory that somebody else may write: everything is a copy in or out through raw
+//! pointers, bounds checked against the length that the memory was made with (rule 11).
+#![allow(unsafe_code, reason = "this file exists to hold it")]
+
+use core::marker::PhantomData;
+use core::ptr;
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+
+/// Memory the user named in an MPI call: an allegation. Its constructor [`from_user`](UserMemory::from_user) is the one
+/// `unsafe fn` of this crate; its contract is MPI's own promise to keep the buffer until the request completes
+/// (MPI-5.0 §3.7.2). It lends no references, only copies in and out.
+#[derive(Debug)]
+pub struct UserMemory {
+    start: *mut u8,
+    bytes: usize,
+    /// Keeps memory of our own alive; the user's is kept by the user.
+    owner: Option<Arc<Buffer>>,
+}
+
+// SAFETY: the pointer is only used by copies whose validity `from_user`'s contract, or the owner, guarantees from any
+// thread; moving the value between threads adds no access.
+unsafe impl Send for UserMemory {}
+
+impl UserMemory {
+    /// No memory.
+    pub const EMPTY: UserMemory = UserMemory { start: ptr::null_mut(), bytes: 0, owner: None };
+
+    /// The `bytes` bytes at `start`, as the user named them.
+    ///
+    /// # Safety
+    /// Until the request that uses it is complete, the range must be readable (for sends) or readable and writable (for
+    /// receives), and the user must not access it where MPI says so. `bytes` must not exceed `isize::MAX`.
+    pub const unsafe fn from_user(start: *mut u8, bytes: usize) -> Self {
+        UserMemory { start, bytes, owner: None }
+    }
+
+    /// A buffer of our own, kept alive as long as this.
+    pub fn of_buffer(buffer: &Arc<Buffer>) -> Self {
+        let start = buffer.bytes.as_ptr().cast::<u8>().cast_mut();
+        UserMemory { start, bytes: buffer.bytes.len(), owner: Some(Arc::clone(buffer)) }
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The same memory once more: for a second request over the same buffer, as in a collective's rounds.
+    pub fn share(&self) -> Self {
+        UserMemory { start: self.start, bytes: self.bytes, owner: self.owner.clone() }
+    }
+
+    /// The `bytes` bytes from `offset` on, or `None` where they reach past the end.
+    pub fn part(&self, offset: usize, bytes: usize) -> Option<Self> {
+        let end = offset.checked_add(bytes)?;
+        (end <= self.bytes).then(|| UserMemory {
+            start: self.start.wrapping_add(offset),
+            bytes,
+            owner: self.owner.clone(),
+        })
+    }
+
+    // Hot: per message.
+    /// Copies `out.len()` bytes from `offset` on. Panics where they reach past the end.
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        self.check(offset, out.len());
+        // SAFETY: `check` keeps the range inside what `from_user`'s caller promised to be readable (or the owner's
+        // allocation); `out` is a Rust slice and so cannot overlap memory that is only reachable by raw pointer.
+        unsafe { ptr::copy_nonoverlapping(self.start.wrapping_add(offset), out.as_mut_ptr(), out.len()) }
+    }
+
+    // Hot: per message.
+    /// Copies `from` to `offset` and after. Panics where it reaches past the end.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        // SAFETY: as in `read`; writable because receives promise it, and `Buffer` is made of atomics.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.wrapping_add(offset), from.len()) }
+    }
+
+    /// Copies `bytes` bytes from `from`, which may overlap.
+    pub fn copy_from(&self, offset: usize, from: &UserMemory, from_offset: usize, bytes: usize) {
+        self.check(offset, bytes);
+        from.check(from_offset, bytes);
+        // SAFETY: both ranges were checked; `copy` allows them to overlap.
+        unsafe { ptr::copy(from.start.wrapping_add(from_offset), self.start.wrapping_add(offset), bytes) }
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        assert!(offset <= self.bytes && bytes <= self.bytes - offset, "a copy past the end of a buffer");
+    }
+}
+
+/// Memory of our own that requests may use like a user's: for futures over requests, collectives' scratch, and tests.
+/// Kept alive by every request over it, so that dropping a future in flight leaves nothing dangling.
+#[derive(Debug)]
+pub struct Buffer {
+    bytes: Box<[AtomicU8]>,
+}
+
+impl Buffer {
+    /// `bytes` zero bytes.
+    pub fn zeroed(bytes: usize) -> Arc<Self> {
+        Self::from_bytes(&vec![0; bytes])
+    }
+
+    /// A copy of `bytes`.
+    pub fn from_bytes(bytes: &[u8]) -> Arc<Self> {
+        Arc::new(Buffer { bytes: bytes.iter().map(|&byte| AtomicU8::new(byte)).collect() })
+    }
+
+    /// A copy of what it holds now.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+/// Bytes that arrived and still lie in the transport's memory, perhaps in another process's outbox: copied out, once,
+/// never lent as a slice (rule 11).
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    start: *const u8,
+    bytes: usize,
+    lent: PhantomData<&'a [AtomicU8]>,
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Payload { start: bytes.as_ptr(), bytes: bytes.len(), lent: PhantomData }
+    }
+}
+
+impl<'a> From<&'a [AtomicU8]> for Payload<'a> {
+    fn from(bytes: &'a [AtomicU8]) -> Self {
+        Payload { start: bytes.as_ptr().cast(), bytes: bytes.len(), lent: PhantomData }
+    }
+}
+
+impl<'a> Payload<'a> {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The `bytes` bytes from `offset` on. Panics where they reach past the end.
+    pub fn part(&self, offset: usize, bytes: usize) -> Payload<'a> {
+        assert!(offset <= self.bytes && bytes <= self.bytes - offset, "a part past the end of a payload");
+        Payload { start: self.start.wrapping_add(offset), bytes, lent: PhantomData }
+    }
+
+    // Hot: per message.
+    /// Copies the first `out.len()` bytes. Panics where there are fewer.
+    pub fn copy_to_slice(&self, out: &mut [u8]) {
+        assert!(out.len() <= self.bytes, "a copy past the end of a payload");
+        // SAFETY: the source is readable for `bytes` while `'a` lasts (it came from a reference); a peer that writes it
+        // meanwhile can only change which bytes are copied. `out` is exclusive.
+        unsafe { ptr::copy_nonoverlapping(self.start, out.as_mut_ptr(), out.len()) }
+    }
+
+    // Hot: per message.
+    /// Copies all of it to `offset` and after. Panics where it reaches past the end of `to`.
+    pub fn copy_to_user(&self, to: &UserMemory, offset: usize) {
+        to.check(offset, self.bytes);
+        // SAFETY: source as in `copy_to_slice`; target checked against what `from_user`'s caller promised. A user's
+        // buffer does not overlap a transport's memory.
+        unsafe { ptr::copy_nonoverlapping(self.start, to.start.wrapping_add(offset), self.bytes) }
+    }
+
+    /// A private copy.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut copy = vec![0; self.bytes];
+        self.copy_to_slice(&mut copy);
+        copy
+    }
+}
+
+/// Where `send` lets its caller write the payload: filled from the front, whole, by the pieces of a datatype.
+#[derive(Debug)]
+pub struct WriteSlot<'a> {
+    start: *mut u8,
+    bytes: usize,
+    used: usize,
+    lent: PhantomData<&'a [AtomicU8]>,
+}
+
+impl<'a> From<&'a mut [u8]> for WriteSlot<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        WriteSlot { start: bytes.as_mut_ptr(), bytes: bytes.len(), used: 0, lent: PhantomData }
+    }
+}
+
+impl<'a> From<&'a [AtomicU8]> for WriteSlot<'a> {
+    fn from(bytes: &'a [AtomicU8]) -> Self {
+        WriteSlot { start: bytes.as_ptr().cast::<u8>().cast_mut(), bytes: bytes.len(), used: 0, lent: PhantomData }
+    }
+}
+
+impl WriteSlot<'_> {
+    /// Bytes still to be written.
+    pub fn room(&self) -> usize {
+        self.bytes - self.used
+    }
+
+    // Hot: per message.
+    /// Appends `from`. Panics where there is no room.
+    pub fn put(&mut self, from: &[u8]) {
+        let at = self.take(from.len());
+        // SAFETY: `take` keeps the range inside the lent memory, which is writable while `'a` lasts: a `&mut [u8]`, or
+        // atomics of our own outbox. `from` is a Rust slice, so it does not overlap either.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), at, from.len()) }
+    }
+
+    // Hot: per message.
+    /// Appends `bytes` bytes of the user's memory from `offset` on. Panics where there are fewer, or no room.
+    pub fn put_user(&mut self, from: &UserMemory, offset: usize, bytes: usize) {
+        from.check(offset, bytes);
+        let at = self.take(bytes);
+        // SAFETY: source checked against what `from_user`'s caller promised; target as in `put`.
+        unsafe { ptr::copy_nonoverlapping(from.start.wrapping_add(offset), at, bytes) }
+    }
+
+    fn take(&mut self, bytes: usize) -> *mut u8 {
+        assert!(bytes <= self.room(), "a payload longer than the slot it was promised");
+        let at = self.start.wrapping_add(self.used);
+        self.used += bytes;
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Buffer, Payload, UserMemory, WriteSlot};
+
+    #[test]
+    fn bytes_go_from_buffer_to_slot_to_payload_to_buffer() {
+        let from = UserMemory::of_buffer(&Buffer::from_bytes(b"abcdef"));
+        let mut staging = [0u8; 4];
+        let mut slot = WriteSlot::from(&mut staging[..]);
+        slot.put_user(&from, 1, 3);
+        slot.put(b"!");
+        assert_eq!(slot.room(), 0);
+        let to = Buffer::zeroed(5);
+        Payload::from(&staging[..]).copy_to_user(&UserMemory::of_buffer(&to), 1);
+        assert_eq!(to.to_vec(), b"\0bcd!");
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end")]
+    fn a_copy_past_the_end_panics_before_it_writes() {
+        let memory = UserMemory::of_buffer(&Buffer::zeroed(4));
+        memory.write(2, b"abc");
+    }
+
+    #[test]
+    fn memory_outlives_the_buffer_that_lent_it() {
+        let buffer = Buffer::from_bytes(b"xyz");
+        let memory = UserMemory::of_buffer(&buffer);
+        drop(buffer);
+        let mut out = [0; 3];
+        memory.read(0, &mut out);
+        assert_eq!(&out, b"xyz");
+    }
+}
