@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs run as real processes.
