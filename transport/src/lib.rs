@@ -11,9 +11,7 @@ mod memory;
 mod rdma;
 mod sink;
 
-pub use btl::{
-    Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet,
-};
+pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
 pub use card::{Card, TransportId};
 pub use memory::{Buffer, Payload, UserMemory, WriteSlot};
 pub use rdma::{Access, Atomic, Rdma, RegisterError, RemoteKey, Span};

@@ -214,7 +214,12 @@ impl<'a> From<&'a mut [u8]> for WriteSlot<'a> {
 
 impl<'a> From<&'a [AtomicU8]> for WriteSlot<'a> {
     fn from(bytes: &'a [AtomicU8]) -> Self {
-        WriteSlot { start: bytes.as_ptr().cast::<u8>().cast_mut(), bytes: bytes.len(), used: 0, lent: PhantomData }
+        WriteSlot {
+            start: bytes.as_ptr().cast::<u8>().cast_mut(),
+            bytes: bytes.len(),
+            used: 0,
+            lent: PhantomData,
+        }
     }
 }
 
