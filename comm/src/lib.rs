@@ -1,2 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Groups and communicators: plain values.
+//! What a communicator is: an ordered [`Group`] of peers, and a [`Communicator`] over it. Read [`Group`] first.
+//!
+//! Plain values: nothing here sends, waits or knows how a peer is reached.
+#![forbid(unsafe_code)]
+
+mod communicator;
+mod group;
+
+pub use communicator::{Communicator, Congruence};
+pub use group::{Comparison, Group, GroupError};
