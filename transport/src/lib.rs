@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a byte transfer layer is. Read [`Btl`] and [`Sink`] first: the contract that every crate above or below agrees
-//! on. [`UserMemory`] is the
-//! only way to what the user named in a call.
+//! on. [`Loopback`] is the smallest of them, [`Bml`] several as one, and [`UserMemory`] the only way to what the user
+//! named in a call.
 //!
 //! Not here: any real device (they are crates of their own, and do not know each other), matching, protocols.
+#![deny(unsafe_code)]
 
+mod bml;
 mod btl;
 mod card;
+mod loopback;
 mod memory;
+mod queue;
 mod rdma;
 mod sink;
 
+pub use bml::{Bml, Network, Way};
 pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
 pub use card::{Card, TransportId};
+pub use loopback::Loopback;
 pub use memory::{Buffer, Payload, UserMemory, WriteSlot};
 pub use rdma::{Access, Atomic, Rdma, RegisterError, RemoteKey, Span};
 pub use sink::{Cause, Sink};

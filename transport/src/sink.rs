@@ -22,6 +22,32 @@ pub trait Sink<E> {
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E);
 }
 
+impl<E, S: Sink<E> + ?Sized> Sink<E> for &mut S {
+    fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+        (**self).on_message(from, id, header, payload);
+    }
+
+    fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+        (**self).on_chunk(from, stream, payload);
+    }
+
+    fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        (**self).on_done(done, result);
+    }
+
+    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
+        (**self).on_room(to, endpoint);
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
+        (**self).on_error(peer, endpoint, cause);
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        (**self).on_severed(peer, endpoint);
+    }
+}
+
 /// What is wrong with a way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Cause {

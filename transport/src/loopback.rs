@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Messages to oneself.
+//!
+//! Sends are kept as private copies in bounded queues and handed up by the next `progress`: never from inside `send`,
+//! so that the layer above is not called back while it is at work. Memory grows from nothing to what the traffic needs
+//! and is then used again: the steady state does not allocate.
+//!
+//! ```text
+//!            connect            progress: on_room           quarantine
+//!   Absent ──────────▶ Connecting ──────────▶ Standing ◀──────────────▶ Quarantined
+//!                          │                     │          resume           │
+//!                          └─────────────────────┴────── sever ──────────────┘
+//!                                                          ▼   progress: what was whole, then on_severed
+//!                                                       Severing ──────────▶ Severed
+//! ```
+
+use crate::queue::{Kind, Queue};
+use crate::{
+    Ability, AmId, Btl, Card, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
+    TransportId, WakeSet, WriteSlot,
+};
+use mend_base::{Instant, Peer, PeerIndex, Reader};
+
+/// The way to oneself. Its only endpoint is number 0.
+///
+/// ```
+/// use mend_base::{Instant, Job, Peer, PeerIndex};
+/// use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Loopback, Payload, SendError, Sink, Stream};
+///
+/// #[derive(Default)]
+/// struct Heard(Vec<Vec<u8>>);
+/// impl<E> Sink<E> for Heard {
+///     fn on_message(&mut self, _: PeerIndex, _: AmId, _: &[u8], payload: Payload<'_>) { self.0.push(payload.to_vec()) }
+///     fn on_chunk(&mut self, _: PeerIndex, _: Stream, _: Payload<'_>) {}
+///     fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
+///     fn on_room(&mut self, _: PeerIndex, _: E) {}
+///     fn on_error(&mut self, _: PeerIndex, _: E, _: Cause) {}
+///     fn on_severed(&mut self, _: PeerIndex, _: E) {}
+/// }
+///
+/// let mut myself = Loopback::new(Peer::new(Job(7), 0));
+/// let mut card = Card::default();
+/// myself.advertise(&mut card);
+/// let endpoint = myself.connect(PeerIndex(0), &card).unwrap();
+/// let mut heard = Heard::default();
+/// myself.progress(Instant(0), 8, &mut heard); // the connection stands
+/// myself.send(endpoint, Class::Data, AmId(1), b"header", 5, |mut slot| slot.put(b"hello")).unwrap();
+/// assert!(heard.0.is_empty(), "nothing is handed up from inside send");
+/// myself.progress(Instant(1), 8, &mut heard);
+/// assert_eq!(heard.0, [b"hello"]);
+/// ```
+#[derive(Debug)]
+pub struct Loopback {
+    me: Peer,
+    /// What the layer above calls us.
+    index: PeerIndex,
+    state: State,
+    /// Messages and chunks, in one order.
+    data: Queue,
+    control: Queue,
+    /// One for each id that ever used one.
+    mailboxes: Vec<Mailbox>,
+    /// Which of the queues is looked at first, so that none starves.
+    next: Lane,
+    limits: Limits,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Absent,
+    Connecting,
+    Standing,
+    Quarantined,
+    Severing,
+    Severed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lane {
+    Control,
+    Data,
+    Mailbox,
+}
+
+/// A state that replaces its predecessor.
+#[derive(Debug)]
+struct Mailbox {
+    id: AmId,
+    /// Not read yet.
+    fresh: bool,
+    header: [u8; Limits::HEADER_BYTES_MAX],
+    header_bytes: u8,
+    payload: [u8; INLINE_BYTES_MAX],
+    payload_bytes: u8,
+}
+
+impl Loopback {
+    /// The way of the process `me` to itself.
+    pub fn new(me: Peer) -> Self {
+        Loopback {
+            me,
+            index: PeerIndex(0),
+            state: State::Absent,
+            data: Queue::new(DATA_MESSAGES_MAX, DATA_BYTES_MAX),
+            control: Queue::new(CONTROL_MESSAGES_MAX, CONTROL_BYTES_MAX),
+            mailboxes: Vec::new(),
+            next: Lane::Control,
+            limits: Limits {
+                abilities: Ability::Streams as u32,
+                inline_bytes_max: INLINE_BYTES_MAX as u32,
+                packed_bytes_max: PACKED_BYTES_MAX as u32,
+                chunk_bytes: CHUNK_BYTES as u32,
+                transfer_bytes_max: 0,
+                latency_ns: 50,
+                mib_per_s: 8192,
+            },
+        }
+    }
+
+    fn may_send(&self) -> Result<(), SendError> {
+        match self.state {
+            State::Standing => Ok(()),
+            State::Absent | State::Connecting | State::Quarantined => Err(SendError::Busy),
+            State::Severing | State::Severed => Err(SendError::PeerFailed),
+        }
+    }
+
+    /// Whether what lies here may be handed up now.
+    fn delivers(&self) -> bool {
+        matches!(self.state, State::Standing | State::Severing)
+    }
+
+    fn holds_something(&self) -> bool {
+        !self.data.is_empty()
+            || !self.control.is_empty()
+            || self.mailboxes.iter().any(|mailbox| mailbox.fresh)
+    }
+
+    fn overwrite(&mut self, id: AmId, header: &[u8], len: usize, fill: impl FnOnce(WriteSlot<'_>)) {
+        let known = self.mailboxes.iter().position(|mailbox| mailbox.id == id);
+        let at = known.unwrap_or_else(|| {
+            self.mailboxes.push(Mailbox::new(id));
+            self.mailboxes.len() - 1
+        });
+        let mailbox = &mut self.mailboxes[at];
+        mailbox.header[..header.len()].copy_from_slice(header);
+        mailbox.header_bytes = header.len() as u8;
+        mailbox.payload_bytes = len as u8;
+        fill(WriteSlot::from(&mut mailbox.payload[..len]));
+        mailbox.fresh = true;
+    }
+
+    /// Hands up one thing of `lane`, if one lies there.
+    fn deliver(&mut self, lane: Lane, sink: &mut impl Sink<u32>) -> bool {
+        match lane {
+            Lane::Control => deliver_first(&mut self.control, self.index, sink),
+            Lane::Data => deliver_first(&mut self.data, self.index, sink),
+            Lane::Mailbox => {
+                let Some(mailbox) = self.mailboxes.iter_mut().find(|mailbox| mailbox.fresh) else {
+                    return false;
+                };
+                mailbox.fresh = false;
+                let header = &mailbox.header[..usize::from(mailbox.header_bytes)];
+                let payload = &mailbox.payload[..usize::from(mailbox.payload_bytes)];
+                sink.on_message(self.index, mailbox.id, header, Payload::from(payload));
+                true
+            }
+        }
+    }
+
+    /// Hands up one thing, whichever lane's turn it is.
+    fn deliver_next(&mut self, sink: &mut impl Sink<u32>) -> bool {
+        for _ in 0..3 {
+            let lane = self.next;
+            self.next = lane.after();
+            if self.deliver(lane, sink) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a `Busy` sender has room now; says so once.
+    fn announces_room(&mut self) -> bool {
+        // Both are asked: one callback serves them both.
+        let data = self.data.take_room();
+        let control = self.control.take_room();
+        data || control
+    }
+
+    /// One event, if there is one.
+    fn step(&mut self, sink: &mut impl Sink<u32>) -> bool {
+        match self.state {
+            State::Absent | State::Quarantined | State::Severed => false,
+            State::Connecting => {
+                self.state = State::Standing;
+                sink.on_room(self.index, ENDPOINT);
+                true
+            }
+            State::Standing => {
+                if self.announces_room() {
+                    sink.on_room(self.index, ENDPOINT);
+                    return true;
+                }
+                self.deliver_next(sink)
+            }
+            State::Severing => {
+                if !self.deliver_next(sink) {
+                    self.state = State::Severed;
+                    sink.on_severed(self.index, ENDPOINT);
+                }
+                true
+            }
+        }
+    }
+}
+
+impl Btl for Loopback {
+    type Endpoint = u32;
+
+    fn advertise(&self, card: &mut Card) {
+        card.entries.push((TransportId::SELF, self.me.0.to_le_bytes().to_vec()));
+    }
+
+    /// Stands from the next `progress` on. A second call gives the same endpoint; after its end there is no other.
+    fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
+        let entry = card.entry(TransportId::SELF).and_then(|bytes| Reader::new(bytes).u64());
+        if entry != Some(self.me.0) {
+            return Err(ConnectError::Unreachable);
+        }
+        match self.state {
+            State::Absent => {
+                self.index = peer;
+                self.state = State::Connecting;
+                Ok(ENDPOINT)
+            }
+            State::Connecting | State::Standing | State::Quarantined => Ok(ENDPOINT),
+            State::Severing | State::Severed => Err(ConnectError::Unreachable),
+        }
+    }
+
+    fn limits(&self, _to: u32) -> &Limits {
+        &self.limits
+    }
+
+    fn quarantine(&mut self, _endpoint: u32) {
+        if matches!(self.state, State::Connecting | State::Standing) {
+            self.state = State::Quarantined;
+        }
+    }
+
+    fn resume(&mut self, _endpoint: u32) {
+        if self.state == State::Quarantined {
+            // Whoever was answered Busy meanwhile hears `on_room` once more.
+            self.state = State::Connecting;
+        }
+    }
+
+    fn sever(&mut self, _endpoint: u32) {
+        if !matches!(self.state, State::Absent | State::Severed) {
+            self.state = State::Severing;
+        }
+    }
+
+    // Hot: per message.
+    fn send(
+        &mut self,
+        _to: u32,
+        class: Class,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than any may be");
+        let most = if class == Class::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
+        assert!(len <= most, "a payload longer than this way's limits");
+        self.may_send()?;
+        match class {
+            Class::Data => self.data.push(Kind::Message(id), header, len, fill),
+            Class::Control => self.control.push(Kind::Message(id), header, len, fill),
+            Class::Mailbox => {
+                self.overwrite(id, header, len, fill);
+                Ok(())
+            }
+        }
+    }
+
+    // Hot: per message.
+    fn send_chunk(
+        &mut self,
+        _to: u32,
+        stream: Stream,
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        assert!(len <= CHUNK_BYTES, "a chunk longer than this way's limits");
+        self.may_send()?;
+        self.data.push(Kind::Chunk(stream), &[], len, fill)
+    }
+
+    fn ready(&self, _from: u32) -> bool {
+        self.delivers() && self.holds_something()
+    }
+
+    fn expect(&mut self, _from: u32, _on: bool) {
+        // Nothing rings here: every `progress` looks.
+    }
+
+    fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let mut events = 0;
+        while events < budget && self.step(sink) {
+            events += 1;
+        }
+        events
+    }
+
+    /// Nobody else sends here, so nothing needs to wake us.
+    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
+        let pending = match self.state {
+            State::Absent | State::Quarantined | State::Severed => false,
+            State::Connecting | State::Severing => true,
+            State::Standing => {
+                self.holds_something() || self.data.has_room_news() || self.control.has_room_news()
+            }
+        };
+        if pending { Err(Pending) } else { Ok(()) }
+    }
+
+    fn disarm(&mut self) {}
+}
+
+impl Lane {
+    fn after(self) -> Self {
+        match self {
+            Lane::Control => Lane::Data,
+            Lane::Data => Lane::Mailbox,
+            Lane::Mailbox => Lane::Control,
+        }
+    }
+}
+
+impl Mailbox {
+    fn new(id: AmId) -> Self {
+        Mailbox {
+            id,
+            fresh: false,
+            header: [0; Limits::HEADER_BYTES_MAX],
+            header_bytes: 0,
+            payload: [0; INLINE_BYTES_MAX],
+            payload_bytes: 0,
+        }
+    }
+}
+
+/// Hands up the oldest of a queue.
+fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) -> bool {
+    let Some((kind, header, payload)) = queue.first() else { return false };
+    match kind {
+        Kind::Message(id) => sink.on_message(from, id, header, Payload::from(payload)),
+        Kind::Chunk(stream) => sink.on_chunk(from, stream, Payload::from(payload)),
+    }
+    queue.pop();
+    true
+}
+
+/// The only endpoint.
+const ENDPOINT: u32 = 0;
+
+const INLINE_BYTES_MAX: usize = 192;
+const PACKED_BYTES_MAX: usize = 8 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
+const DATA_MESSAGES_MAX: usize = 512;
+const DATA_BYTES_MAX: usize = 128 << 10;
+const CONTROL_MESSAGES_MAX: usize = 128;
+const CONTROL_BYTES_MAX: usize = CONTROL_MESSAGES_MAX * INLINE_BYTES_MAX;
+
+const _: () = assert!(INLINE_BYTES_MAX <= u8::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::Loopback;
+    use crate::{Btl, Card, ConnectError};
+    use mend_base::{Job, Peer, PeerIndex};
+
+    #[test]
+    fn it_leads_to_oneself_only() {
+        let mut other = Card::default();
+        Loopback::new(Peer::new(Job(1), 1)).advertise(&mut other);
+        let mut mine = Card::default();
+        let mut myself = Loopback::new(Peer::new(Job(1), 0));
+        myself.advertise(&mut mine);
+        assert_eq!(myself.connect(PeerIndex(3), &other), Err(ConnectError::Unreachable));
+        assert_eq!(myself.connect(PeerIndex(3), &Card::default()), Err(ConnectError::Unreachable));
+        assert_eq!(myself.connect(PeerIndex(3), &mine), Ok(0));
+    }
+
+    #[test]
+    fn one_that_is_not_used_holds_no_memory_outside_itself() {
+        let idle = Loopback::new(Peer::new(Job(1), 0));
+        assert!(size_of_val(&idle) <= 512);
+        assert!(idle.mailboxes.capacity() == 0 && idle.data.is_empty());
+    }
+}

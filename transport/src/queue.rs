@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A bounded queue of messages in private memory: a ring of bytes, and in front of it a ring of what lies where.
+
+use crate::{AmId, Limits, SendError, Stream, WriteSlot};
+use std::collections::VecDeque;
+
+/// Messages in order. Memory grows from nothing, up to the bound, and is used again.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Oldest first. Their places in `memory` follow each other around the ring.
+    records: VecDeque<Record>,
+    memory: Vec<u8>,
+    messages_max: usize,
+    bytes_max: usize,
+    /// The payload that was answered `Busy` and has not been told of room yet.
+    refused: Option<usize>,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Message(AmId),
+    Chunk(Stream),
+}
+
+#[derive(Debug)]
+struct Record {
+    kind: Kind,
+    header: [u8; Limits::HEADER_BYTES_MAX],
+    header_bytes: u8,
+    /// Where the payload begins in `memory`.
+    at: usize,
+    payload_bytes: usize,
+}
+
+impl Queue {
+    /// An empty queue for at most so much; allocates nothing.
+    pub(crate) fn new(messages_max: usize, bytes_max: usize) -> Self {
+        Queue { records: VecDeque::new(), memory: Vec::new(), messages_max, bytes_max, refused: None }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    // Hot: per message.
+    /// Appends a message whose payload `fill` writes; `Busy` where it does not fit now.
+    pub(crate) fn push(
+        &mut self,
+        kind: Kind,
+        header: &[u8],
+        payload_bytes: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        let Some(at) = self.place(payload_bytes).or_else(|| self.place_by_growing(payload_bytes)) else {
+            self.refused = Some(payload_bytes);
+            return Err(SendError::Busy);
+        };
+        let mut copy = [0; Limits::HEADER_BYTES_MAX];
+        copy[..header.len()].copy_from_slice(header);
+        fill(WriteSlot::from(&mut self.memory[at..at + payload_bytes]));
+        self.records.push_back(Record {
+            kind,
+            header: copy,
+            header_bytes: header.len() as u8,
+            at,
+            payload_bytes,
+        });
+        Ok(())
+    }
+
+    // Hot: per message.
+    /// The oldest: kind, header, payload.
+    pub(crate) fn first(&self) -> Option<(Kind, &[u8], &[u8])> {
+        let record = self.records.front()?;
+        let header = &record.header[..usize::from(record.header_bytes)];
+        Some((record.kind, header, &self.memory[record.at..record.at + record.payload_bytes]))
+    }
+
+    // Hot: per message.
+    /// Forgets the oldest.
+    pub(crate) fn pop(&mut self) {
+        self.records.pop_front();
+    }
+
+    /// Whether somebody was answered `Busy` whose message would fit now.
+    pub(crate) fn has_room_news(&self) -> bool {
+        self.refused.is_some_and(|bytes| self.place(bytes).is_some())
+    }
+
+    /// The same, and says it once only.
+    pub(crate) fn take_room(&mut self) -> bool {
+        let news = self.has_room_news();
+        if news {
+            self.refused = None;
+        }
+        news
+    }
+
+    // Hot: per message.
+    /// Where a payload of so many bytes can lie in one piece now.
+    fn place(&self, payload_bytes: usize) -> Option<usize> {
+        let needed = occupied(payload_bytes);
+        let (Some(oldest), Some(newest)) = (self.records.front(), self.records.back()) else {
+            return (needed <= self.memory.len()).then_some(0);
+        };
+        if self.records.len() >= self.messages_max {
+            return None;
+        }
+        let tail = oldest.at;
+        let head = newest.at + occupied(newest.payload_bytes);
+        if head <= tail {
+            // The newest lies before the oldest: free is what is between them.
+            return (needed <= tail - head).then_some(head);
+        }
+        if needed <= self.memory.len() - head {
+            return Some(head);
+        }
+        (needed <= tail).then_some(0)
+    }
+
+    /// Doubles the memory until the payload fits, within the bound; what lies there moves to the front.
+    #[cold]
+    fn place_by_growing(&mut self, payload_bytes: usize) -> Option<usize> {
+        let live: usize = self.records.iter().map(|record| occupied(record.payload_bytes)).sum();
+        let needed = live + occupied(payload_bytes);
+        let full = self.records.len() >= self.messages_max || self.memory.len() >= self.bytes_max;
+        if full || needed > self.bytes_max {
+            return None;
+        }
+        let bytes = needed.max(2 * self.memory.len()).next_power_of_two().clamp(FIRST_BYTES, self.bytes_max);
+        let mut memory = vec![0; bytes];
+        let mut at = 0;
+        for record in &mut self.records {
+            let payload = &self.memory[record.at..record.at + record.payload_bytes];
+            memory[at..at + record.payload_bytes].copy_from_slice(payload);
+            record.at = at;
+            at += occupied(record.payload_bytes);
+        }
+        self.memory = memory;
+        self.place(payload_bytes)
+    }
+}
+
+/// What a payload takes of the ring: never nothing, so that a full ring and an empty one differ.
+const fn occupied(payload_bytes: usize) -> usize {
+    if payload_bytes == 0 { ALIGN } else { payload_bytes.next_multiple_of(ALIGN) }
+}
+
+const ALIGN: usize = 8;
+const FIRST_BYTES: usize = 1 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, Queue};
+    use crate::{AmId, SendError};
+    use mend_base::Random;
+    use std::collections::VecDeque;
+
+    fn push(queue: &mut Queue, number: u8, bytes: usize) -> Result<(), SendError> {
+        queue
+            .push(Kind::Message(AmId(number)), &[number; 3], bytes, |mut slot| slot.put(&vec![number; bytes]))
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_in_order_whatever_the_sizes() {
+        for seed in 0..50 {
+            let mut random = Random(seed);
+            let mut queue = Queue::new(16, 4096);
+            let mut expected: VecDeque<(u8, usize)> = VecDeque::new();
+            for step in 0..2000u32 {
+                let number = step as u8;
+                let bytes = random.below(1500) as usize * usize::from(!random.once_in(4));
+                if random.once_in(2) && push(&mut queue, number, bytes).is_ok() {
+                    expected.push_back((number, bytes));
+                }
+                if random.once_in(2) {
+                    let want = expected.pop_front();
+                    let got = queue.first().map(|(kind, header, payload)| {
+                        let Kind::Message(id) = kind else { panic!("seed {seed}: no chunk was sent") };
+                        assert_eq!(header, [id.0; 3], "seed {seed}");
+                        assert!(payload.iter().all(|&byte| byte == id.0), "seed {seed}");
+                        (id.0, payload.len())
+                    });
+                    assert_eq!(got, want, "seed {seed}");
+                    queue.pop();
+                }
+                assert!(queue.memory.len() <= 4096);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_queue_tells_of_room_once_the_refused_message_fits() {
+        let mut queue = Queue::new(16, 1024);
+        push(&mut queue, 1, 500).unwrap();
+        push(&mut queue, 2, 500).unwrap();
+        assert_eq!(push(&mut queue, 3, 500), Err(SendError::Busy));
+        assert!(!queue.take_room());
+        queue.pop();
+        assert!(queue.take_room());
+        assert!(!queue.take_room(), "once");
+        push(&mut queue, 3, 500).unwrap();
+    }
+
+    #[test]
+    fn the_steady_state_uses_its_memory_again() {
+        let mut queue = Queue::new(16, 4096);
+        let mut memory = None;
+        for step in 0..100 {
+            push(&mut queue, step, 700).unwrap();
+            push(&mut queue, step, 700).unwrap();
+            queue.pop();
+            queue.pop();
+            if step > 2 {
+                assert_eq!(*memory.get_or_insert(queue.memory.as_ptr()), queue.memory.as_ptr());
+            }
+        }
+    }
+}
