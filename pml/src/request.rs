@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What callers see of an operation: handles, states, results.
+
+use core::fmt;
+use mend_base::{Key, Rank, Tag};
+use mend_transport::Cause;
+
+/// An operation that was not over when its call returned. Stale ones are refused (I4).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Request(pub Key);
+
+/// What a call to send or receive has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Started {
+    /// It is over, and took no request.
+    Done(Status),
+    /// It goes on. Also where it is over already, but in error: the error belongs to the wait (row PP3).
+    Running(Request),
+}
+
+/// How far an operation is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Neither over nor in doubt.
+    Running,
+    /// A receive from anybody while somebody's failure is not acknowledged (`MPI_ERR_PROC_FAILED_PENDING`).
+    Stalled,
+    /// Over; its buffer is silent (I7).
+    Done(Result<Status, Error>),
+}
+
+/// What `MPI_Status` holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Who sent it; `None`: `MPI_PROC_NULL`, and the empty status (whose source the caller reads as any).
+    pub source: Option<Rank>,
+    /// Its label.
+    pub tag: Tag,
+    /// How many packed bytes were received.
+    pub bytes: u64,
+    /// Taken back before it matched.
+    pub cancelled: bool,
+}
+
+impl Status {
+    /// Of sends, and of whatever has nothing to say (MPI-5.0 §3.7.3). The tag is `MPI_ANY_TAG`'s place, below all tags.
+    pub const EMPTY: Status = Status { source: None, tag: Tag(-1), bytes: 0, cancelled: false };
+}
+
+/// Why an operation ended without doing what it was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The message was longer than the buffer (`MPI_ERR_TRUNCATE`); the status names it, with the bytes that were kept.
+    Truncated(Status),
+    /// The peer at this rank failed.
+    ProcFailed(Rank),
+    /// The peer at this rank has finalized: nobody is left who could complete it.
+    PeerLeft(Rank),
+    /// The peer at this rank cannot be reached.
+    Unreachable(Rank, Cause),
+    /// The peer at this rank has freed the communicator, and will never receive it.
+    PeerFreed(Rank),
+    /// The communicator has no such rank.
+    NoSuchRank(Rank),
+    /// No such channel stands.
+    NoSuchChannel,
+    /// No such request stands.
+    NoSuchRequest,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Truncated(_) => write!(out, "the message is longer than the buffer"),
+            Error::ProcFailed(rank) => write!(out, "rank {} failed", rank.0),
+            Error::PeerLeft(rank) => write!(out, "rank {} has finalized and will never answer", rank.0),
+            Error::Unreachable(rank, cause) => write!(out, "rank {} cannot be reached: {cause:?}", rank.0),
+            Error::PeerFreed(rank) => write!(out, "rank {} has freed the communicator", rank.0),
+            Error::NoSuchRank(rank) => write!(out, "the communicator has no rank {}", rank.0),
+            Error::NoSuchChannel => write!(out, "the communicator is closed"),
+            Error::NoSuchRequest => write!(out, "there is no such request"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// When a send may end (MPI-5.0 §3.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendMode {
+    /// When its buffer may be used again.
+    Standard,
+    /// When a receive has matched it.
+    Synchronous,
+    /// As standard: the caller's word that a receive is posted buys nothing here.
+    Ready,
+}
+
+/// Why a peer will never answer again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    /// It has left MPI in order; what it sent has been handed up.
+    Finalized,
+    /// It is dead, and was severed.
+    Failed,
+    /// There is no way to it.
+    Unreachable(Cause),
+}
+
+impl Gone {
+    /// What operations that need the peer at `rank` end with.
+    pub fn error(self, rank: Rank) -> Error {
+        match self {
+            Gone::Finalized => Error::PeerLeft(rank),
+            Gone::Failed => Error::ProcFailed(rank),
+            Gone::Unreachable(cause) => Error::Unreachable(rank, cause),
+        }
+    }
+}
