@@ -1,2 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that several processes see.
+//! Memory that several processes see: outboxes with their rings, bells, sleep and wake, the fault page.
+//!
+//! One writer for each page: a process writes only its own outbox, which the others map read-only, and the kernel sees to
+//! it (sealed memory files). The one exception, the [`BellPage`], holds hints only. `unsafe` inside, a safe interface
+//! outside: what another process wrote is copied once, checked in the copy, and only then believed (DESIGN rule 11).
+//!
+//! Not here: whom to poll, when to sleep, what a message means (`btl-shm`, `world`). Read [`BellPage`] first.
+
+mod atomic;
+#[cfg(not(loom))]
+mod bell;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod fault_page;
+#[cfg(not(loom))]
+mod limits;
+#[cfg(not(loom))]
+mod mapping;
+#[cfg(not(loom))]
+mod reserve;
+mod sleep;
+
+#[cfg(not(loom))]
+pub use bell::BellPage;
+#[cfg(not(loom))]
+pub use error::SegmentError;
+#[cfg(not(loom))]
+pub use fault_page::{FaultPage, FaultView};
+pub use sleep::Woken;

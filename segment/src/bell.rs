@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The bell page: for each node slot a sleep word and a row of bell bytes, one for each sender.
+//!
+//! The only memory of Mend that several processes write, and it holds hints only (DESIGN rule 12): whatever stands in
+//! it, nothing worse follows than a useless look or a late one. Made by the node's daemon.
+
+use crate::mapping::{self, Access, Mapping};
+use crate::sleep::{self, SleepWord, Woken};
+use crate::{SegmentError, reserve};
+use core::sync::atomic::{AtomicU8, Ordering};
+use mend_base::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The bell page of a node. Every process maps it writable.
+#[derive(Debug)]
+pub struct BellPage {
+    mapping: Mapping,
+    slots: u32,
+}
+
+impl BellPage {
+    /// A page for `slots` slots, everybody awake and no bell rung, and the descriptor that others map it from.
+    pub fn create(slots: u32) -> Result<(Self, OwnedFd), SegmentError> {
+        let bytes = page_bytes_for(slots);
+        let file = mapping::make_file("mend-bells", bytes)?;
+        reserve::reserve(&file, 0, bytes as u64, 0)?;
+        mapping::seal(&file, false)?;
+        Ok((Self::map(file.as_fd(), slots)?, file))
+    }
+
+    /// The page that the daemon made for `slots` slots. The descriptor may be closed afterwards.
+    pub fn map(descriptor: BorrowedFd<'_>, slots: u32) -> Result<Self, SegmentError> {
+        let bytes = page_bytes_for(slots);
+        mapping::check_file(descriptor, bytes, false)?;
+        Ok(BellPage { mapping: Mapping::new(descriptor, 0, bytes, Access::Write)?, slots })
+    }
+
+    /// How many slots it has.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    // Hot: per rung message.
+    /// `sender` has something for `receiver`: its byte, then a look at the sleep word, and a wake if need be.
+    pub fn ring(&self, receiver: u32, sender: u32) {
+        // SYNC: bell byte, with `is_rung`: who sees the byte sees the slot that was published before it.
+        self.bells(receiver)[sender as usize].store(1, Ordering::Release);
+        let word = self.sleep_word(receiver);
+        if word.rouse() {
+            sleep::wake(word);
+        }
+    }
+
+    /// Whether `sender` rang `receiver`.
+    pub fn is_rung(&self, receiver: u32, sender: u32) -> bool {
+        // SYNC: bell byte, with `ring`.
+        self.bells(receiver)[sender as usize].load(Ordering::Acquire) != 0
+    }
+
+    /// Takes a bell back. Only the receiver does, and only while it polls that sender's ring and for at least one timed
+    /// look afterwards: the sender may ring again while this store still sits in our store buffer.
+    pub fn clear(&self, receiver: u32, sender: u32) {
+        self.bells(receiver)[sender as usize].store(0, Ordering::Release);
+    }
+
+    /// The next sender from `first` on, in a round, that rang `receiver`; looks at no more than `at_most` bells.
+    pub fn next_rung(&self, receiver: u32, first: u32, at_most: u32) -> Option<u32> {
+        let bells = self.bells(receiver);
+        let (head, tail) = bells.split_at_checked(first as usize)?;
+        let round = (first..self.slots).zip(tail).chain((0..first).zip(head));
+        // SYNC: bell byte, with `ring`.
+        round
+            .take(at_most as usize)
+            .find(|(_, bell)| bell.load(Ordering::Acquire) != 0)
+            .map(|(sender, _)| sender)
+    }
+
+    /// Owner only: it will look once more at everything and then sleep.
+    pub fn announce_sleep(&self, slot: u32) {
+        self.sleep_word(slot).announce();
+    }
+
+    /// Owner only: sleeps until somebody rings, but not longer than `at_most`. Returns at once if somebody has rung since
+    /// the announcement.
+    pub fn sleep(&self, slot: u32, at_most: Duration) -> Woken {
+        sleep::wait(self.sleep_word(slot), at_most)
+    }
+
+    /// Owner only: awake; nobody needs to call the kernel for it any more.
+    pub fn leave_sleep(&self, slot: u32) {
+        self.sleep_word(slot).leave();
+    }
+
+    /// Wakes the owner if it sleeps, whatever its word says: for the daemon, and for threads of the same process.
+    pub fn wake(&self, slot: u32) {
+        let word = self.sleep_word(slot);
+        word.rouse();
+        sleep::wake(word);
+    }
+
+    fn sleep_word(&self, slot: u32) -> &SleepWord {
+        assert!(slot < self.slots, "a slot that the node does not have");
+        self.mapping.at(slot as usize * row_bytes(self.slots))
+    }
+
+    fn bells(&self, slot: u32) -> &[AtomicU8] {
+        assert!(slot < self.slots, "a slot that the node does not have");
+        self.mapping.slice(slot as usize * row_bytes(self.slots) + LINE_BYTES, self.slots as usize)
+    }
+}
+
+const LINE_BYTES: usize = 64;
+
+/// A line for the sleep word, then the bells, in whole lines: rows share none.
+fn row_bytes(slots: u32) -> usize {
+    LINE_BYTES + (slots as usize).next_multiple_of(LINE_BYTES)
+}
+
+fn page_bytes_for(slots: u32) -> usize {
+    mapping::whole_pages((slots.max(1) as usize) * row_bytes(slots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BellPage;
+    use crate::Woken;
+    use mend_base::Duration;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_bell_is_seen_by_its_receiver_alone_until_it_is_cleared() {
+        let (daemons, file) = BellPage::create(70).unwrap();
+        let page = BellPage::map(file.as_fd(), 70).unwrap();
+        page.ring(3, 69);
+        assert!(daemons.is_rung(3, 69));
+        assert!(!daemons.is_rung(3, 68));
+        assert!(!daemons.is_rung(4, 69));
+        assert_eq!(daemons.next_rung(3, 5, 70), Some(69));
+        assert_eq!(daemons.next_rung(3, 5, 10), None);
+        daemons.clear(3, 69);
+        assert!(!page.is_rung(3, 69));
+    }
+
+    #[test]
+    fn who_is_rung_after_the_announcement_does_not_sleep() {
+        let (page, _file) = BellPage::create(2).unwrap();
+        page.announce_sleep(0);
+        page.ring(0, 1);
+        assert_eq!(page.sleep(0, Duration::from_millis(60_000)), Woken::Rung);
+        page.leave_sleep(0);
+    }
+
+    #[test]
+    fn a_ring_of_the_last_sleep_does_not_end_the_next() {
+        let (page, _file) = BellPage::create(2).unwrap();
+        page.announce_sleep(0);
+        page.ring(0, 1);
+        page.leave_sleep(0);
+        page.announce_sleep(0);
+        assert_eq!(page.sleep(0, Duration::from_millis(2)), Woken::TimedOut);
+        page.leave_sleep(0);
+    }
+
+    #[test]
+    fn sleepers_are_woken_through_another_mapping() {
+        let (page, file) = BellPage::create(2).unwrap();
+        let other = BellPage::map(file.as_fd(), 2).unwrap();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                for _ in 0..1000 {
+                    page.announce_sleep(0);
+                    while page.sleep(0, Duration::from_millis(100)) == Woken::TimedOut {}
+                    page.leave_sleep(0);
+                }
+            });
+            while !sleeper.is_finished() {
+                other.wake(0);
+            }
+        });
+    }
+
+    #[test]
+    fn a_page_for_fewer_slots_is_refused() {
+        let (_page, file) = BellPage::create(2).unwrap();
+        assert!(BellPage::map(file.as_fd(), 200).is_err());
+    }
+}

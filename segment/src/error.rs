@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why shared memory could not be had.
+
+use rustix::io::Errno;
+
+/// Why shared memory could not be had. Closed: each has one sentence that a user can act on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// The kernel would not make an anonymous file.
+    #[error("memfd_create is refused on this system: {0}")]
+    NoMemfd(Errno),
+    /// The kernel would not seal it (F_SEAL_FUTURE_WRITE came with Linux 5.1).
+    #[error("sealing shared memory is refused on this system (Linux 5.1 or later is needed): {0}")]
+    NoSeals(Errno),
+    /// Address space could not be mapped.
+    #[error("shared memory could not be mapped: {0}")]
+    NoMapping(Errno),
+    /// A descriptor could not be duplicated, for want of descriptors.
+    #[error("no file descriptor is left: {0}")]
+    NoDescriptor(Errno),
+    /// Space could not be reserved, or a memory limit leaves too little of it.
+    #[error("{wanted} bytes of shared memory were wanted, and {free} are left under the memory limit")]
+    NoMemory {
+        /// So many bytes were to be reserved.
+        wanted: u64,
+        /// So many the limits leave, less what is to stay free; 0 where the kernel itself refused.
+        free: u64,
+    },
+    /// What came is not what its owner should have made: not sealed, too short, or of another layout version.
+    #[error("the shared memory of the other process is not one that this version of Mend makes")]
+    LayoutDiffers,
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The fault page: the daemon's outbox. One version word for each slot, bumped when the daemon has a notice for that
+//! rank; the rank polls it, and reads a line that nobody writes while nothing fails.
+
+use crate::mapping::{self, Access, Mapping};
+use crate::{SegmentError, reserve};
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The daemon's side: the only one that can write.
+#[derive(Debug)]
+pub struct FaultPage {
+    mapping: Mapping,
+    slots: u32,
+}
+
+impl FaultPage {
+    /// A page for `slots` slots, all at version 0, and the descriptor that ranks map it from.
+    pub fn create(slots: u32) -> Result<(Self, OwnedFd), SegmentError> {
+        let bytes = page_bytes_for(slots);
+        let file = mapping::make_file("mend-faults", bytes)?;
+        reserve::reserve(&file, 0, bytes as u64, 0)?;
+        let mapping = Mapping::new(file.as_fd(), 0, bytes, Access::Write)?;
+        mapping::seal(&file, true)?;
+        Ok((FaultPage { mapping, slots }, file))
+    }
+
+    /// There is a notice for the rank at `slot`; wake it afterwards.
+    pub fn bump(&self, slot: u32) {
+        // SYNC: version, with `FaultView::version`. One writer, so no locked instruction.
+        let word = word(&self.mapping, slot, self.slots);
+        word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// A rank's side: read only, the kernel sees to it.
+#[derive(Debug)]
+pub struct FaultView {
+    mapping: Mapping,
+    slots: u32,
+}
+
+impl FaultView {
+    /// The page that the daemon made for `slots` slots. The descriptor may be closed afterwards.
+    pub fn map(descriptor: BorrowedFd<'_>, slots: u32) -> Result<Self, SegmentError> {
+        let bytes = page_bytes_for(slots);
+        mapping::check_file(descriptor, bytes, true)?;
+        Ok(FaultView { mapping: Mapping::new(descriptor, 0, bytes, Access::Read)?, slots })
+    }
+
+    // Hot: per turn.
+    /// Changes whenever the daemon has something new for the rank at `slot`.
+    pub fn version(&self, slot: u32) -> u32 {
+        // SYNC: version, with `FaultPage::bump`.
+        word(&self.mapping, slot, self.slots).load(Ordering::Acquire)
+    }
+}
+
+/// A line each: the notice for one rank disturbs no other.
+const STRIDE_BYTES: usize = 64;
+
+fn word(mapping: &Mapping, slot: u32, slots: u32) -> &AtomicU32 {
+    assert!(slot < slots, "a slot that the node does not have");
+    mapping.at(slot as usize * STRIDE_BYTES)
+}
+
+fn page_bytes_for(slots: u32) -> usize {
+    mapping::whole_pages((slots.max(1) as usize) * STRIDE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FaultPage, FaultView};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_bump_is_seen_by_its_rank_alone() {
+        let (page, file) = FaultPage::create(100).unwrap();
+        let view = FaultView::map(file.as_fd(), 100).unwrap();
+        page.bump(99);
+        page.bump(99);
+        assert_eq!(view.version(99), 2);
+        assert_eq!(view.version(98), 0);
+    }
+
+    #[test]
+    fn nobody_but_the_daemon_can_write_it() {
+        let (_page, file) = FaultPage::create(1).unwrap();
+        assert!(rustix::io::pwrite(&file, b"x", 0).is_err());
+        assert!(crate::mapping::Mapping::new(file.as_fd(), 0, 4096, crate::mapping::Access::Write).is_err());
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The sleep word: generation and state in one, so that a late waker never disturbs a later sleep.
+//!
+//! ```text
+//!          owner: announce            waker: CAS
+//!   awake ────────────────▶ asleep ────────────────▶ rung
+//!     ▲                        │                       │
+//!     └────── owner: leave ────┴───── owner: leave ────┘      (each `leave` begins the next generation)
+//! ```
+//!
+//! Only the owner leaves "asleep". Whoever sees "asleep" or "rung" calls the kernel: the one who moved it to "rung" may
+//! have been killed before it did. Neither side fences towards the other. A waker whose look at the word went before the
+//! owner's announcement was visible wakes nobody; the owner's first sleep lasts 1 ms at most and is followed by a look,
+//! and no store stays in a store buffer that long (DESIGN section 5). In the model that look comes after `settle()`.
+
+use crate::atomic::{AtomicU32, Ordering, fence};
+
+/// One process's sleep word. Hints only: whatever another process writes here, its owner looks again when its time-out
+/// ends.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct SleepWord(AtomicU32);
+
+const STATE: u32 = 0b11;
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const RUNG: u32 = 2;
+const GENERATION: u32 = 4;
+
+impl SleepWord {
+    /// A word of its own, for models.
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        SleepWord(AtomicU32::new(AWAKE))
+    }
+
+    /// The owner will look once more and then sleep.
+    pub(crate) fn announce(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        // SYNC: pairs with the load in `rouse`; hints only, so Release is for good manners, and the fence (a cold path)
+        // makes the look that follows see all but what is in a sender's store buffer.
+        self.0.store(word & !STATE | ASLEEP, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// What the word reads while the owner sleeps undisturbed; `None` if it was rung, or never announced.
+    pub(crate) fn asleep(&self) -> Option<u32> {
+        let word = self.0.load(Ordering::Acquire);
+        (word & STATE == ASLEEP).then_some(word)
+    }
+
+    /// The owner is awake, in the next generation.
+    pub(crate) fn leave(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        self.0.store((word & !STATE).wrapping_add(GENERATION) | AWAKE, Ordering::Release);
+    }
+
+    // Hot: per rung message.
+    /// A waker's part: whether the kernel must be called.
+    pub(crate) fn rouse(&self) -> bool {
+        let word = self.0.load(Ordering::Acquire);
+        word & STATE != AWAKE && self.mark_rung(word)
+    }
+
+    #[cold]
+    fn mark_rung(&self, word: u32) -> bool {
+        if word & STATE == ASLEEP {
+            // Lost to another waker, or to the owner who left: either way calling the kernel is right or harmless.
+            let _ = self.0.compare_exchange(word, word & !STATE | RUNG, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// For the kernel.
+    #[cfg(not(loom))]
+    pub(crate) fn word(&self) -> &AtomicU32 {
+        &self.0
+    }
+}
+
+#[cfg(not(loom))]
+// SAFETY: transparent over an atomic.
+unsafe impl crate::mapping::Shared for SleepWord {}
+
+/// How a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    /// Somebody rang, or a signal came: look.
+    Rung,
+    /// Nobody rang: look all the same.
+    TimedOut,
+}
+
+/// Sleeps on a word that is asleep, across processes.
+#[cfg(not(loom))]
+pub(crate) fn wait(word: &SleepWord, at_most: mend_base::Duration) -> Woken {
+    use rustix::thread::futex;
+    let Some(asleep) = word.asleep() else { return Woken::Rung };
+    let span = futex::Timespec {
+        tv_sec: (at_most.0 / 1_000_000_000) as i64,
+        tv_nsec: (at_most.0 % 1_000_000_000) as _,
+    };
+    match futex::wait(word.word(), futex::Flags::empty(), asleep, Some(&span)) {
+        Err(rustix::io::Errno::TIMEDOUT) => Woken::TimedOut,
+        // Woken, another value, or a signal handler ran: all mean "look".
+        _ => Woken::Rung,
+    }
+}
+
+/// Wakes every thread that sleeps on the word, across processes.
+#[cfg(not(loom))]
+pub(crate) fn wake(word: &SleepWord) {
+    // Can only fail for an address that is not mapped, and then nobody sleeps there.
+    let _ = rustix::thread::futex::wake(word.word(), rustix::thread::futex::Flags::empty(), i32::MAX as u32);
+}
