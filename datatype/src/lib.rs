@@ -1,2 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Predefined datatypes, pack, unpack, reduce.
+//! What the bytes of a message mean: the predefined datatypes ([`Datatype`]), a buffer of them ([`Typed`]) with pack and
+//! unpack, and the reduction operations ([`Op`], [`reduce`]).
+//!
+//! Not here: derived datatypes (they come with their constructors, and change no caller of [`Typed`]), communication.
+//! Read [`Typed`] first.
+#![forbid(unsafe_code)]
+
+mod element;
+mod op;
+mod pack;
+mod predefined;
+mod reduce;
+mod soft;
+
+pub use op::Op;
+pub use pack::Typed;
+pub use predefined::Datatype;
+pub use reduce::reduce;

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From memory to the wire and back: [`Typed`], a buffer of elements, of which any range of packed bytes can be copied
+//! out or in. Only bytes of the type map are touched: the gaps of pair types are neither sent nor overwritten
+//! (MPI-5.0 §3.3.1).
+
+use crate::Datatype;
+use crate::predefined::Row;
+use mend_transport::{Payload, UserMemory, WriteSlot};
+
+/// What an operation reads or writes: `count` elements of a datatype in the user's memory.
+#[derive(Debug)]
+pub struct Typed {
+    memory: UserMemory,
+    datatype: Datatype,
+    count: u64,
+}
+
+impl Typed {
+    // Hot: per message.
+    /// `memory` must hold [`Datatype::span`] bytes of them: whoever took count and type from the user made it so.
+    #[inline]
+    pub fn new(memory: UserMemory, datatype: Datatype, count: u64) -> Self {
+        assert!(
+            datatype.span(count).is_some_and(|span| span <= memory.len()),
+            "a buffer shorter than its elements"
+        );
+        Typed { memory, datatype, count }
+    }
+
+    /// No elements: what `MPI_PROC_NULL` and zero counts send.
+    pub fn empty() -> Self {
+        Typed { memory: UserMemory::EMPTY, datatype: Datatype::BYTE, count: 0 }
+    }
+
+    /// All of `memory` as bytes.
+    pub fn bytes(memory: UserMemory) -> Self {
+        let count = memory.len() as u64;
+        Typed { memory, datatype: Datatype::BYTE, count }
+    }
+
+    /// Of which type.
+    pub fn datatype(&self) -> Datatype {
+        self.datatype
+    }
+
+    /// How many elements.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    // Hot: per message.
+    /// How many bytes travel. The span fits an address space, and the size is never more than the extent.
+    #[inline]
+    pub fn packed_bytes(&self) -> usize {
+        self.count as usize * self.datatype.size()
+    }
+
+    /// The same elements once more, for a second request over them.
+    pub fn share(&self) -> Self {
+        Typed { memory: self.memory.share(), datatype: self.datatype, count: self.count }
+    }
+
+    /// `count` of the elements, from the `first` on; `None` where there are fewer.
+    pub fn elements(&self, first: u64, count: u64) -> Option<Self> {
+        first.checked_add(count).filter(|&end| end <= self.count)?;
+        let offset = if count == 0 { 0 } else { first as usize * self.datatype.extent() };
+        let memory = self.memory.part(offset, self.datatype.span(count)?)?;
+        Some(Typed { memory, datatype: self.datatype, count })
+    }
+
+    // Hot: per message.
+    /// Appends the packed bytes `[from, from + bytes)` to `into`. Panics where there are fewer.
+    #[inline]
+    pub fn pack(&self, from: usize, bytes: usize, into: &mut WriteSlot<'_>) {
+        if self.datatype.row().is_contiguous() {
+            return into.put_user(&self.memory, from, bytes);
+        }
+        let mut runs = Runs::new(self.datatype.row(), from, bytes);
+        while let Some((offset, length)) = runs.step() {
+            into.put_user(&self.memory, offset, length);
+        }
+    }
+
+    // Hot: per message.
+    /// Writes the packed bytes `payload` to the packed offset `at`. Panics where they reach past the end.
+    #[inline]
+    pub fn unpack(&self, at: usize, payload: Payload<'_>) {
+        if self.datatype.row().is_contiguous() {
+            return payload.copy_to_user(&self.memory, at);
+        }
+        let mut runs = Runs::new(self.datatype.row(), at, payload.len());
+        let mut done = 0;
+        while let Some((offset, length)) = runs.step() {
+            payload.part(done, length).copy_to_user(&self.memory, offset);
+            done += length;
+        }
+    }
+
+    /// Copies what `from` holds to the front of this, as a message to oneself would; the memories may overlap only where
+    /// they are the same elements. Copies no more than both have; returns how many bytes.
+    pub fn copy_from(&self, from: &Typed) -> usize {
+        let bytes = self.packed_bytes().min(from.packed_bytes());
+        if self.datatype.row().is_contiguous() && from.datatype.row().is_contiguous() {
+            self.memory.copy_from(0, &from.memory, 0, bytes);
+            return bytes;
+        }
+        let mut block = [0; BLOCK_BYTES];
+        for at in (0..bytes).step_by(BLOCK_BYTES) {
+            let piece = &mut block[..BLOCK_BYTES.min(bytes - at)];
+            from.pack(at, piece.len(), &mut WriteSlot::from(&mut *piece));
+            self.unpack(at, Payload::from(&*piece));
+        }
+        bytes
+    }
+}
+
+/// Copies through a buffer of our own go in pieces of this size: they stay in the first-level cache.
+pub(crate) const BLOCK_BYTES: usize = 4096;
+
+/// The runs of memory that a range of packed bytes lies in, in order.
+struct Runs {
+    row: &'static Row,
+    /// Where the current element begins in memory.
+    element: usize,
+    /// Packed bytes of the current element that lie before the range's rest.
+    within: usize,
+    left: usize,
+}
+
+impl Runs {
+    fn new(row: &'static Row, from: usize, bytes: usize) -> Self {
+        let (element, within) = (from / usize::from(row.size), from % usize::from(row.size));
+        Runs { row, element: element * usize::from(row.extent), within, left: bytes }
+    }
+
+    /// The next run: offset in memory and length.
+    fn step(&mut self) -> Option<(usize, usize)> {
+        if self.left == 0 {
+            return None;
+        }
+        let first = usize::from(self.row.first);
+        let (offset, rest) = if self.within < first {
+            (self.element + self.within, first - self.within)
+        } else {
+            let past = self.within - first;
+            (self.element + usize::from(self.row.second_at) + past, usize::from(self.row.size) - self.within)
+        };
+        let length = rest.min(self.left);
+        self.left -= length;
+        self.within += length;
+        if self.within == usize::from(self.row.size) {
+            self.within = 0;
+            self.element += usize::from(self.row.extent);
+        }
+        Some((offset, length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Typed;
+    use crate::Datatype;
+    use mend_transport::{Buffer, Payload, UserMemory, WriteSlot};
+
+    fn typed(bytes: &[u8], datatype: Datatype, count: u64) -> (std::sync::Arc<Buffer>, Typed) {
+        let buffer = Buffer::from_bytes(bytes);
+        let memory = UserMemory::of_buffer(&buffer);
+        (buffer, Typed::new(memory, datatype, count))
+    }
+
+    /// The type map, naively: which bytes of memory travel, in order.
+    fn map(datatype: Datatype, count: usize) -> Vec<usize> {
+        let row = datatype.row();
+        let runs = (0..usize::from(row.first)).chain(
+            usize::from(row.second_at)..usize::from(row.second_at) + usize::from(row.size - row.first),
+        );
+        let element: Vec<usize> = runs.collect();
+        (0..count).flat_map(|i| element.iter().map(move |at| i * datatype.extent() + at)).collect()
+    }
+
+    #[test]
+    fn any_range_of_packed_bytes_is_what_the_type_map_says() {
+        for datatype in Datatype::all() {
+            let count = 3;
+            let bytes: Vec<u8> = (0..datatype.extent() * count).map(|i| i as u8 + 1).collect();
+            let map = map(datatype, count);
+            let (_, from) = typed(&bytes, datatype, count as u64);
+            assert_eq!(from.packed_bytes(), map.len());
+            for start in 0..=map.len() {
+                for end in start..=map.len() {
+                    let wanted: Vec<u8> = map[start..end].iter().map(|&at| bytes[at]).collect();
+                    let mut packed = vec![0; end - start];
+                    from.pack(start, end - start, &mut WriteSlot::from(&mut packed[..]));
+                    assert_eq!(packed, wanted, "{} [{start}, {end})", datatype.name());
+
+                    let (buffer, into) = typed(&vec![0; bytes.len()], datatype, count as u64);
+                    into.unpack(start, Payload::from(&packed[..]));
+                    let mut wanted = vec![0; bytes.len()];
+                    map[start..end].iter().for_each(|&at| wanted[at] = bytes[at]);
+                    assert_eq!(buffer.to_vec(), wanted, "{} [{start}, {end})", datatype.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_gaps_of_a_pair_are_never_overwritten() {
+        let short_int = Datatype::from_handle(0x22c).unwrap();
+        let (buffer, into) = typed(&[0xee; 16], short_int, 2);
+        let (_, from) = typed(&[7; 16], short_int, 2);
+        assert_eq!(into.copy_from(&from), 12);
+        let element = [7, 7, 0xee, 0xee, 7, 7, 7, 7];
+        assert_eq!(buffer.to_vec(), [element, element].concat());
+    }
+
+    #[test]
+    fn a_copy_between_types_of_other_layout_goes_by_packed_bytes() {
+        let count = 1000;
+        let pair = Datatype::from_handle(0x22c).unwrap();
+        let bytes: Vec<u8> = (0..8 * count).map(|i| (i % 251) as u8).collect();
+        let (_, from) = typed(&bytes, pair, count as u64);
+        let (packed, flat) = typed(&vec![0; 6 * count], Datatype::BYTE, 6 * count as u64);
+        assert_eq!(flat.copy_from(&from), 6 * count);
+        let wanted: Vec<u8> = map(pair, count).iter().map(|&at| bytes[at]).collect();
+        assert_eq!(packed.to_vec(), wanted);
+    }
+
+    #[test]
+    fn elements_are_a_window_and_never_past_the_end() {
+        let (_, all) = typed(&[1, 2, 3, 4, 5, 6, 7, 8], Datatype::from_handle(0x208).unwrap(), 4);
+        let mut out = [0; 4];
+        all.elements(1, 2).unwrap().pack(0, 4, &mut WriteSlot::from(&mut out[..]));
+        assert_eq!(out, [3, 4, 5, 6]);
+        assert!(all.elements(4, 0).is_some());
+        assert!(all.elements(3, 2).is_none());
+        assert!(all.elements(1, u64::MAX).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "shorter than its elements")]
+    fn a_buffer_too_short_for_its_elements_is_our_own_mistake() {
+        let _ = typed(&[0; 7], Datatype::INT, 2);
+    }
+}
