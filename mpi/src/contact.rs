@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How this process stands to each other one: who has which place in the tables, and the way to it.
+//!
+//! ```text
+//!            lookup              Notice::Contact, connect
+//! unknown ───────────▶ asked ──────────────────────────────▶ connected ◀── suspected (Notice::Alive resumes)
+//!    │                   │                                       │ Notice::Finalized, Failed, Refused: sever
+//!    └─── Refused, Finalized, Failed ────▶ gone ◀── on_severed ── severing
+//! ```
+//! A peer that neither side ever wrote to has no entry: a table grows with the peers that are talked to.
+
+use mend_base::{Job, Peer, PeerIndex};
+use mend_pml::Gone;
+use std::collections::BTreeMap;
+
+/// The way to one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Contact<E> {
+    /// The runtime was asked how to reach it.
+    Asked,
+    /// There is a way.
+    Connected {
+        /// The way.
+        endpoint: E,
+        /// Evidence lies against it, and the runtime was asked: nothing goes out until it answers.
+        suspected: bool,
+    },
+    /// The way is being cut; what the peer had sent whole is still handed up.
+    Severing {
+        /// The way.
+        endpoint: E,
+        /// What its requests will end with.
+        why: Gone,
+    },
+    /// Nothing comes from it or goes to it any more.
+    Gone,
+}
+
+/// All contacts, and the places of peers.
+#[derive(Debug)]
+pub(crate) struct Contacts<E> {
+    job: Job,
+    size: u32,
+    /// Peers that were not of the first `size`, in the order they became known: their places begin at `size`.
+    joined: Vec<Peer>,
+    states: BTreeMap<PeerIndex, Contact<E>>,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
+    /// The places 0 to `size - 1` are those of the peers that `job` numbered so.
+    pub fn new(job: Job, size: u32) -> Self {
+        Contacts { job, size, joined: Vec::new(), states: BTreeMap::new() }
+    }
+
+    /// The place of `peer`, if it ever got one.
+    pub fn find(&self, peer: Peer) -> Option<PeerIndex> {
+        if peer.job() == self.job && peer.number() < self.size {
+            return Some(PeerIndex(peer.number()));
+        }
+        let at = self.joined.iter().position(|each| *each == peer)?;
+        Some(PeerIndex(self.size + at as u32))
+    }
+
+    /// The place of `peer`; a new one where it has none yet.
+    pub fn place(&mut self, peer: Peer) -> PeerIndex {
+        self.find(peer).unwrap_or_else(|| {
+            self.joined.push(peer);
+            PeerIndex(self.size + self.joined.len() as u32 - 1)
+        })
+    }
+
+    /// Who has this place. Places come from this table alone.
+    pub fn peer(&self, index: PeerIndex) -> Peer {
+        if index.0 < self.size {
+            return Peer::new(self.job, index.0);
+        }
+        self.joined[index.index() - self.size as usize]
+    }
+
+    /// How we stand to it; `None`: neither side has asked for the other.
+    pub fn state(&self, index: PeerIndex) -> Option<Contact<E>> {
+        self.states.get(&index).copied()
+    }
+
+    /// Moves on.
+    pub fn set(&mut self, index: PeerIndex, state: Contact<E>) {
+        self.states.insert(index, state);
+    }
+
+    /// Every contact.
+    pub fn iter(&self) -> impl Iterator<Item = (PeerIndex, Contact<E>)> {
+        self.states.iter().map(|(index, state)| (*index, *state))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Contacts;
+    use mend_base::{Job, Peer, PeerIndex};
+
+    #[test]
+    fn a_peer_keeps_its_place() {
+        let mut contacts: Contacts<u32> = Contacts::new(Job(7), 4);
+        let stranger = Peer::new(Job(9), 2);
+        assert_eq!(contacts.find(Peer::new(Job(7), 3)), Some(PeerIndex(3)));
+        assert_eq!(contacts.find(stranger), None);
+        let place = contacts.place(stranger);
+        assert_eq!(place, PeerIndex(4));
+        assert_eq!(contacts.place(Peer::new(Job(7), 4)), PeerIndex(5));
+        assert_eq!(contacts.place(stranger), place);
+        assert_eq!(contacts.peer(place), stranger);
+        assert_eq!(contacts.peer(PeerIndex(1)), Peer::new(Job(7), 1));
+    }
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine of one process, and its crank [`turn`](Engine::turn).
+//!
+//! It owns the transports and lends them to the PML for the length of a call (DESIGN rule 3); it owns the runtime, from
+//! which news of others come; it keeps the tables of communicators, collective operations and contacts. It never blocks
+//! and never calls the user: who waits, stands above and turns it.
+
+use crate::collective::Running;
+use crate::communicator::Entry;
+use crate::contact::{Contact, Contacts};
+use crate::funnel::Funnel;
+use crate::{CommKey, Error, Registry, Request, Started, State};
+use mend_base::parameter::Settings;
+use mend_base::{Identity, Instant, Key, PeerIndex, Rank, Slab, Source, Tag, TagSelector};
+use mend_comm::{Communicator, Group};
+use mend_datatype::Typed;
+use mend_pml::{Gone, Ob1, SendMode, Status};
+use mend_runtime::{Runtime, RuntimeError};
+use mend_transport::{Btl, Card, Cause, Pending, WakeSet};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// One process's MPI, as a value: a thousand of them fit into one test.
+#[derive(Debug)]
+pub struct Engine<N: Btl, R: Runtime> {
+    pub(crate) net: N,
+    pub(crate) pml: Ob1<N::Endpoint>,
+    pub(crate) runtime: R,
+    pub(crate) contacts: Contacts<N::Endpoint>,
+    pub(crate) funnel: Funnel<N::Endpoint>,
+    pub(crate) registry: Registry,
+    pub(crate) communicators: Slab<Entry>,
+    pub(crate) collectives: Slab<Running>,
+    /// Those of `collectives` that are not over: what a turn looks at.
+    pub(crate) active: Vec<Key>,
+    kept: Slab<Status>,
+    pub(crate) world: CommKey,
+    pub(crate) myself: CommKey,
+    pub(crate) next_number: u32,
+    pub(crate) seen_version: u32,
+    pub(crate) job_notices: VecDeque<JobNotice>,
+    finalized: bool,
+}
+
+/// What the shell above must act on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobNotice {
+    /// The job is being ended.
+    Aborted {
+        /// Its exit code.
+        code: i32,
+    },
+}
+
+/// Why an engine does not start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StartError {
+    /// The runtime did not take our card.
+    #[error("the launcher did not take this process's card: {0}")]
+    Runtime(#[from] RuntimeError),
+}
+
+/// The numbers of WORLD (drawn by its rank 0) and SELF (drawn by everybody): communicators made later count on.
+const WORLD_NUMBER: u32 = 0;
+const SELF_NUMBER: u32 = 1;
+const FIRST_NUMBER: u32 = 2;
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    /// Publishes the card of these transports; WORLD and SELF stand when this returns.
+    pub fn new(net: N, mut runtime: R, settings: &Settings) -> Result<Self, StartError> {
+        let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
+        net.advertise(&mut card);
+        runtime.publish(&card)?;
+        let membership = runtime.membership();
+        let (me, size) = (membership.peer, membership.size);
+        let nobody = CommKey(Key { index: 0, generation: 0 });
+        let mut engine = Engine {
+            net,
+            pml: Ob1::new(settings.into()),
+            seen_version: runtime.fault_version().wrapping_sub(1),
+            runtime,
+            contacts: Contacts::new(me.job(), size),
+            funnel: Funnel::default(),
+            registry: Registry::default(),
+            communicators: Slab::new(),
+            collectives: Slab::new(),
+            active: Vec::new(),
+            kept: Slab::new(),
+            world: nobody,
+            myself: nobody,
+            next_number: FIRST_NUMBER,
+            job_notices: VecDeque::new(),
+            finalized: false,
+        };
+        engine.open_predefined();
+        let myself = engine.contacts.place(me);
+        if engine.connect(myself, &card).is_err() {
+            engine.end(myself, Gone::Unreachable(Cause::Refused));
+        }
+        Ok(engine)
+    }
+
+    fn open_predefined(&mut self) {
+        let membership = self.runtime.membership();
+        let (me, size) = (membership.peer, membership.size);
+        let first = mend_base::Peer::new(me.job(), 0);
+        let world = Communicator {
+            identity: Identity { creator: first, number: WORLD_NUMBER },
+            rank: Rank(me.number()),
+            group: Arc::new(Group::consecutive(first, size)),
+        };
+        self.world = self.enter(world, (0..size).map(PeerIndex).collect());
+        let myself = Communicator {
+            identity: Identity { creator: me, number: SELF_NUMBER },
+            rank: Rank(0),
+            group: Arc::new(Group::consecutive(me, 1)),
+        };
+        let place = self.contacts.place(me);
+        self.myself = self.enter(myself, Arc::new([place]));
+    }
+
+    // Hot: per message.
+    /// Makes progress and returns; how many events there were. `now` may be stale.
+    pub fn turn(&mut self, now: Instant) -> u32 {
+        let mut events = self.pml.progress(&mut self.net, now, &mut self.funnel);
+        if !self.funnel.is_empty() {
+            self.take_funnel();
+        }
+        if self.runtime.fault_version() != self.seen_version {
+            events += self.take_notices();
+        }
+        if !self.active.is_empty() {
+            events += self.turn_collectives();
+        }
+        while let Some(peer) = self.pml.wanted() {
+            self.look_up(peer);
+            events += 1;
+        }
+        events
+    }
+
+    /// Before sleeping: adds what to sleep on. `Pending`: a turn would find something.
+    pub fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+        if self.runtime.fault_version() != self.seen_version || !self.funnel.is_empty() {
+            return Err(Pending);
+        }
+        self.net.arm(wake)
+    }
+
+    /// After sleeping, or instead of it.
+    pub fn disarm(&mut self) {
+        self.net.disarm();
+    }
+
+    /// MPI_COMM_WORLD.
+    pub fn world(&self) -> CommKey {
+        self.world
+    }
+
+    /// MPI_COMM_SELF.
+    pub fn myself(&self) -> CommKey {
+        self.myself
+    }
+
+    // Hot: per message.
+    /// Starts a send. An error here is one of the arguments; whatever else goes wrong ends the request.
+    pub fn send(
+        &mut self,
+        comm: CommKey,
+        to: Rank,
+        tag: Tag,
+        mode: SendMode,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        let entry = self.entry(comm)?;
+        let (to, channel) = (entry.check(to)?, entry.user);
+        started(self.pml.send(&mut self.net, channel, to, check_tag(tag)?, mode, data)?)
+    }
+
+    // Hot: per message.
+    /// Starts a receive.
+    pub fn receive(
+        &mut self,
+        comm: CommKey,
+        from: Source,
+        tag: TagSelector,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        let channel = self.selected(comm, from, tag)?;
+        started(self.pml.receive(&mut self.net, channel, from, tag, data)?)
+    }
+
+    /// Whether a message lies here that a receive would match now. Looks at what came; turns nothing.
+    pub fn probe(&mut self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Option<Status>, Error> {
+        let channel = self.selected(comm, from, tag)?;
+        Ok(self.pml.probe(&mut self.net, channel, from, tag)?)
+    }
+
+    fn selected(&self, comm: CommKey, from: Source, tag: TagSelector) -> Result<mend_pml::Channel, Error> {
+        let entry = self.entry(comm)?;
+        if let Source::Rank(rank) = from {
+            entry.check(rank)?;
+        }
+        if let TagSelector::Tag(tag) = tag {
+            check_tag(tag)?;
+        }
+        Ok(entry.user)
+    }
+
+    // Hot: per look.
+    /// Where the operation stands. Stays what it is until [`release`](Engine::release), once it is over.
+    pub fn poll(&self, request: Request) -> State {
+        match request {
+            Request::PointToPoint(key) => match self.pml.poll(mend_pml::Request(key)) {
+                mend_pml::State::Running => State::Running,
+                mend_pml::State::Stalled => State::Stalled,
+                mend_pml::State::Done(result) => State::Done(result.map_err(Error::from)),
+            },
+            Request::Collective(key) => self.poll_collective(key),
+            Request::Kept(key) => State::Done(self.kept.get(key).copied().ok_or_else(no_such_request)),
+        }
+    }
+
+    /// Forgets an operation that is over.
+    pub fn release(&mut self, request: Request) {
+        match request {
+            Request::PointToPoint(key) => self.pml.release(mend_pml::Request(key)),
+            Request::Collective(key) => self.release_collective(key),
+            Request::Kept(key) => drop(self.kept.remove(key)),
+        }
+    }
+
+    /// MPI_Request_free: the operation goes on and then vanishes.
+    pub fn detach(&mut self, request: Request) {
+        match request {
+            Request::PointToPoint(key) => self.pml.detach(mend_pml::Request(key)),
+            Request::Collective(key) => self.detach_collective(key),
+            Request::Kept(key) => drop(self.kept.remove(key)),
+        }
+    }
+
+    /// Takes a receive back if nothing has matched it; everything else goes on (MPI-5.0 §3.8.4).
+    pub fn cancel(&mut self, request: Request) {
+        if let Request::PointToPoint(key) = request {
+            self.pml.cancel(mend_pml::Request(key));
+        }
+    }
+
+    /// A request that is over already, for a user's handle.
+    pub fn keep(&mut self, status: Status) -> Request {
+        Request::Kept(self.kept.insert(status))
+    }
+
+    /// MPI_Finalize, asked until it says true: nothing of ours is still to be sent, and the runtime knows that we left.
+    /// Ends because every send ends: received, or its receiver gone (DESIGN rule 7).
+    pub fn finish(&mut self) -> bool {
+        if !self.finalized && self.active.is_empty() && self.pml.idle() {
+            self.finalized = true;
+            self.runtime.finalize();
+        }
+        self.finalized
+    }
+
+    /// MPI_Abort on WORLD.
+    pub fn abort(&mut self, code: i32) {
+        self.runtime.abort(code);
+    }
+
+    /// What the shell must act on, oldest first.
+    pub fn notices(&mut self) -> Option<JobNotice> {
+        self.job_notices.pop_front()
+    }
+
+    /// Who failed, as this process knows.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The transports, for reports.
+    pub fn net(&self) -> &N {
+        &self.net
+    }
+
+    /// The runtime, for reports.
+    pub fn runtime(&self) -> &R {
+        &self.runtime
+    }
+
+    /// Whether somebody was asked for and has not answered yet: for reports and tests.
+    pub fn contacts_asked(&self) -> usize {
+        self.contacts.iter().filter(|(_, state)| *state == Contact::Asked).count()
+    }
+}
+
+fn check_tag(tag: Tag) -> Result<Tag, Error> {
+    if tag.0 < 0 { Err(Error::of(crate::Detail::NegativeTag(tag))) } else { Ok(tag) }
+}
+
+fn started(started: mend_pml::Started) -> Result<Started, Error> {
+    Ok(match started {
+        mend_pml::Started::Done(status) => Started::Done(status),
+        mend_pml::Started::Running(mend_pml::Request(key)) => Started::Running(Request::PointToPoint(key)),
+    })
+}
+
+pub(crate) fn no_such_request() -> Error {
+    Error::of(crate::Detail::NoSuchRequest)
+}

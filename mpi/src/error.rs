@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Errors as MPI sees them: a class for the program, and for its user the cause, what to do about it, and a code that
+//! stays the same in every version. The one place where the errors of the layers below become MPI's.
+
+use crate::Class;
+use core::fmt;
+use mend_base::{Rank, Tag};
+use mend_pml::Status;
+use mend_transport::Cause;
+
+/// What a call or a request ends with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Error {
+    /// For the program.
+    pub class: Class,
+    /// For its user.
+    pub detail: Detail,
+}
+
+/// The lowest cause that is known, with the figures that belong to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Nothing more than the class says.
+    Plain,
+    /// The handle of the communicator is stale or was never given out.
+    NoSuchCommunicator,
+    /// The handle of the request is stale or was never given out.
+    NoSuchRequest,
+    /// The rank is not below the size of the communicator or group, where that is known.
+    NoSuchRank(Rank, Option<u32>),
+    /// The root of a collective is not below the size of the communicator.
+    NoSuchRoot(Rank, u32),
+    /// A tag below zero.
+    NegativeTag(Tag),
+    /// A predefined communicator was to be freed.
+    PredefinedCommunicator,
+    /// A group names a process that is not in the communicator.
+    NotInCommunicator,
+    /// The operation does not take this datatype.
+    OperationTakesNot,
+    /// The datatype or count does not fit the call.
+    BadTyped,
+    /// The ranks gave lengths to a collective call that do not fit together.
+    LengthsDiffer,
+    /// A rank or a peer was named twice in a group.
+    NamedTwice,
+    /// More bytes arrived (or were announced) than the receive has room for; the status holds what was kept.
+    Truncated(Status),
+    /// The peer has finalized; what was still to come from it, or go to it, never will.
+    PeerLeft(Rank),
+    /// The peer has freed the communicator without receiving this.
+    PeerFreed(Rank),
+    /// The peer has failed.
+    ProcFailed(Rank),
+    /// A process that may be the sender has failed, and that was not acknowledged.
+    SenderMayHaveFailed,
+    /// No transport leads to the peer.
+    Unreachable(Rank, Cause),
+    /// Memory for the books of an operation could not be had.
+    NoMemory,
+    /// This process has made 2^32 communicators.
+    IdentitiesExhausted,
+    /// What a member sent while a communicator was made does not fit the others' words.
+    BadCreation,
+    /// MPI was finalized, or is not initialized.
+    NotRunning,
+}
+
+impl Error {
+    /// The error that `detail` stands for, with its class.
+    pub const fn of(detail: Detail) -> Error {
+        Error { class: detail.class(), detail }
+    }
+
+    /// A class alone.
+    pub const fn plain(class: Class) -> Error {
+        Error { class, detail: Detail::Plain }
+    }
+
+    /// The stable code, as `E-MPI-005`.
+    pub fn code(self) -> Code {
+        match self.detail {
+            Detail::Plain => Code("CLS", self.class.number() as u16),
+            detail => detail.row().1,
+        }
+    }
+
+    /// What went wrong and what to do, as the second half of a report.
+    pub fn advice(self) -> &'static str {
+        self.detail.row().2
+    }
+}
+
+impl From<Detail> for Error {
+    fn from(detail: Detail) -> Error {
+        Error::of(detail)
+    }
+}
+
+/// A code that the manual's page of errors lists: a component's letters and a number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Code(pub &'static str, pub u16);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "E-{}-{:03}", self.0, self.1)
+    }
+}
+
+impl Detail {
+    const fn class(self) -> Class {
+        self.row().0
+    }
+
+    /// Class, code, and what to do.
+    const fn row(self) -> (Class, Code, &'static str) {
+        const CHECK: &str = "look at this argument of the call";
+        const REPORT: &str = "this should not happen: please report it with the program that shows it";
+        match self {
+            Detail::Plain => (Class::Unknown, Code("CLS", 14), CHECK),
+            Detail::NoSuchCommunicator => {
+                (Class::Comm, Code("MPI", 1), "use a communicator that was made and has not been freed")
+            }
+            Detail::NoSuchRequest => {
+                (Class::Request, Code("MPI", 2), "use a request that was started and has not ended")
+            }
+            Detail::NoSuchRank(..) => {
+                (Class::Rank, Code("MPI", 3), "ranks go from 0 to the size of the communicator less one")
+            }
+            Detail::NoSuchRoot(..) => {
+                (Class::Root, Code("MPI", 4), "ranks go from 0 to the size of the communicator less one")
+            }
+            Detail::NegativeTag(_) => (Class::Tag, Code("MPI", 5), "tags go from 0 to MPI_TAG_UB"),
+            Detail::PredefinedCommunicator => {
+                (Class::Comm, Code("MPI", 6), "leave MPI_COMM_WORLD and MPI_COMM_SELF to MPI_Finalize")
+            }
+            Detail::NotInCommunicator => {
+                (Class::Group, Code("MPI", 7), "make the group from the communicator's own group")
+            }
+            Detail::OperationTakesNot => (
+                Class::Op,
+                Code("COL", 1),
+                "see MPI-5.0 section 6.9.2 for the datatypes that each operation takes",
+            ),
+            Detail::BadTyped => (Class::Type, Code("COL", 2), CHECK),
+            Detail::LengthsDiffer => (
+                Class::Truncate,
+                Code("COL", 3),
+                "all ranks must give the same counts and types to a collective call",
+            ),
+            Detail::NamedTwice => (Class::Rank, Code("MPI", 8), "name each process once"),
+            Detail::Truncated(_) => (
+                Class::Truncate,
+                Code("PML", 1),
+                "give the receive a buffer as long as the longest message it may match",
+            ),
+            Detail::PeerLeft(_) => (
+                Class::Other,
+                Code("PML", 2),
+                "let that rank receive or send what others wait for before it calls MPI_Finalize",
+            ),
+            Detail::PeerFreed(_) => (
+                Class::Other,
+                Code("PML", 6),
+                "let that rank receive what others send on a communicator before it frees it",
+            ),
+            Detail::ProcFailed(_) => (
+                Class::ProcFailed,
+                Code("PML", 3),
+                "see MPI_Comm_get_failed for who failed; go on without, or shrink",
+            ),
+            Detail::SenderMayHaveFailed => (
+                Class::ProcFailedPending,
+                Code("PML", 4),
+                "acknowledge the failure by MPI_Comm_ack_failed and wait again, or cancel the receive",
+            ),
+            Detail::Unreachable(..) => (
+                Class::Other,
+                Code("PML", 5),
+                "see mend-info for the transports that can run here, and MEND_BTL for those that were chosen",
+            ),
+            Detail::NoMemory => {
+                (Class::NoMem, Code("PML", 7), "raise the memory limit, or send fewer messages at once")
+            }
+            Detail::IdentitiesExhausted => (Class::Intern, Code("MPI", 9), REPORT),
+            Detail::BadCreation => (Class::Intern, Code("MPI", 10), REPORT),
+            Detail::NotRunning => {
+                (Class::Other, Code("MPI", 11), "call MPI between MPI_Init and MPI_Finalize")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Detail {
+    /// The cause, in words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self {
+            Detail::Plain => "the call cannot be obeyed",
+            Detail::NoSuchCommunicator => "the communicator does not exist",
+            Detail::NoSuchRequest => "the request does not exist",
+            Detail::NoSuchRank(rank, Some(size)) => {
+                return write!(f, "there is no rank {} among {size}", rank.0);
+            }
+            Detail::NoSuchRank(rank, None) => return write!(f, "there is no rank {}", rank.0),
+            Detail::NoSuchRoot(rank, size) => {
+                return write!(f, "root {} in a communicator of {size}", rank.0);
+            }
+            Detail::NegativeTag(tag) => return write!(f, "tag {}", tag.0),
+            Detail::PredefinedCommunicator => "a predefined communicator cannot be freed",
+            Detail::NotInCommunicator => "the group names a process that is not in the communicator",
+            Detail::OperationTakesNot => "the operation is not defined for this datatype",
+            Detail::BadTyped => "the datatype and count do not fit the call",
+            Detail::LengthsDiffer => "a rank gave another length to this collective call than we did",
+            Detail::NamedTwice => "a process is named twice",
+            Detail::Truncated(status) => {
+                return write!(
+                    f,
+                    "the message is longer than the receive buffer; {} bytes were kept",
+                    status.bytes
+                );
+            }
+            Detail::PeerLeft(rank) => return write!(f, "rank {} has called MPI_Finalize", rank.0),
+            Detail::PeerFreed(rank) => return write!(f, "rank {} has freed the communicator", rank.0),
+            Detail::ProcFailed(rank) => return write!(f, "rank {} has failed", rank.0),
+            Detail::SenderMayHaveFailed => "a process that may be the sender has failed",
+            Detail::Unreachable(rank, cause) => {
+                return write!(f, "there is no way to rank {}: {}", rank.0, cause_words(*cause));
+            }
+            Detail::NoMemory => "memory for the operation could not be reserved",
+            Detail::IdentitiesExhausted => "this process has made as many communicators as it can name",
+            Detail::BadCreation => "what a member sent while the communicator was made does not fit",
+            Detail::NotRunning => "MPI does not run",
+        };
+        f.write_str(words)
+    }
+}
+
+impl fmt::Display for Error {
+    /// One line: class, cause, what to do, code.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, code) = (self.class.name(), self.code());
+        match self.detail {
+            Detail::Plain => write!(f, "{name}: {} [{code}]", self.class.sentence()),
+            detail => write!(f, "{name}: {detail}; {} [{code}]", self.advice()),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl From<mend_pml::Error> for Error {
+    fn from(error: mend_pml::Error) -> Error {
+        use mend_pml::Error as Pml;
+        Error::of(match error {
+            Pml::Truncated(status) => Detail::Truncated(status),
+            Pml::ProcFailed(rank) => Detail::ProcFailed(rank),
+            Pml::PeerLeft(rank) => Detail::PeerLeft(rank),
+            Pml::Unreachable(rank, cause) => Detail::Unreachable(rank, cause),
+            Pml::PeerFreed(rank) => Detail::PeerFreed(rank),
+            Pml::NoSuchRank(rank) => Detail::NoSuchRank(rank, None),
+            Pml::NoSuchChannel => Detail::NoSuchCommunicator,
+            Pml::NoSuchRequest => Detail::NoSuchRequest,
+        })
+    }
+}
+
+impl From<mend_comm::GroupError> for Error {
+    fn from(error: mend_comm::GroupError) -> Error {
+        use mend_comm::GroupError as Group;
+        Error::of(match error {
+            Group::NoSuchRank(rank) => Detail::NoSuchRank(rank, None),
+            Group::Twice(_) | Group::PeerTwice(_) => Detail::NamedTwice,
+        })
+    }
+}
+
+/// What is wrong with a way, in words.
+pub const fn cause_words(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Exited => "it has ended",
+        Cause::LinkDown => "the link is down",
+        Cause::Silent => "nothing was heard from it for too long",
+        Cause::Refused => "one side refused the connection",
+        Cause::Garbage => "it wrote what no correct process writes",
+        Cause::LayoutDiffers => "it runs another version of Mend",
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one door for news about peers, good or bad, whoever brings them. What a transport reports is evidence: the peer
+//! is quarantined and the runtime asked. What the runtime says is a verdict: it is obeyed, in the order drain and sever,
+//! registry, requests, version (DESIGN section 4).
+
+use crate::contact::Contact;
+use crate::{Engine, JobNotice};
+use mend_base::{Peer, PeerIndex};
+use mend_pml::{Gone, Upcalls};
+use mend_runtime::{Notice, Runtime};
+use mend_transport::{AmId, Btl, Card, Cause, ConnectError, Payload};
+
+/// What came up from the transports in one turn, to be looked at when they are no longer borrowed.
+#[derive(Debug)]
+pub(crate) struct Funnel<E> {
+    evidence: Vec<(PeerIndex, Cause)>,
+    severed: Vec<(PeerIndex, E)>,
+}
+
+impl<E> Default for Funnel<E> {
+    fn default() -> Self {
+        Funnel { evidence: Vec::new(), severed: Vec::new() }
+    }
+}
+
+impl<E> Funnel<E> {
+    /// Whether nothing came up.
+    pub fn is_empty(&self) -> bool {
+        self.evidence.is_empty() && self.severed.is_empty()
+    }
+}
+
+impl<E: Copy> Upcalls<E> for Funnel<E> {
+    /// Nobody here listens to other ids yet, so no correct peer sends them.
+    fn on_message(&mut self, from: PeerIndex, _id: AmId, _header: &[u8], _payload: Payload<'_>) {
+        self.evidence.push((from, Cause::Garbage));
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, _endpoint: E, cause: Cause) {
+        self.evidence.push((peer, cause));
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        self.severed.push((peer, endpoint));
+    }
+}
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    /// Looks at what the last turn's progress brought.
+    #[cold]
+    pub(crate) fn take_funnel(&mut self) {
+        let evidence = core::mem::take(&mut self.funnel.evidence);
+        for (peer, cause) in evidence {
+            self.suspect(peer, cause);
+        }
+        let severed = core::mem::take(&mut self.funnel.severed);
+        for (peer, endpoint) in severed {
+            self.severed(peer, endpoint);
+        }
+    }
+
+    /// Takes everything the runtime has to say.
+    #[cold]
+    pub(crate) fn take_notices(&mut self) -> u32 {
+        let mut taken = 0;
+        self.seen_version = self.runtime.fault_version();
+        while let Some(notice) = self.runtime.notice() {
+            taken += 1;
+            match notice {
+                Notice::Contact { peer, card } => self.contact(peer, &card),
+                Notice::Refused { peer, cause } => self.verdict(peer, Gone::Unreachable(cause)),
+                Notice::Finalized(peer) => self.verdict(peer, Gone::Finalized),
+                Notice::Failed(peer) => self.verdict(peer, Gone::Failed),
+                Notice::Alive(peer) => self.alive(peer),
+                Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
+            }
+        }
+        taken
+    }
+
+    /// Asks the runtime for a peer that somebody sends to.
+    #[cold]
+    pub(crate) fn look_up(&mut self, index: PeerIndex) {
+        if self.contacts.state(index).is_some() {
+            mend_base::reach!("mpi.contact: wanted again");
+            return;
+        }
+        match self.runtime.lookup(self.contacts.peer(index)) {
+            Ok(()) => self.contacts.set(index, Contact::Asked),
+            Err(_) => self.end(index, Gone::Unreachable(Cause::Refused)),
+        }
+    }
+
+    /// First contact: the peer's card is here, as ours is there.
+    fn contact(&mut self, peer: Peer, card: &Card) {
+        let index = self.contacts.place(peer);
+        match self.contacts.state(index) {
+            None => mend_base::reach!("mpi.contact: they asked"),
+            Some(Contact::Asked) => mend_base::reach!("mpi.contact: we asked"),
+            Some(Contact::Connected { .. } | Contact::Severing { .. } | Contact::Gone) => {
+                mend_base::reach!("mpi.contact: told again");
+                return;
+            }
+        }
+        let refused = match self.connect(index, card) {
+            Ok(()) => return,
+            Err(ConnectError::LayoutDiffers) => Cause::LayoutDiffers,
+            Err(ConnectError::Unreachable | ConnectError::NoMemory) => Cause::Refused,
+        };
+        mend_base::reach!("mpi.contact: refused by us");
+        self.runtime.refuse(peer, refused);
+        self.end(index, Gone::Unreachable(refused));
+    }
+
+    /// Makes the way to a peer.
+    pub(crate) fn connect(&mut self, index: PeerIndex, card: &Card) -> Result<(), ConnectError> {
+        if card.layout != Card::LAYOUT {
+            return Err(ConnectError::LayoutDiffers);
+        }
+        let endpoint = self.net.connect(index, card)?;
+        self.contacts.set(index, Contact::Connected { endpoint, suspected: false });
+        self.pml.connected(index, endpoint, self.net.limits(endpoint));
+        Ok(())
+    }
+
+    /// Evidence: may be wrong, may repeat. The first against a peer quarantines it and asks; what follows adds nothing
+    /// until the answer.
+    fn suspect(&mut self, index: PeerIndex, cause: Cause) {
+        let Some(Contact::Connected { endpoint, suspected: false }) = self.contacts.state(index) else {
+            mend_base::reach!("mpi.funnel: evidence again");
+            return;
+        };
+        mend_base::reach!("mpi.funnel: evidence");
+        self.net.quarantine(endpoint);
+        self.contacts.set(index, Contact::Connected { endpoint, suspected: true });
+        let peer = self.contacts.peer(index);
+        match cause {
+            Cause::Refused | Cause::LayoutDiffers => self.runtime.refuse(peer, cause),
+            Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => self.runtime.ask(peer, cause),
+        }
+    }
+
+    /// It was asked about, and lives.
+    fn alive(&mut self, peer: Peer) {
+        let Some(index) = self.contacts.find(peer) else { return };
+        if let Some(Contact::Connected { endpoint, suspected: true }) = self.contacts.state(index) {
+            mend_base::reach!("mpi.funnel: resumed");
+            self.net.resume(endpoint);
+            self.contacts.set(index, Contact::Connected { endpoint, suspected: false });
+        }
+    }
+
+    /// A verdict is final. What the peer had sent whole is handed up before anybody sees it (Row PP7).
+    fn verdict(&mut self, peer: Peer, why: Gone) {
+        let index = self.contacts.place(peer);
+        match self.contacts.state(index) {
+            Some(Contact::Connected { endpoint, .. }) => {
+                mend_base::reach!("mpi.funnel: verdict, severing");
+                self.contacts.set(index, Contact::Severing { endpoint, why });
+                self.net.sever(endpoint);
+            }
+            None | Some(Contact::Asked) => {
+                mend_base::reach!("mpi.funnel: verdict, no way yet");
+                self.end(index, why);
+            }
+            // The first verdict stands: whatever the second says, nothing more can come or go.
+            Some(Contact::Severing { .. } | Contact::Gone) => mend_base::reach!("mpi.funnel: verdict again"),
+        }
+    }
+
+    fn severed(&mut self, index: PeerIndex, endpoint: N::Endpoint) {
+        match self.contacts.state(index) {
+            Some(Contact::Severing { endpoint: severing, why }) if severing == endpoint => self.end(index, why),
+            _ => debug_assert!(false, "a transport reports the end of a way that was not severed"),
+        }
+    }
+
+    /// Publishes the end of a peer: registry, requests, version.
+    pub(crate) fn end(&mut self, index: PeerIndex, why: Gone) {
+        self.contacts.set(index, Contact::Gone);
+        let failed = why == Gone::Failed && self.registry.append(index);
+        self.pml.gone(index, why);
+        if failed {
+            self.registry.publish();
+        }
+    }
+}

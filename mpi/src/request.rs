@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the shell above holds of an operation: a [`Request`], and what became of it.
+
+use crate::Error;
+use mend_base::Key;
+use mend_pml::Status;
+
+/// An operation under way: which table, which entry, and its generation. A handle that outlived its request is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Request {
+    /// A send or a receive.
+    PointToPoint(Key),
+    /// A collective operation, or the making of a communicator.
+    Collective(Key),
+    /// One that was done when it was started, and is kept for the user's handle.
+    Kept(Key),
+}
+
+/// A communicator of this process's table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct CommKey(pub Key);
+
+/// What starting an operation gave.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Started {
+    /// It is done already; no request was made.
+    Done(Status),
+    /// It goes on; poll it, then release it.
+    Running(Request),
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum State {
+    /// It goes on.
+    Running,
+    /// A wildcard receive whose sender may have failed (`MPI_ERR_PROC_FAILED_PENDING`): it goes on once the failure is
+    /// acknowledged.
+    Stalled,
+    /// It ended, well or badly; its buffer is silent.
+    Done(Result<Status, Error>),
+}
+
+const KIND_SHIFT: u32 = 30;
+const INDEX_MASK: u32 = (1 << KIND_SHIFT) - 1;
+
+impl Request {
+    /// As a C handle: generation, kind, index. A generation of a standing entry is odd, so that the value is above
+    /// 2^32 and never a predefined handle (those are below 4096).
+    pub fn to_bits(self) -> u64 {
+        let (kind, key) = match self {
+            Request::PointToPoint(key) => (0, key),
+            Request::Collective(key) => (1, key),
+            Request::Kept(key) => (2, key),
+        };
+        assert!(key.index <= INDEX_MASK, "2^30 requests do not fit into memory");
+        u64::from(key.generation) << 32 | u64::from(kind << KIND_SHIFT | key.index)
+    }
+
+    /// What [`to_bits`](Request::to_bits) made. `None` where it made no such value; whether the request stands is seen
+    /// when it is used.
+    pub fn from_bits(bits: u64) -> Option<Request> {
+        let key = key_from_bits(bits, INDEX_MASK)?;
+        match bits as u32 >> KIND_SHIFT {
+            0 => Some(Request::PointToPoint(key)),
+            1 => Some(Request::Collective(key)),
+            2 => Some(Request::Kept(key)),
+            _ => None,
+        }
+    }
+}
+
+impl CommKey {
+    /// As a C handle, which is never a predefined one.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.0.generation) << 32 | u64::from(self.0.index)
+    }
+
+    /// What [`to_bits`](CommKey::to_bits) made; validated when used.
+    pub fn from_bits(bits: u64) -> Option<CommKey> {
+        key_from_bits(bits, u32::MAX).map(CommKey)
+    }
+}
+
+fn key_from_bits(bits: u64, index_mask: u32) -> Option<Key> {
+    let generation = (bits >> 32) as u32;
+    (generation % 2 == 1).then_some(Key { index: bits as u32 & index_mask, generation })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CommKey, Request};
+    use mend_base::Key;
+
+    #[test]
+    fn handles_come_back_as_they_went_and_never_look_predefined() {
+        let key = Key { index: 5, generation: 3 };
+        for request in [Request::PointToPoint(key), Request::Collective(key), Request::Kept(key)] {
+            assert_eq!(Request::from_bits(request.to_bits()), Some(request));
+            assert!(request.to_bits() > u64::from(u32::MAX));
+        }
+        assert_eq!(CommKey::from_bits(CommKey(key).to_bits()), Some(CommKey(key)));
+        assert_eq!(Request::from_bits(0x180), None);
+        assert_eq!(Request::from_bits(u64::MAX), None);
+    }
+}
