@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a process needs from whoever started it: who it is, how to reach the others, who has left.
 //!
-//! Read [`Runtime`] first. It neither moves messages nor decides what a death means.
+//! Read [`Runtime`] first, then [`connect_from_environment`]. It neither moves messages nor decides what a death means.
 #![forbid(unsafe_code)]
 
 mod client;
+mod daemon;
+pub mod daemon_protocol;
+pub mod draw;
+pub mod environment;
+pub mod packet;
+mod singleton;
+mod start;
 
 pub use client::{Membership, Notice, Runtime, RuntimeError};
+pub use daemon::{Client, namespace};
+pub use singleton::Singleton;
+pub use start::{Launched, Place, StartError, Starter, connect_from_environment};

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rank's end of the connection to its node's daemon.
+//!
+//! ```text
+//!            connect            Welcome
+//!   (none) ──────────▶ hello ──────────▶ Open ── the daemon's end closes, or writes garbage ──▶ Lost ──▶ Lost, told
+//! ```
+
+use crate::daemon_protocol::{Answer, Hello, Namespaces, Request, Welcome, decode, encode};
+use crate::environment::Address;
+use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
+use crate::{Membership, Notice, Runtime, RuntimeError, StartError};
+use mend_base::Peer;
+use mend_segment::{BellPage, FaultView};
+use mend_transport::{Card, Cause};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The rank's end of the connection to its node's daemon. Blocks in [`connect`](Client::connect) alone, and, where the
+/// daemon is behind with its reading, in the last words `finalize` and `abort`.
+#[derive(Debug)]
+pub struct Client {
+    socket: OwnedFd,
+    membership: Membership,
+    faults: FaultView,
+    state: State,
+    published: bool,
+    /// What the socket had no room for yet, in order.
+    unsent: VecDeque<Unsent>,
+    /// Moves on while something is unsent, so that whoever compares versions comes back to send it.
+    nudges: AtomicU32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Open,
+    /// The daemon is gone; nobody above has been told yet.
+    Lost,
+    LostAndTold,
+}
+
+#[derive(Debug)]
+struct Unsent {
+    bytes: Vec<u8>,
+    descriptor: Option<Arc<OwnedFd>>,
+}
+
+impl Client {
+    /// Joins the job at `address`, and maps the node's pages. Waits for the daemon's welcome, which depends on no other
+    /// rank.
+    pub fn connect(address: &Address) -> Result<(Self, BellPage), StartError> {
+        let socket = open(address)?;
+        let hello = Hello {
+            layout: Card::LAYOUT,
+            secret: address.secret,
+            rank: address.rank,
+            namespaces: namespaces(),
+        };
+        // If it has closed already, it may still have said why.
+        let _ = send(socket.as_fd(), &encode(&Request::Hello(hello)), &[], Waiting::Allowed);
+        let packet = match receive(socket.as_fd(), Waiting::Allowed) {
+            Arrival::Packet(packet) => packet,
+            Arrival::Nothing | Arrival::Closed => return Err(StartError::Closed),
+        };
+        let (welcome, bells, faults) = welcomed(packet)?;
+        let membership = Membership {
+            peer: welcome.peer,
+            size: welcome.size,
+            slot: welcome.slot,
+            slots: welcome.slots,
+            local_ranks: welcome.local_ranks,
+        };
+        let client = Client {
+            socket,
+            membership,
+            faults,
+            state: State::Open,
+            published: false,
+            unsent: VecDeque::new(),
+            nudges: AtomicU32::new(0),
+        };
+        Ok((client, bells))
+    }
+
+    fn say(&mut self, request: &Request, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {
+        self.unsent.push_back(Unsent { bytes: encode(request), descriptor });
+        self.flush(Waiting::Never);
+        if self.state == State::Open { Ok(()) } else { Err(RuntimeError::Lost) }
+    }
+
+    /// Sends what waits, in order, as far as there is room.
+    fn flush(&mut self, waiting: Waiting) {
+        while self.state == State::Open {
+            let Some(first) = self.unsent.front() else { return };
+            let with: Vec<_> = first.descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
+            match send(self.socket.as_fd(), &first.bytes, &with, waiting) {
+                Sent::Yes => drop(self.unsent.pop_front()),
+                Sent::Busy => return,
+                Sent::Closed => self.lose(),
+            }
+        }
+    }
+
+    fn lose(&mut self) {
+        self.state = State::Lost;
+        self.unsent.clear();
+    }
+
+    fn in_job(&self, peer: Peer) -> bool {
+        peer.job() == self.membership.peer.job() && peer != self.membership.peer
+    }
+
+    /// The daemon's word is checked like any peer's: nonsense ends the connection.
+    fn read(&mut self, packet: Packet) -> Option<Notice> {
+        let answer = if packet.whole { decode(&packet.bytes) } else { None };
+        let notice = match answer {
+            Some(Answer::Contact(peer, mut card)) => {
+                card.descriptor = packet.descriptors.into_iter().next().map(Arc::new);
+                Some((peer, Notice::Contact { peer, card }))
+            }
+            Some(Answer::Refused(peer, cause)) => Some((peer, Notice::Refused { peer, cause })),
+            Some(Answer::Finalized(peer)) => Some((peer, Notice::Finalized(peer))),
+            Some(Answer::Failed(peer)) => Some((peer, Notice::Failed(peer))),
+            Some(Answer::Alive(peer)) => Some((peer, Notice::Alive(peer))),
+            Some(Answer::JobAborted(code)) => return Some(Notice::JobAborted { code }),
+            Some(Answer::Welcome(_) | Answer::TurnedAway(_)) | None => None,
+        };
+        match notice {
+            Some((peer, notice)) if self.in_job(peer) => Some(notice),
+            _ => {
+                self.lose();
+                None
+            }
+        }
+    }
+}
+
+impl Runtime for Client {
+    fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    fn publish(&mut self, card: &Card) -> Result<(), RuntimeError> {
+        if self.published {
+            return Err(RuntimeError::PublishedTwice);
+        }
+        self.published = true;
+        self.say(&Request::Publish(card.clone()), card.descriptor.clone())
+    }
+
+    fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError> {
+        if !self.in_job(peer) {
+            return Err(RuntimeError::NoSuchPeer);
+        }
+        self.say(&Request::Lookup(peer), None)
+    }
+
+    fn refuse(&mut self, peer: Peer, cause: Cause) {
+        // A lost daemon is told by `notice`, once.
+        let _ = self.say(&Request::Refuse(peer, cause), None);
+    }
+
+    fn ask(&mut self, peer: Peer, cause: Cause) {
+        let _ = self.say(&Request::Ask(peer, cause), None);
+    }
+
+    /// Also changes when a call found the daemon gone, and, again and again, while something waits for room in the
+    /// socket: then `notice` has something to do.
+    fn fault_version(&self) -> u32 {
+        let version = self.faults.version(self.membership.slot);
+        if self.state != State::Lost && self.unsent.is_empty() {
+            return version;
+        }
+        version.wrapping_add(1).wrapping_add(self.nudges.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn notice(&mut self) -> Option<Notice> {
+        self.flush(Waiting::Never);
+        if self.state == State::Open {
+            match receive(self.socket.as_fd(), Waiting::Never) {
+                Arrival::Nothing => return None,
+                Arrival::Closed => self.lose(),
+                Arrival::Packet(packet) => {
+                    if let Some(notice) = self.read(packet) {
+                        return Some(notice);
+                    }
+                }
+            }
+        }
+        if self.state == State::Lost {
+            self.state = State::LostAndTold;
+            return Some(Notice::JobAborted { code: 1 });
+        }
+        None
+    }
+
+    fn finalize(&mut self) {
+        let _ = self.say(&Request::Finalize, None);
+        self.flush(Waiting::Allowed);
+    }
+
+    fn abort(&mut self, code: i32) {
+        let _ = self.say(&Request::Abort(code), None);
+        self.flush(Waiting::Allowed);
+    }
+}
+
+fn open(address: &Address) -> Result<OwnedFd, StartError> {
+    let failed = |errno: Errno| {
+        let error = std::io::Error::from(errno);
+        match namespace("net") {
+            here if here != 0 && here != address.network => StartError::OtherNetwork,
+            _ => StartError::NoDaemon(error.kind()),
+        }
+    };
+    let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).map_err(failed)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(failed)?;
+    loop {
+        match rustix::net::connect(&socket, &name) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+}
+
+fn welcomed(packet: Packet) -> Result<(Welcome, BellPage, FaultView), StartError> {
+    let answer = if packet.whole { decode(&packet.bytes) } else { None };
+    let welcome = match answer {
+        Some(Answer::Welcome(welcome)) => welcome,
+        Some(Answer::TurnedAway(why)) => return Err(StartError::TurnedAway(why)),
+        _ => return Err(StartError::Garbage),
+    };
+    let [bells, faults] = &packet.descriptors[..] else { return Err(StartError::Garbage) };
+    let bells = BellPage::map(bells.as_fd(), welcome.slots)?;
+    let faults = FaultView::map(faults.as_fd(), welcome.slots)?;
+    Ok((welcome, bells, faults))
+}
+
+fn namespaces() -> Namespaces {
+    Namespaces { user: namespace("user"), pid: namespace("pid"), ipc: namespace("ipc") }
+}
+
+/// The name space of this process of that kind, by its inode number; 0 where /proc does not say.
+pub fn namespace(kind: &str) -> u64 {
+    let link = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
+    let number = link.to_str().and_then(|text| text.split(['[', ']']).nth(1));
+    number.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a rank and its node's daemon say to each other, as bytes.
+//!
+//! ```text
+//!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
+//!        ◀─ Welcome + bells, faults ───              or TurnedAway, whose bytes never change with the version
+//!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, Finalize, Abort: in any order
+//!        ◀─ Contact + outbox ──────────              Refused, Finalized, Failed, Alive, JobAborted
+//! ```
+//!
+//! One packet a message ([`crate::packet`]). Every field is checked when it is read: `None` is evidence against the
+//! writer.
+
+use mend_base::{Peer, Reader, Wire, Writer};
+use mend_transport::{Card, Cause};
+
+/// The version of these messages. Another one is turned away at the hello.
+pub const VERSION: u16 = 1;
+
+/// The secret of a job, which only its ranks' environments hold.
+pub type Secret = [u8; 16];
+
+/// The longest message, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 16 + Card::BYTES_MAX;
+
+const _: () = assert!(MESSAGE_BYTES_MAX <= crate::packet::PACKET_BYTES_MAX);
+
+/// Who comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// [`Card::LAYOUT`] of the rank.
+    pub layout: u32,
+    /// Of the job.
+    pub secret: Secret,
+    /// Which rank it says it is.
+    pub rank: u32,
+    /// In which namespaces it lives.
+    pub namespaces: Namespaces,
+}
+
+/// The namespaces of a process, by their inode numbers; 0 where /proc does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Namespaces {
+    /// Who is who.
+    pub user: u64,
+    /// Which processes there are.
+    pub pid: u64,
+    /// Which System V segments there are.
+    pub ipc: u64,
+}
+
+/// What a rank says.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// First.
+    Hello(Hello),
+    /// A hello of another version: nothing else of it can be read.
+    OtherVersion(u16),
+    /// Its card; its outbox's descriptor beside it.
+    Publish(Card),
+    /// Wants to reach a peer.
+    Lookup(Peer),
+    /// Could not connect to a peer.
+    Refuse(Peer, Cause),
+    /// Has evidence against a peer.
+    Ask(Peer, Cause),
+    /// Leaves.
+    Finalize,
+    /// Ends the job.
+    Abort(i32),
+}
+
+/// Who somebody is in the job, and how large that is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// This life of this process.
+    pub peer: Peer,
+    /// Ranks of the job.
+    pub size: u32,
+    /// Its place on the node.
+    pub slot: u32,
+    /// Places of the node.
+    pub slots: u32,
+    /// Ranks on the node.
+    pub local_ranks: u32,
+}
+
+/// Why a hello is turned away. The bytes of it are the same in every version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TurnedAway {
+    /// The daemon speaks this version.
+    VersionDiffers(u32),
+    /// The daemon's job has this layout.
+    LayoutDiffers(u32),
+    /// The secret is not that of the job.
+    WrongSecret,
+    /// No rank has that number.
+    NoSuchRank,
+    /// The process with this number is that rank already.
+    Taken(u32),
+    /// That rank has been, and left MPI.
+    Over,
+    /// The daemon cannot see the process from its pid namespace, so it could not watch it.
+    NotVisible,
+    /// It said something else before hello, or no correct hello.
+    Garbled,
+}
+
+/// What the daemon says.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// To a hello; the descriptors of bell page and fault page beside it.
+    Welcome(Welcome),
+    /// To a hello.
+    TurnedAway(TurnedAway),
+    /// How to reach a peer; its outbox's descriptor beside it.
+    Contact(Peer, Card),
+    /// There is no way to a peer.
+    Refused(Peer, Cause),
+    /// It has left.
+    Finalized(Peer),
+    /// It is dead.
+    Failed(Peer),
+    /// It lives.
+    Alive(Peer),
+    /// The job ends.
+    JobAborted(i32),
+}
+
+/// The bytes of a message.
+pub fn encode(message: &impl Wire) -> Vec<u8> {
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let mut out = Writer::new(&mut bytes);
+    message.write(&mut out);
+    let used = out.used();
+    bytes.truncate(used);
+    bytes
+}
+
+/// A message from its bytes: whole, with nothing behind it.
+pub fn decode<M: Wire>(bytes: &[u8]) -> Option<M> {
+    let mut from = Reader::new(bytes);
+    let message = M::read(&mut from)?;
+    from.rest().is_empty().then_some(message)
+}
+
+/// The first four bytes of a hello in every version; the version's two follow.
+const MAGIC: u32 = u32::from_le_bytes(*b"Mend");
+
+mod kind {
+    pub const HELLO: u8 = 1;
+    pub const PUBLISH: u8 = 2;
+    pub const LOOKUP: u8 = 3;
+    pub const REFUSE: u8 = 4;
+    pub const ASK: u8 = 5;
+    pub const FINALIZE: u8 = 6;
+    pub const ABORT: u8 = 7;
+    pub const WELCOME: u8 = 64;
+    pub const TURNED_AWAY: u8 = 65;
+    pub const CONTACT: u8 = 66;
+    pub const REFUSED: u8 = 67;
+    pub const FINALIZED: u8 = 68;
+    pub const FAILED: u8 = 69;
+    pub const ALIVE: u8 = 70;
+    pub const JOB_ABORTED: u8 = 71;
+}
+
+impl Wire for Request {
+    const BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+
+    fn write(&self, out: &mut Writer<'_>) {
+        match self {
+            Request::Hello(hello) => hello.write(out),
+            Request::OtherVersion(version) => {
+                out.u8(kind::HELLO);
+                out.u32(MAGIC);
+                out.u16(*version);
+            }
+            Request::Publish(card) => {
+                out.u8(kind::PUBLISH);
+                card.write(out);
+            }
+            Request::Lookup(peer) => peer_message(out, kind::LOOKUP, *peer),
+            Request::Refuse(peer, cause) => evidence_message(out, kind::REFUSE, *peer, *cause),
+            Request::Ask(peer, cause) => evidence_message(out, kind::ASK, *peer, *cause),
+            Request::Finalize => out.u8(kind::FINALIZE),
+            Request::Abort(code) => {
+                out.u8(kind::ABORT);
+                out.u32(*code as u32);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        Some(match from.u8()? {
+            kind::HELLO => return read_hello(from),
+            kind::PUBLISH => Request::Publish(Card::read(from)?),
+            kind::LOOKUP => Request::Lookup(Peer(from.u64()?)),
+            kind::REFUSE => Request::Refuse(Peer(from.u64()?), read_cause(from)?),
+            kind::ASK => Request::Ask(Peer(from.u64()?), read_cause(from)?),
+            kind::FINALIZE => Request::Finalize,
+            kind::ABORT => Request::Abort(from.u32()? as i32),
+            _ => return None,
+        })
+    }
+}
+
+impl Hello {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.u8(kind::HELLO);
+        out.u32(MAGIC);
+        out.u16(VERSION);
+        out.u32(self.layout);
+        out.bytes(&self.secret);
+        out.u32(self.rank);
+        out.u64(self.namespaces.user);
+        out.u64(self.namespaces.pid);
+        out.u64(self.namespaces.ipc);
+    }
+}
+
+/// What follows the version is another version's own affair: it is passed over.
+fn read_hello(from: &mut Reader<'_>) -> Option<Request> {
+    if from.u32()? != MAGIC {
+        return None;
+    }
+    let version = from.u16()?;
+    if version != VERSION {
+        from.bytes(from.rest().len())?;
+        return Some(Request::OtherVersion(version));
+    }
+    let layout = from.u32()?;
+    let secret = from.bytes(16)?.try_into().ok()?;
+    let rank = from.u32()?;
+    let namespaces = Namespaces { user: from.u64()?, pid: from.u64()?, ipc: from.u64()? };
+    Some(Request::Hello(Hello { layout, secret, rank, namespaces }))
+}
+
+impl Wire for Answer {
+    const BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+
+    fn write(&self, out: &mut Writer<'_>) {
+        match self {
+            Answer::Welcome(welcome) => welcome.write(out),
+            Answer::TurnedAway(why) => {
+                let (reason, number) = why.to_numbers();
+                out.u8(kind::TURNED_AWAY);
+                out.u8(reason);
+                out.u32(number);
+            }
+            Answer::Contact(peer, card) => {
+                peer_message(out, kind::CONTACT, *peer);
+                card.write(out);
+            }
+            Answer::Refused(peer, cause) => evidence_message(out, kind::REFUSED, *peer, *cause),
+            Answer::Finalized(peer) => peer_message(out, kind::FINALIZED, *peer),
+            Answer::Failed(peer) => peer_message(out, kind::FAILED, *peer),
+            Answer::Alive(peer) => peer_message(out, kind::ALIVE, *peer),
+            Answer::JobAborted(code) => {
+                out.u8(kind::JOB_ABORTED);
+                out.u32(*code as u32);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        Some(match from.u8()? {
+            kind::WELCOME => Answer::Welcome(Welcome::read(from)?),
+            kind::TURNED_AWAY => Answer::TurnedAway(TurnedAway::from_numbers(from.u8()?, from.u32()?)?),
+            kind::CONTACT => Answer::Contact(Peer(from.u64()?), Card::read(from)?),
+            kind::REFUSED => Answer::Refused(Peer(from.u64()?), read_cause(from)?),
+            kind::FINALIZED => Answer::Finalized(Peer(from.u64()?)),
+            kind::FAILED => Answer::Failed(Peer(from.u64()?)),
+            kind::ALIVE => Answer::Alive(Peer(from.u64()?)),
+            kind::JOB_ABORTED => Answer::JobAborted(from.u32()? as i32),
+            _ => return None,
+        })
+    }
+}
+
+impl Welcome {
+    fn write(&self, out: &mut Writer<'_>) {
+        peer_message(out, kind::WELCOME, self.peer);
+        out.u32(self.size);
+        out.u32(self.slot);
+        out.u32(self.slots);
+        out.u32(self.local_ranks);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let welcome = Welcome {
+            peer: Peer(from.u64()?),
+            size: from.u32()?,
+            slot: from.u32()?,
+            slots: from.u32()?,
+            local_ranks: from.u32()?,
+        };
+        (welcome.peer.number() < welcome.size && welcome.slot < welcome.slots).then_some(welcome)
+    }
+}
+
+impl TurnedAway {
+    fn to_numbers(self) -> (u8, u32) {
+        match self {
+            TurnedAway::VersionDiffers(version) => (1, version),
+            TurnedAway::LayoutDiffers(layout) => (2, layout),
+            TurnedAway::WrongSecret => (3, 0),
+            TurnedAway::NoSuchRank => (4, 0),
+            TurnedAway::Taken(pid) => (5, pid),
+            TurnedAway::Over => (6, 0),
+            TurnedAway::NotVisible => (7, 0),
+            TurnedAway::Garbled => (8, 0),
+        }
+    }
+
+    fn from_numbers(reason: u8, number: u32) -> Option<Self> {
+        Some(match reason {
+            1 => TurnedAway::VersionDiffers(number),
+            2 => TurnedAway::LayoutDiffers(number),
+            3 => TurnedAway::WrongSecret,
+            4 => TurnedAway::NoSuchRank,
+            5 => TurnedAway::Taken(number),
+            6 => TurnedAway::Over,
+            7 => TurnedAway::NotVisible,
+            8 => TurnedAway::Garbled,
+            _ => return None,
+        })
+    }
+}
+
+fn peer_message(out: &mut Writer<'_>, kind: u8, peer: Peer) {
+    out.u8(kind);
+    out.u64(peer.0);
+}
+
+fn evidence_message(out: &mut Writer<'_>, kind: u8, peer: Peer, cause: Cause) {
+    peer_message(out, kind, peer);
+    out.u8(CAUSES.iter().position(|&each| each == cause).expect("CAUSES has every cause") as u8);
+}
+
+fn read_cause(from: &mut Reader<'_>) -> Option<Cause> {
+    CAUSES.get(usize::from(from.u8()?)).copied()
+}
+
+/// Causes by their number on the wire.
+const CAUSES: [Cause; 6] =
+    [Cause::Exited, Cause::LinkDown, Cause::Silent, Cause::Refused, Cause::Garbage, Cause::LayoutDiffers];
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, CAUSES, Hello, Namespaces, Request, TurnedAway, VERSION, Welcome, decode, encode};
+    use mend_base::{Job, Peer, Random, Wire};
+    use mend_transport::{Card, TransportId};
+
+    const PEER: Peer = Peer::new(Job(7), 3);
+
+    fn card() -> Card {
+        let entries = vec![(TransportId::SHM, vec![9; 40]), (TransportId::SELF, vec![])];
+        Card { layout: Card::LAYOUT, entries, descriptor: None }
+    }
+
+    fn hello() -> Hello {
+        let namespaces = Namespaces { user: 1, pid: 2, ipc: 3 };
+        Hello { layout: Card::LAYOUT, secret: [5; 16], rank: 3, namespaces }
+    }
+
+    fn requests() -> Vec<Request> {
+        let mut all: Vec<_> = CAUSES.iter().map(|&cause| Request::Refuse(PEER, cause)).collect();
+        all.extend([Request::Hello(hello()), Request::Publish(card()), Request::Lookup(PEER)]);
+        all.extend([Request::Ask(PEER, CAUSES[0]), Request::Finalize, Request::Abort(-1)]);
+        all
+    }
+
+    fn answers() -> Vec<Answer> {
+        let welcome = Welcome { peer: PEER, size: 4, slot: 3, slots: 20, local_ranks: 4 };
+        let mut all: Vec<_> =
+            (1..=8).filter_map(|n| TurnedAway::from_numbers(n, 0)).map(Answer::TurnedAway).collect();
+        all.extend([
+            Answer::Welcome(welcome),
+            Answer::Contact(PEER, card()),
+            Answer::Refused(PEER, CAUSES[4]),
+        ]);
+        all.extend([
+            Answer::Finalized(PEER),
+            Answer::Failed(PEER),
+            Answer::Alive(PEER),
+            Answer::JobAborted(3),
+        ]);
+        all
+    }
+
+    fn survives_the_wire<M: Wire + core::fmt::Debug>(all: &[M]) {
+        for message in all {
+            let bytes = encode(message);
+            let read: M = decode(&bytes).unwrap_or_else(|| panic!("{message:?} is not read back"));
+            assert_eq!(format!("{read:?}"), format!("{message:?}"));
+            for short in 0..bytes.len() {
+                assert!(decode::<M>(&bytes[..short]).is_none(), "{message:?} cut to {short} bytes is read");
+            }
+            let longer = [bytes.as_slice(), &[0]].concat();
+            assert!(decode::<M>(&longer).is_none(), "{message:?} with a byte behind it is read");
+        }
+    }
+
+    #[test]
+    fn every_message_survives_the_wire_and_a_byte_more_or_less_is_refused() {
+        survives_the_wire(&requests());
+        survives_the_wire(&answers());
+    }
+
+    #[test]
+    fn a_hello_of_another_version_is_known_as_one_whatever_follows() {
+        let mut bytes = encode(&Request::OtherVersion(VERSION + 1));
+        bytes.extend([1, 2, 3]);
+        assert!(matches!(decode(&bytes), Some(Request::OtherVersion(v)) if v == VERSION + 1));
+    }
+
+    #[test]
+    fn garbage_is_refused_or_read_as_something_that_writes_the_same_bytes() {
+        let mut random = Random(11);
+        let seeds: Vec<_> = requests().iter().map(encode).collect();
+        for round in 0..100_000_u64 {
+            let mut bytes = seeds[(round % seeds.len() as u64) as usize].clone();
+            for _ in 0..=random.below(3) {
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] = random.bits() as u8;
+            }
+            match decode::<Request>(&bytes) {
+                None | Some(Request::OtherVersion(_)) => {}
+                Some(read) => assert_eq!(encode(&read), bytes),
+            }
+        }
+    }
+}

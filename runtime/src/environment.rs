@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `mpiexec` leaves in the environment of a rank, and what foreign launchers leave there.
+
+use crate::daemon_protocol::Secret;
+use mend_base::parameter::Assignments;
+use std::ffi::OsString;
+
+/// Where the daemon is and who we are: written by `mpiexec`, read at Init. See [`Address`].
+pub const DAEMON: &str = "MEND_DAEMON";
+/// What `mpiexec --mca` said. See [`write_assignments`].
+pub const COMMAND_LINE: &str = "MEND_COMMAND_LINE";
+/// What `mpiexec --initial-errhandler` said. See [`InitialErrorHandler`].
+pub const INITIAL_ERROR_HANDLER: &str = "MEND_INITIAL_ERRHANDLER";
+/// For scripts: the rank in `MPI_COMM_WORLD`. We do not read it.
+pub const RANK: &str = "MEND_RANK";
+/// For scripts: the size of `MPI_COMM_WORLD`. We do not read it.
+pub const SIZE: &str = "MEND_SIZE";
+
+/// Our variables that are no parameters: whoever looks for misspelt `MEND_` variables passes over them.
+pub const VARIABLES: [&str; 5] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE];
+
+/// Where a job's daemon listens, and which rank this process is. A socket in the abstract name space: nothing in the
+/// file system, and no descriptor that a wrapper could lose or pass to a stranger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The name of the socket, drawn at random.
+    pub socket: [u8; 16],
+    /// The daemon's network name space, by its inode number: the abstract name means nothing in another one.
+    pub network: u64,
+    /// Proves that we are of the job.
+    pub secret: Secret,
+    /// The rank in `MPI_COMM_WORLD`.
+    pub rank: u32,
+}
+
+impl Address {
+    /// The socket's name in the abstract name space.
+    pub fn socket_name(&self) -> String {
+        format!("mend-{}", hex(&self.socket))
+    }
+
+    /// As the value of [`DAEMON`].
+    pub fn to_text(&self) -> String {
+        format!("{}:{}:{}:{}:{}", FORMAT, hex(&self.socket), self.network, hex(&self.secret), self.rank)
+    }
+
+    /// From the value of [`DAEMON`].
+    pub fn from_text(text: &str) -> Option<Self> {
+        let fields: Vec<&str> = text.split(':').collect();
+        let [FORMAT, socket, network, secret, rank] = fields[..] else { return None };
+        Some(Address {
+            socket: unhex(socket)?,
+            network: network.parse().ok()?,
+            secret: unhex(secret)?,
+            rank: rank.parse().ok()?,
+        })
+    }
+}
+
+/// The first field of an address; another one is another format.
+const FORMAT: &str = "1";
+
+fn hex(bytes: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*bytes))
+}
+
+fn unhex(text: &str) -> Option<[u8; 16]> {
+    let well_formed = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    well_formed.then(|| u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes))?
+}
+
+/// What `mpiexec --mca` said, as the value of [`COMMAND_LINE`]: `name=value`, parted by `;`. No parameter takes a value
+/// with `;` in it.
+pub fn write_assignments(assignments: &Assignments) -> String {
+    let words: Vec<_> = assignments.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    words.join(";")
+}
+
+/// From the value of [`COMMAND_LINE`].
+pub fn read_assignments(text: &str) -> Option<Assignments> {
+    let words = text.split(';').filter(|word| !word.is_empty());
+    words.map(|word| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+}
+
+/// The error handler of `MPI_COMM_WORLD` and `MPI_COMM_SELF` when a program begins (MPI-5.0 §11.8.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum InitialErrorHandler {
+    /// `MPI_ERRORS_ARE_FATAL`.
+    #[default]
+    AreFatal,
+    /// `MPI_ERRORS_ABORT`.
+    Abort,
+    /// `MPI_ERRORS_RETURN`.
+    Return,
+}
+
+impl InitialErrorHandler {
+    /// The names that the standard gives them.
+    pub const NAMES: [(&'static str, InitialErrorHandler); 3] = [
+        ("mpi_errors_are_fatal", InitialErrorHandler::AreFatal),
+        ("mpi_errors_abort", InitialErrorHandler::Abort),
+        ("mpi_errors_return", InitialErrorHandler::Return),
+    ];
+
+    /// By its name, in either case.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(each, _)| each.eq_ignore_ascii_case(name)).map(|(_, handler)| *handler)
+    }
+}
+
+/// Somebody else's launcher, as its variables show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForeignLauncher {
+    /// Which of its variables was found.
+    pub variable: &'static str,
+    /// What it is called.
+    pub name: &'static str,
+}
+
+/// Which foreign launcher started us, if one did: the many ranks it started would each be rank 0 of 1.
+///
+/// Of Intel MPI only what its launcher sets counts: `I_MPI_ROOT` and the like are set in many a login shell. Slurm sets
+/// `SLURM_PROCID` in batch scripts too, so one task alone is nothing foreign.
+pub fn foreign_launcher(variable: impl Fn(&str) -> Option<OsString>) -> Option<ForeignLauncher> {
+    let found = FOREIGN.iter().find(|foreign| variable(foreign.variable).is_some()).copied();
+    found.or_else(|| {
+        let tasks = variable("SLURM_NTASKS").or_else(|| variable("SLURM_NPROCS"))?;
+        let several = tasks.to_str()?.parse::<u64>().ok()? > 1;
+        let slurm = ForeignLauncher { variable: "SLURM_PROCID", name: "srun (Slurm)" };
+        (several && variable(slurm.variable).is_some()).then_some(slurm)
+    })
+}
+
+const FOREIGN: [ForeignLauncher; 6] = [
+    ForeignLauncher { variable: "OMPI_COMM_WORLD_RANK", name: "the mpiexec of Open MPI" },
+    ForeignLauncher { variable: "OMPI_COMM_WORLD_SIZE", name: "the mpiexec of Open MPI" },
+    ForeignLauncher { variable: "I_MPI_MPIRUN", name: "the mpiexec of Intel MPI" },
+    ForeignLauncher { variable: "I_MPI_PMI_RANK", name: "the mpiexec of Intel MPI" },
+    ForeignLauncher { variable: "PMIX_RANK", name: "a PMIx launcher (srun, prterun)" },
+    ForeignLauncher { variable: "PMI_RANK", name: "a PMI launcher (the mpiexec of MPICH, srun)" },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, InitialErrorHandler, foreign_launcher, read_assignments, write_assignments};
+    use std::ffi::OsString;
+
+    fn with(pairs: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
+        move |name| pairs.iter().find(|(each, _)| *each == name).map(|(_, value)| OsString::from(value))
+    }
+
+    #[test]
+    fn an_address_survives_its_text_and_damage_is_refused() {
+        let address = Address { socket: [0xA5; 16], network: 4_026_531_840, secret: [1; 16], rank: 12 };
+        let text = address.to_text();
+        assert_eq!(Address::from_text(&text), Some(address));
+        assert_eq!(Address::from_text(&text[1..]), None);
+        assert_eq!(Address::from_text(&text.replace(":12", ":-1")), None);
+        assert_eq!(Address::from_text(&text.replacen("a5", "+5", 1)), None);
+        assert_eq!(Address::from_text(""), None);
+    }
+
+    #[test]
+    fn assignments_survive_their_text() {
+        let said = vec![("btl".to_owned(), "^shm".to_owned()), ("report".to_owned(), String::new())];
+        assert_eq!(read_assignments(&write_assignments(&said)), Some(said));
+        assert_eq!(read_assignments(""), Some(vec![]));
+        assert_eq!(read_assignments("btl"), None);
+    }
+
+    #[test]
+    fn error_handlers_have_the_names_of_the_standard() {
+        assert_eq!(InitialErrorHandler::from_name("MPI_ERRORS_RETURN"), Some(InitialErrorHandler::Return));
+        assert_eq!(InitialErrorHandler::from_name("return"), None);
+    }
+
+    #[test]
+    fn a_foreign_launcher_is_known_by_its_variables_and_a_single_slurm_task_is_none() {
+        let found = foreign_launcher(with(&[("PMI_RANK", "0")])).unwrap();
+        assert_eq!(found.variable, "PMI_RANK");
+        assert!(foreign_launcher(with(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")])).is_some());
+        assert!(foreign_launcher(with(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")])).is_none());
+        assert!(foreign_launcher(with(&[("I_MPI_ROOT", "/opt/intel")])).is_none());
+        assert!(foreign_launcher(with(&[])).is_none());
+    }
+}

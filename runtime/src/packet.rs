@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Packets between a rank and its node's daemon: one SOCK_SEQPACKET datagram each, with at most
+//! [`DESCRIPTORS_MAX`] descriptors beside it (SCM_RIGHTS).
+
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// The most descriptors that one packet carries.
+pub const DESCRIPTORS_MAX: usize = 2;
+
+/// The longest packet, in bytes.
+pub const PACKET_BYTES_MAX: usize = 4096;
+
+/// One packet as it came.
+#[derive(Debug)]
+pub struct Packet {
+    /// What was written, cut off at [`PACKET_BYTES_MAX`]; such a packet is `whole: false`.
+    pub bytes: Vec<u8>,
+    /// Descriptors, in order; close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+    /// Whether nothing was cut off: a correct peer never writes more than fits.
+    pub whole: bool,
+}
+
+/// What a look at a socket found.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A packet.
+    Packet(Packet),
+    /// Nothing yet.
+    Nothing,
+    /// The other end has closed it; nothing more will come.
+    Closed,
+}
+
+/// Whether a call may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    /// Until the other end does something.
+    Allowed,
+    /// Not at all.
+    Never,
+}
+
+/// What became of a packet that was to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It is in the other end's queue.
+    Yes,
+    /// No room now: the queue is full, or this user has too many descriptors on their way.
+    Busy,
+    /// There is no other end any more.
+    Closed,
+}
+
+/// Sends one packet.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>], waiting: Waiting) -> Sent {
+    assert!(bytes.len() <= PACKET_BYTES_MAX && with.len() <= DESCRIPTORS_MAX);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !with.is_empty() {
+        let fits = control.push(SendAncillaryMessage::ScmRights(with));
+        assert!(fits, "the buffer holds DESCRIPTORS_MAX descriptors");
+    }
+    let mut flags = SendFlags::NOSIGNAL;
+    if waiting == Waiting::Never {
+        flags |= SendFlags::DONTWAIT;
+    }
+    loop {
+        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(_) => return Sent::Yes,
+            Err(Errno::INTR) => continue,
+            // ENOBUFS and ENOMEM: the kernel has no room now; ETOOMANYREFS: too many descriptors are on their way.
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::TOOMANYREFS) => return Sent::Busy,
+            Err(_) => return Sent::Closed,
+        }
+    }
+}
+
+/// Takes the next packet.
+pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
+    let mut bytes = vec![0; PACKET_BYTES_MAX];
+    let mut flags = RecvFlags::CMSG_CLOEXEC;
+    if waiting == Waiting::Never {
+        flags |= RecvFlags::DONTWAIT;
+    }
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            // An empty packet looks like the end of the connection. Nobody correct writes one, so it is one.
+            Ok(message) if message.bytes == 0 => return Arrival::Closed,
+            Ok(message) => {
+                let descriptors = taken(&mut control);
+                bytes.truncate(message.bytes);
+                let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
+                return Arrival::Packet(Packet { bytes, descriptors, whole: !message.flags.intersects(cut) });
+            }
+            // ECONNRESET comes once, when the other end closed with something unread; what it had sent comes after.
+            Err(Errno::INTR | Errno::CONNRESET) => continue,
+            Err(Errno::AGAIN) => return Arrival::Nothing,
+            Err(_) => return Arrival::Closed,
+        }
+    }
+}
+
+fn taken(control: &mut RecvAncillaryBuffer<'_>) -> Vec<OwnedFd> {
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    descriptors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arrival, PACKET_BYTES_MAX, Sent, Waiting, receive, send};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::{AsFd, OwnedFd};
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn a_packet_arrives_whole_with_its_descriptors() {
+        let (a, b) = pair();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let sent = send(a.as_fd(), b"card", &[read.as_fd(), write.as_fd()], Waiting::Never);
+        assert_eq!(sent, Sent::Yes);
+        drop((read, write));
+        let Arrival::Packet(packet) = receive(b.as_fd(), Waiting::Never) else { panic!("it was sent") };
+        assert_eq!(
+            (packet.bytes.as_slice(), packet.descriptors.len(), packet.whole),
+            (&b"card"[..], 2, true)
+        );
+        rustix::io::write(&packet.descriptors[1], b"x").unwrap();
+        assert_eq!(rustix::io::read(&packet.descriptors[0], &mut [0; 4]), Ok(1));
+    }
+
+    #[test]
+    fn what_was_sent_before_the_end_arrives_even_if_the_sender_left_something_unread() {
+        let (a, b) = pair();
+        assert_eq!(send(b.as_fd(), b"never read", &[], Waiting::Never), Sent::Yes);
+        assert_eq!(send(a.as_fd(), b"finalize", &[], Waiting::Never), Sent::Yes);
+        drop(a);
+        assert!(matches!(receive(b.as_fd(), Waiting::Never), Arrival::Packet(_)));
+        assert!(matches!(receive(b.as_fd(), Waiting::Never), Arrival::Closed));
+        assert_eq!(send(b.as_fd(), b"to nobody", &[], Waiting::Never), Sent::Closed);
+    }
+
+    #[test]
+    fn a_packet_that_is_too_long_or_has_too_many_descriptors_is_marked_and_leaks_nothing() {
+        let (a, b) = pair();
+        rustix::net::send(&a, &vec![7; PACKET_BYTES_MAX + 1], rustix::net::SendFlags::empty()).unwrap();
+        assert!(matches!(receive(b.as_fd(), Waiting::Never), Arrival::Packet(p) if !p.whole));
+        assert!(matches!(receive(b.as_fd(), Waiting::Never), Arrival::Nothing));
+    }
+
+    #[test]
+    fn a_full_queue_is_busy_and_not_an_error() {
+        let (a, _b) = pair();
+        let mut count = 0;
+        while send(a.as_fd(), &[1; 100], &[], Waiting::Never) == Sent::Yes {
+            count += 1;
+        }
+        assert!(count > 10);
+        assert_eq!(send(a.as_fd(), &[1; 100], &[], Waiting::Never), Sent::Busy);
+    }
+}

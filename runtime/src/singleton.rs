@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A job of one: a process that nobody started.
+
+use crate::{Membership, Notice, Runtime, RuntimeError, StartError};
+use mend_base::{Job, Peer};
+use mend_segment::BellPage;
+use mend_transport::{Card, Cause};
+
+/// A job of one, without a daemon: alone, so it hears of nobody.
+#[derive(Debug)]
+pub struct Singleton {
+    membership: Membership,
+    published: bool,
+}
+
+impl Singleton {
+    /// Rank 0 of 1 in a job of its own, with a bell page of its own.
+    pub fn new() -> Result<(Self, BellPage), StartError> {
+        let (bells, _) = BellPage::create(1)?;
+        let peer = Peer::new(Job(crate::draw::random_u32()), 0);
+        let membership = Membership { peer, size: 1, slot: 0, slots: 1, local_ranks: 1 };
+        Ok((Singleton { membership, published: false }, bells))
+    }
+}
+
+impl Runtime for Singleton {
+    fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    fn publish(&mut self, _card: &Card) -> Result<(), RuntimeError> {
+        if self.published {
+            return Err(RuntimeError::PublishedTwice);
+        }
+        self.published = true;
+        Ok(())
+    }
+
+    /// There is nobody else, and a process finds itself without being told.
+    fn lookup(&mut self, _peer: Peer) -> Result<(), RuntimeError> {
+        Err(RuntimeError::NoSuchPeer)
+    }
+
+    fn refuse(&mut self, _peer: Peer, _cause: Cause) {}
+
+    fn ask(&mut self, _peer: Peer, _cause: Cause) {}
+
+    fn fault_version(&self) -> u32 {
+        0
+    }
+
+    fn notice(&mut self) -> Option<Notice> {
+        None
+    }
+
+    fn finalize(&mut self) {}
+
+    /// Nobody else is to be ended: the caller ends itself.
+    fn abort(&mut self, _code: i32) {}
+}

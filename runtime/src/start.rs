@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The beginning: finds out who started this process, and joins them.
+
+use crate::daemon::Client;
+use crate::daemon_protocol::{TurnedAway, VERSION};
+use crate::environment::{self, Address, ForeignLauncher, InitialErrorHandler};
+use crate::singleton::Singleton;
+use crate::{Membership, Notice, Runtime, RuntimeError};
+use mend_base::Peer;
+use mend_base::parameter::Assignments;
+use mend_segment::{BellPage, SegmentError};
+use mend_transport::{Card, Cause};
+use std::ffi::OsString;
+
+/// A process that knows who it is.
+#[derive(Debug)]
+pub struct Launched {
+    /// Who started it.
+    pub runtime: Starter,
+    /// Its place on the node, and what the command line said.
+    pub place: Place,
+}
+
+/// The place of a process on its node, and what the command line said.
+#[derive(Debug)]
+pub struct Place {
+    /// Its place: indexes bells and sleep words.
+    pub slot: u32,
+    /// How many places there are.
+    pub slots: u32,
+    /// The node's bell page.
+    pub bells: BellPage,
+    /// What `mpiexec --mca` said: of [`Origin::CommandLine`](mend_base::parameter::Origin::CommandLine).
+    pub settings: Assignments,
+    /// With which error handler the program begins.
+    pub error_handler: InitialErrorHandler,
+}
+
+/// Who started a process.
+#[derive(Debug)]
+pub enum Starter {
+    /// Our `mpiexec`.
+    Daemon(Client),
+    /// Nobody: a job of one.
+    Nobody(Singleton),
+}
+
+/// Finds out from the environment who started this process, and joins them: our daemon if `mpiexec` started us, a job of
+/// our own if nobody did. A foreign launcher is refused (R-28).
+///
+/// Waits for the daemon's welcome, which depends on no other rank.
+pub fn connect_from_environment() -> Result<Launched, StartError> {
+    connect(|name| std::env::var_os(name))
+}
+
+fn connect(variable: impl Fn(&str) -> Option<OsString>) -> Result<Launched, StartError> {
+    let settings =
+        text(&variable, environment::COMMAND_LINE, environment::read_assignments)?.unwrap_or_default();
+    let handler = text(&variable, environment::INITIAL_ERROR_HANDLER, InitialErrorHandler::from_name)?;
+    let (runtime, bells) = match text(&variable, environment::DAEMON, Address::from_text)? {
+        Some(address) => {
+            let (client, bells) = Client::connect(&address)?;
+            (Starter::Daemon(client), bells)
+        }
+        None => match environment::foreign_launcher(&variable) {
+            Some(foreign) => return Err(StartError::Foreign(foreign)),
+            None => {
+                let (singleton, bells) = Singleton::new()?;
+                (Starter::Nobody(singleton), bells)
+            }
+        },
+    };
+    let Membership { slot, slots, .. } = *runtime.membership();
+    let place = Place { slot, slots, bells, settings, error_handler: handler.unwrap_or_default() };
+    Ok(Launched { runtime, place })
+}
+
+/// The value of one of our variables; an empty one is none.
+fn text<T>(
+    variable: impl Fn(&str) -> Option<OsString>,
+    name: &'static str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, StartError> {
+    let Some(value) = variable(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    value.to_str().and_then(read).map(Some).ok_or(StartError::Variable(name))
+}
+
+impl Starter {
+    fn any(&self) -> &dyn Runtime {
+        match self {
+            Starter::Daemon(client) => client,
+            Starter::Nobody(singleton) => singleton,
+        }
+    }
+
+    fn any_mut(&mut self) -> &mut dyn Runtime {
+        match self {
+            Starter::Daemon(client) => client,
+            Starter::Nobody(singleton) => singleton,
+        }
+    }
+}
+
+impl Runtime for Starter {
+    fn membership(&self) -> &Membership {
+        self.any().membership()
+    }
+
+    fn publish(&mut self, card: &Card) -> Result<(), RuntimeError> {
+        self.any_mut().publish(card)
+    }
+
+    fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError> {
+        self.any_mut().lookup(peer)
+    }
+
+    fn refuse(&mut self, peer: Peer, cause: Cause) {
+        self.any_mut().refuse(peer, cause);
+    }
+
+    fn ask(&mut self, peer: Peer, cause: Cause) {
+        self.any_mut().ask(peer, cause);
+    }
+
+    // Looked at in every turn of the crank: a branch, and no `dyn`.
+    fn fault_version(&self) -> u32 {
+        match self {
+            Starter::Daemon(client) => client.fault_version(),
+            Starter::Nobody(singleton) => singleton.fault_version(),
+        }
+    }
+
+    fn notice(&mut self) -> Option<Notice> {
+        self.any_mut().notice()
+    }
+
+    fn finalize(&mut self) {
+        self.any_mut().finalize();
+    }
+
+    fn abort(&mut self, code: i32) {
+        self.any_mut().abort(code);
+    }
+}
+
+/// Why a process cannot begin. Each message ends with what to do and a stable code (`docs/mpiexec.md`).
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StartError {
+    /// A foreign launcher started us.
+    #[error("this process was started by {} ({} is set), which Mend cannot join: each of its ranks would be rank 0 of 1; \
+             start the program with Mend's own mpiexec, as in 'mpiexec -n 4 PROGRAM' [E-START-001]", .0.name, .0.variable)]
+    Foreign(ForeignLauncher),
+    /// A variable of ours holds what we did not write.
+    #[error(
+        "the variable {0} does not hold what this version's mpiexec writes there; \
+             start the program with the mpiexec of the same installation, or unset it [E-START-002]"
+    )]
+    Variable(&'static str),
+    /// Nobody listens.
+    #[error(
+        "the daemon of the mpiexec that started this process does not answer ({0}): it has ended, or this is a \
+             process left over from its job; start the program anew [E-START-003]"
+    )]
+    NoDaemon(std::io::ErrorKind),
+    /// It listens in another network name space.
+    #[error(
+        "the daemon of the mpiexec that started this process is in another network name space (container) than this \
+             process; start both in the same one, as with 'podman run --network=host' [E-START-004]"
+    )]
+    OtherNetwork,
+    /// It said no.
+    #[error("{}", turned_away(.0))]
+    TurnedAway(TurnedAway),
+    /// It closed the connection.
+    #[error(
+        "the daemon of the mpiexec that started this process ended during the hello; see its own message \
+             [E-START-005]"
+    )]
+    Closed,
+    /// It said what no correct daemon says.
+    #[error(
+        "the daemon of the mpiexec that started this process answered with garbage; \
+             start the program with the mpiexec of the same installation [E-START-006]"
+    )]
+    Garbage,
+    /// The pages of the node cannot be made or mapped.
+    #[error("the node's shared pages cannot be used: {0} [E-START-007]")]
+    Pages(#[from] SegmentError),
+}
+
+fn turned_away(why: &TurnedAway) -> String {
+    match why {
+        TurnedAway::VersionDiffers(theirs) => format!(
+            "this process's library speaks version {VERSION} of the launcher's protocol and its mpiexec version {theirs}; \
+             use the mpiexec of the same installation [E-START-010]"
+        ),
+        TurnedAway::LayoutDiffers(theirs) => format!(
+            "this process's library shares memory in layout {} and its mpiexec in layout {theirs}; \
+             use the mpiexec of the same installation [E-START-011]",
+            Card::LAYOUT
+        ),
+        TurnedAway::WrongSecret => "the daemon does not know this process's job: MEND_DAEMON was changed; \
+             start the program anew [E-START-012]"
+            .to_owned(),
+        TurnedAway::NoSuchRank => {
+            "the job has no such rank: MEND_DAEMON was changed; start the program anew \
+             [E-START-013]"
+                .to_owned()
+        }
+        TurnedAway::Taken(pid) => format!(
+            "process {pid} is this rank already: two programs under one rank cannot both call MPI_Init; \
+             give each program a rank of its own, as in 'mpiexec -n 1 A : -n 1 B' [E-START-014]"
+        ),
+        TurnedAway::Over => {
+            "a program under this rank has been in MPI and left it: a second one cannot follow it; \
+             start each with an mpiexec of its own [E-START-015]"
+                .to_owned()
+        }
+        TurnedAway::NotVisible => {
+            "the daemon cannot see this process from its own pid name space, so it could not \
+             watch over it; start mpiexec outside the container, or in the same one [E-START-016]"
+                .to_owned()
+        }
+        TurnedAway::Garbled => "the daemon did not understand this process; \
+             use the mpiexec of the same installation [E-START-017]"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{StartError, Starter, connect};
+    use crate::Runtime;
+    use std::ffi::OsString;
+
+    fn with(pairs: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
+        move |name| pairs.iter().find(|(each, _)| *each == name).map(|(_, value)| OsString::from(value))
+    }
+
+    #[test]
+    fn nobody_started_us_so_we_are_a_job_of_one() {
+        let launched = connect(with(&[("MEND_INITIAL_ERRHANDLER", "mpi_errors_return")])).unwrap();
+        assert!(matches!(launched.runtime, Starter::Nobody(_)));
+        assert_eq!(launched.runtime.membership().size, 1);
+        assert_eq!(launched.place.slots, 1);
+    }
+
+    #[test]
+    fn a_foreign_launcher_is_refused_with_the_right_command() {
+        let refused = connect(with(&[("PMIX_RANK", "0")])).unwrap_err();
+        assert!(matches!(refused, StartError::Foreign(_)));
+        let message = refused.to_string();
+        assert!(message.contains("PMIX_RANK") && message.contains("mpiexec -n"), "{message}");
+    }
+
+    #[test]
+    fn a_daemon_that_is_gone_and_an_address_that_is_garbled_are_two_errors() {
+        const GONE: &str = "1:00000000000000000000000000000001:0:00000000000000000000000000000002:0";
+        assert!(matches!(connect(with(&[("MEND_DAEMON", "me")])), Err(StartError::Variable("MEND_DAEMON"))));
+        assert!(matches!(
+            connect(with(&[("MEND_DAEMON", GONE)])),
+            Err(StartError::OtherNetwork | StartError::NoDaemon(_))
+        ));
+    }
+}
