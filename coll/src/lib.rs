@@ -1,2 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Schedules of collective operations.
+//! Collective operations as schedules: what each rank sends, receives, copies and combines, in rounds. [`schedule`] is
+//! pure: it neither communicates nor looks at a clock, so that a test can run all ranks of a job side by side
+//! (`tests/all_ranks.rs`). [`Schedule::turn`] then carries it out over a [`PointToPoint`], and never blocks.
+//!
+//! Not here: matching and transports (`pml`), which communicator and which tag (`mpi`). Read [`Collective`] first.
+#![forbid(unsafe_code)]
+
+mod basic;
+mod schedule;
+
+pub use schedule::{PointToPoint, Schedule};
+
+use mend_base::Rank;
+use mend_datatype::{Op, Typed};
+use schedule::Builder;
+use std::fmt;
+
+/// A collective operation as one rank calls it. A missing buffer is `MPI_IN_PLACE` where the standard allows it, and
+/// otherwise one that this rank's role does not have (MPI-5.0 §6.2-6.9).
+#[derive(Debug)]
+pub enum Collective {
+    /// Nobody leaves before everybody came.
+    Barrier,
+    /// The root's data to everybody.
+    Bcast {
+        /// Read at the root, written elsewhere.
+        data: Typed,
+        /// Whose data.
+        root: Rank,
+    },
+    /// Everybody's data combined, at the root.
+    Reduce {
+        /// `None` at the root: in place.
+        send: Option<Typed>,
+        /// At the root.
+        receive: Option<Typed>,
+        /// How to combine.
+        op: Op,
+        /// Who gets it.
+        root: Rank,
+    },
+    /// Everybody's data combined, at everybody: the same bits.
+    Allreduce {
+        /// `None`: in place.
+        send: Option<Typed>,
+        /// Where the result goes.
+        receive: Typed,
+        /// How to combine.
+        op: Op,
+    },
+    /// Everybody's block to the root, in the order of ranks.
+    Gather {
+        /// `None` at the root: its block lies in place.
+        send: Option<Typed>,
+        /// At the root: as many elements as all blocks have.
+        receive: Option<Typed>,
+        /// Who gets them.
+        root: Rank,
+    },
+    /// A block of the root's to everybody, in the order of ranks.
+    Scatter {
+        /// At the root: as many elements as all blocks have.
+        send: Option<Typed>,
+        /// `None` at the root: its block stays in place.
+        receive: Option<Typed>,
+        /// Whose blocks.
+        root: Rank,
+    },
+    /// Everybody's block to everybody, in the order of ranks.
+    Allgather {
+        /// `None`: its block lies in place.
+        send: Option<Typed>,
+        /// As many elements as all blocks have.
+        receive: Typed,
+    },
+    /// From everybody a block to everybody.
+    Alltoall {
+        /// As many elements as all blocks have. `None`: they lie in `receive`.
+        send: Option<Typed>,
+        /// As many elements as all blocks have.
+        receive: Typed,
+    },
+}
+
+/// Why there is no schedule: nothing was sent, and the buffers are as they were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The root is no rank of the communicator (`MPI_ERR_ROOT`).
+    Root,
+    /// The operation does not take this datatype, or is none for reductions (`MPI_ERR_OP`).
+    Operation,
+    /// This rank's role needs a buffer that is missing: in place is not for it (`MPI_ERR_BUFFER`).
+    Buffer,
+    /// The buffers do not divide into blocks, or differ in type or length where they may not (`MPI_ERR_COUNT`).
+    Count,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Error::Root => "the root is no rank of the communicator",
+            Error::Operation => "the operation does not take this datatype",
+            Error::Buffer => "this rank needs a buffer here: in place is not allowed",
+            Error::Count => "send and receive buffers do not fit together",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What rank `me` of `size` does to carry out `call`.
+pub fn schedule(me: Rank, size: u32, call: Collective) -> Result<Schedule, Error> {
+    assert!(me.0 < size, "a rank of the communicator");
+    let mut builder = Builder::new(me, size);
+    match call {
+        Collective::Barrier => basic::barrier::build(&mut builder),
+        Collective::Bcast { data, root } => basic::broadcast::build(&mut builder, &data, root)?,
+        Collective::Reduce { send, receive, op, root } => {
+            basic::reduce::build(&mut builder, send, receive, op, root)?;
+        }
+        Collective::Allreduce { send, receive, op } => {
+            basic::allreduce::build(&mut builder, send, receive, op)?;
+        }
+        Collective::Gather { send, receive, root } => {
+            basic::gather::build(&mut builder, send, receive, root)?
+        }
+        Collective::Scatter { send, receive, root } => {
+            basic::scatter::build(&mut builder, send, receive, root)?;
+        }
+        Collective::Allgather { send, receive } => basic::allgather::build(&mut builder, send, &receive)?,
+        Collective::Alltoall { send, receive } => basic::alltoall::build(&mut builder, send, &receive)?,
+    }
+    Ok(builder.finish())
+}

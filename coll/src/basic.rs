@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The simple component: one textbook algorithm for each operation, right for any number of ranks and any length.
+//! Faster ones come beside it and are measured against it.
+
+pub(crate) mod allgather;
+pub(crate) mod allreduce;
+pub(crate) mod alltoall;
+pub(crate) mod barrier;
+pub(crate) mod broadcast;
+pub(crate) mod gather;
+pub(crate) mod reduce;
+pub(crate) mod scatter;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Allgather in ceil(log2 n) rounds, after Bruck et al. (1997): in round k everybody sends all it has to the rank 2^k
+//! before it. Blocks travel to where they belong at once, so nothing is turned around at the end; a run of blocks that
+//! passes the last rank goes as two messages, and the receiver, who knows whose blocks they are, splits it alike.
+
+use crate::Error;
+use crate::schedule::{Blocks, Builder};
+use mend_datatype::Typed;
+
+pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed) -> Result<(), Error> {
+    let blocks = Blocks::new(receive, builder.size)?;
+    let own = blocks.of(builder.me);
+    if send.as_ref().is_some_and(|send| send.packed_bytes() != own.packed_bytes()) {
+        return Err(Error::Count);
+    }
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    if let Some(send) = send {
+        builder.copy(&send, &own);
+    }
+    let mut held = 1;
+    while held < builder.size {
+        let ranks = held.min(builder.size - held);
+        let (to, from) = (builder.before(held), builder.after(held));
+        for run in runs(&blocks, from, ranks, builder.size) {
+            builder.receive(from, &run);
+        }
+        for run in runs(&blocks, builder.me, ranks, builder.size) {
+            builder.send(to, &run);
+        }
+        builder.settle();
+        held = held.saturating_mul(2);
+    }
+    Ok(())
+}
+
+/// The blocks of `ranks` ranks from `first` on, around the ring: one run or two.
+fn runs(blocks: &Blocks, first: u32, ranks: u32, size: u32) -> impl Iterator<Item = Typed> {
+    let before_end = ranks.min(size - first);
+    let rest = ranks - before_end;
+    [Some(blocks.run(first, before_end)), (rest > 0).then(|| blocks.run(0, rest))].into_iter().flatten()
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Allreduce by recursive doubling (Thakur, Rabenseifner, Gropp, 2005, section 4.3). Where the number of ranks is no
+//! power of two, the first ranks fold in pairs: the even one of a pair gives its data to the odd one, and gets the result
+//! at the end.
+//!
+//! Everybody ends with the same bits: in each exchange both partners compute `lower op higher`, never `mine op theirs`.
+
+use crate::Error;
+use crate::schedule::{Builder, alike, combines, scratch};
+use mend_datatype::{Op, Typed};
+use std::mem::swap;
+
+pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: Typed, op: Op) -> Result<(), Error> {
+    alike(send.as_ref(), &receive)?;
+    combines(op, receive.datatype())?;
+    if receive.packed_bytes() == 0 {
+        return Ok(());
+    }
+    if let Some(send) = send {
+        builder.copy(&send, &receive);
+    }
+    if builder.size == 1 {
+        return Ok(());
+    }
+    let doubling = 1 << builder.size.ilog2();
+    let folded = 2 * (builder.size - doubling);
+    let me = builder.me;
+    if me < folded && me.is_multiple_of(2) {
+        builder.send(me + 1, &receive);
+        builder.settle();
+        builder.receive(me + 1, &receive);
+        builder.settle();
+        return Ok(());
+    }
+    exchange(builder, &receive, op, doubling, folded);
+    if me < folded {
+        builder.send(me - 1, &receive);
+        builder.settle();
+    }
+    Ok(())
+}
+
+/// What the ranks that take part in the doubling do; `result` holds their own data, and the result afterwards.
+fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded: u32) {
+    let (mut mine, mut theirs) = (result.share(), scratch(result));
+    let me = builder.me;
+    let place = if me < folded {
+        builder.receive(me - 1, &theirs);
+        builder.settle();
+        builder.reduce(op, &theirs, &mine);
+        me / 2
+    } else {
+        me - folded / 2
+    };
+    let mut mask = 1;
+    while mask < doubling {
+        let other = place ^ mask;
+        let partner = if other < folded / 2 { 2 * other + 1 } else { other + folded / 2 };
+        builder.receive(partner, &theirs);
+        builder.send(partner, &mine);
+        builder.settle();
+        if other > place {
+            swap(&mut mine, &mut theirs);
+        }
+        builder.reduce(op, &theirs, &mine);
+        mask *= 2;
+    }
+    // The combined data went to and fro between the two buffers: once for each exchange with a higher partner.
+    if (!place & (doubling - 1)).count_ones() % 2 == 1 {
+        builder.copy(&mine, result);
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Alltoall by pairwise exchange: a few partners at a time, so that no rank is flooded by all others at once.
+//!
+//! In place each block is exchanged with its own replacement, which needs partners that agree on each other: in round k,
+//! rank r meets rank (k - r) mod n, who meets r.
+
+use crate::Error;
+use crate::schedule::{Blocks, Builder, scratch};
+use mend_datatype::Typed;
+
+/// Partners in one round.
+const WINDOW: u32 = 8;
+
+pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed) -> Result<(), Error> {
+    let into = Blocks::new(receive, builder.size)?;
+    let Some(send) = send else {
+        in_place(builder, &into);
+        return Ok(());
+    };
+    let from = Blocks::new(&send, builder.size)?;
+    if send.packed_bytes() != receive.packed_bytes() {
+        return Err(Error::Count);
+    }
+    if into.is_empty() {
+        return Ok(());
+    }
+    builder.copy(&from.of(builder.me), &into.of(builder.me));
+    for distance in 1..builder.size {
+        let (to, source) = (builder.after(distance), builder.before(distance));
+        builder.receive(source, &into.of(source));
+        builder.send(to, &from.of(to));
+        if distance % WINDOW == 0 {
+            builder.settle();
+        }
+    }
+    builder.settle();
+    Ok(())
+}
+
+fn in_place(builder: &mut Builder, blocks: &Blocks) {
+    if blocks.is_empty() || builder.size == 1 {
+        return;
+    }
+    let arriving = scratch(&blocks.of(0));
+    for round in 0..builder.size {
+        let partner = builder.size + round - builder.me;
+        let partner = if partner >= builder.size { partner - builder.size } else { partner };
+        if partner != builder.me {
+            builder.receive(partner, &arriving);
+            builder.send(partner, &blocks.of(partner));
+            builder.settle();
+            builder.copy(&arriving, &blocks.of(partner));
+        }
+    }
+}

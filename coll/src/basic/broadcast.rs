@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Broadcast down a binomial tree, its root turned to the caller's root: who has the data gives it to the rank half as
+//! far away as it came from, then a quarter, and so on.
+
+use crate::Error;
+use crate::schedule::Builder;
+use mend_base::Rank;
+use mend_datatype::Typed;
+
+pub(crate) fn build(builder: &mut Builder, data: &Typed, root: Rank) -> Result<(), Error> {
+    let root = builder.root(root)?;
+    if data.packed_bytes() == 0 {
+        return Ok(());
+    }
+    // Our place as seen from the root: its lowest set bit is the distance to our parent.
+    let place = builder.before(root);
+    let mut reach = 1;
+    while reach < builder.size && place & reach == 0 {
+        reach *= 2;
+    }
+    if place != 0 {
+        builder.receive(builder.before(reach), data);
+        builder.settle();
+    }
+    while reach > 1 {
+        reach /= 2;
+        if place + reach < builder.size {
+            builder.send(builder.after(reach), data);
+        }
+    }
+    builder.settle();
+    Ok(())
+}

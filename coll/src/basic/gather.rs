@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Gather, all to the root at once: each block goes where it belongs without being copied on the way.
+
+use crate::Error;
+use crate::schedule::{Blocks, Builder};
+use mend_base::Rank;
+use mend_datatype::Typed;
+
+pub(crate) fn build(
+    builder: &mut Builder,
+    send: Option<Typed>,
+    receive: Option<Typed>,
+    root: Rank,
+) -> Result<(), Error> {
+    let root = builder.root(root)?;
+    if builder.me != root {
+        let send = send.ok_or(Error::Buffer)?;
+        if send.packed_bytes() > 0 {
+            builder.send(root, &send);
+            builder.settle();
+        }
+        return Ok(());
+    }
+    let blocks = Blocks::new(&receive.ok_or(Error::Buffer)?, builder.size)?;
+    let own = blocks.of(root);
+    if send.as_ref().is_some_and(|send| send.packed_bytes() != own.packed_bytes()) {
+        return Err(Error::Count);
+    }
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    for from in (0..builder.size).filter(|&from| from != root) {
+        builder.receive(from, &blocks.of(from));
+    }
+    if let Some(send) = send {
+        builder.copy(&send, &own);
+    }
+    builder.settle();
+    Ok(())
+}

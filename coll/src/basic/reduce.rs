@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reduce up a binomial tree: the broadcast's, the other way. Predefined operations commute, so the tree may be turned to
+//! the root; its shape is fixed, so that the same input gives the same bits every time (MPI-5.0 §6.9.1).
+
+use crate::Error;
+use crate::schedule::{Builder, alike, combines, scratch};
+use mend_base::Rank;
+use mend_datatype::{Op, Typed};
+
+pub(crate) fn build(
+    builder: &mut Builder,
+    send: Option<Typed>,
+    receive: Option<Typed>,
+    op: Op,
+    root: Rank,
+) -> Result<(), Error> {
+    let root = builder.root(root)?;
+    let place = builder.before(root);
+    let children = children(place, builder.size);
+    // What is combined so far, and what stands in it at first.
+    let (total, first) = if place == 0 {
+        let receive = receive.ok_or(Error::Buffer)?;
+        alike(send.as_ref(), &receive)?;
+        (receive, send)
+    } else {
+        let send = send.ok_or(Error::Buffer)?;
+        // A leaf sends the user's own buffer.
+        if children == 0 { (send, None) } else { (scratch(&send), Some(send)) }
+    };
+    combines(op, total.datatype())?;
+    if total.packed_bytes() == 0 {
+        return Ok(());
+    }
+    if let Some(first) = first {
+        builder.copy(&first, &total);
+    }
+    if children > 0 {
+        let theirs = scratch(&total);
+        for child in 0..children {
+            builder.receive(builder.after(1 << child), &theirs);
+            builder.settle();
+            builder.reduce(op, &theirs, &total);
+        }
+    }
+    if place != 0 {
+        builder.send(builder.before(1 << place.trailing_zeros()), &total);
+        builder.settle();
+    }
+    Ok(())
+}
+
+/// How many children a place in the tree has: those 1, 2, 4 ... after it, below its own lowest set bit.
+fn children(place: u32, size: u32) -> u32 {
+    let levels = if place == 0 { 32 } else { place.trailing_zeros() };
+    (0..levels).take_while(|&level| u64::from(place) + (1 << level) < u64::from(size)).count() as u32
+}

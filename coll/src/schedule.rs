@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A schedule, and how it is carried out.
+//!
+//! ```text
+//!             all of the round done                    an error
+//!   Going ───────────────────────────▶ Going   Going ───────────▶ Ending ──────────▶ Over(Err)
+//!     │  no round left                                 the rest is cancelled; when the last
+//!     └───────────────▶ Over(Ok)                       request has ended, buffers are silent
+//! ```
+
+use crate::Error;
+use mend_base::Rank;
+use mend_datatype::{Datatype, Op, Typed, reduce};
+use mend_pml::{Error as PmlError, Request, Started, State};
+use mend_transport::{Buffer, UserMemory};
+
+/// Messages between the ranks of one communicator, for one collective operation: whoever lends it chose the channel, and
+/// a tag that keeps this operation apart from others in flight. Messages of one rank to another arrive in order.
+pub trait PointToPoint {
+    /// Starts a standard send.
+    fn send(&mut self, to: Rank, data: Typed) -> Result<Started, PmlError>;
+    /// Starts a receive.
+    fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, PmlError>;
+    /// How far it is.
+    fn poll(&self, request: Request) -> State;
+    /// Its end was seen.
+    fn release(&mut self, request: Request);
+    /// Nobody wants it any more: it ends as soon as its buffer is silent.
+    fn cancel(&mut self, request: Request);
+}
+
+/// What one rank does for one collective operation.
+#[derive(Debug)]
+pub struct Schedule {
+    steps: Vec<Step>,
+    next: usize,
+    running: Vec<Request>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Going,
+    Ending(PmlError),
+    Over(Result<(), PmlError>),
+}
+
+/// One thing to do. Sends and receives are started, and go on side by side until [`Step::Settle`]; copies and
+/// combinations are done at once, in order.
+#[derive(Debug)]
+enum Step {
+    Send {
+        to: Rank,
+        data: Typed,
+    },
+    Receive {
+        from: Rank,
+        data: Typed,
+    },
+    /// The round's end: nothing after it begins before everything started has ended.
+    Settle,
+    Copy {
+        from: Typed,
+        into: Typed,
+    },
+    Reduce {
+        op: Op,
+        left: Typed,
+        into: Typed,
+    },
+}
+
+impl Schedule {
+    /// Goes on as far as it can without waiting. `None`: not over. In error, no request of it is left, and nothing
+    /// writes to its buffers any more.
+    pub fn turn(&mut self, p2p: &mut impl PointToPoint) -> Option<Result<(), PmlError>> {
+        loop {
+            if let Phase::Over(result) = self.phase {
+                return Some(result);
+            }
+            self.collect(p2p);
+            if !self.running.is_empty() {
+                return None;
+            }
+            match self.phase {
+                Phase::Ending(error) => self.phase = Phase::Over(Err(error)),
+                Phase::Going if self.next == self.steps.len() => self.phase = Phase::Over(Ok(())),
+                Phase::Going => self.start_round(p2p),
+                Phase::Over(_) => unreachable!("asked above"),
+            }
+        }
+    }
+
+    /// Takes leave of the requests that have ended; at the first error cancels the others.
+    fn collect(&mut self, p2p: &mut impl PointToPoint) {
+        let mut error = None;
+        self.running.retain(|&request| match p2p.poll(request) {
+            State::Running | State::Stalled => true,
+            State::Done(result) => {
+                p2p.release(request);
+                error = error.or(result.err());
+                false
+            }
+        });
+        if let Some(error) = error {
+            self.fail(p2p, error);
+        }
+    }
+
+    fn start_round(&mut self, p2p: &mut impl PointToPoint) {
+        while let Some(step) = self.steps.get(self.next) {
+            self.next += 1;
+            let started = match step {
+                Step::Send { to, data } => p2p.send(*to, data.share()),
+                Step::Receive { from, data } => p2p.receive(*from, data.share()),
+                Step::Settle => return,
+                Step::Copy { from, into } => {
+                    into.copy_from(from);
+                    continue;
+                }
+                Step::Reduce { op, left, into } => {
+                    reduce(*op, left, into);
+                    continue;
+                }
+            };
+            match started {
+                Ok(Started::Done(_)) => (),
+                Ok(Started::Running(request)) => self.running.push(request),
+                Err(error) => return self.fail(p2p, error),
+            }
+        }
+    }
+
+    fn fail(&mut self, p2p: &mut impl PointToPoint, error: PmlError) {
+        if matches!(self.phase, Phase::Going) {
+            self.phase = Phase::Ending(error);
+            self.running.iter().for_each(|&request| p2p.cancel(request));
+        }
+    }
+}
+
+/// Writes a schedule down.
+pub(crate) struct Builder {
+    pub(crate) me: u32,
+    pub(crate) size: u32,
+    steps: Vec<Step>,
+}
+
+impl Builder {
+    pub(crate) fn new(me: Rank, size: u32) -> Self {
+        Builder { me: me.0, size, steps: Vec::new() }
+    }
+
+    pub(crate) fn send(&mut self, to: u32, data: &Typed) {
+        self.steps.push(Step::Send { to: Rank(to), data: data.share() });
+    }
+
+    pub(crate) fn receive(&mut self, from: u32, data: &Typed) {
+        self.steps.push(Step::Receive { from: Rank(from), data: data.share() });
+    }
+
+    pub(crate) fn settle(&mut self) {
+        self.steps.push(Step::Settle);
+    }
+
+    pub(crate) fn copy(&mut self, from: &Typed, into: &Typed) {
+        self.steps.push(Step::Copy { from: from.share(), into: into.share() });
+    }
+
+    /// `into = left op into`.
+    pub(crate) fn reduce(&mut self, op: Op, left: &Typed, into: &Typed) {
+        self.steps.push(Step::Reduce { op, left: left.share(), into: into.share() });
+    }
+
+    pub(crate) fn finish(self) -> Schedule {
+        Schedule { steps: self.steps, next: 0, running: Vec::new(), phase: Phase::Going }
+    }
+
+    /// The root as a number, if it is one of us.
+    pub(crate) fn root(&self, root: Rank) -> Result<u32, Error> {
+        if root.0 < self.size { Ok(root.0) } else { Err(Error::Root) }
+    }
+
+    /// The rank `distance` after ours, around the ring.
+    pub(crate) fn after(&self, distance: u32) -> u32 {
+        ((u64::from(self.me) + u64::from(distance)) % u64::from(self.size)) as u32
+    }
+
+    /// The rank `distance` before ours, around the ring; `distance` is below the size.
+    pub(crate) fn before(&self, distance: u32) -> u32 {
+        self.after(self.size - distance)
+    }
+}
+
+/// Memory of our own for as many elements as `like` has: it lives as long as the schedule, and every request over it.
+pub(crate) fn scratch(like: &Typed) -> Typed {
+    let (datatype, count) = (like.datatype(), like.count());
+    let bytes = datatype.span(count).expect("a buffer of as many elements exists");
+    Typed::new(UserMemory::of_buffer(&Buffer::zeroed(bytes)), datatype, count)
+}
+
+/// A buffer that holds a block for each rank.
+pub(crate) struct Blocks {
+    all: Typed,
+    elements: u64,
+}
+
+impl Blocks {
+    /// Refuses what does not divide evenly.
+    pub(crate) fn new(all: &Typed, size: u32) -> Result<Self, Error> {
+        let elements = all.count() / u64::from(size);
+        if elements * u64::from(size) == all.count() {
+            Ok(Blocks { all: all.share(), elements })
+        } else {
+            Err(Error::Count)
+        }
+    }
+
+    /// The block of one rank.
+    pub(crate) fn of(&self, rank: u32) -> Typed {
+        self.run(rank, 1)
+    }
+
+    /// The blocks of `ranks` ranks from `first` on.
+    pub(crate) fn run(&self, first: u32, ranks: u32) -> Typed {
+        let run = self.all.elements(u64::from(first) * self.elements, u64::from(ranks) * self.elements);
+        run.expect("as many blocks as ranks")
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.elements == 0
+    }
+}
+
+/// Whether a reduction may combine elements of this type.
+pub(crate) fn combines(op: Op, datatype: Datatype) -> Result<(), Error> {
+    if op.reduces() && op.takes(datatype) { Ok(()) } else { Err(Error::Operation) }
+}
+
+/// Whether both hold the same elements, as the two buffers of a reduction must.
+pub(crate) fn alike(send: Option<&Typed>, receive: &Typed) -> Result<(), Error> {
+    let same = |send: &Typed| send.datatype() == receive.datatype() && send.count() == receive.count();
+    if send.is_none_or(same) { Ok(()) } else { Err(Error::Count) }
+}

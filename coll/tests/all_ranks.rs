@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! All ranks' schedules side by side without a network: for 1 to 17 ranks, every root, zero and other counts, in place
+//! and not, the result is what a sequential model says, every message finds its receive, and none is left over. The
+//! order in which ranks take turns and messages arrive is drawn from a seed.
+
+use mend_base::{Key, Random, Rank};
+use mend_coll::{Collective, Error, PointToPoint, Schedule, schedule};
+use mend_datatype::{Datatype, Op, Typed};
+use mend_pml::{Error as PmlError, Request, Started, State, Status};
+use mend_transport::{Buffer, UserMemory, WriteSlot};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+const SIZES: std::ops::RangeInclusive<u32> = 1..=17;
+
+/// A message, or a posted receive, of one ordered pair of ranks.
+struct Half {
+    data: Typed,
+    request: Option<u32>,
+}
+
+/// Everybody's messages and requests.
+struct Fabric {
+    random: Random,
+    sent: BTreeMap<(u32, u32), VecDeque<Half>>,
+    posted: BTreeMap<(u32, u32), VecDeque<Half>>,
+    /// By number: whose, and how far.
+    requests: BTreeMap<u32, (u32, State)>,
+    next: u32,
+    /// The request that is to fail, if it comes to that.
+    doomed: Option<u32>,
+}
+
+impl Fabric {
+    fn new(seed: u64) -> Self {
+        Fabric {
+            random: Random(seed),
+            sent: BTreeMap::new(),
+            posted: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            next: 0,
+            doomed: None,
+        }
+    }
+
+    fn request(&mut self, owner: u32) -> u32 {
+        self.next += 1;
+        self.requests.insert(self.next, (owner, State::Running));
+        self.next
+    }
+
+    /// Lets one message that has a receive arrive, if there is one.
+    fn deliver(&mut self) -> bool {
+        let posted = &self.posted;
+        let ready: Vec<_> = self
+            .sent
+            .iter()
+            .filter(|(pair, queue)| {
+                !queue.is_empty() && posted.get(pair).is_some_and(|queue| !queue.is_empty())
+            })
+            .map(|(&pair, _)| pair)
+            .collect();
+        if ready.is_empty() {
+            return false;
+        }
+        let pair = ready[self.random.below(ready.len() as u64) as usize];
+        let message = self.sent.get_mut(&pair).unwrap().pop_front().unwrap();
+        let receive = self.posted.get_mut(&pair).unwrap().pop_front().unwrap();
+        assert_eq!(message.data.packed_bytes(), receive.data.packed_bytes(), "both ends expect as much");
+        receive.data.copy_from(&message.data);
+        for request in [message.request, receive.request].into_iter().flatten() {
+            let failed = self.doomed == Some(request);
+            let result = if failed { Err(PmlError::ProcFailed(Rank(pair.0))) } else { Ok(Status::EMPTY) };
+            self.requests.get_mut(&request).unwrap().1 = State::Done(result);
+        }
+        true
+    }
+}
+
+/// One rank's door to it.
+struct Port<'a>(&'a mut Fabric, u32);
+
+impl PointToPoint for Port<'_> {
+    fn send(&mut self, to: Rank, data: Typed) -> Result<Started, PmlError> {
+        // Eager: out of the buffer at once; rendezvous: when it is received.
+        let eager = self.0.random.once_in(2);
+        let (request, data) = if eager {
+            let mut packed = vec![0; data.packed_bytes()];
+            data.pack(0, packed.len(), &mut WriteSlot::from(&mut packed[..]));
+            (None, Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&packed))))
+        } else {
+            (Some(self.0.request(self.1)), data)
+        };
+        self.0.sent.entry((self.1, to.0)).or_default().push_back(Half { data, request });
+        Ok(match request {
+            Some(number) => Started::Running(Request(key(number))),
+            None => Started::Done(Status::EMPTY),
+        })
+    }
+
+    fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, PmlError> {
+        let request = self.0.request(self.1);
+        self.0.posted.entry((from.0, self.1)).or_default().push_back(Half { data, request: Some(request) });
+        Ok(Started::Running(Request(key(request))))
+    }
+
+    fn poll(&self, request: Request) -> State {
+        self.0.requests[&number(request)].1
+    }
+
+    fn release(&mut self, request: Request) {
+        let (owner, state) = self.0.requests.remove(&number(request)).expect("released once");
+        assert!(owner == self.1 && matches!(state, State::Done(_)), "released by its owner, when over");
+    }
+
+    fn cancel(&mut self, request: Request) {
+        for queue in self.0.posted.values_mut().chain(self.0.sent.values_mut()) {
+            queue.retain(|half| half.request != Some(number(request)));
+        }
+        self.0.requests.get_mut(&number(request)).unwrap().1 = State::Done(Ok(Status::EMPTY));
+    }
+}
+
+fn key(number: u32) -> Key {
+    Key { index: number, generation: 1 }
+}
+
+fn number(request: Request) -> u32 {
+    request.0.index
+}
+
+/// Carries them all out; what each came to. Panics where everybody waits and nothing can arrive.
+fn run(fabric: &mut Fabric, schedules: &mut [Schedule]) -> Vec<Result<(), PmlError>> {
+    let mut results = vec![None; schedules.len()];
+    while results.iter().any(Option::is_none) {
+        let (first, started) = (fabric.random.below(schedules.len() as u64) as usize, fabric.next);
+        let mut moved = false;
+        for rank in (first..schedules.len()).chain(0..first) {
+            if results[rank].is_none() && !fabric.random.once_in(3) {
+                results[rank] = schedules[rank].turn(&mut Port(fabric, rank as u32));
+                moved |= results[rank].is_some();
+            } else {
+                moved |= results[rank].is_none();
+            }
+            moved |= fabric.random.once_in(2) && fabric.deliver();
+        }
+        assert!(
+            moved || fabric.next != started || fabric.deliver(),
+            "everybody waits, and nothing can arrive"
+        );
+    }
+    results.into_iter().flatten().collect()
+}
+
+/// Every message was received, and no request is left.
+fn nothing_left(fabric: &Fabric) {
+    assert!(fabric.sent.values().all(VecDeque::is_empty), "a message that nobody receives");
+    assert!(fabric.posted.values().all(VecDeque::is_empty), "a receive that nobody sends to");
+    assert!(fabric.requests.is_empty(), "a request that nobody released");
+}
+
+fn all_end_well(seed: u64, calls: Vec<Collective>) {
+    let size = calls.len() as u32;
+    let mut fabric = Fabric::new(seed);
+    let mut schedules: Vec<Schedule> = calls
+        .into_iter()
+        .enumerate()
+        .map(|(me, call)| schedule(Rank(me as u32), size, call).expect("a call that is right"))
+        .collect();
+    let results = run(&mut fabric, &mut schedules);
+    assert!(results.iter().all(Result::is_ok));
+    nothing_left(&fabric);
+}
+
+fn buffer(values: &[i32]) -> Arc<Buffer> {
+    Buffer::from_bytes(&values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>())
+}
+
+fn ints(buffer: &Arc<Buffer>) -> Typed {
+    Typed::new(UserMemory::of_buffer(buffer), Datatype::INT, buffer.len() as u64 / 4)
+}
+
+fn values(buffer: &Buffer) -> Vec<i32> {
+    buffer.to_vec().chunks_exact(4).map(|bytes| i32::from_ne_bytes(bytes.try_into().unwrap())).collect()
+}
+
+/// What `rank` contributes: `count` numbers.
+fn own(rank: u32, count: usize) -> Vec<i32> {
+    (0..count).map(|i| (rank as i32 + 1) * 1000 + i as i32).collect()
+}
+
+/// All cases of size, count, and who is the root.
+fn cases(mut each: impl FnMut(u32, usize, u32)) {
+    for size in SIZES {
+        for count in [0, 1, 5] {
+            for root in 0..size {
+                each(size, count, root);
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_everybody_came() {
+    for size in SIZES {
+        for late in 0..size {
+            let mut fabric = Fabric::new(u64::from(late));
+            let start = |me| schedule(Rank(me), size, Collective::Barrier).unwrap();
+            let mut schedules: Vec<Schedule> = (0..size).map(start).collect();
+            loop {
+                let mut over = false;
+                let before = fabric.next;
+                for me in (0..size).filter(|&me| me != late) {
+                    over |= schedules[me as usize].turn(&mut Port(&mut fabric, me)).is_some();
+                }
+                assert!(!over, "a rank left while {late} of {size} was not there");
+                if !fabric.deliver() && fabric.next == before {
+                    break;
+                }
+            }
+            assert!(run(&mut fabric, &mut schedules).iter().all(Result::is_ok));
+            nothing_left(&fabric);
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_brings_the_roots_data_to_everybody() {
+    cases(|size, count, root| {
+        let buffers: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
+        let call = |each| Collective::Bcast { data: ints(each), root: Rank(root) };
+        all_end_well(u64::from(root), buffers.iter().map(call).collect());
+        buffers.iter().for_each(|each| assert_eq!(values(each), own(root, count)));
+    });
+}
+
+#[test]
+fn a_reduction_is_everybodys_sum_at_the_root_and_leaves_the_rest_alone() {
+    cases(|size, count, root| {
+        for in_place in [false, true] {
+            let sends: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
+            let result = buffer(&own(root, count));
+            let call = |me: u32| Collective::Reduce {
+                send: (!(in_place && me == root)).then(|| ints(&sends[me as usize])),
+                receive: (me == root).then(|| ints(&result)),
+                op: Op::Sum,
+                root: Rank(root),
+            };
+            all_end_well(1, (0..size).map(call).collect());
+            let sum: Vec<i32> = (0..count).map(|i| (0..size).map(|me| own(me, count)[i]).sum()).collect();
+            assert_eq!(values(&result), sum);
+            sends.iter().zip(0..).for_each(|(send, me)| assert_eq!(values(send), own(me, count)));
+        }
+    });
+}
+
+#[test]
+fn an_allreduce_is_everybodys_extremum_at_everybody() {
+    for (size, count, in_place) in SIZES.flat_map(|n| [(n, 0, false), (n, 5, false), (n, 5, true)]) {
+        let sends: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
+        let results: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
+        let call = |me: usize| Collective::Allreduce {
+            send: (!in_place).then(|| ints(&sends[me])),
+            receive: ints(&results[me]),
+            op: Op::Max,
+        };
+        all_end_well(3, (0..size as usize).map(call).collect());
+        results.iter().for_each(|each| assert_eq!(values(each), own(size - 1, count)));
+    }
+}
+
+#[test]
+fn an_allreduce_of_doubles_gives_everybody_the_same_bits() {
+    for size in SIZES {
+        for seed in 0..20 {
+            let mut random = Random(seed);
+            let mut draw = || f64::from_bits(random.bits() >> 2 | 0x3000_0000_0000_0000).to_ne_bytes();
+            let buffers: Vec<_> = (0..size)
+                .map(|_| Buffer::from_bytes(&[draw(), draw(), f64::NAN.to_ne_bytes()].concat()))
+                .collect();
+            let call = |each| Collective::Allreduce {
+                send: None,
+                receive: Typed::new(UserMemory::of_buffer(each), Datatype::DOUBLE, 3),
+                op: Op::Sum,
+            };
+            all_end_well(seed, buffers.iter().map(call).collect());
+            buffers.iter().for_each(|each| assert_eq!(each.to_vec(), buffers[0].to_vec()));
+        }
+    }
+}
+
+#[test]
+fn an_allreduce_of_pairs_finds_the_least_and_where_it_is() {
+    let two_int = Datatype::from_handle(0x22b).unwrap();
+    for size in SIZES {
+        // Equal values at every other rank: the lowest rank of them is wanted.
+        let buffers: Vec<_> = (0..size as i32).map(|me| buffer(&[5 - me % 2, me])).collect();
+        let call = |each| Collective::Allreduce {
+            send: None,
+            receive: Typed::new(UserMemory::of_buffer(each), two_int, 1),
+            op: Op::Minloc,
+        };
+        all_end_well(9, buffers.iter().map(call).collect());
+        let least = if size == 1 { vec![5, 0] } else { vec![4, 1] };
+        buffers.iter().for_each(|each| assert_eq!(values(each), least));
+    }
+}
+
+fn everything(size: u32, count: usize) -> Vec<i32> {
+    (0..size).flat_map(|me| own(me, count)).collect()
+}
+
+#[test]
+fn a_gather_puts_the_blocks_in_the_order_of_ranks() {
+    cases(|size, count, root| {
+        for in_place in [false, true] {
+            let sends: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
+            let mut before = vec![-1; size as usize * count];
+            if in_place {
+                before[root as usize * count..][..count].copy_from_slice(&own(root, count));
+            }
+            let all = buffer(&before);
+            let call = |me: u32| Collective::Gather {
+                send: (!(in_place && me == root)).then(|| ints(&sends[me as usize])),
+                receive: (me == root).then(|| ints(&all)),
+                root: Rank(root),
+            };
+            all_end_well(4, (0..size).map(call).collect());
+            assert_eq!(values(&all), everything(size, count));
+        }
+    });
+}
+
+#[test]
+fn a_scatter_gives_everybody_its_block() {
+    cases(|size, count, root| {
+        for in_place in [false, true] {
+            let all = buffer(&everything(size, count));
+            let blocks: Vec<_> = (0..size).map(|_| buffer(&vec![-1; count])).collect();
+            let call = |me: u32| Collective::Scatter {
+                send: (me == root).then(|| ints(&all)),
+                receive: (!(in_place && me == root)).then(|| ints(&blocks[me as usize])),
+                root: Rank(root),
+            };
+            all_end_well(5, (0..size).map(call).collect());
+            for (block, me) in blocks.iter().zip(0..) {
+                let untouched = in_place && me == root;
+                assert_eq!(values(block), if untouched { vec![-1; count] } else { own(me, count) });
+            }
+            assert_eq!(values(&all), everything(size, count));
+        }
+    });
+}
+
+#[test]
+fn an_allgather_gives_everybody_all_blocks() {
+    for (size, count, in_place) in SIZES.flat_map(|n| [(n, 0, false), (n, 3, false), (n, 3, true)]) {
+        let sends: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
+        let results: Vec<_> = (0..size)
+            .map(|me| {
+                let mut before = vec![-1; size as usize * count];
+                if in_place {
+                    before[me as usize * count..][..count].copy_from_slice(&own(me, count));
+                }
+                buffer(&before)
+            })
+            .collect();
+        let call = |me: usize| Collective::Allgather {
+            send: (!in_place).then(|| ints(&sends[me])),
+            receive: ints(&results[me]),
+        };
+        all_end_well(6, (0..size as usize).map(call).collect());
+        results.iter().for_each(|each| assert_eq!(values(each), everything(size, count)));
+    }
+}
+
+#[test]
+fn an_alltoall_is_a_transposition() {
+    let block = |from: u32, to: u32, count: usize| -> Vec<i32> {
+        (0..count).map(|i| (from * 100_000 + to * 1000) as i32 + i as i32).collect()
+    };
+    for (size, count, in_place) in SIZES.flat_map(|n| [(n, 0, false), (n, 3, false), (n, 3, true)]) {
+        let row = |me: u32| -> Vec<i32> { (0..size).flat_map(|to| block(me, to, count)).collect() };
+        let column = |me: u32| -> Vec<i32> { (0..size).flat_map(|from| block(from, me, count)).collect() };
+        let sends: Vec<_> = (0..size).map(|me| buffer(&row(me))).collect();
+        let blank = |me| if in_place { row(me) } else { vec![-1; size as usize * count] };
+        let results: Vec<_> = (0..size).map(|me| buffer(&blank(me))).collect();
+        let call = |me: usize| Collective::Alltoall {
+            send: (!in_place).then(|| ints(&sends[me])),
+            receive: ints(&results[me]),
+        };
+        all_end_well(7, (0..size as usize).map(call).collect());
+        results.iter().zip(0..).for_each(|(each, me)| assert_eq!(values(each), column(me)));
+        sends.iter().zip(0..).for_each(|(each, me)| assert_eq!(values(each), row(me)));
+    }
+}
+
+#[test]
+fn an_error_ends_the_schedule_with_no_request_left_behind() {
+    for doomed in 1..200 {
+        let (size, count) = (5, 4);
+        let buffers: Vec<_> = (0..size).map(|_| buffer(&vec![1; size as usize * count])).collect();
+        let mut fabric = Fabric::new(doomed.into());
+        fabric.doomed = Some(doomed);
+        let call = |each| Collective::Alltoall { send: None, receive: ints(each) };
+        let mut schedules: Vec<Schedule> =
+            (0..size).zip(&buffers).map(|(me, each)| schedule(Rank(me), size, call(each)).unwrap()).collect();
+        let mut over = vec![None; size as usize];
+        for _ in 0..2000 {
+            for me in 0..size {
+                let result = schedules[me as usize].turn(&mut Port(&mut fabric, me));
+                let left = fabric.requests.values().any(|&(owner, _)| owner == me);
+                assert!(result.is_none() || !left, "over, but a request is left");
+                over[me as usize] = result;
+            }
+            fabric.deliver();
+        }
+        let failed = over.iter().flatten().filter(|result| result.is_err()).count();
+        assert_eq!(failed, usize::from(doomed <= fabric.next), "the one whose request failed says so");
+    }
+}
+
+#[test]
+fn calls_that_cannot_be_right_are_refused_before_anything_is_sent() {
+    let five = buffer(&[0; 5]);
+    let six = buffer(&[0; 6]);
+    let refused = |me, size, call| schedule(Rank(me), size, call).err();
+    let data = || ints(&five);
+    assert_eq!(refused(0, 2, Collective::Bcast { data: data(), root: Rank(2) }), Some(Error::Root));
+    let gather = Collective::Gather { send: None, receive: Some(data()), root: Rank(0) };
+    assert_eq!(refused(0, 2, gather), Some(Error::Count));
+    let gather = Collective::Gather { send: None, receive: None, root: Rank(0) };
+    assert_eq!(refused(1, 2, gather), Some(Error::Buffer));
+    let differ = Collective::Allreduce { send: Some(ints(&six)), receive: data(), op: Op::Sum };
+    assert_eq!(refused(0, 2, differ), Some(Error::Count));
+    for op in [Op::Minloc, Op::Replace, Op::NoOp] {
+        assert_eq!(
+            refused(0, 2, Collective::Allreduce { send: None, receive: data(), op }),
+            Some(Error::Operation)
+        );
+    }
+}
