@@ -9,6 +9,8 @@
 mod bml;
 mod btl;
 mod card;
+pub mod conformance;
+mod hooks;
 mod loopback;
 mod memory;
 mod queue;
@@ -18,6 +20,7 @@ mod sink;
 pub use bml::{Bml, Network, Way};
 pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
 pub use card::{Card, TransportId};
+pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, Ledger, OneIn, Tracer};
 pub use loopback::Loopback;
 pub use memory::{Buffer, Payload, UserMemory, WriteSlot};
 pub use rdma::{Access, Atomic, Rdma, RegisterError, RemoteKey, Span};

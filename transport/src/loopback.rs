@@ -380,8 +380,36 @@ const _: () = assert!(INLINE_BYTES_MAX <= u8::MAX as usize);
 #[cfg(test)]
 mod tests {
     use super::Loopback;
+    use crate::conformance::Fixture;
     use crate::{Btl, Card, ConnectError};
+    use mend_base::parameter::Settings;
     use mend_base::{Job, Peer, PeerIndex};
+
+    /// One process that talks to itself.
+    struct Myself;
+
+    impl Fixture for Myself {
+        type Btl = Loopback;
+        const ALONE: bool = true;
+
+        fn start(_count: usize, _settings: &Settings) -> (Self, Vec<Loopback>) {
+            (Myself, vec![Loopback::new(Peer::new(Job(1), 0))])
+        }
+    }
+
+    mod conforms {
+        crate::conformance!(super::Myself);
+    }
+
+    mod conforms_with_faults {
+        use crate::conformance::Injected;
+        crate::conformance!(Injected<super::Myself>);
+    }
+
+    mod conserves {
+        use crate::conformance::Counted;
+        crate::conformance!(Counted<super::Myself>);
+    }
 
     #[test]
     fn it_leads_to_oneself_only() {

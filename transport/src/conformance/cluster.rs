@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A few connected BTLs, what each of them heard, and the turns they take.
+
+use super::Fixture;
+use crate::{Ability, AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
+use mend_base::parameter::Settings;
+use mend_base::{Instant, PeerIndex};
+
+/// Connected BTLs. Process `j` is `PeerIndex(j)` in everybody's table.
+pub struct Cluster<F: Fixture> {
+    /// What made them.
+    pub fixture: F,
+    nodes: Vec<Node<F::Btl>>,
+    turns: u64,
+}
+
+struct Node<B: Btl> {
+    /// `None`: it was abandoned.
+    btl: Option<B>,
+    /// To each process.
+    ways: Vec<Option<B::Endpoint>>,
+    heard: Recorder<B::Endpoint>,
+}
+
+/// One callback.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard<E> {
+    /// `on_message`: from, id, header, payload.
+    Message(PeerIndex, AmId, Vec<u8>, Vec<u8>),
+    /// `on_chunk`.
+    Chunk(PeerIndex, Stream, Vec<u8>),
+    /// `on_done`.
+    Done(Cookie, Result<(), SendError>),
+    /// `on_room`.
+    Room(PeerIndex, E),
+    /// `on_error`.
+    Error(PeerIndex, E, Cause),
+    /// `on_severed`.
+    Severed(PeerIndex, E),
+}
+
+/// A sink that keeps everything.
+#[derive(Clone, Debug)]
+pub struct Recorder<E> {
+    /// In the order of the callbacks.
+    pub all: Vec<Heard<E>>,
+}
+
+impl<F: Fixture> Cluster<F> {
+    /// `count` processes, each connected to each other.
+    pub fn connected(count: usize) -> Self {
+        let (fixture, btls) = F::start(count, &Settings::default());
+        let nodes: Vec<_> = btls.into_iter().map(Node::new).collect();
+        assert_eq!(nodes.len(), if F::ALONE { 1 } else { count }, "the fixture made too few or too many");
+        let mut cluster = Cluster { fixture, nodes, turns: 0 };
+        cluster.connect_all();
+        cluster
+    }
+
+    fn connect_all(&mut self) {
+        let cards: Vec<Card> = self.nodes.iter_mut().map(|node| node.card()).collect();
+        let pairs: Vec<_> = self.pairs().collect();
+        for &(from, to) in &pairs {
+            let peer = PeerIndex(to as u32);
+            let way = (0..STEPS).find_map(|_| self.btl(from).connect(peer, &cards[to]).ok());
+            self.nodes[from].ways =
+                Self::with(&self.nodes[from].ways, to, way.expect("a peer of the same fixture is reachable"));
+        }
+        let stands = |cluster: &Self| {
+            pairs.iter().all(|&(from, to)| {
+                let peer = PeerIndex(to as u32);
+                cluster
+                    .heard(from)
+                    .iter()
+                    .any(|heard| matches!(heard, Heard::Room(whose, _) if *whose == peer))
+            })
+        };
+        self.until("the connections stand", stands);
+        self.settle();
+        self.nodes.iter_mut().for_each(|node| node.heard.all.clear());
+    }
+
+    fn with(ways: &[Option<Way<F>>], to: usize, way: Way<F>) -> Vec<Option<Way<F>>> {
+        let mut ways = ways.to_vec();
+        if ways.len() <= to {
+            ways.resize(to + 1, None);
+        }
+        ways[to] = Some(way);
+        ways
+    }
+
+    /// Who is connected to whom.
+    pub fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<F> {
+        let count = self.nodes.len();
+        let all = (0..count).flat_map(move |from| (0..count).map(move |to| (from, to)));
+        all.filter(|(from, to)| F::ALONE || from != to)
+    }
+
+    /// The sender and the receiver of a test of two.
+    pub const SENDER: usize = 0;
+    /// Its other end.
+    pub const RECEIVER: usize = if F::ALONE { 0 } else { 1 };
+
+    /// The BTL of process `index`.
+    pub fn btl(&mut self, index: usize) -> &mut F::Btl {
+        self.nodes[index].btl.as_mut().expect("the test does not use whom it abandoned")
+    }
+
+    /// Its way to process `to`.
+    pub fn way(&self, from: usize, to: usize) -> Way<F> {
+        self.nodes[from].ways[to].expect("a way that the test connected")
+    }
+
+    /// What `index` heard so far.
+    pub fn heard(&self, index: usize) -> &[Heard<Way<F>>] {
+        &self.nodes[index].heard.all
+    }
+
+    /// Forgets what `index` heard.
+    pub fn forget(&mut self, index: usize) {
+        self.nodes[index].heard.all.clear();
+    }
+
+    /// Process `index` ends abruptly.
+    pub fn abandon(&mut self, index: usize) {
+        let btl = self.nodes[index].btl.take().expect("a process ends once");
+        self.fixture.abandon(index, btl);
+    }
+
+    /// One `progress` of `index`, with a budget.
+    pub fn turn_with(&mut self, index: usize, budget: u32) -> u32 {
+        self.turns += 1;
+        let now = Instant(self.turns * NS_PER_TURN);
+        let node = &mut self.nodes[index];
+        let btl = node.btl.as_mut().expect("the test does not use whom it abandoned");
+        let before = node.heard.all.len();
+        let events = btl.progress(now, budget, &mut node.heard);
+        assert!(
+            node.heard.all.len() - before <= budget as usize,
+            "progress went over its budget of {budget}"
+        );
+        events
+    }
+
+    /// One `progress` of `index`.
+    pub fn turn(&mut self, index: usize) -> u32 {
+        self.turn_with(index, BUDGET)
+    }
+
+    /// One turn of everybody who lives.
+    pub fn turn_all(&mut self) -> u32 {
+        let living: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].btl.is_some()).collect();
+        living.into_iter().map(|index| self.turn(index)).sum()
+    }
+
+    /// Turns until `done`.
+    pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        for _ in 0..STEPS {
+            if done(self) {
+                return;
+            }
+            self.turn_all();
+        }
+        let heard: Vec<_> = self.nodes.iter().map(|node| &node.heard.all).collect();
+        panic!("after {STEPS} turns still not: {what}; heard: {heard:?}");
+    }
+
+    /// How much was heard so far; evidence, which may repeat for ever, is not news.
+    fn news(&self) -> usize {
+        let heard = self.nodes.iter().flat_map(|node| &node.heard.all);
+        heard.filter(|heard| !matches!(heard, Heard::Error(..))).count()
+    }
+
+    /// Turns until nobody reports anything any more.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..STEPS {
+            let before = self.news();
+            self.turn_all();
+            quiet = if self.news() == before { quiet + 1 } else { 0 };
+            if quiet == QUIET_TURNS {
+                return;
+            }
+        }
+        panic!("after {STEPS} turns there is still news");
+    }
+
+    /// Tries once to send message `number`: its payload and header follow from the number.
+    pub fn try_send(&mut self, from: usize, to: usize, class: Class, number: u32, len: usize) -> Sent {
+        let way = self.way(from, to);
+        let mut filled = false;
+        let answer = self.btl(from).send(way, class, ID, &number.to_le_bytes(), len, |mut slot| {
+            filled = true;
+            slot.put(&pattern(number, len));
+        });
+        assert_eq!(filled, answer.is_ok(), "fill is called if, and only if, the message goes out");
+        answer
+    }
+
+    /// Sends message `number`, turning while there is no room.
+    pub fn send(&mut self, from: usize, to: usize, class: Class, number: u32, len: usize) {
+        for _ in 0..STEPS {
+            match self.try_send(from, to, class, number, len) {
+                Ok(()) => return,
+                Err(SendError::Busy) => self.turn_all(),
+                Err(error) => panic!("message {number} from {from} to {to}: {error:?}"),
+            };
+        }
+        panic!("no room for message {number} from {from} to {to} after {STEPS} turns");
+    }
+
+    /// Tries once to send piece `number` of a stream.
+    pub fn try_chunk(&mut self, from: usize, to: usize, stream: Stream, number: u32, len: usize) -> Sent {
+        let way = self.way(from, to);
+        let mut filled = false;
+        let answer = self.btl(from).send_chunk(way, stream, len, |mut slot| {
+            filled = true;
+            slot.put(&pattern(number, len));
+        });
+        assert_eq!(filled, answer.is_ok(), "fill is called if, and only if, the chunk goes out");
+        answer
+    }
+
+    /// Sends piece `number` of a stream, turning while there is no room.
+    pub fn chunk(&mut self, from: usize, to: usize, stream: Stream, number: u32, len: usize) {
+        for _ in 0..STEPS {
+            match self.try_chunk(from, to, stream, number, len) {
+                Ok(()) => return,
+                Err(SendError::Busy) => self.turn_all(),
+                Err(error) => panic!("chunk {number} from {from} to {to}: {error:?}"),
+            };
+        }
+        panic!("no room for chunk {number} from {from} to {to} after {STEPS} turns");
+    }
+
+    /// Sends data messages `0..` of `len` bytes until there is no room, without a turn of anybody. How many went out.
+    pub fn fill_up(&mut self, from: usize, to: usize, len: usize) -> u32 {
+        let (mut number, mut refused) = (0, 0);
+        while number < MESSAGES_MAX {
+            match self.try_send(from, to, Class::Data, number, len) {
+                Ok(()) => (number, refused) = (number + 1, 0),
+                // Some refusals may be the fault injector's.
+                Err(SendError::Busy) if F::EXACT || refused == 50 => return number,
+                Err(SendError::Busy) => refused += 1,
+                Err(error) => panic!("message {number} from {from} to {to}: {error:?}"),
+            }
+        }
+        panic!("{MESSAGES_MAX} messages went out without anybody receiving one: the queue has no bound");
+    }
+
+    /// The numbers of the messages that `at` got from `from`, in order; their headers and payloads are checked.
+    pub fn numbers(&self, at: usize, from: usize) -> Vec<u32> {
+        let from = PeerIndex(from as u32);
+        let numbers = self.heard(at).iter().filter_map(|heard| match heard {
+            Heard::Message(whose, id, header, payload) if *whose == from => {
+                Some(number_of(*id, header, payload))
+            }
+            _ => None,
+        });
+        numbers.collect()
+    }
+
+    /// The bytes of a stream that `at` got, one after the other.
+    pub fn stream(&self, at: usize, stream: Stream) -> Vec<u8> {
+        let chunks = self.heard(at).iter().filter_map(|heard| match heard {
+            Heard::Chunk(_, whose, payload) if *whose == stream => Some(payload.as_slice()),
+            _ => None,
+        });
+        chunks.flatten().copied().collect()
+    }
+
+    /// How often `at` was told that the way to `peer` is severed.
+    pub fn certificates(&self, at: usize, peer: usize) -> usize {
+        let (peer, way) = (PeerIndex(peer as u32), self.way(at, peer));
+        self.heard(at).iter().filter(|heard| **heard == Heard::Severed(peer, way)).count()
+    }
+
+    /// How often `at` was told of room towards `peer`.
+    pub fn rooms(&self, at: usize, peer: usize) -> usize {
+        let (peer, way) = (PeerIndex(peer as u32), self.way(at, peer));
+        self.heard(at).iter().filter(|heard| **heard == Heard::Room(peer, way)).count()
+    }
+
+    /// Whether the way between sender and receiver can do that.
+    pub fn can(&mut self, ability: Ability) -> bool {
+        let way = self.way(Self::SENDER, Self::RECEIVER);
+        self.btl(Self::SENDER).limits(way).can(ability)
+    }
+
+    /// The longest message and the longest chunk between sender and receiver, and what fits in one piece.
+    pub fn sizes(&mut self) -> (usize, usize, usize) {
+        let way = self.way(Self::SENDER, Self::RECEIVER);
+        let limits = self.btl(Self::SENDER).limits(way);
+        (limits.packed_bytes_max as usize, limits.chunk_bytes as usize, limits.inline_bytes_max as usize)
+    }
+}
+
+impl<B: Btl> Node<B> {
+    fn new(btl: B) -> Self {
+        Node { btl: Some(btl), ways: Vec::new(), heard: Recorder { all: Vec::new() } }
+    }
+
+    fn card(&mut self) -> Card {
+        let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
+        self.btl.as_ref().expect("nobody is abandoned before it is connected").advertise(&mut card);
+        card
+    }
+}
+
+impl<E> Sink<E> for Recorder<E> {
+    fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+        self.all.push(Heard::Message(from, id, header.to_vec(), payload.to_vec()));
+    }
+
+    fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+        self.all.push(Heard::Chunk(from, stream, payload.to_vec()));
+    }
+
+    fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        self.all.push(Heard::Done(done, result));
+    }
+
+    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
+        self.all.push(Heard::Room(to, endpoint));
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
+        self.all.push(Heard::Error(peer, endpoint, cause));
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        self.all.push(Heard::Severed(peer, endpoint));
+    }
+}
+
+/// Bytes that follow from a number: another number, or a shift by one, gives others.
+pub(super) fn pattern(number: u32, len: usize) -> Vec<u8> {
+    let start = number.wrapping_mul(0x9E37_79B9) >> 16;
+    (0..len).map(|at| (start as usize + at * 7 + (at >> 8) * 13) as u8).collect()
+}
+
+fn number_of(id: AmId, header: &[u8], payload: &[u8]) -> u32 {
+    let bytes: [u8; 4] = header[..4].try_into().expect("headers of the suite begin with a number");
+    let number = u32::from_le_bytes(bytes);
+    assert_eq!(id, ID, "message {number} arrived under another id");
+    assert_eq!(
+        payload,
+        pattern(number, payload.len()),
+        "the payload of message {number} is not what was sent"
+    );
+    number
+}
+
+/// The endpoint of a fixture's BTL.
+pub(super) type Way<F> = <<F as Fixture>::Btl as Btl>::Endpoint;
+
+/// What a send answers.
+pub(super) type Sent = Result<(), SendError>;
+
+/// The suite's own active-message id.
+pub(super) const ID: AmId = AmId(7);
+
+/// The budget of a turn where the sentence does not say another.
+pub(super) const BUDGET: u32 = 64;
+
+/// A bound on the turns of any wait: whoever needs more hangs.
+pub(super) const STEPS: usize = 100_000;
+
+const QUIET_TURNS: usize = 64;
+const NS_PER_TURN: u64 = 10_000;
+const MESSAGES_MAX: u32 = 1 << 20;

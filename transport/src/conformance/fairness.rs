@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A budget bounds a turn, and starves nobody.
+
+use super::{Cluster, Fixture};
+use crate::Class;
+
+/// Two peers flood the third, whose budget is one event a turn: both get through in time, again and again.
+pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
+    if F::ALONE {
+        return;
+    }
+    let mut cluster = Cluster::<F>::connected(3);
+    let mut next = [0, 0, 0];
+    for _ in 0..2000 {
+        for from in [1, 2] {
+            while cluster.try_send(from, 0, Class::Data, next[from], 16).is_ok() {
+                next[from] += 1;
+            }
+            cluster.turn(from);
+        }
+        cluster.turn_with(0, 1);
+    }
+    let got = [cluster.numbers(0, 1).len(), cluster.numbers(0, 2).len()];
+    let all = got[0] + got[1];
+    assert!(got.iter().all(|&each| each >= all / 8), "of {all} messages the peers got through {got:?}");
+    assert!(all >= 200, "only {all} messages in 2000 turns");
+    cluster.settle();
+    for from in [1, 2] {
+        assert_eq!(cluster.numbers(0, from), (0..next[from]).collect::<Vec<_>>(), "from {from}");
+    }
+}
+
+/// `progress` hands up at most its budget (the cluster counts), says how many, and goes on the next time.
+pub fn progress_keeps_its_budget<F: Fixture>() {
+    for budget in [1, 2, 3, 7] {
+        let mut cluster = Cluster::<F>::connected(2);
+        let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+        let sent = cluster.fill_up(sender, receiver, 16);
+        for _ in 0..super::cluster::STEPS {
+            if sender != receiver {
+                cluster.turn(sender);
+            }
+            let before = cluster.heard(receiver).len();
+            let events = cluster.turn_with(receiver, budget);
+            assert_eq!(events as usize, cluster.heard(receiver).len() - before, "progress miscounts");
+            if cluster.numbers(receiver, sender).len() == sent as usize {
+                break;
+            }
+        }
+        assert_eq!(cluster.numbers(receiver, sender), (0..sent).collect::<Vec<_>>());
+        cluster.turn_with(receiver, 0);
+    }
+}

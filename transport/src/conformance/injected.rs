@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fixtures whose BTLs have hooks around them.
+
+use super::Fixture;
+use crate::{Counter, FaultInjector, Faults, Ledger};
+use core::marker::PhantomData;
+use mend_base::parameter::Settings;
+
+/// The BTLs of `F`, each with a [`FaultInjector`] around it, as `P` plans.
+#[derive(Debug)]
+pub struct Injected<F, P = Often> {
+    inner: F,
+    plan: PhantomData<P>,
+}
+
+/// Which faults.
+pub trait Plan {
+    /// These.
+    const FAULTS: Faults;
+}
+
+/// [`Faults::OFTEN`].
+#[derive(Debug)]
+pub struct Often;
+
+/// Evidence in every other turn, and nothing else.
+#[derive(Debug)]
+pub struct Noisy;
+
+impl Plan for Often {
+    const FAULTS: Faults = Faults::OFTEN;
+}
+
+impl Plan for Noisy {
+    const FAULTS: Faults = Faults { error: crate::OneIn(2), ..Faults::NONE };
+}
+
+impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
+    type Btl = FaultInjector<F::Btl>;
+    const ALONE: bool = F::ALONE;
+    const EXACT: bool = false;
+
+    fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
+        let (inner, btls) = F::start(count, settings);
+        let btls = (1..).zip(btls).map(|(seed, btl)| FaultInjector::new(btl, P::FAULTS, seed)).collect();
+        (Injected { inner, plan: PhantomData }, btls)
+    }
+
+    fn abandon(&mut self, index: usize, btl: Self::Btl) {
+        self.inner.abandon(index, btl.into_inner());
+    }
+
+    fn announce_sleep(&mut self, index: usize) {
+        self.inner.announce_sleep(index);
+    }
+
+    fn was_woken(&mut self, index: usize) -> Option<bool> {
+        self.inner.was_woken(index)
+    }
+}
+
+/// The BTLs of `F`, each with a [`Counter`] around it, all in one ledger: whatever a test of the suite does, nothing
+/// arrives that was not sent, or twice, or after a certificate.
+#[derive(Debug)]
+pub struct Counted<F> {
+    inner: F,
+}
+
+impl<F: Fixture> Fixture for Counted<F> {
+    type Btl = Counter<F::Btl>;
+    const ALONE: bool = F::ALONE;
+    const EXACT: bool = F::EXACT;
+
+    fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
+        let (inner, btls) = F::start(count, settings);
+        let ledger = Ledger::new();
+        let btls = btls.into_iter().map(|btl| Counter::new(btl, &ledger)).collect();
+        (Counted { inner }, btls)
+    }
+
+    fn abandon(&mut self, index: usize, btl: Self::Btl) {
+        self.inner.abandon(index, btl.into_inner());
+    }
+
+    fn announce_sleep(&mut self, index: usize) {
+        self.inner.announce_sleep(index);
+    }
+
+    fn was_woken(&mut self, index: usize) -> Option<bool> {
+        self.inner.was_woken(index)
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a way says of itself is so.
+
+use super::cluster::{ID, Way, pattern};
+use super::{Cluster, Fixture, Heard};
+use crate::{Ability, Btl, Class, Limits, SendError};
+use mend_base::PeerIndex;
+
+/// The numbers make sense together, and do not change.
+pub fn the_limits_agree_with_each_other<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let way = cluster.way(sender, receiver);
+    let limits = cluster.btl(sender).limits(way).clone();
+    assert!(limits.inline_bytes_max <= limits.packed_bytes_max, "{limits:?}");
+    assert!(limits.inline_bytes_max >= 64, "control messages need some room: {limits:?}");
+    assert_eq!(limits.can(Ability::Streams), limits.chunk_bytes > 0, "{limits:?}");
+    assert_eq!(
+        limits.can(Ability::Put) || limits.can(Ability::Get),
+        limits.transfer_bytes_max > 0,
+        "{limits:?}"
+    );
+    cluster.send(sender, receiver, Class::Data, 0, 8);
+    cluster.settle();
+    assert_eq!(*cluster.btl(sender).limits(way), limits);
+}
+
+/// Headers from nothing to the longest, payloads from nothing to the longest, of each class.
+pub fn every_length_up_to_the_limits_passes<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (packed, _, inline) = cluster.sizes();
+    let lengths = [0, 1, 7, 8, 9, 63, 64, 65, inline - 1, inline, inline + 1, packed - 1, packed];
+    for class in [Class::Data, Class::Control, Class::Mailbox] {
+        let most = if class == Class::Data { packed } else { inline };
+        for len in lengths.into_iter().filter(|&len| len <= most) {
+            for header_bytes in [0, 1, 7, 8, 31, 32, 39, Limits::HEADER_BYTES_MAX] {
+                one_passes::<F>(&mut cluster, class, header_bytes, len);
+            }
+        }
+    }
+}
+
+fn one_passes<F: Fixture>(cluster: &mut Cluster<F>, class: Class, header_bytes: usize, len: usize) {
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let way = cluster.way(sender, receiver);
+    let (header, payload) = (pattern(1, header_bytes), pattern(2, len));
+    cluster.forget(receiver);
+    while let Err(error) =
+        cluster.btl(sender).send(way, class, ID, &header, len, |mut slot| slot.put(&payload))
+    {
+        assert_eq!(error, SendError::Busy);
+        cluster.turn_all();
+    }
+    let arrived: Heard<Way<F>> = Heard::Message(PeerIndex(sender as u32), ID, header, payload);
+    cluster.until("the message arrives as it was sent", |cluster| cluster.heard(receiver).contains(&arrived));
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Messages arrive whole, once, and in the order of their sending.
+
+use super::{Cluster, Fixture};
+use crate::{Btl, Class};
+use mend_base::Random;
+
+/// A thousand messages of all sizes between two.
+pub fn messages_arrive_whole_and_in_order<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let (packed, _, _) = cluster.sizes();
+    let mut random = Random(1);
+    for number in 0..1000 {
+        let most = if random.once_in(4) { packed } else { packed.min(200) };
+        cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
+    }
+    cluster.settle();
+    assert_eq!(cluster.numbers(receiver, sender), (0..1000).collect::<Vec<_>>());
+}
+
+/// Everybody sends to everybody at once.
+pub fn peers_do_not_disturb_each_others_order<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(3);
+    let pairs: Vec<_> = cluster.pairs().collect();
+    let mut random = Random(2);
+    for number in 0..300 {
+        for &(from, to) in &pairs {
+            cluster.send(from, to, Class::Data, number, random.below(100) as usize);
+        }
+    }
+    cluster.settle();
+    for (from, to) in pairs {
+        assert_eq!(cluster.numbers(to, from), (0..300).collect::<Vec<_>>(), "from {from} to {to}");
+    }
+}
+
+/// `ready` is false where nothing lies, true once a message does, and false again after it was handed up.
+pub fn ready_says_that_a_message_lies_there<F: Fixture>() {
+    if !F::EXACT {
+        return;
+    }
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let back = cluster.way(receiver, sender);
+    for number in 0..200 {
+        assert!(!cluster.btl(receiver).ready(back), "before message {number}");
+        cluster.send(sender, receiver, Class::Data, number, 8);
+        let lies_there = (0..super::cluster::STEPS).any(|_| {
+            if sender != receiver {
+                cluster.turn(sender);
+            }
+            cluster.btl(receiver).ready(back)
+        });
+        assert!(lies_there, "message {number} lies there and ready says no");
+        cluster.until("the message is handed up", |cluster| {
+            cluster.numbers(receiver, sender).len() == number as usize + 1
+        });
+    }
+}
+
+/// `expect` nests, and decides only how the transport looks, never what it finds.
+pub fn expecting_a_peer_changes_nothing_that_arrives<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let back = cluster.way(receiver, sender);
+    for number in 0..600 {
+        match number {
+            100 | 150 | 450 => cluster.btl(receiver).expect(back, true),
+            300 | 350 | 500 => cluster.btl(receiver).expect(back, false),
+            _ => {}
+        }
+        cluster.send(sender, receiver, Class::Data, number, 24);
+        if number % 7 == 0 {
+            cluster.settle();
+        }
+    }
+    cluster.settle();
+    assert_eq!(cluster.numbers(receiver, sender), (0..600).collect::<Vec<_>>());
+}

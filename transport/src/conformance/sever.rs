@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cutting a peer off: whole messages first, then the certificate, once, then silence.
+
+use super::cluster::pattern;
+use super::{Cluster, Fixture, Heard};
+use crate::{Ability, Btl, Class, SendError, Stream};
+
+const STREAM: Stream = Stream(9);
+
+/// Everything of all classes that lay there when `sever` was called is handed up before `on_severed`.
+pub fn what_was_sent_whole_comes_before_the_certificate<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let expected = send_some_of_each::<F>(&mut cluster);
+    let back = cluster.way(receiver, sender);
+    cluster.btl(receiver).sever(back);
+    cluster.until("the certificate comes", |cluster| cluster.certificates(receiver, sender) == 1);
+    assert_some_of_each::<F>(&cluster, &expected);
+}
+
+/// Data messages 0..20, control messages 100..104, a mailbox state 200, chunks 0..4 of one stream; nobody receives.
+fn send_some_of_each<F: Fixture>(cluster: &mut Cluster<F>) -> Vec<u8> {
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let mut send = |class, number| {
+        while cluster.try_send(sender, receiver, class, number, 48) == Err(SendError::Busy) {
+            assert!(!F::EXACT, "{class:?} {number}: Busy so soon");
+        }
+    };
+    (0..20).for_each(|number| send(Class::Data, number));
+    (100..104).for_each(|number| send(Class::Control, number));
+    send(Class::Mailbox, 200);
+    let mut bytes = Vec::new();
+    if cluster.can(Ability::Streams) {
+        let (_, chunk, _) = cluster.sizes();
+        for number in 0..4 {
+            let len = (chunk / 4).max(1);
+            while cluster.try_chunk(sender, receiver, STREAM, number, len) == Err(SendError::Busy) {
+                assert!(!F::EXACT, "chunk {number}: Busy so soon");
+            }
+            bytes.extend(pattern(number, len));
+        }
+    }
+    bytes
+}
+
+fn assert_some_of_each<F: Fixture>(cluster: &Cluster<F>, stream: &[u8]) {
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let (data, mut rest): (Vec<_>, Vec<_>) =
+        cluster.numbers(receiver, sender).into_iter().partition(|&number| number < 100);
+    rest.sort_unstable();
+    assert_eq!(data, (0..20).collect::<Vec<_>>(), "data");
+    assert_eq!(rest, [100, 101, 102, 103, 200], "control and the mailbox");
+    assert!(cluster.stream(receiver, STREAM) == stream, "chunks");
+    let last = cluster.heard(receiver).last();
+    assert!(matches!(last, Some(Heard::Severed(..))), "after the certificate came {last:?}");
+}
+
+/// However often `sever` is called, and whatever the other end still does, one certificate is the end.
+pub fn the_certificate_comes_once_then_silence<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let back = cluster.way(receiver, sender);
+    cluster.fill_up(receiver, sender, 64);
+    cluster.btl(receiver).sever(back);
+    cluster.btl(receiver).sever(back);
+    cluster.until("the certificate comes", |cluster| cluster.certificates(receiver, sender) == 1);
+    cluster.forget(receiver);
+    for number in 0..100 {
+        // The other end may not know yet: it may send, be busy, or know that we are gone.
+        let _ = cluster.try_send(sender, receiver, Class::Data, number, 64);
+        let _ = cluster.try_send(sender, receiver, Class::Mailbox, number, 64);
+        cluster.turn_all();
+    }
+    cluster.settle();
+    assert!(cluster.heard(receiver).is_empty(), "after the certificate: {:?}", cluster.heard(receiver));
+}
+
+/// From the call of `sever` on, and for ever.
+pub fn a_severed_way_refuses_every_send<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let way = cluster.way(sender, receiver);
+    cluster.btl(sender).sever(way);
+    for _ in 0..2 {
+        for class in [Class::Data, Class::Control, Class::Mailbox] {
+            let answer = cluster.try_send(sender, receiver, class, 0, 8);
+            assert_eq!(answer, Err(SendError::PeerFailed), "{class:?}");
+        }
+        if cluster.can(Ability::Streams) {
+            assert_eq!(cluster.try_chunk(sender, receiver, STREAM, 0, 8), Err(SendError::PeerFailed));
+        }
+        cluster.settle();
+    }
+}
+
+/// A process that ended abruptly: what it had sent whole arrives (Row PP7), then its certificate.
+pub fn the_dead_are_drained<F: Fixture>() {
+    if F::ALONE {
+        return;
+    }
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let expected = send_some_of_each::<F>(&mut cluster);
+    cluster.abandon(sender);
+    let back = cluster.way(receiver, sender);
+    cluster.btl(receiver).sever(back);
+    cluster.until("the certificate comes", |cluster| cluster.certificates(receiver, sender) == 1);
+    let evidence = |heard: &Heard<_>| matches!(heard, Heard::Error(..));
+    assert!(!F::EXACT || !cluster.heard(receiver).iter().any(evidence), "a whole message is not garbage");
+    assert_some_of_each::<F>(&cluster, &expected);
+}
+
+/// Draining goes on where the budget ended it.
+pub fn severing_with_a_budget_of_one_ends_too<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let expected = send_some_of_each::<F>(&mut cluster);
+    let back = cluster.way(receiver, sender);
+    cluster.btl(receiver).sever(back);
+    for _ in 0..super::cluster::STEPS {
+        if cluster.certificates(receiver, sender) == 1 {
+            break;
+        }
+        cluster.turn_with(receiver, 1);
+    }
+    assert_some_of_each::<F>(&cluster, &expected);
+}
+
+/// Three processes; the first cuts off the second while everybody sends: the others do not notice.
+pub fn severing_one_peer_leaves_the_others_unharmed<F: Fixture>() {
+    if F::ALONE {
+        return;
+    }
+    let mut cluster = Cluster::<F>::connected(3);
+    let dead = cluster.way(0, 1);
+    let living = [(0, 2), (2, 0), (1, 2), (2, 1)];
+    for number in 0..400 {
+        if number == 100 {
+            cluster.btl(0).sever(dead);
+        }
+        for (from, to) in living {
+            cluster.send(from, to, Class::Data, number, 32);
+        }
+        let _ = cluster.try_send(1, 0, Class::Data, number, 32);
+    }
+    cluster.settle();
+    assert_eq!(cluster.certificates(0, 1), 1);
+    for (from, to) in living {
+        assert_eq!(cluster.numbers(to, from), (0..400).collect::<Vec<_>>(), "from {from} to {to}");
+    }
+}
+
+/// Whoever was cut off and lives may send into the void, and cut off its side in turn.
+pub fn the_other_end_of_a_severed_way_lives_on<F: Fixture>() {
+    if F::ALONE {
+        return;
+    }
+    let mut cluster = Cluster::<F>::connected(2);
+    let there = cluster.way(0, 1);
+    cluster.btl(0).sever(there);
+    cluster.until("the certificate comes", |cluster| cluster.certificates(0, 1) == 1);
+    for number in 0..5000 {
+        let answer = cluster.try_send(1, 0, Class::Data, number, 32);
+        assert!(matches!(answer, Ok(()) | Err(SendError::Busy | SendError::PeerFailed)), "{answer:?}");
+        cluster.turn(1);
+    }
+    let back = cluster.way(1, 0);
+    cluster.btl(1).sever(back);
+    cluster.until("the other certificate comes", |cluster| cluster.certificates(1, 0) == 1);
+}

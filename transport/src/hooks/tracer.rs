@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The last events of a BTL, for the message of a test that failed.
+
+use crate::{
+    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
+    WakeSet, WriteSlot,
+};
+use core::fmt;
+use mend_base::{Instant, PeerIndex};
+use std::collections::VecDeque;
+
+/// A BTL whose last events are remembered. Its `Display` lists them, the oldest first.
+#[derive(Debug)]
+pub struct Tracer<B: Btl> {
+    inner: B,
+    tape: Tape<B::Endpoint>,
+}
+
+/// A call, with its answer, or a callback.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event<E> {
+    /// `connect`, and what it gave.
+    Connect(PeerIndex, Result<E, ConnectError>),
+    /// `quarantine`.
+    Quarantine(E),
+    /// `resume`.
+    Resume(E),
+    /// `sever`.
+    Sever(E),
+    /// `send`: to, class, id, bytes of the header, bytes of the payload, answer.
+    Send(E, Class, AmId, u32, u32, Result<(), SendError>),
+    /// `send_chunk`: to, stream, bytes, answer.
+    SendChunk(E, Stream, u32, Result<(), SendError>),
+    /// `expect`.
+    Expect(E, bool),
+    /// `arm`.
+    Arm(Result<(), Pending>),
+    /// `disarm`.
+    Disarm,
+    /// `on_message`: from, id, bytes of the header, bytes of the payload.
+    Message(PeerIndex, AmId, u32, u32),
+    /// `on_chunk`: from, stream, bytes.
+    Chunk(PeerIndex, Stream, u32),
+    /// `on_done`.
+    Done(Cookie, Result<(), SendError>),
+    /// `on_room`.
+    Room(PeerIndex, E),
+    /// `on_error`.
+    Error(PeerIndex, E, Cause),
+    /// `on_severed`.
+    Severed(PeerIndex, E),
+}
+
+/// A ring of events.
+#[derive(Debug)]
+struct Tape<E> {
+    events: VecDeque<(u64, Event<E>)>,
+    kept: usize,
+    /// How many there have ever been.
+    count: u64,
+}
+
+impl<B: Btl> Tracer<B> {
+    /// `inner`, with the last `kept` events.
+    pub fn new(inner: B, kept: usize) -> Self {
+        Tracer { inner, tape: Tape { events: VecDeque::with_capacity(kept), kept, count: 0 } }
+    }
+
+    /// The last events, the oldest first.
+    pub fn events(&self) -> impl Iterator<Item = &Event<B::Endpoint>> {
+        self.tape.events.iter().map(|(_, event)| event)
+    }
+
+    /// The BTL without its tracer.
+    pub fn into_inner(self) -> B {
+        self.inner
+    }
+}
+
+impl<B: Btl> fmt::Display for Tracer<B> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tape.events.iter().try_for_each(|(number, event)| writeln!(out, "{number}: {event:?}"))
+    }
+}
+
+impl<E> Tape<E> {
+    fn note(&mut self, event: Event<E>) {
+        if self.events.len() == self.kept {
+            self.events.pop_front();
+        }
+        if self.kept > 0 {
+            self.events.push_back((self.count, event));
+        }
+        self.count += 1;
+    }
+}
+
+impl<B: Btl> Btl for Tracer<B> {
+    type Endpoint = B::Endpoint;
+
+    fn advertise(&self, card: &mut Card) {
+        self.inner.advertise(card);
+    }
+
+    fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<B::Endpoint, ConnectError> {
+        let answer = self.inner.connect(peer, card);
+        self.tape.note(Event::Connect(peer, answer));
+        answer
+    }
+
+    fn limits(&self, to: B::Endpoint) -> &Limits {
+        self.inner.limits(to)
+    }
+
+    fn quarantine(&mut self, endpoint: B::Endpoint) {
+        self.tape.note(Event::Quarantine(endpoint));
+        self.inner.quarantine(endpoint);
+    }
+
+    fn resume(&mut self, endpoint: B::Endpoint) {
+        self.tape.note(Event::Resume(endpoint));
+        self.inner.resume(endpoint);
+    }
+
+    fn sever(&mut self, endpoint: B::Endpoint) {
+        self.tape.note(Event::Sever(endpoint));
+        self.inner.sever(endpoint);
+    }
+
+    fn send(
+        &mut self,
+        to: B::Endpoint,
+        class: Class,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        let answer = self.inner.send(to, class, id, header, len, fill);
+        self.tape.note(Event::Send(to, class, id, header.len() as u32, len as u32, answer));
+        answer
+    }
+
+    fn send_chunk(
+        &mut self,
+        to: B::Endpoint,
+        stream: Stream,
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        let answer = self.inner.send_chunk(to, stream, len, fill);
+        self.tape.note(Event::SendChunk(to, stream, len as u32, answer));
+        answer
+    }
+
+    fn ready(&self, from: B::Endpoint) -> bool {
+        self.inner.ready(from)
+    }
+
+    fn expect(&mut self, from: B::Endpoint, on: bool) {
+        self.tape.note(Event::Expect(from, on));
+        self.inner.expect(from, on);
+    }
+
+    fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
+        self.inner.progress(now, budget, &mut Listener { sink, tape: &mut self.tape })
+    }
+
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+        let answer = self.inner.arm(wake);
+        self.tape.note(Event::Arm(answer));
+        answer
+    }
+
+    fn disarm(&mut self) {
+        self.tape.note(Event::Disarm);
+        self.inner.disarm();
+    }
+}
+
+struct Listener<'a, S, E> {
+    sink: &'a mut S,
+    tape: &'a mut Tape<E>,
+}
+
+impl<S: Sink<E>, E: Copy> Sink<E> for Listener<'_, S, E> {
+    fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+        self.tape.note(Event::Message(from, id, header.len() as u32, payload.len() as u32));
+        self.sink.on_message(from, id, header, payload);
+    }
+
+    fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+        self.tape.note(Event::Chunk(from, stream, payload.len() as u32));
+        self.sink.on_chunk(from, stream, payload);
+    }
+
+    fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        self.tape.note(Event::Done(done, result));
+        self.sink.on_done(done, result);
+    }
+
+    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
+        self.tape.note(Event::Room(to, endpoint));
+        self.sink.on_room(to, endpoint);
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
+        self.tape.note(Event::Error(peer, endpoint, cause));
+        self.sink.on_error(peer, endpoint, cause);
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        self.tape.note(Event::Severed(peer, endpoint));
+        self.sink.on_severed(peer, endpoint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Event, Tracer};
+    use crate::conformance::Recorder;
+    use crate::{AmId, Btl, Card, Class, Loopback};
+    use mend_base::{Instant, Job, Peer, PeerIndex};
+
+    #[test]
+    fn it_remembers_the_last_events_and_lists_them() {
+        let mut traced = Tracer::new(Loopback::new(Peer::new(Job(1), 0)), 3);
+        let mut card = Card::default();
+        traced.advertise(&mut card);
+        let way = traced.connect(PeerIndex(5), &card).unwrap();
+        let mut heard = Recorder { all: Vec::new() };
+        traced.progress(Instant(0), 8, &mut heard);
+        traced.send(way, Class::Control, AmId(2), b"h", 4, |mut slot| slot.put(b"abcd")).unwrap();
+        traced.progress(Instant(0), 8, &mut heard);
+        let events: Vec<_> = traced.events().copied().collect();
+        let expected = [
+            Event::Room(PeerIndex(5), 0),
+            Event::Send(0, Class::Control, AmId(2), 1, 4, Ok(())),
+            Event::Message(PeerIndex(5), AmId(2), 1, 4),
+        ];
+        assert_eq!(events, expected);
+        assert!(traced.to_string().starts_with("1: Room(PeerIndex(5), 0)\n"), "{traced}");
+    }
+}
