@@ -35,6 +35,13 @@ impl Add<Duration> for Instant {
     }
 }
 
+impl Add for Duration {
+    type Output = Duration;
+    fn add(self, more: Duration) -> Duration {
+        Duration(self.0 + more.0)
+    }
+}
+
 impl Sub for Instant {
     type Output = Duration;
     /// The time from `earlier` to `self`; zero where a stale `now` makes it negative.

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The guard at the entry: the one place of Mend where threads exclude each other (DESIGN rule 5).
+//!
+//! Plain: two locked instructions an entry. Biasing it to the first thread comes later and changes no caller. Whoever
+//! finds it held queues a [`Cell`] and sleeps there. Entering does not queue behind sleepers (a thread that is running
+//! already is cheaper than one that must be woken), so a holder that means to come back at once, as the thread that
+//! cranks does, calls [`Entered::hand_over`] instead: it queues itself last.
+
+use crate::cell::Cell;
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Lets one thread at a time at `T`.
+#[derive(Debug)]
+pub struct Guard<T> {
+    /// 1 while a thread is inside.
+    held: AtomicU32,
+    /// Cells in the queue, and threads about to queue: never less than the queue is long.
+    waiting: AtomicU32,
+    queue: Mutex<VecDeque<Arc<Cell>>>,
+    inside: UnsafeCell<T>,
+}
+
+// SAFETY: `inside` is only reached through `Entered`, of which `held` lets at most one exist; so threads take turns at a
+// `T` that may move between threads.
+unsafe impl<T: Send> Sync for Guard<T> {}
+
+/// The way to what the guard keeps, until it is dropped.
+#[derive(Debug)]
+pub struct Entered<'a, T> {
+    guard: &'a Guard<T>,
+}
+
+impl<T> Guard<T> {
+    /// Keeps `inside`.
+    pub fn new(inside: T) -> Self {
+        Guard {
+            held: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+            queue: Mutex::new(VecDeque::new()),
+            inside: UnsafeCell::new(inside),
+        }
+    }
+
+    // Hot: per message.
+    /// Waits until nobody is inside, and goes in.
+    #[inline]
+    pub fn enter(&self) -> Entered<'_, T> {
+        if !self.try_take() {
+            self.enter_slowly();
+        }
+        Entered { guard: self }
+    }
+
+    #[inline]
+    fn try_take(&self) -> bool {
+        // SYNC: what the last holder did, with Guard::release
+        self.held.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn enter_slowly(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let cell = Cell::mine();
+        // Counted first, tried then: `release` clears `held` first and reads the count then, so one of the two sees the
+        // other (both SeqCst), and nobody sleeps beside a free guard.
+        while !self.try_take() {
+            self.lock_queue().push_back(Arc::clone(&cell));
+            if self.try_take() {
+                self.leave_queue(&cell);
+                break;
+            }
+            cell.sleep();
+            self.leave_queue(&cell);
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A cell that stays in the queue without a sleeper would swallow the ring meant for the next one.
+    fn leave_queue(&self, cell: &Arc<Cell>) {
+        self.lock_queue().retain(|queued| !Arc::ptr_eq(queued, cell));
+    }
+
+    #[inline]
+    fn release(&self) {
+        // SYNC: what this holder did, with Guard::try_take
+        self.held.swap(0, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            self.wake_first();
+        }
+    }
+
+    #[cold]
+    fn wake_first(&self) {
+        let first = self.lock_queue().pop_front();
+        if let Some(cell) = first {
+            cell.ring();
+        }
+    }
+
+    fn lock_queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Cell>>> {
+        // Nothing panics while it is locked; a queue of cells has no broken state anyway.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Entered<'_, T> {
+    /// Whether a thread waits to come in.
+    pub fn is_wanted(&self) -> bool {
+        self.guard.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    /// Lets those who wait go first, and comes back behind them. Returns at once when nobody waits.
+    pub fn hand_over(&mut self) {
+        if !self.is_wanted() {
+            return;
+        }
+        self.outside(|guard| {
+            guard.waiting.fetch_add(1, Ordering::SeqCst);
+            let cell = Cell::mine();
+            guard.lock_queue().push_back(Arc::clone(&cell));
+            guard.release();
+            cell.sleep();
+            guard.leave_queue(&cell);
+            guard.waiting.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+
+    /// Leaves, runs `work` while others may enter, and comes back.
+    pub fn while_out<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let mut result = None;
+        self.outside(|guard| {
+            guard.release();
+            result = Some(work());
+        });
+        result.expect("outside runs what it is given")
+    }
+
+    /// Runs `work`, which releases the guard, and enters again, also when `work` panics: dropping an `Entered` that does
+    /// not hold the guard would let two threads in.
+    fn outside(&mut self, work: impl FnOnce(&Guard<T>)) {
+        struct Back<'a, T>(&'a Guard<T>);
+        impl<T> Drop for Back<'_, T> {
+            fn drop(&mut self) {
+                if !self.0.try_take() {
+                    self.0.enter_slowly();
+                }
+            }
+        }
+        let back = Back(self.guard);
+        work(back.0);
+    }
+}
+
+impl<T> Deref for Entered<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this `Entered` holds the guard, so no other thread has a reference; ours are bound to `self`.
+        unsafe { &*self.guard.inside.get() }
+    }
+}
+
+impl<T> DerefMut for Entered<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` rules out a second reference through this `Entered`.
+        unsafe { &mut *self.guard.inside.get() }
+    }
+}
+
+impl<T> Drop for Entered<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.guard.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Guard;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn no_two_threads_are_inside_together() {
+        let guard = Arc::new(Guard::new(0u64));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let guard = Arc::clone(&guard);
+                std::thread::spawn(move || {
+                    for _ in 0..20_000 {
+                        let mut inside = guard.enter();
+                        *inside += 1;
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(*guard.enter(), 80_000);
+    }
+
+    #[test]
+    fn a_holder_that_hands_over_starves_nobody() {
+        let guard = Arc::new(Guard::new(0u64));
+        let done = Arc::new(AtomicBool::new(false));
+        let cranker = std::thread::spawn({
+            let (guard, done) = (Arc::clone(&guard), Arc::clone(&done));
+            move || {
+                let mut inside = guard.enter();
+                while !done.load(Ordering::Relaxed) {
+                    inside.hand_over();
+                }
+            }
+        });
+        for _ in 0..2_000 {
+            *guard.enter() += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        cranker.join().unwrap();
+        assert_eq!(*guard.enter(), 2_000);
+    }
+
+    #[test]
+    fn others_enter_while_the_holder_is_out() {
+        let guard = Guard::new(1);
+        let mut inside = guard.enter();
+        inside.while_out(|| *guard.enter() += 1);
+        assert_eq!(*inside, 2);
+    }
+}

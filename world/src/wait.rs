@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Waiting: one thread cranks (spins, then yields, then sleeps), the others sleep on cells of their own.
+//!
+//! ```text
+//!            nothing for spin_us        nothing for yield_us            armed, nothing there
+//!   spinning ──────────────────▶ yielding ──────────────────▶ arming ──────────────────────▶ asleep
+//!      ▲                             │                          │                              │
+//!      └───────── something came ────┴──────────────────────────┴──── rung, or a look found ───┘
+//! ```
+//!
+//! With more ranks than processors nobody spins: the processor is somebody else's (R-34). A sleep lasts 1 ms at first,
+//! then twice as long up to 100 ms, with a look after each: a ring can be lost to a store that was still in the sender's
+//! store buffer, and the look after 1 ms finds what it rang for (DESIGN section 5).
+
+use crate::cell::Cell;
+use crate::clock;
+use crate::guard::{Entered, Guard};
+use mend_base::{Duration, Instant};
+use mend_segment::{BellPage, Woken};
+use mend_transport::Pending;
+use std::sync::Arc;
+
+/// What waiting needs of an engine.
+pub trait Crank {
+    /// Makes progress; the number of events. Never blocks.
+    fn turn(&mut self, now: Instant) -> u32;
+    /// Asks everybody to ring; `Pending` when something is there already.
+    fn arm(&mut self) -> Result<(), Pending>;
+    /// Asks nobody to ring any more.
+    fn disarm(&mut self);
+}
+
+/// What the guard keeps: the engine, and who waits for it.
+#[derive(Debug)]
+pub struct Inside<C> {
+    /// The engine.
+    pub engine: C,
+    /// A thread cranks; the others park.
+    cranking: bool,
+    /// The cranking thread sleeps on the process's sleep word, outside the guard.
+    asleep: bool,
+    /// Threads that wait for something of theirs while another cranks.
+    parked: Vec<Arc<Cell>>,
+    statistics: Statistics,
+}
+
+/// How waiting went, since Init.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Sleeps on the sleep word.
+    pub sleeps: u64,
+    /// Sleeps that timed out although something had come: a ring was lost, and the look made up for it.
+    pub late_wakes: u64,
+}
+
+/// How long to do what.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Without an event, before yielding; zero with more ranks than processors.
+    pub spin: Duration,
+    /// Of yields without an event, before sleeping.
+    pub yielding: Duration,
+}
+
+/// Where the process sleeps.
+#[derive(Debug)]
+pub struct Bed {
+    /// The node's bell page.
+    pub bells: Arc<BellPage>,
+    /// Our slot in it.
+    pub slot: u32,
+}
+
+/// Empty turns between two looks at the clock (28 ns each).
+const TURNS_PER_CLOCK: u32 = 64;
+
+/// The first sleep, and the look at what a lost ring was for.
+const SLEEP_FIRST: Duration = Duration::from_millis(1);
+
+/// The longest sleep without a look.
+const SLEEP_LONGEST: Duration = Duration::from_millis(100);
+
+impl<C> Inside<C> {
+    /// Around `engine`, with nobody waiting.
+    pub fn new(engine: C) -> Self {
+        Inside {
+            engine,
+            cranking: false,
+            asleep: false,
+            parked: Vec::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// How waiting went.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// Threads that park look again.
+    fn ring_parked(&mut self) {
+        for cell in self.parked.drain(..) {
+            cell.ring();
+        }
+    }
+}
+
+/// Waits on `guard` until `poll` gives something.
+pub fn wait<C: Crank, T>(
+    guard: &Guard<Inside<C>>,
+    bed: &Bed,
+    patience: Patience,
+    mut poll: impl FnMut(&mut C) -> Option<T>,
+) -> T {
+    let mut inside = guard.enter();
+    loop {
+        if let Some(result) = poll(&mut inside.engine) {
+            leave(inside, bed);
+            return result;
+        }
+        if inside.cranking {
+            park(&mut inside, bed);
+        } else {
+            inside.cranking = true;
+            let mut crank = Cranking { inside, bed, patience, busy_since: None };
+            return crank.until(&mut poll);
+        }
+    }
+}
+
+/// Leaves after work on the engine that may concern a thread that waits: an operation begun may need the sleeping crank,
+/// and a turn may have ended what a parked thread waits for.
+// Hot: per message.
+pub fn leave<C>(mut inside: Entered<'_, Inside<C>>, bed: &Bed) {
+    if inside.cranking || !inside.parked.is_empty() {
+        inside.ring_parked();
+        if inside.asleep {
+            bed.bells.wake(bed.slot);
+        }
+    }
+}
+
+/// Sleeps until the cranking thread, or one that came and went, has something new.
+fn park<C>(inside: &mut Entered<'_, Inside<C>>, bed: &Bed) {
+    let cell = Cell::mine();
+    inside.parked.push(Arc::clone(&cell));
+    if inside.asleep {
+        // What we wait for may need a turn before anybody can ring for it.
+        bed.bells.wake(bed.slot);
+    }
+    inside.while_out(|| cell.sleep());
+    inside.parked.retain(|parked| !Arc::ptr_eq(parked, &cell));
+}
+
+/// The thread that cranks. Dropping it, also by unwinding, gives the crank to a thread that parks.
+struct Cranking<'a, C: Crank> {
+    inside: Entered<'a, Inside<C>>,
+    bed: &'a Bed,
+    patience: Patience,
+    /// When the last event came, as far as the clock was read.
+    busy_since: Option<Instant>,
+}
+
+impl<C: Crank> Cranking<'_, C> {
+    fn until<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> T {
+        let mut now = clock::now();
+        let mut empty = 0;
+        loop {
+            let events = self.inside.engine.turn(now);
+            if events > 0 {
+                empty = 0;
+                self.busy_since = None;
+                self.inside.ring_parked();
+            }
+            if let Some(result) = poll(&mut self.inside.engine) {
+                return result;
+            }
+            self.inside.hand_over();
+            if events == 0 {
+                empty += 1;
+                if self.patience.spin > Duration(0) && empty % TURNS_PER_CLOCK != 0 {
+                    continue;
+                }
+                now = self.rest();
+            }
+        }
+    }
+
+    /// Nothing came for a while: yields, or sleeps, as long as that has been; gives the time.
+    #[cold]
+    fn rest(&mut self) -> Instant {
+        let now = clock::now();
+        let idle = now - *self.busy_since.get_or_insert(now);
+        if idle < self.patience.spin {
+            return now;
+        }
+        if idle < self.patience.spin + self.patience.yielding {
+            self.inside.while_out(rustix::thread::sched_yield);
+            return now;
+        }
+        self.sleep();
+        self.busy_since = None;
+        clock::now()
+    }
+
+    /// Sleeps until something comes, or another thread of this process wants us awake.
+    fn sleep(&mut self) {
+        let bed = self.bed;
+        bed.bells.announce_sleep(bed.slot);
+        if self.inside.engine.arm().is_ok() {
+            self.inside.statistics.sleeps += 1;
+            let mut span = SLEEP_FIRST;
+            loop {
+                self.inside.asleep = true;
+                let woken = self.inside.while_out(|| bed.bells.sleep(bed.slot, span));
+                self.inside.asleep = false;
+                if woken == Woken::Rung {
+                    break;
+                }
+                if self.inside.engine.turn(clock::now()) > 0 {
+                    self.inside.statistics.late_wakes += 1;
+                    self.inside.ring_parked();
+                    break;
+                }
+                span = Duration(span.0 * 2).min(SLEEP_LONGEST);
+            }
+        }
+        bed.bells.leave_sleep(bed.slot);
+        self.inside.engine.disarm();
+    }
+}
+
+impl<C: Crank> Drop for Cranking<'_, C> {
+    fn drop(&mut self) {
+        self.inside.cranking = false;
+        self.inside.ring_parked();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bed, Crank, Inside, Patience, leave, wait};
+    use crate::guard::Guard;
+    use mend_base::{Duration, Instant};
+    use mend_segment::BellPage;
+    use mend_transport::Pending;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// An engine whose messages are counts: what was sent, and what a turn has taken over.
+    struct Counter {
+        sent: Arc<AtomicU64>,
+        arrived: u64,
+    }
+
+    impl Crank for Counter {
+        fn turn(&mut self, _now: Instant) -> u32 {
+            let sent = self.sent.load(Ordering::SeqCst);
+            let events = sent - self.arrived;
+            self.arrived = sent;
+            u32::try_from(events).unwrap()
+        }
+
+        fn arm(&mut self) -> Result<(), Pending> {
+            if self.sent.load(Ordering::SeqCst) == self.arrived { Ok(()) } else { Err(Pending) }
+        }
+
+        fn disarm(&mut self) {}
+    }
+
+    fn fixture(spin_us: u64) -> (Arc<AtomicU64>, Guard<Inside<Counter>>, Bed, Patience) {
+        let sent = Arc::new(AtomicU64::new(0));
+        let guard = Guard::new(Inside::new(Counter { sent: Arc::clone(&sent), arrived: 0 }));
+        let bed = Bed { bells: Arc::new(BellPage::create(2).unwrap().0), slot: 0 };
+        let patience =
+            Patience { spin: Duration::from_micros(spin_us), yielding: Duration::from_micros(1_000) };
+        (sent, guard, bed, patience)
+    }
+
+    #[test]
+    fn a_sleeping_waiter_is_woken_by_the_bell() {
+        let (sent, guard, bed, patience) = fixture(0);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                wait(&guard, &bed, patience, |engine| (engine.arrived == 1).then_some(engine.arrived))
+            });
+            while guard.enter().statistics().sleeps == 0 {
+                std::thread::yield_now();
+            }
+            sent.fetch_add(1, Ordering::SeqCst);
+            bed.bells.ring(0, 1);
+            assert_eq!(waiter.join().unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn eight_threads_wait_for_different_things_and_each_gets_its_own() {
+        let (sent, guard, bed, patience) = fixture(50);
+        std::thread::scope(|scope| {
+            let waiters: Vec<_> = (1..=8u64)
+                .map(|wanted| {
+                    let (guard, bed) = (&guard, &bed);
+                    scope.spawn(move || {
+                        wait(guard, bed, patience, |engine| (engine.arrived >= 100 * wanted).then_some(()));
+                    })
+                })
+                .collect();
+            for _ in 0..800 {
+                sent.fetch_add(1, Ordering::SeqCst);
+                bed.bells.ring(0, 1);
+            }
+            for waiter in waiters {
+                waiter.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn an_operation_of_another_thread_wakes_the_sleeping_crank() {
+        let (sent, guard, bed, patience) = fixture(0);
+        std::thread::scope(|scope| {
+            let waiter =
+                scope.spawn(|| wait(&guard, &bed, patience, |engine| (engine.arrived == 1).then_some(())));
+            while guard.enter().statistics().sleeps == 0 {
+                std::thread::yield_now();
+            }
+            // A message to oneself: nobody rings a bell for it.
+            let mut inside = guard.enter();
+            inside.engine.sent.fetch_add(1, Ordering::SeqCst);
+            inside.ring_parked();
+            leave(inside, &bed);
+            waiter.join().unwrap();
+        });
+        assert_eq!(sent.load(Ordering::SeqCst), 1);
+    }
+}
