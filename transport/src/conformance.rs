@@ -15,6 +15,8 @@ pub mod fairness;
 mod injected;
 pub mod limits;
 pub mod order;
+#[cfg(test)]
+mod paper;
 pub mod quarantine;
 pub mod room;
 pub mod sever;

@@ -368,4 +368,4 @@ pub(super) const STEPS: usize = 100_000;
 
 const QUIET_TURNS: usize = 64;
 const NS_PER_TURN: u64 = 10_000;
-const MESSAGES_MAX: u32 = 1 << 20;
+const MESSAGES_MAX: u32 = 1 << 16;

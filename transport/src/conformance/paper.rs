@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A BTL made of plain queues, to test the suite itself: it passes as it is, and each way of breaking the contract in
+//! one place ([`Mutation`]) is caught by the sentence that forbids it.
+
+use super::{Fixture, control, fairness, limits, order, quarantine, room, sever, sleep, streams};
+use crate::{
+    Ability, AmId, Btl, Card, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
+    TransportId, WakeSet, WriteSlot,
+};
+use core::cell::RefCell;
+use mend_base::parameter::Settings;
+use mend_base::{Instant, PeerIndex, Reader};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// What is broken: one number each, because a fixture is a type.
+type Mutation = u8;
+const NONE: Mutation = 0;
+const LOSES: Mutation = 1;
+const DOUBLES: Mutation = 2;
+const SWAPS: Mutation = 3;
+const CORRUPTS: Mutation = 4;
+const FILLS_WHEN_BUSY: Mutation = 5;
+const NEVER_ANNOUNCES_ROOM: Mutation = 6;
+const HAS_NO_BOUND: Mutation = 7;
+const CONTROL_WAITS: Mutation = 8;
+const MAILBOX_KEEPS_THE_FIRST: Mutation = 9;
+const ONE_MAILBOX_FOR_ALL: Mutation = 10;
+const CHUNKS_SWAP: Mutation = 11;
+const QUARANTINE_SENDS: Mutation = 12;
+const QUARANTINE_DROPS: Mutation = 13;
+const SEVER_FORGETS: Mutation = 14;
+const CERTIFIES_TWICE: Mutation = 15;
+const TALKS_AFTERWARDS: Mutation = 16;
+const SEVERED_SENDS: Mutation = 17;
+const SEVER_HURTS_OTHERS: Mutation = 18;
+const STARVES: Mutation = 19;
+const EXCEEDS_ITS_BUDGET: Mutation = 20;
+const NEVER_PENDING: Mutation = 21;
+const ALWAYS_PENDING: Mutation = 22;
+const WAKES_NO_RECEIVER: Mutation = 23;
+const WAKES_NO_SENDER: Mutation = 24;
+const READY_LIES: Mutation = 25;
+const SHORTENS_HEADERS: Mutation = 26;
+
+struct Job<const M: Mutation> {
+    board: Rc<RefCell<Board>>,
+}
+
+/// What all processes of a job see.
+#[derive(Default)]
+struct Board {
+    /// From, to.
+    lines: BTreeMap<(u32, u32), Line>,
+    /// Who sleeps, and who of them was woken.
+    sleepers: BTreeMap<u32, bool>,
+}
+
+#[derive(Default)]
+struct Line {
+    data: VecDeque<Item>,
+    control: VecDeque<Item>,
+    mailboxes: BTreeMap<u8, Item>,
+    /// The sender was refused and not told of room yet.
+    refused: bool,
+    sent: u32,
+}
+
+#[derive(Clone)]
+enum Item {
+    Message(AmId, Vec<u8>, Vec<u8>),
+    Chunk(Stream, Vec<u8>),
+}
+
+struct Paper<const M: Mutation> {
+    me: u32,
+    board: Rc<RefCell<Board>>,
+    ways: Vec<Way>,
+    /// Which way is looked at first.
+    first: usize,
+    limits: Limits,
+}
+
+struct Way {
+    peer: PeerIndex,
+    slot: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Standing,
+    Quarantined,
+    Severing,
+    Severed,
+}
+
+impl<const M: Mutation> Fixture for Job<M> {
+    type Btl = Paper<M>;
+
+    fn start(count: usize, _settings: &Settings) -> (Self, Vec<Paper<M>>) {
+        let board = Rc::new(RefCell::new(Board::default()));
+        let limits = Limits {
+            abilities: Ability::Streams as u32,
+            inline_bytes_max: 100,
+            packed_bytes_max: 3000,
+            chunk_bytes: 2048,
+            transfer_bytes_max: 0,
+            latency_ns: 1,
+            mib_per_s: 1,
+        };
+        let paper =
+            |me| Paper { me, board: Rc::clone(&board), ways: Vec::new(), first: 0, limits: limits.clone() };
+        let all = (0..count as u32).map(paper).collect();
+        (Job { board }, all)
+    }
+
+    fn announce_sleep(&mut self, index: usize) {
+        self.board.borrow_mut().sleepers.insert(index as u32, false);
+    }
+
+    fn was_woken(&mut self, index: usize) -> Option<bool> {
+        self.board.borrow_mut().sleepers.remove(&(index as u32))
+    }
+}
+
+impl Board {
+    fn line(&mut self, from: u32, to: u32) -> &mut Line {
+        self.lines.entry((from, to)).or_default()
+    }
+
+    fn wake(&mut self, whom: u32) {
+        self.sleepers.entry(whom).and_modify(|woken| *woken = true);
+    }
+}
+
+impl Line {
+    fn has_room(&self) -> bool {
+        self.data.len() < LINE_MESSAGES
+    }
+
+    fn take<const M: Mutation>(&mut self) -> Option<Item> {
+        if M == CHUNKS_SWAP
+            && let Some(Item::Chunk(..)) = self.data.back()
+        {
+            return self.data.pop_back();
+        }
+        let mailbox = |line: &mut Line| line.mailboxes.pop_first().map(|(_, item)| item);
+        self.control.pop_front().or_else(|| mailbox(self)).or_else(|| self.data.pop_front())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.control.is_empty() && self.mailboxes.is_empty()
+    }
+
+    fn put<const M: Mutation>(&mut self, class: Class, item: Item) {
+        self.sent += 1;
+        let twentieth = self.sent.is_multiple_of(20);
+        match (class, &item) {
+            (Class::Mailbox, Item::Message(id, ..)) => {
+                let key = if M == ONE_MAILBOX_FOR_ALL { 0 } else { id.0 };
+                if M != MAILBOX_KEEPS_THE_FIRST || !self.mailboxes.contains_key(&key) {
+                    self.mailboxes.insert(key, item);
+                }
+            }
+            (Class::Control, _) if M != CONTROL_WAITS => self.control.push_back(item),
+            _ if M == LOSES && twentieth => {}
+            _ if M == DOUBLES && twentieth => self.data.extend([item.clone(), item]),
+            _ if M == SWAPS && twentieth => self.data.push_front(item),
+            _ => self.data.push_back(item),
+        }
+    }
+}
+
+impl<const M: Mutation> Paper<M> {
+    fn admit(&mut self, way: usize, data: bool) -> Result<(), SendError> {
+        let state = self.ways[way].state;
+        let slot = self.ways[way].slot;
+        match state {
+            State::Connecting => Err(SendError::Busy),
+            State::Quarantined if M != QUARANTINE_SENDS => Err(SendError::Busy),
+            State::Severing | State::Severed if M != SEVERED_SENDS => Err(SendError::PeerFailed),
+            _ if !data || M == HAS_NO_BOUND => Ok(()),
+            _ => {
+                let mut board = self.board.borrow_mut();
+                let line = board.line(self.me, slot);
+                line.refused |= !line.has_room();
+                if line.has_room() { Ok(()) } else { Err(SendError::Busy) }
+            }
+        }
+    }
+
+    fn post(&mut self, way: usize, class: Class, item: Item) {
+        let slot = self.ways[way].slot;
+        let mut board = self.board.borrow_mut();
+        board.line(self.me, slot).put::<M>(class, item);
+        if M != WAKES_NO_RECEIVER {
+            board.wake(slot);
+        }
+    }
+
+    /// One event of this way, if it has one.
+    fn step(&mut self, index: usize, sink: &mut impl Sink<u32>) -> bool {
+        let Way { peer, slot, state } = self.ways[index];
+        let name = index as u32;
+        if state == State::Connecting {
+            self.ways[index].state = State::Standing;
+            sink.on_room(peer, name);
+            return true;
+        }
+        let talks = state == State::Standing
+            || (state == State::Severing && M != SEVER_FORGETS)
+            || (state == State::Severed && M == TALKS_AFTERWARDS);
+        if state == State::Quarantined && M == QUARANTINE_DROPS {
+            self.board.borrow_mut().line(slot, self.me).data.clear();
+        }
+        let announced = state == State::Standing && self.take_room(slot);
+        if announced {
+            sink.on_room(peer, name);
+            return true;
+        }
+        let item = if talks { self.take(slot) } else { None };
+        match item {
+            Some(Item::Message(id, header, payload)) => {
+                sink.on_message(peer, id, &header, Payload::from(&payload[..]));
+                true
+            }
+            Some(Item::Chunk(stream, payload)) => {
+                sink.on_chunk(peer, stream, Payload::from(&payload[..]));
+                true
+            }
+            None if state == State::Severing => {
+                self.ways[index].state = State::Severed;
+                sink.on_severed(peer, name);
+                if M == CERTIFIES_TWICE {
+                    sink.on_severed(peer, name);
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn take_room(&mut self, slot: u32) -> bool {
+        let mut board = self.board.borrow_mut();
+        let line = board.line(self.me, slot);
+        let news = line.refused && line.has_room() && M != NEVER_ANNOUNCES_ROOM;
+        line.refused &= !news;
+        news
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Item> {
+        let mut board = self.board.borrow_mut();
+        let item = board.line(slot, self.me).take::<M>();
+        if item.is_some() && M != WAKES_NO_SENDER {
+            board.wake(slot);
+        }
+        item
+    }
+
+    fn has_something(&self) -> bool {
+        let mut board = self.board.borrow_mut();
+        self.ways.iter().any(|way| match way.state {
+            State::Connecting | State::Severing => true,
+            State::Quarantined | State::Severed => false,
+            State::Standing => {
+                let out = board.line(self.me, way.slot);
+                let room = out.refused && out.has_room();
+                room || !board.line(way.slot, self.me).is_empty()
+            }
+        })
+    }
+}
+
+impl Clone for Way {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl Copy for Way {}
+
+impl<const M: Mutation> Btl for Paper<M> {
+    type Endpoint = u32;
+
+    fn advertise(&self, card: &mut Card) {
+        card.entries.push((PAPER, self.me.to_le_bytes().to_vec()));
+    }
+
+    fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
+        let entry = card.entry(PAPER).ok_or(ConnectError::Unreachable)?;
+        let slot = Reader::new(entry).u32().ok_or(ConnectError::LayoutDiffers)?;
+        self.ways.push(Way { peer, slot, state: State::Connecting });
+        Ok(self.ways.len() as u32 - 1)
+    }
+
+    fn limits(&self, _to: u32) -> &Limits {
+        &self.limits
+    }
+
+    fn quarantine(&mut self, endpoint: u32) {
+        self.ways[endpoint as usize].state = State::Quarantined;
+    }
+
+    fn resume(&mut self, endpoint: u32) {
+        self.ways[endpoint as usize].state = State::Connecting;
+    }
+
+    fn sever(&mut self, endpoint: u32) {
+        let way = &mut self.ways[endpoint as usize];
+        if way.state != State::Severed {
+            way.state = State::Severing;
+        }
+        if M == SEVER_HURTS_OTHERS {
+            self.board.borrow_mut().lines.clear();
+        }
+    }
+
+    fn send(
+        &mut self,
+        to: u32,
+        class: Class,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        let mut payload = vec![0; len];
+        let data = class == Class::Data || (M == CONTROL_WAITS && class == Class::Control);
+        let admitted = self.admit(to as usize, data);
+        if admitted.is_ok() || M == FILLS_WHEN_BUSY {
+            fill(WriteSlot::from(&mut payload[..]));
+        }
+        admitted?;
+        if M == CORRUPTS
+            && let Some(last) = payload.last_mut()
+        {
+            *last ^= 1;
+        }
+        let kept = if M == SHORTENS_HEADERS { header.len().min(32) } else { header.len() };
+        self.post(to as usize, class, Item::Message(id, header[..kept].to_vec(), payload));
+        Ok(())
+    }
+
+    fn send_chunk(
+        &mut self,
+        to: u32,
+        stream: Stream,
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        self.admit(to as usize, true)?;
+        let mut payload = vec![0; len];
+        fill(WriteSlot::from(&mut payload[..]));
+        self.post(to as usize, Class::Data, Item::Chunk(stream, payload));
+        Ok(())
+    }
+
+    fn ready(&self, from: u32) -> bool {
+        let slot = self.ways[from as usize].slot;
+        M == READY_LIES || !self.board.borrow_mut().line(slot, self.me).is_empty()
+    }
+
+    fn expect(&mut self, _from: u32, _on: bool) {}
+
+    fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let budget = if M == EXCEEDS_ITS_BUDGET { budget + 1 } else { budget };
+        let (mut events, mut idle) = (0, 0);
+        if M == STARVES {
+            self.first = 0;
+        }
+        while events < budget && idle < self.ways.len() {
+            let index = self.first % self.ways.len();
+            let news = self.step(index, sink);
+            (events, idle) = if news { (events + 1, 0) } else { (events, idle + 1) };
+            if M != STARVES || !news {
+                self.first = index + 1;
+            }
+        }
+        events
+    }
+
+    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
+        let pending = self.has_something() && M != NEVER_PENDING || M == ALWAYS_PENDING;
+        if pending { Err(Pending) } else { Ok(()) }
+    }
+
+    fn disarm(&mut self) {}
+}
+
+const PAPER: TransportId = TransportId(200);
+const LINE_MESSAGES: usize = 40;
+
+mod unbroken {
+    crate::conformance!(super::Job<{ super::NONE }>);
+}
+
+mod with_faults {
+    crate::conformance!(crate::conformance::Injected<super::Job<{ super::NONE }>>);
+}
+
+mod counted {
+    crate::conformance!(crate::conformance::Counted<super::Job<{ super::NONE }>>);
+}
+
+/// The sentence fails.
+fn assert_caught(mutation: Mutation, sentence: fn()) {
+    let answer = std::panic::catch_unwind(sentence);
+    assert!(answer.is_err(), "the suite passes a transport with mutation {mutation}");
+}
+
+#[test]
+fn a_broken_transport_of_messages_is_caught() {
+    assert_caught(LOSES, order::messages_arrive_whole_and_in_order::<Job<LOSES>>);
+    assert_caught(DOUBLES, order::messages_arrive_whole_and_in_order::<Job<DOUBLES>>);
+    assert_caught(SWAPS, order::peers_do_not_disturb_each_others_order::<Job<SWAPS>>);
+    assert_caught(CORRUPTS, order::messages_arrive_whole_and_in_order::<Job<CORRUPTS>>);
+    assert_caught(READY_LIES, order::ready_says_that_a_message_lies_there::<Job<READY_LIES>>);
+    assert_caught(SHORTENS_HEADERS, limits::every_length_up_to_the_limits_passes::<Job<SHORTENS_HEADERS>>);
+    assert_caught(CHUNKS_SWAP, streams::a_full_stream_is_busy_and_loses_nothing::<Job<CHUNKS_SWAP>>);
+}
+
+#[test]
+fn broken_flow_control_is_caught() {
+    assert_caught(FILLS_WHEN_BUSY, room::a_full_queue_is_busy_and_does_not_call_fill::<Job<FILLS_WHEN_BUSY>>);
+    assert_caught(HAS_NO_BOUND, room::a_full_queue_is_busy_and_does_not_call_fill::<Job<HAS_NO_BOUND>>);
+    let sentence = room::room_comes_after_busy_and_nothing_is_lost::<Job<NEVER_ANNOUNCES_ROOM>>;
+    assert_caught(NEVER_ANNOUNCES_ROOM, sentence);
+    assert_caught(CONTROL_WAITS, control::control_passes_data_that_waits::<Job<CONTROL_WAITS>>);
+    let sentence = control::a_mailbox_holds_the_last_state::<Job<MAILBOX_KEEPS_THE_FIRST>>;
+    assert_caught(MAILBOX_KEEPS_THE_FIRST, sentence);
+    let sentence = control::mailboxes_of_different_ids_are_different::<Job<ONE_MAILBOX_FOR_ALL>>;
+    assert_caught(ONE_MAILBOX_FOR_ALL, sentence);
+    assert_caught(STARVES, fairness::no_peer_starves_with_a_budget_of_one::<Job<STARVES>>);
+    assert_caught(EXCEEDS_ITS_BUDGET, fairness::progress_keeps_its_budget::<Job<EXCEEDS_ITS_BUDGET>>);
+}
+
+#[test]
+fn a_broken_end_is_caught() {
+    let sentence = quarantine::a_quarantined_way_is_busy_and_judges_nothing::<Job<QUARANTINE_SENDS>>;
+    assert_caught(QUARANTINE_SENDS, sentence);
+    let sentence = quarantine::after_resume_everything_arrives_once_in_order::<Job<QUARANTINE_DROPS>>;
+    assert_caught(QUARANTINE_DROPS, sentence);
+    assert_caught(
+        SEVER_FORGETS,
+        sever::what_was_sent_whole_comes_before_the_certificate::<Job<SEVER_FORGETS>>,
+    );
+    assert_caught(SEVER_FORGETS, sever::the_dead_are_drained::<Job<SEVER_FORGETS>>);
+    assert_caught(CERTIFIES_TWICE, sever::the_certificate_comes_once_then_silence::<Job<CERTIFIES_TWICE>>);
+    assert_caught(TALKS_AFTERWARDS, sever::the_certificate_comes_once_then_silence::<Job<TALKS_AFTERWARDS>>);
+    assert_caught(SEVERED_SENDS, sever::a_severed_way_refuses_every_send::<Job<SEVERED_SENDS>>);
+    let sentence = sever::severing_one_peer_leaves_the_others_unharmed::<Job<SEVER_HURTS_OTHERS>>;
+    assert_caught(SEVER_HURTS_OTHERS, sentence);
+}
+
+#[test]
+fn a_broken_sleep_is_caught() {
+    assert_caught(NEVER_PENDING, sleep::who_has_something_to_do_may_not_sleep::<Job<NEVER_PENDING>>);
+    assert_caught(ALWAYS_PENDING, sleep::who_has_nothing_to_do_may_sleep::<Job<ALWAYS_PENDING>>);
+    assert_caught(
+        WAKES_NO_RECEIVER,
+        sleep::a_message_after_arm_wakes_and_is_reported::<Job<WAKES_NO_RECEIVER>>,
+    );
+    assert_caught(WAKES_NO_SENDER, sleep::room_after_arm_wakes_and_is_reported::<Job<WAKES_NO_SENDER>>);
+}
+
+/// Sends forty messages and asks the books.
+fn audit<F: Fixture>() {
+    let mut cluster = super::Cluster::<super::Counted<F>>::connected(2);
+    (0..40).for_each(|number| cluster.send(0, 1, Class::Data, number, 8));
+    cluster.settle();
+    let counts = cluster.btl(1).counts();
+    cluster.btl(0).assert_conserved();
+    assert_eq!((counts.messages, counts.errors), (40, 0));
+}
+
+#[test]
+fn the_books_balance_only_if_every_message_arrives_once_as_it_was_sent() {
+    audit::<Job<NONE>>();
+    assert_caught(LOSES, audit::<Job<LOSES>>);
+    assert_caught(DOUBLES, audit::<Job<DOUBLES>>);
+    assert_caught(CORRUPTS, audit::<Job<CORRUPTS>>);
+}
+
+#[test]
+fn the_injector_does_what_was_asked_and_its_seed_decides_when() {
+    let history = || {
+        let mut cluster = super::Cluster::<super::Injected<Job<NONE>>>::connected(2);
+        let answers: Vec<_> =
+            (0..200).map(|number| cluster.try_send(0, 1, Class::Mailbox, number, 8)).collect();
+        (0..200).for_each(|_| _ = cluster.turn_all());
+        (answers, cluster.heard(0).to_vec())
+    };
+    let (answers, heard) = history();
+    let refused = answers.iter().filter(|answer| answer.is_err()).count();
+    assert!((10..100).contains(&refused), "{refused} of 200 sends were refused, one in five was asked for");
+    assert!(heard.iter().any(|each| matches!(each, super::Heard::Error(..))));
+    assert_eq!(history(), (answers, heard), "the same seed is the same history");
+}
