@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What communicators are called: for ever, on the wire, and before they are born (facts 4.3, 7.3).
+//!
+//! Nobody agrees on context ids. Each *receiver* calls a communicator's plane what it likes, and retires the id when
+//! every sender that was told it has said that it uses it no more:
+//!
+//! ```text
+//!   sender                                         receiver
+//!     │ ── message, full identity ─────────────────▶ │  born: deliver, tell once; unborn: park; dead: refuse
+//!     │ ◀──────────────────────── Tell(name, id) ─── │  control: may come at any time, or late
+//!     │ ── message, id ────────────────────────────▶ │  meaning(id) = Open
+//!     │ ◀────────────────────── Retire(name, id) ─── │  closed here; meaning(id) = Retiring: dropped or refused
+//!     │ ── Retired(id), behind its last use ───────▶ │  id may be used again
+//! ```
+//!
+//! Two orders carry the proof that an id is never used again while a message with it is under way. `Tell` and `Retire`
+//! of one receiver come in the order they were sent (both are control), so a sender never learns an id after it was
+//! told to forget it. `Retired` travels in the queue of the *messages*, not as control, so it cannot overtake one that
+//! still carries the id; with several rails it must go behind the last on each. A peer that is gone counts as having
+//! acknowledged once nothing of it can arrive any more. A sender that never answers holds an id, never a barrier: where
+//! ids run out, new communicators stay without one and their messages carry the full identity, which is always right.
+
+mod contexts;
+mod unborn;
+
+pub use contexts::{Contexts, Meaning};
+pub use unborn::Unborn;
+
+use mend_base::{Identity, Peer, Plane, Reader, Wire, Writer};
+
+/// What a match is made in: a plane of a communicator, for ever.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Name {
+    /// Which communicator.
+    pub identity: Identity,
+    /// Which of its planes.
+    pub plane: Plane,
+}
+
+impl Wire for Name {
+    const BYTES_MAX: usize = Plane::BYTES_MAX + Identity::BYTES_MAX;
+
+    fn write(&self, out: &mut Writer<'_>) {
+        self.plane.write(out);
+        self.identity.write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let plane = Plane::read(from)?;
+        Some(Name { plane, identity: Identity::read(from)? })
+    }
+}
+
+/// Makes identities: one for each process life, so that none is ever made twice (I5).
+#[derive(Debug)]
+pub struct Maker {
+    me: Peer,
+    next: u32,
+}
+
+impl Maker {
+    /// The first number that is drawn; those below it are for what every process of a job has without asking (WORLD).
+    pub const FIRST: u32 = 16;
+
+    /// For the process life `me`.
+    pub fn new(me: Peer) -> Self {
+        Maker { me, next: Self::FIRST }
+    }
+
+    /// An identity that nobody has had; `None` after the last.
+    pub fn make(&mut self) -> Option<Identity> {
+        let number = self.next;
+        self.next = number.checked_add(1)?;
+        Some(Identity { creator: self.me, number })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Contexts, Maker, Meaning, Name, Unborn};
+    use mend_base::{ContextId, Identity, Job, Peer, PeerIndex, Plane, Random};
+    use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+    const PROCESSES: usize = 4;
+
+    /// What travels as a message, in order.
+    #[derive(Clone, Copy, Debug)]
+    enum Message {
+        Named { name: Name, serial: u32 },
+        Short { id: ContextId, meant: Name, serial: u32 },
+        Retired(ContextId),
+    }
+
+    /// What travels as control, in order, but past messages and behind them.
+    #[derive(Clone, Copy, Debug)]
+    enum Control {
+        Tell(Name, ContextId),
+        Retire(Name, ContextId),
+    }
+
+    /// One process: it opens, uses and closes communicators whenever the seed says so.
+    struct Process {
+        contexts: Contexts<Name>,
+        open: BTreeMap<Name, Option<ContextId>>,
+        told: BTreeSet<(Name, usize)>,
+        unborn: Unborn<(Name, u32)>,
+        called: BTreeMap<(usize, Name), ContextId>,
+        serial: BTreeMap<(usize, Name), u32>,
+        seen: BTreeMap<(usize, Name), u32>,
+    }
+
+    struct World {
+        processes: Vec<Process>,
+        messages: Vec<Vec<VecDeque<Message>>>,
+        control: Vec<Vec<VecDeque<Control>>>,
+        delivered: u64,
+        short: u64,
+    }
+
+    impl World {
+        fn new(ids: usize) -> Self {
+            let process = |_| Process {
+                contexts: Contexts::with_ids(ids),
+                open: BTreeMap::new(),
+                told: BTreeSet::new(),
+                unborn: Unborn::new(),
+                called: BTreeMap::new(),
+                serial: BTreeMap::new(),
+                seen: BTreeMap::new(),
+            };
+            World {
+                processes: (0..PROCESSES).map(process).collect(),
+                messages: vec![vec![VecDeque::new(); PROCESSES]; PROCESSES],
+                control: vec![vec![VecDeque::new(); PROCESSES]; PROCESSES],
+                delivered: 0,
+                short: 0,
+            }
+        }
+
+        fn open(&mut self, at: usize, name: Name) {
+            let process = &mut self.processes[at];
+            if process.open.contains_key(&name) || process.unborn.is_dead(name) {
+                return;
+            }
+            let id = process.contexts.open(name);
+            process.open.insert(name, id);
+            for (from, (name, serial)) in process.unborn.born(name) {
+                self.deliver(at, from.index(), name, serial);
+            }
+        }
+
+        fn close(&mut self, at: usize, name: Name) {
+            let process = &mut self.processes[at];
+            let Some(id) = process.open.remove(&name) else { return };
+            process.unborn.died(name);
+            let Some(id) = id else { return };
+            for peer in process.contexts.close(id) {
+                self.control[at][peer.index()].push_back(Control::Retire(name, id));
+            }
+        }
+
+        fn send(&mut self, from: usize, to: usize, name: Name) {
+            let process = &mut self.processes[from];
+            if !process.open.contains_key(&name) {
+                return;
+            }
+            let next = process.serial.entry((to, name)).or_default();
+            let serial = *next;
+            *next += 1;
+            let message = match process.called.get(&(to, name)) {
+                Some(&id) => Message::Short { id, meant: name, serial },
+                None => Message::Named { name, serial },
+            };
+            self.messages[from][to].push_back(message);
+        }
+
+        fn deliver(&mut self, at: usize, from: usize, name: Name, serial: u32) {
+            self.delivered += 1;
+            let process = &mut self.processes[at];
+            let seen = process.seen.entry((from, name)).or_default();
+            assert_eq!(*seen, serial, "out of order");
+            *seen += 1;
+            if process.told.insert((name, from))
+                && let Some(id) = process.open[&name]
+            {
+                assert!(process.contexts.tell(id, PeerIndex(from as u32)));
+                self.control[at][from].push_back(Control::Tell(name, id));
+            }
+        }
+
+        fn take_message(&mut self, from: usize, at: usize) {
+            let Some(message) = self.messages[from][at].pop_front() else { return };
+            let process = &mut self.processes[at];
+            let peer = PeerIndex(from as u32);
+            match message {
+                Message::Retired(id) => assert!(process.contexts.acknowledged(id, peer)),
+                Message::Named { name, serial } if process.open.contains_key(&name) => {
+                    self.deliver(at, from, name, serial)
+                }
+                Message::Named { name, .. } if process.unborn.is_dead(name) => {}
+                Message::Named { name, serial } => process.unborn.park(name, peer, (name, serial)),
+                Message::Short { id, meant, serial } => match process.contexts.meaning(id, peer) {
+                    Meaning::Open(name) => {
+                        assert_eq!(name, meant, "an id was used again too early");
+                        self.short += 1;
+                        self.deliver(at, from, name, serial);
+                    }
+                    Meaning::Retiring => assert!(!process.open.contains_key(&meant)),
+                    Meaning::Unknown => panic!("a correct sender's id is always known"),
+                },
+            }
+        }
+
+        fn take_control(&mut self, from: usize, at: usize) {
+            match self.control[from][at].pop_front() {
+                Some(Control::Tell(name, id)) => drop(self.processes[at].called.insert((from, name), id)),
+                Some(Control::Retire(name, id)) => {
+                    assert_eq!(self.processes[at].called.remove(&(from, name)), Some(id));
+                    self.messages[at][from].push_back(Message::Retired(id));
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn name(creator: u64, number: u64, plane: u64) -> Name {
+        let plane = if plane == 0 { Plane::User } else { Plane::Collective };
+        Name { identity: Identity { creator: Peer(creator), number: number as u32 }, plane }
+    }
+
+    fn history(seed: u64, ids: usize) -> World {
+        let mut random = Random(seed);
+        let mut world = World::new(ids);
+        let mut births = 4;
+        for step in 0..3_000 {
+            let at = random.below(PROCESSES as u64) as usize;
+            let other = random.below(PROCESSES as u64) as usize;
+            let number = births - 1 - random.below(3);
+            let name = name(number % 3, number, random.below(2));
+            match random.below(12) {
+                0 => world.open(at, name),
+                1 if random.once_in(6) => world.close(at, name),
+                2..=5 => world.send(at, other, name),
+                6..=8 => world.take_message(at, other),
+                _ => world.take_control(at, other),
+            }
+            if step % 250 == 249 {
+                births += 1;
+            }
+        }
+        for number in 0..births {
+            for plane in 0..2 {
+                for at in 0..PROCESSES {
+                    world.close(at, self::name(number % 3, number, plane));
+                }
+            }
+        }
+        for _ in 0..3_000 {
+            for (from, at) in (0..PROCESSES).flat_map(|from| (0..PROCESSES).map(move |at| (from, at))) {
+                world.take_control(from, at);
+                world.take_message(from, at);
+            }
+        }
+        world
+    }
+
+    #[test]
+    fn an_id_never_means_another_communicator_and_all_come_back() {
+        let (mut delivered, mut short) = (0, 0);
+        for seed in 0..200 {
+            let ids = if seed % 2 == 0 { 3 } else { 1 << 16 };
+            let world = history(seed, ids);
+            delivered += world.delivered;
+            short += world.short;
+            for process in &world.processes {
+                assert_eq!(process.contexts.in_use(), 0, "seed {seed}");
+            }
+        }
+        assert!(short > 10_000 && delivered > short + 10_000, "{short} of {delivered} by id");
+    }
+
+    #[test]
+    fn no_identity_is_made_twice_and_the_last_is_the_last() {
+        let mut maker = Maker::new(Peer::new(Job(1), 2));
+        let first = maker.make().unwrap();
+        assert_ne!(maker.make(), Some(first));
+        maker.next = u32::MAX - 1;
+        assert!(maker.make().is_some());
+        assert_eq!(maker.make(), None);
+        assert_eq!(maker.make(), None);
+    }
+}
