@@ -1,22 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Point-to-point in MPI order: matching, eager, rendezvous, requests. Read `Ob1` first.
+//! Point-to-point in MPI order: matching, eager, rendezvous, requests. Read [`Ob1`] first.
 //!
 //! It owns no transport: the engine lends one for the length of a call, and is told by [`Upcalls`] what is not ours.
 //! Not here: what communicators mean, error classes, waiting, `MPI_PROC_NULL`.
+//!
+//! Nothing that a peer writes is believed: each header is checked whole (ranks against the group and against who it came
+//! from, tags, sequence numbers, handles by generation, lengths), and what no correct peer writes is evidence
+//! ([`Upcalls::on_error`] with [`Cause::Garbage`]), after which nothing of that peer is looked at any more.
 #![forbid(unsafe_code)]
 
+mod cancel;
+mod channel;
+mod eager;
+mod envelope;
+mod failure;
+mod flow;
+mod list;
+mod matching;
+mod naming;
+mod probe;
+mod rendezvous;
 mod request;
+
+#[cfg(test)]
+mod tests;
 
 pub use request::{Error, Gone, Request, SendMode, Started, State, Status};
 
-use mend_base::{Key, PeerIndex};
-use mend_transport::{AmId, Cause, Payload};
+use channel::Open;
+use envelope::Packet;
+use flow::PeerState;
+use matching::{Arrived, Early};
+use mend_base::parameter::Settings;
+use mend_base::{Instant, Key, PeerIndex, Slab};
+use mend_proto::identity::{Contexts, Name, Unborn};
+use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
+use rendezvous::Incoming;
+use request::Entry;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The active-message id of everything that is sent from here.
+pub const AM_ID: AmId = AmId(1);
 
 /// A communicator's plane, opened: what sends and receives name. Stale ones are refused (I4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Channel(pub Key);
 
-/// What `Ob1::progress` tells the layer above.
+/// What can be chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The longest message that this process takes before its match; peers are told. Until they know, they go by their
+    /// own.
+    pub eager_bytes: u32,
+    /// How much memory the messages of one peer that nobody has received may cost before it is told to hold.
+    pub held_bytes_max: u64,
+    /// The most events of one turn.
+    pub events_per_turn: u32,
+    /// The most streams that come in at once; further offers wait.
+    pub streams_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config::from(&Settings::default())
+    }
+}
+
+impl From<&Settings> for Config {
+    fn from(settings: &Settings) -> Self {
+        Config {
+            eager_bytes: settings.number("pml.eager_bytes") as u32,
+            held_bytes_max: 4 << 20,
+            events_per_turn: 64,
+            streams_max: rendezvous::STREAMS_MAX,
+        }
+    }
+}
+
+/// What [`Ob1::progress`] tells the layer above.
 pub trait Upcalls<E> {
     /// A message of another layer.
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>);
@@ -24,4 +85,173 @@ pub trait Upcalls<E> {
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause);
     /// Nothing of this endpoint can reach our memory any more.
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E);
+}
+
+/// Point-to-point of one process. `E` is the transport's endpoint.
+///
+/// `send` and `receive` start; `progress` moves; `poll` tells; `release` or `detach` let go. `gone` ends what can never
+/// be done.
+#[derive(Debug)]
+pub struct Ob1<E> {
+    config: Config,
+    channels: Slab<Open<E>>,
+    entries: Slab<Entry>,
+    /// How many peers' sends must take the slow way.
+    crowded: u32,
+    /// Immediate sends since the last turn.
+    unturned: u32,
+    contexts: Contexts<Key>,
+    peers: Vec<PeerState<E>>,
+    /// Messages not matched yet.
+    arrived: Slab<Arrived>,
+    incoming: Slab<Incoming>,
+    /// Receives that have matched an offer and wait for a stream's number.
+    unanswered: VecDeque<(Key, PeerIndex)>,
+    names: BTreeMap<Name, Key>,
+    unborn: Unborn<Early>,
+    /// Peers to which something waits to go.
+    listed: Vec<PeerIndex>,
+    wanted: VecDeque<PeerIndex>,
+    /// What the next turn tells the engine.
+    evidence: Vec<(PeerIndex, Cause)>,
+    /// Channels where everybody else is gone.
+    orphans: Vec<Key>,
+    /// Sends that are not over.
+    sends: usize,
+    /// Answers that have not gone out.
+    queued: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// Nothing open, nobody connected; allocates nothing.
+    pub fn new(config: Config) -> Self {
+        assert!((1..=rendezvous::STREAMS_MAX).contains(&config.streams_max), "a stream's number has 20 bits");
+        Ob1 {
+            config,
+            channels: Slab::new(),
+            entries: Slab::new(),
+            crowded: 0,
+            unturned: 0,
+            contexts: Contexts::new(),
+            peers: Vec::new(),
+            arrived: Slab::new(),
+            incoming: Slab::new(),
+            unanswered: VecDeque::new(),
+            names: BTreeMap::new(),
+            unborn: Unborn::new(),
+            listed: Vec::new(),
+            wanted: VecDeque::new(),
+            evidence: Vec::new(),
+            orphans: Vec::new(),
+            sends: 0,
+            queued: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Polls the transport, sends what waits. Returns how many events there were.
+    pub fn progress<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        now: Instant,
+        up: &mut impl Upcalls<E>,
+    ) -> u32 {
+        self.unturned = 0;
+        let budget = self.config.events_per_turn;
+        let mut events = net.progress(now, budget, &mut Inlet { ob1: self, up });
+        if !self.listed.is_empty() {
+            events += self.flush_all(net);
+        }
+        if !self.evidence.is_empty() {
+            self.report(up);
+        }
+        if events == 0 && !self.orphans.is_empty() {
+            self.end_orphans();
+        }
+        events
+    }
+
+    /// Tells the engine what peers did wrong; of one that is not connected, when it is.
+    #[cold]
+    fn report(&mut self, up: &mut impl Upcalls<E>) {
+        let peers = &self.peers;
+        self.evidence.retain(|&(peer, cause)| match peers[peer.index()].way {
+            Some(way) => {
+                up.on_error(peer, way.endpoint, cause);
+                false
+            }
+            None => true,
+        });
+    }
+
+    // Hot: per message.
+    #[inline]
+    fn on_packet(&mut self, from: PeerIndex, header: &[u8], payload: Payload<'_>) {
+        if self.is_deaf(from) {
+            return;
+        }
+        match Packet::read(header) {
+            Some(Packet::Message(envelope)) => self.on_envelope(from, envelope, payload),
+            Some(Packet::Fragment { stream }) => self.on_piece(from, stream, payload),
+            Some(packet) if payload.is_empty() => self.on_answer(from, packet),
+            _ => self.garbage(from),
+        }
+    }
+
+    fn on_answer(&mut self, from: PeerIndex, packet: Packet) {
+        match packet {
+            Packet::Accept { key, stream, wanted } => self.on_accept(from, key, stream, wanted),
+            Packet::Matched { key } => self.on_matched(from, key),
+            Packet::Refused { key, reason: envelope::Reason::Freed } => self.on_refused(from, key),
+            Packet::Tell { name, context, rank, eager_bytes } => {
+                self.on_tell(from, name, context, rank, eager_bytes)
+            }
+            Packet::Retire { name, context, rank } => self.on_retire(from, name, context, rank),
+            Packet::Retired { context } => self.on_retired(from, context),
+            Packet::Hold => self.on_hold(from, true),
+            Packet::Go => self.on_hold(from, false),
+            Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no answers"),
+        }
+    }
+}
+
+/// What the transport calls while it is polled.
+struct Inlet<'a, E, U> {
+    ob1: &'a mut Ob1<E>,
+    up: &'a mut U,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U> {
+    // Hot: per message.
+    #[inline]
+    fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+        if id == AM_ID {
+            self.ob1.on_packet(from, header, payload);
+        } else {
+            self.up.on_message(from, id, header, payload);
+        }
+    }
+
+    fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+        if !self.ob1.is_deaf(from) {
+            self.ob1.on_piece(from, stream, payload);
+        }
+    }
+
+    fn on_done(&mut self, _done: Cookie, _result: Result<(), SendError>) {
+        // Nothing of ours has a cookie: there is no put or get yet.
+    }
+
+    fn on_room(&mut self, to: PeerIndex, _endpoint: E) {
+        self.ob1.list(to);
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
+        self.up.on_error(peer, endpoint, cause);
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        self.up.on_severed(peer, endpoint);
+    }
 }

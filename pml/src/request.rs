@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What callers see of an operation: handles, states, results.
+//! Operations: what callers see of them (handles, states, results), and their entries.
 
+use crate::list::{Linked, Links};
+use crate::matching::POSTED;
 use core::fmt;
-use mend_base::{Key, Rank, Tag};
-use mend_transport::Cause;
+use mend_base::{Key, Rank, Source, Tag, TagSelector};
+use mend_datatype::Typed;
+use mend_transport::{Cause, Stream};
 
 /// An operation that was not over when its call returned. Stale ones are refused (I4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -116,4 +119,64 @@ impl Gone {
             Gone::Unreachable(cause) => Error::Unreachable(rank, cause),
         }
     }
+}
+
+/// An operation that is not over, or whose end nobody has asked for yet.
+///
+/// ```text
+///   sends      Parked ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
+///                └──room──▶ Offered ──MATCHED──▶ Done                └──offer──▶ Accepting ──last chunk──▶ Done
+///                              └──ACCEPT──▶ Streaming ──last chunk──▶ Done
+/// ```
+/// Death of the peer ends every state; cancel ends `Posted`; progress moves the others.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Empty once it is over: its buffer is silent (I7).
+    pub(crate) data: Typed,
+    /// Where it is counted as active.
+    pub(crate) channel: Key,
+    pub(crate) phase: Phase,
+    pub(crate) links: Links,
+    /// `MPI_Request_free` was called: it vanishes when it is over.
+    pub(crate) detached: bool,
+}
+
+const _: () = assert!(size_of::<Entry>() <= 256);
+
+/// How far an operation is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Phase {
+    /// A send that waits for a connection, for room, or for its turn behind another.
+    Parked { to: Rank, tag: Tag, mode: SendMode },
+    /// A send that waits for its match; `offer`: its bytes have not gone.
+    Offered { to: Rank, offer: bool },
+    /// A send whose bytes go as they are asked for.
+    Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
+    /// A receive without a match.
+    Posted { from: Source, tag: TagSelector, stamp: u64 },
+    /// A receive that has matched an offer of `total` bytes; the status says how many it takes.
+    Accepting { from: Rank, key: Key, stream: Option<Key>, status: Status, total: u64 },
+    /// Over.
+    Done(Result<Status, Error>),
+}
+
+impl Phase {
+    /// Whether something of it is still to be sent.
+    pub(crate) fn is_send(&self) -> bool {
+        matches!(self, Phase::Parked { .. } | Phase::Offered { .. } | Phase::Streaming { .. })
+    }
+}
+
+impl Linked<POSTED> for Entry {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// What a receive ends with that kept `status.bytes` of `total`.
+pub(crate) fn outcome(status: Status, total: u64) -> Result<Status, Error> {
+    if total > status.bytes { Err(Error::Truncated(status)) } else { Ok(status) }
 }

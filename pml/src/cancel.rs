@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Taking back, letting go, asking.
+
+use crate::matching::unlink_posted;
+use crate::request::Phase;
+use crate::{Error, Ob1, Request, State, Status};
+use mend_base::Key;
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// Takes back a receive that has not matched (MPI-5.0 §3.8.4). One that has, and sends, go on: nothing is cancelled.
+    pub fn cancel(&mut self, request: Request) {
+        if self.unpost(request.0) {
+            mend_base::reach!("pml.cancel: a posted receive");
+            self.finish(request.0, Ok(Status { cancelled: true, ..Status::EMPTY }));
+        }
+    }
+
+    /// How far a request is.
+    pub fn poll(&self, request: Request) -> State {
+        match self.entries.get(request.0).map(|entry| entry.phase) {
+            Some(Phase::Done(result)) => State::Done(result),
+            Some(_) => State::Running,
+            None => State::Done(Err(Error::NoSuchRequest)),
+        }
+    }
+
+    /// The caller has seen that it is over. One that is not is let go.
+    pub fn release(&mut self, request: Request) {
+        self.detach(request);
+    }
+
+    /// Nobody asks for it any more: it goes on to its end, and vanishes (row PP22).
+    pub fn detach(&mut self, request: Request) {
+        let Some(entry) = self.entries.get_mut(request.0) else { return };
+        if let Phase::Done(_) = entry.phase {
+            self.entries.remove(request.0);
+        } else {
+            mend_base::reach!("pml.cancel: detached");
+            entry.detached = true;
+        }
+    }
+
+    /// Takes a receive that has not matched out of its queue.
+    pub(crate) fn unpost(&mut self, key: Key) -> bool {
+        let Some(entry) = self.entries.get(key) else { return false };
+        let Phase::Posted { from, .. } = entry.phase else { return false };
+        if let Some(open) = self.channels.get_mut(entry.channel) {
+            unlink_posted(open, &mut self.entries, from, key);
+        }
+        true
+    }
+
+    /// The end of every request. Its buffer is silent from here on (I7): whoever calls has seen to it that no byte of
+    /// it is under way.
+    pub(crate) fn finish(&mut self, key: Key, result: Result<Status, Error>) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return debug_assert!(false, "a request ends while it stands");
+        };
+        debug_assert!(!matches!(entry.phase, Phase::Done(_)), "a request ends once");
+        self.sends -= usize::from(entry.phase.is_send());
+        entry.phase = Phase::Done(result);
+        entry.data = mend_datatype::Typed::empty();
+        let channel = entry.channel;
+        if entry.detached {
+            self.entries.remove(key);
+        }
+        if let Some(open) = self.channels.get_mut(channel) {
+            open.active -= 1;
+            if open.closing && open.active == 0 {
+                self.shut(channel);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A communicator's plane, opened: whom it leads to ([`Route`]), and what waits for whom ([`Lane`]).
+
+use crate::list::List;
+use crate::matching::{BY_CHANNEL, BY_LANE, POSTED};
+use mend_base::{ContextId, PeerIndex, Rank};
+use mend_proto::identity::Name;
+use std::sync::Arc;
+
+/// A communicator's plane, opened. Its tables grow from empty to the highest rank that was talked to, so that a
+/// duplicate that nobody uses costs nothing.
+#[derive(Debug)]
+pub(crate) struct Open<E> {
+    pub(crate) name: Name,
+    pub(crate) me: Rank,
+    /// By rank.
+    pub(crate) members: Arc<[PeerIndex]>,
+    /// What we call it; `None`: ids had run out, and everybody writes the full identity.
+    pub(crate) context: Option<ContextId>,
+    /// For sending, by rank.
+    pub(crate) routes: Vec<Route<E>>,
+    /// For receiving, by rank.
+    pub(crate) lanes: Vec<Lane>,
+    /// Receives from anybody, not matched yet.
+    pub(crate) any: List<POSTED>,
+    /// All messages not matched yet, in the order of arrival.
+    pub(crate) arrived: List<BY_CHANNEL>,
+    /// Orders posted receives over all queues.
+    pub(crate) stamp: u64,
+    /// Operations that are not over.
+    pub(crate) active: u32,
+    /// `close` was called: it goes when the last operation is over.
+    pub(crate) closing: bool,
+    /// How many other members will never send again.
+    pub(crate) gone: u32,
+}
+
+/// The way to one rank of a channel: what an eager send needs, in one load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route<E> {
+    /// `None`: slow. Not connected, what the peer calls the channel not known yet, gone.
+    pub(crate) endpoint: Option<E>,
+    /// What the peer calls the channel, where `named` says that it is known.
+    pub(crate) context: ContextId,
+    /// Of the next message.
+    pub(crate) sequence: u16,
+    /// The longest message that goes before a match.
+    pub(crate) eager_bytes: u16,
+    pub(crate) named: bool,
+}
+
+const _: () = assert!(size_of::<Route<u32>>() <= 16);
+
+impl<E> Route<E> {
+    const SLOW: Self =
+        Route { endpoint: None, context: ContextId(0), sequence: 0, eager_bytes: 0, named: false };
+}
+
+/// What comes from one rank of a channel.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Lane {
+    /// Receives that name this rank, not matched yet.
+    pub(crate) posted: List<POSTED>,
+    /// Its messages not matched yet.
+    pub(crate) arrived: List<BY_LANE>,
+    /// The number of its next message: every arrival consumes one (I6).
+    pub(crate) sequence: u16,
+    /// It has been told our context id.
+    pub(crate) told: bool,
+}
+
+const _: () = assert!(size_of::<Lane>() <= 40);
+
+impl<E: Copy> Open<E> {
+    pub(crate) fn new(name: Name, me: Rank, members: Arc<[PeerIndex]>, context: Option<ContextId>) -> Self {
+        Open {
+            name,
+            me,
+            members,
+            context,
+            routes: Vec::new(),
+            lanes: Vec::new(),
+            any: List::default(),
+            arrived: List::default(),
+            stamp: 0,
+            active: 0,
+            closing: false,
+            gone: 0,
+        }
+    }
+
+    /// The peer at `rank`.
+    pub(crate) fn member(&self, rank: Rank) -> Option<PeerIndex> {
+        self.members.get(rank.index()).copied()
+    }
+
+    /// The way to a rank that exists.
+    pub(crate) fn route(&mut self, rank: Rank) -> &mut Route<E> {
+        if rank.index() >= self.routes.len() {
+            self.routes.resize(rank.index() + 1, Route::SLOW);
+        }
+        &mut self.routes[rank.index()]
+    }
+
+    // Hot: per message.
+    /// What comes from a rank that exists.
+    #[inline]
+    pub(crate) fn lane(&mut self, rank: Rank) -> &mut Lane {
+        if rank.index() >= self.lanes.len() {
+            self.grow_lanes(rank);
+        }
+        &mut self.lanes[rank.index()]
+    }
+
+    #[cold]
+    fn grow_lanes(&mut self, rank: Rank) {
+        self.lanes.resize(rank.index() + 1, Lane::default());
+    }
+
+    /// Whether nobody but ourselves can send here any more, and somebody else could.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        let others = self.members.len() as u32 - 1;
+        others > 0 && self.gone >= others
+    }
+
+    /// Every rank that is `peer`: one, in an intracommunicator.
+    pub(crate) fn ranks_of(&self, peer: PeerIndex) -> impl Iterator<Item = Rank> {
+        (0u32..)
+            .zip(self.members.iter())
+            .filter(move |(_, member)| **member == peer)
+            .map(|(rank, _)| Rank(rank))
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Starting: sends, which go at once where they can, and receives, which look first at what has come.
+
+use crate::channel::Route;
+use crate::envelope::{self, Envelope, Form, Packet, Place};
+use crate::flow::{Parked, SENDS_PER_TURN, Way};
+use crate::list::Links;
+use crate::matching::Arrived;
+use crate::request::{Entry, Phase, outcome};
+use crate::{AM_ID, Channel, Error, Ob1, Request, SendMode, Started, Status};
+use mend_base::{Key, PeerIndex, Rank, Source, Tag, TagSelector};
+use mend_datatype::Typed;
+use mend_transport::{Btl, Class, SendError};
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    // Hot: per message.
+    /// Starts a send. `Err` is only for what names nothing; to a peer that is gone it starts and then ends in error
+    /// (rows PP1, PP3).
+    #[inline]
+    pub fn send<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        on: Channel,
+        to: Rank,
+        tag: Tag,
+        mode: SendMode,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        let bytes = data.packed_bytes();
+        if self.crowded == 0
+            && self.unturned < SENDS_PER_TURN
+            && mode != SendMode::Synchronous
+            && let Some(open) = self.channels.get_mut(on.0)
+            && let Some(route) = open.routes.get_mut(to.index())
+            && let Some(endpoint) = route.endpoint
+            && bytes <= usize::from(route.eager_bytes)
+        {
+            let header = envelope::eager(route.context, route.sequence, tag, open.me);
+            let fill = |mut slot: mend_transport::WriteSlot<'_>| data.pack(0, bytes, &mut slot);
+            if net.send(endpoint, Class::Data, AM_ID, &header, bytes, fill).is_ok() {
+                mend_base::reach!("pml.eager: at once");
+                route.sequence = route.sequence.wrapping_add(1);
+                self.unturned += 1;
+                return Ok(Started::Done(Status::EMPTY));
+            }
+        }
+        self.send_slowly(net, on, to, tag, mode, data)
+    }
+
+    /// Through a request, behind whatever waits for the same peer.
+    #[inline(never)]
+    fn send_slowly<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        on: Channel,
+        to: Rank,
+        tag: Tag,
+        mode: SendMode,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        assert!(tag.0 >= 0, "whoever took the tag from the user checked it");
+        let open = self.channels.get_mut(on.0).ok_or(Error::NoSuchChannel)?;
+        let peer = open.member(to).ok_or(Error::NoSuchRank(to))?;
+        if let Some(why) = self.peer(peer).gone {
+            mend_base::reach!("pml.eager: to one who is gone");
+            return Ok(self.ended(Err(why.error(to))));
+        }
+        let key = self.enter(on.0, data, Phase::Parked { to, tag, mode });
+        self.park(peer, Parked::Send(key));
+        if self.unturned < SENDS_PER_TURN {
+            self.unturned += 1;
+            self.flush(net, peer);
+        }
+        Ok(self.settled(key))
+    }
+
+    /// Puts a parked send on the wire: whole, or as an offer.
+    pub(crate) fn transmit<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        peer: PeerIndex,
+        way: Way<E>,
+        key: Key,
+    ) -> Result<(), SendError> {
+        let holds = self.peers[peer.index()].holds;
+        // A parked request leaves the queue before it ends.
+        let Some(entry) = self.entries.get(key) else { return Ok(()) };
+        let Phase::Parked { to, tag, mode } = entry.phase else { return Ok(()) };
+        let Some(open) = self.channels.get_mut(entry.channel) else { return Ok(()) };
+        let bytes = entry.data.packed_bytes();
+        let route = open.route(to);
+        let place = if route.named { Place::Context(route.context) } else { Place::Named(open.name) };
+        let route = &mut open.routes[to.index()];
+        let form = match mode {
+            _ if holds || bytes > way.eager_bytes.into() => Form::Offer { key, bytes: bytes as u64 },
+            SendMode::Synchronous => Form::Synchronous { key },
+            SendMode::Standard | SendMode::Ready => Form::Eager,
+        };
+        let offer = matches!(form, Form::Offer { .. });
+        let envelope = Envelope { place, sequence: route.sequence, tag, source: open.me, form };
+        let header = Packet::Message(envelope).write();
+        let length = if offer { 0 } else { bytes };
+        net.send(way.endpoint, Class::Data, AM_ID, header.as_bytes(), length, |mut slot| {
+            entry.data.pack(0, length, &mut slot);
+        })?;
+        route.sequence = route.sequence.wrapping_add(1);
+        speed_up(route, &way);
+        match form {
+            Form::Eager => {
+                mend_base::reach!("pml.eager: from the queue");
+                self.finish(key, Ok(Status::EMPTY));
+            }
+            Form::Synchronous { .. } | Form::Offer { .. } => {
+                mend_base::reach!("pml.eager: synchronous, or an offer");
+                if let Some(entry) = self.entries.get_mut(key) {
+                    entry.phase = Phase::Offered { to, offer };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // Hot: per message.
+    /// Starts a receive; `Done` where its message had come whole.
+    #[inline]
+    pub fn receive<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        on: Channel,
+        from: Source,
+        tag: TagSelector,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        let open = self.channels.get_mut(on.0).ok_or(Error::NoSuchChannel)?;
+        if let Source::Rank(rank) = from
+            && rank.index() >= open.members.len()
+        {
+            return Err(Error::NoSuchRank(rank));
+        }
+        if !open.arrived.is_empty() {
+            let open = &self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
+            if let Some(key) = self.find_arrived(open, from, tag)
+                && let Some(arrived) = self.take_arrived(on.0, key)
+            {
+                return Ok(self.receive_arrived(net, on.0, arrived, data));
+            }
+        }
+        Ok(self.post(on.0, from, tag, data))
+    }
+
+    /// A receive for which nothing has come yet.
+    #[inline]
+    fn post(&mut self, channel: Key, from: Source, tag: TagSelector, data: Typed) -> Started {
+        if let Some(error) = self.why_never(channel, from) {
+            mend_base::reach!("pml.eager: from one who is gone");
+            return self.ended(Err(error));
+        }
+        let stamp = self.channels.get_mut(channel).map_or(0, |open| {
+            open.stamp += 1;
+            open.stamp
+        });
+        let key = self.enter(channel, data, Phase::Posted { from, tag, stamp });
+        if let Some(open) = self.channels.get_mut(channel) {
+            match from {
+                Source::Rank(rank) => open.lane(rank).posted.push(&mut self.entries, key),
+                Source::Any => open.any.push(&mut self.entries, key),
+            }
+        }
+        Started::Running(Request(key))
+    }
+
+    /// A receive whose message, or whose offer, had come.
+    fn receive_arrived<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        channel: Key,
+        arrived: Arrived,
+        data: Typed,
+    ) -> Started {
+        let Arrived { source, tag, form, payload, .. } = arrived;
+        let Some(peer) = self.channels.get(channel).and_then(|open| open.member(source)) else {
+            return self.ended(Err(Error::NoSuchRank(source)));
+        };
+        if let Form::Offer { key: sender, bytes } = form {
+            mend_base::reach!("pml.eager: an offer had come");
+            self.unstore(peer, payload);
+            let unmatched = Phase::Posted { from: Source::Rank(source), tag: TagSelector::Any, stamp: 0 };
+            let key = self.enter(channel, data, unmatched);
+            self.accept(key, peer, source, tag, sender, bytes);
+            self.flush(net, peer);
+            return self.settled(key);
+        }
+        let kept = payload.len().min(data.packed_bytes());
+        data.unpack(0, mend_transport::Payload::from(&payload[..kept]));
+        let status = Status { source: Some(source), tag, bytes: kept as u64, cancelled: false };
+        let result = outcome(status, payload.len() as u64);
+        self.unstore(peer, payload);
+        if let Form::Synchronous { key } = form {
+            mend_base::reach!("pml.eager: a synchronous message had come");
+            self.answer(peer, Packet::Matched { key });
+        }
+        self.flush(net, peer);
+        match result {
+            Ok(status) => Started::Done(status),
+            Err(_) => self.ended(result),
+        }
+    }
+
+    /// A new request, active on a channel.
+    pub(crate) fn enter(&mut self, channel: Key, data: Typed, phase: Phase) -> Key {
+        if let Some(open) = self.channels.get_mut(channel) {
+            open.active += 1;
+        }
+        self.sends += usize::from(phase.is_send());
+        self.entries.insert(Entry { data, channel, phase, links: Links::ALONE, detached: false })
+    }
+
+    /// A request that is over before it began: its error belongs to the wait.
+    fn ended(&mut self, result: Result<Status, Error>) -> Started {
+        let entry = Entry {
+            data: Typed::empty(),
+            channel: crate::list::NONE,
+            phase: Phase::Done(result),
+            links: Links::ALONE,
+            detached: false,
+        };
+        Started::Running(Request(self.entries.insert(entry)))
+    }
+
+    /// What a request just started has come to: one that is over and well needs no handle.
+    fn settled(&mut self, key: Key) -> Started {
+        match self.entries.get(key).map(|entry| entry.phase) {
+            Some(Phase::Done(Ok(status))) => {
+                self.entries.remove(key);
+                Started::Done(status)
+            }
+            _ => Started::Running(Request(key)),
+        }
+    }
+}
+
+/// From now on messages to this rank may take the fast way, if its name for the channel is known.
+fn speed_up<E: Copy>(route: &mut Route<E>, way: &Way<E>) {
+    if route.named && route.endpoint.is_none() {
+        route.endpoint = Some(way.endpoint);
+        route.eager_bytes = way.eager_bytes;
+    }
+}

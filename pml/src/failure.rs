@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What ends because a peer will never answer again.
+//!
+//! The engine says so after it has handed up whatever the peer had sent whole, so a message that came in time is still
+//! received (row PP7). A receive from anybody goes on as long as anybody else could send.
+
+use crate::envelope::Form;
+use crate::request::{Entry, Phase};
+use crate::{Error, Gone, Ob1};
+use mend_base::{Key, PeerIndex, Rank, Source};
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// `peer` will never send or answer again, and nothing of it is under way: ends every request that needs it. The
+    /// first word on a peer stands.
+    pub fn gone(&mut self, peer: PeerIndex, why: Gone) {
+        let state = self.peer(peer);
+        if state.gone.is_some() {
+            return;
+        }
+        state.gone = Some(why);
+        state.deaf = true;
+        self.forget_queues(peer);
+        self.slow_down(peer);
+        self.count_gone(peer);
+        self.drop_offers(peer);
+        let ended: Vec<_> =
+            self.entries.iter().filter_map(|(key, entry)| Some((key, self.needs(entry, peer)?))).collect();
+        for (key, rank) in ended {
+            self.end(key, why.error(rank));
+        }
+        self.end_streams_of(peer);
+        self.contexts.gone(peer);
+    }
+
+    /// The rank as which a request needs `peer`, if it does.
+    fn needs(&self, entry: &Entry, peer: PeerIndex) -> Option<Rank> {
+        let rank = match entry.phase {
+            Phase::Parked { to, .. } | Phase::Offered { to, .. } | Phase::Streaming { to, .. } => to,
+            Phase::Posted { from: Source::Rank(from), .. } | Phase::Accepting { from, .. } => from,
+            Phase::Posted { from: Source::Any, .. } | Phase::Done(_) => return None,
+        };
+        let member = self.channels.get(entry.channel)?.member(rank)?;
+        (member == peer).then_some(rank)
+    }
+
+    /// Ends a request in error, in whatever state it is.
+    fn end(&mut self, key: Key, error: Error) {
+        let Some(entry) = self.entries.get(key) else { return };
+        match entry.phase {
+            Phase::Parked { .. } => mend_base::reach!("pml.failure: a parked send"),
+            Phase::Offered { .. } => mend_base::reach!("pml.failure: an offered send"),
+            Phase::Streaming { .. } => mend_base::reach!("pml.failure: a streaming send"),
+            Phase::Posted { .. } => {
+                mend_base::reach!("pml.failure: a posted receive");
+                self.unpost(key);
+            }
+            Phase::Accepting { stream, .. } => {
+                mend_base::reach!("pml.failure: an accepting receive");
+                if let Some(stream) = stream {
+                    self.abandon(stream);
+                }
+            }
+            Phase::Done(_) => return,
+        }
+        self.finish(key, Err(error));
+    }
+
+    /// Offers of a peer that is gone will never be met; what came whole can still be received.
+    fn drop_offers(&mut self, peer: PeerIndex) {
+        let offers: Vec<_> = self
+            .channels
+            .iter()
+            .flat_map(|(channel, open)| {
+                open.arrived.iter(&self.arrived).map(move |found| (channel, open, found))
+            })
+            .filter(|(_, open, (_, message))| {
+                matches!(message.form, Form::Offer { .. }) && open.member(message.source) == Some(peer)
+            })
+            .map(|(channel, _, (key, _))| (channel, key))
+            .collect();
+        for (channel, key) in offers {
+            mend_base::reach!("pml.failure: an offer not met");
+            if let Some(message) = self.take_arrived(channel, key) {
+                self.unstore(peer, message.payload);
+            }
+        }
+        self.unborn.retain(|from, early| from != peer || !matches!(early.envelope.form, Form::Offer { .. }));
+    }
+
+    /// Sends to `peer` take the slow way, which looks at how it is.
+    pub(crate) fn slow_down(&mut self, peer: PeerIndex) {
+        for (_, open) in self.channels.iter_mut() {
+            for (route, member) in open.routes.iter_mut().zip(open.members.iter()) {
+                if *member == peer {
+                    route.endpoint = None;
+                }
+            }
+        }
+    }
+
+    fn count_gone(&mut self, peer: PeerIndex) {
+        for (key, open) in self.channels.iter_mut() {
+            if open.ranks_of(peer).any(|rank| rank != open.me) {
+                open.gone += 1;
+                if open.is_orphaned() {
+                    self.orphans.push(key);
+                }
+            }
+        }
+    }
+
+    /// Why nothing will ever come for such a receive, if so.
+    pub(crate) fn why_never(&self, channel: Key, from: Source) -> Option<Error> {
+        let Source::Rank(rank) = from else { return None };
+        let peer = self.channels.get(channel)?.member(rank)?;
+        let why = self.peers.get(peer.index())?.gone?;
+        Some(why.error(rank))
+    }
+
+    /// Ends receives from anybody on channels where everybody else is gone. Only after a turn in which nothing came:
+    /// a message to ourselves may still have been on its way.
+    pub(crate) fn end_orphans(&mut self) {
+        self.orphans.retain(|&channel| self.channels.get(channel).is_some());
+        let channels = self.orphans.clone();
+        for channel in channels {
+            let Some(open) = self.channels.get(channel) else { continue };
+            let Some(error) = self.last_word(channel) else { continue };
+            let waiting: Vec<_> = open.any.iter(&self.entries).map(|(key, _)| key).collect();
+            for key in waiting {
+                mend_base::reach!("pml.failure: a receive from anybody, and nobody is left");
+                self.end(key, error);
+            }
+        }
+    }
+
+    /// Of those gone the last rank: a failed one, if any failed.
+    fn last_word(&self, channel: Key) -> Option<Error> {
+        let open = self.channels.get(channel)?;
+        let gone = (0u32..).zip(open.members.iter()).filter_map(|(rank, peer)| {
+            let why = self.peers.get(peer.index())?.gone?;
+            Some((why == Gone::Failed, why.error(Rank(rank))))
+        });
+        gone.reduce(|kept, next| if kept.0 && !next.0 { kept } else { next }).map(|(_, error)| error)
+    }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What waits to go out, in which order, and how much of what came may lie here unread.
+//!
+//! Each peer has three queues: answers, which never wait behind data; messages, in the order in which they were sent, so
+//! that none overtakes another; and streams, which take turns. A peer with anything in them is listed, and every turn
+//! tries again what was `Busy`.
+//!
+//! Messages that nobody has received yet cost memory here. When those of one peer pass
+//! [`Config::held_bytes_max`](crate::Config), it is told to hold: it then offers every message before it sends its bytes,
+//! until half of them have been received. A sender that never turns the crank would not read that, so of its immediate
+//! sends every [`SENDS_PER_TURN`]th waits for a turn.
+
+use crate::Ob1;
+use crate::envelope::{Form, Header, Packet, Reason};
+use crate::request::Gone;
+use mend_base::{ContextId, Key, PeerIndex};
+use mend_transport::{Ability, Btl, Cause, Class, Limits, Payload, SendError};
+use std::collections::VecDeque;
+
+/// What we know of one peer.
+#[derive(Debug)]
+pub(crate) struct PeerState<E> {
+    /// `None`: not connected.
+    pub(crate) way: Option<Way<E>>,
+    pub(crate) gone: Option<Gone>,
+    /// Nothing it writes is looked at any more: it wrote garbage, or is gone.
+    pub(crate) deaf: bool,
+    /// Somebody sends to it, and the engine has been asked to connect.
+    asked: bool,
+    /// It stands in the list of those with something to send.
+    listed: bool,
+    /// Sends to it take the slow way: others wait before them, or it holds.
+    crowded: bool,
+    /// It takes nothing before a match for now.
+    pub(crate) holds: bool,
+    /// We told it to hold.
+    held: bool,
+    /// What its unread messages cost here.
+    held_bytes: u64,
+    queues: Option<Box<Queues>>,
+}
+
+/// How a peer is reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way<E> {
+    pub(crate) endpoint: E,
+    /// The longest payload of a message.
+    pub(crate) packed_bytes: u32,
+    /// The longest message that it takes before a match, as far as we know.
+    pub(crate) eager_bytes: u16,
+    /// The longest chunk; 0: the way has no streams.
+    pub(crate) chunk_bytes: u32,
+}
+
+/// What waits to go to one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    answers: VecDeque<Header>,
+    pub(crate) parked: VecDeque<Parked>,
+    pub(crate) streams: VecDeque<Key>,
+}
+
+/// What goes in the order of the messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parked {
+    /// A request.
+    Send(Key),
+    /// Our word that the peer's context id is used no more: behind the last message that uses it.
+    Retired(ContextId),
+}
+
+/// How many immediate sends may pass between two turns.
+pub(crate) const SENDS_PER_TURN: u32 = 256;
+
+/// How many chunks go to one peer in one turn.
+const CHUNKS_PER_TURN: u32 = 8;
+
+/// What a message that waits costs besides its bytes.
+const MESSAGE_COST: u64 = 128;
+
+/// Buffers of messages once unread, kept for the next.
+const SPARE_MAX: usize = 64;
+
+impl<E> Default for PeerState<E> {
+    fn default() -> Self {
+        PeerState {
+            way: None,
+            gone: None,
+            deaf: false,
+            asked: false,
+            listed: false,
+            crowded: false,
+            holds: false,
+            held: false,
+            held_bytes: 0,
+            queues: None,
+        }
+    }
+}
+
+impl<E> PeerState<E> {
+    pub(crate) fn queues(&mut self) -> &mut Queues {
+        self.queues.get_or_insert_default()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.queues.as_ref().is_none_or(|queues| queues.is_empty())
+    }
+}
+
+impl Queues {
+    fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.parked.is_empty() && self.streams.is_empty()
+    }
+}
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// What we know of `peer`.
+    pub(crate) fn peer(&mut self, peer: PeerIndex) -> &mut PeerState<E> {
+        if peer.index() >= self.peers.len() {
+            self.peers.resize_with(peer.index() + 1, PeerState::default);
+        }
+        &mut self.peers[peer.index()]
+    }
+
+    // Hot: per message.
+    /// Whether what `peer` writes is looked at no more.
+    #[inline]
+    pub(crate) fn is_deaf(&self, peer: PeerIndex) -> bool {
+        self.peers.get(peer.index()).is_some_and(|peer| peer.deaf)
+    }
+
+    /// `peer` can be reached by `endpoint`. Messages longer than `limits.packed_bytes_max`, or than what the peer says
+    /// that it takes unasked, are offered.
+    pub fn connected(&mut self, peer: PeerIndex, endpoint: E, limits: &Limits) {
+        let streams = limits.can(Ability::Streams);
+        let way = Way {
+            endpoint,
+            packed_bytes: limits.packed_bytes_max,
+            eager_bytes: self.config.eager_bytes.min(limits.packed_bytes_max).min(u32::from(u16::MAX)) as u16,
+            chunk_bytes: if streams { limits.chunk_bytes } else { 0 },
+        };
+        let state = self.peer(peer);
+        state.asked = false;
+        let before = state.way.replace(way);
+        if before.is_some_and(|before| before.endpoint != endpoint) {
+            self.slow_down(peer);
+        }
+        self.list(peer);
+    }
+
+    /// Peers that somebody sends to and nobody has connected yet, each once.
+    pub fn wanted(&mut self) -> Option<PeerIndex> {
+        self.wanted.pop_front()
+    }
+
+    /// Whether nothing of ours is still to be sent.
+    pub fn idle(&self) -> bool {
+        self.sends == 0 && self.queued == 0
+    }
+
+    /// Something waits to go to `peer`.
+    pub(crate) fn list(&mut self, peer: PeerIndex) {
+        let state = self.peer(peer);
+        if state.is_quiet() || state.gone.is_some() {
+            return;
+        }
+        if state.way.is_none() {
+            if !core::mem::replace(&mut state.asked, true) {
+                self.wanted.push_back(peer);
+            }
+        } else if !core::mem::replace(&mut state.listed, true) {
+            self.listed.push(peer);
+        }
+    }
+
+    /// Recomputes whether sends to `peer` must take the slow way, which looks at its queues.
+    pub(crate) fn count_crowd(&mut self, peer: PeerIndex) {
+        let state = &mut self.peers[peer.index()];
+        let parked = state.queues.as_ref().is_some_and(|queues| !queues.parked.is_empty());
+        let crowded = state.gone.is_none() && (parked || state.holds);
+        match (core::mem::replace(&mut state.crowded, crowded), crowded) {
+            (false, true) => self.crowded += 1,
+            (true, false) => self.crowded -= 1,
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Queues something in the order of the messages.
+    pub(crate) fn park(&mut self, peer: PeerIndex, parked: Parked) {
+        self.peer(peer).queues().parked.push_back(parked);
+        self.queued += usize::from(matches!(parked, Parked::Retired(_)));
+        self.count_crowd(peer);
+        self.list(peer);
+    }
+
+    /// Queues an answer; nobody answers who is gone.
+    pub(crate) fn answer(&mut self, peer: PeerIndex, packet: Packet) {
+        let state = self.peer(peer);
+        if state.gone.is_some() {
+            return;
+        }
+        state.queues().answers.push_back(packet.write());
+        self.queued += 1;
+        self.list(peer);
+    }
+
+    /// Nobody will match it here.
+    pub(crate) fn refuse(&mut self, peer: PeerIndex, form: Form) {
+        if let Some(key) = form.waits() {
+            self.answer(peer, Packet::Refused { key, reason: Reason::Freed });
+        }
+    }
+
+    /// The peer wrote what no correct peer writes: nothing more of it is believed.
+    #[cold]
+    pub(crate) fn garbage(&mut self, peer: PeerIndex) {
+        mend_base::reach!("pml.flow: garbage");
+        let state = self.peer(peer);
+        if !core::mem::replace(&mut state.deaf, true) {
+            self.evidence.push((peer, Cause::Garbage));
+        }
+    }
+
+    /// Tries again what waits, for every listed peer.
+    pub(crate) fn flush_all<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
+        let mut peers = core::mem::take(&mut self.listed);
+        let mut sent = 0;
+        peers.retain(|&peer| {
+            sent += self.flush(net, peer);
+            let state = &mut self.peers[peer.index()];
+            state.listed = !state.is_quiet() && state.way.is_some();
+            state.listed
+        });
+        peers.append(&mut self.listed);
+        self.listed = peers;
+        sent
+    }
+
+    /// Sends what can be sent to one peer now.
+    pub(crate) fn flush<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
+        let Some(way) = self.peers[peer.index()].way else { return 0 };
+        let mut sent = self.flush_answers(net, peer, way);
+        sent += self.flush_parked(net, peer, way);
+        sent + self.flush_streams(net, peer)
+    }
+
+    fn flush_answers<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex, way: Way<E>) -> u32 {
+        let mut sent = 0;
+        let Some(queues) = &mut self.peers[peer.index()].queues else { return 0 };
+        while let Some(header) = queues.answers.front() {
+            if send_header(net, way.endpoint, Class::Control, header).is_err() {
+                mend_base::reach!("pml.flow: an answer waits");
+                break;
+            }
+            queues.answers.pop_front();
+            self.queued -= 1;
+            sent += 1;
+        }
+        sent
+    }
+
+    fn flush_parked<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex, way: Way<E>) -> u32 {
+        let mut sent = 0;
+        while let Some(&parked) = self.peers[peer.index()].queues().parked.front() {
+            let result = match parked {
+                Parked::Send(key) => self.transmit(net, peer, way, key),
+                Parked::Retired(context) => {
+                    send_header(net, way.endpoint, Class::Data, &Packet::Retired { context }.write())
+                }
+            };
+            if result.is_err() {
+                mend_base::reach!("pml.flow: a message waits");
+                break;
+            }
+            self.peers[peer.index()].queues().parked.pop_front();
+            self.queued -= usize::from(matches!(parked, Parked::Retired(_)));
+            sent += 1;
+        }
+        self.count_crowd(peer);
+        sent
+    }
+
+    /// Large messages to one peer take turns, chunk by chunk.
+    fn flush_streams<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
+        let mut sent = 0;
+        while sent < CHUNKS_PER_TURN {
+            let Some(key) = self.peers[peer.index()].queues().streams.pop_front() else { break };
+            match self.send_piece(net, peer, key) {
+                Ok(true) => {}
+                Ok(false) => self.peers[peer.index()].queues().streams.push_back(key),
+                Err(_) => {
+                    mend_base::reach!("pml.flow: a stream waits");
+                    self.peers[peer.index()].queues().streams.push_front(key);
+                    break;
+                }
+            }
+            sent += 1;
+        }
+        sent
+    }
+
+    /// Forgets all that waits to go to `peer`.
+    pub(crate) fn forget_queues(&mut self, peer: PeerIndex) {
+        let state = self.peer(peer);
+        let queues = state.queues.take();
+        let lost = queues.map_or(0, |queues| {
+            let retired = queues.parked.iter().filter(|parked| matches!(parked, Parked::Retired(_)));
+            queues.answers.len() + retired.count()
+        });
+        self.queued -= lost;
+        self.count_crowd(peer);
+    }
+
+    /// Keeps the bytes of a message that waits here, on its sender's account.
+    pub(crate) fn store(&mut self, from: PeerIndex, payload: Payload<'_>) -> Vec<u8> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.resize(payload.len(), 0);
+        payload.copy_to_slice(&mut bytes);
+        let maximum = self.config.held_bytes_max;
+        let state = self.peer(from);
+        state.held_bytes += MESSAGE_COST + bytes.len() as u64;
+        if state.held_bytes > maximum && !core::mem::replace(&mut state.held, true) {
+            mend_base::reach!("pml.flow: hold");
+            self.answer(from, Packet::Hold);
+        }
+        bytes
+    }
+
+    /// The message has been taken.
+    pub(crate) fn unstore(&mut self, from: PeerIndex, mut bytes: Vec<u8>) {
+        let maximum = self.config.held_bytes_max;
+        let state = self.peer(from);
+        state.held_bytes -= MESSAGE_COST + bytes.len() as u64;
+        if state.held_bytes <= maximum / 2 && core::mem::replace(&mut state.held, false) {
+            mend_base::reach!("pml.flow: go");
+            self.answer(from, Packet::Go);
+        }
+        if self.spare.len() < SPARE_MAX && bytes.capacity() > 0 {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+
+    /// The peer says whether it takes messages before their match.
+    pub(crate) fn on_hold(&mut self, from: PeerIndex, holds: bool) {
+        self.peer(from).holds = holds;
+        self.count_crowd(from);
+    }
+}
+
+/// Sends a header alone.
+fn send_header<N: Btl>(net: &mut N, to: N::Endpoint, class: Class, header: &Header) -> Result<(), SendError> {
+    net.send(to, class, crate::AM_ID, header.as_bytes(), 0, |_| {})
+}

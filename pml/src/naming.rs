@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Opening and closing channels, and what both ends call them (`mend_proto::identity` has the rules).
+
+use crate::channel::Open;
+use crate::envelope::Packet;
+use crate::flow::Parked;
+use crate::{Channel, Ob1};
+use mend_base::{ContextId, Identity, Key, PeerIndex, Plane, Rank};
+use mend_proto::identity::Name;
+use std::sync::Arc;
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// Opens one plane of a communicator whose rank `r` is `members[r]`. What came for it too early arrives now, in order.
+    pub fn open(&mut self, identity: Identity, plane: Plane, me: Rank, members: Arc<[PeerIndex]>) -> Channel {
+        let name = Name { identity, plane };
+        assert!(me.index() < members.len(), "whoever opens a channel is in it");
+        assert!(!self.names.contains_key(&name) && !self.unborn.is_dead(name), "an identity is used once");
+        let mut open = Open::new(name, me, members, None);
+        let is_gone = |peer: &PeerIndex| self.peers.get(peer.index()).is_some_and(|peer| peer.gone.is_some());
+        if self.peers.iter().any(|peer| peer.gone.is_some()) {
+            open.gone = open.members.iter().filter(|peer| is_gone(peer)).count() as u32;
+        }
+        let orphaned = open.is_orphaned();
+        let key = self.channels.insert(open);
+        if orphaned {
+            self.orphans.push(key);
+        }
+        let context = self.contexts.open(key);
+        if let Some(open) = self.channels.get_mut(key) {
+            open.context = context;
+        }
+        self.names.insert(name, key);
+        let early = self.unborn.born(name);
+        self.on_birth(Channel(key), early);
+        Channel(key)
+    }
+
+    /// Nothing new starts on it. It goes when its last operation is over (MPI-5.0 §7.4.3): what comes later is dropped,
+    /// and whoever waits for an answer is refused.
+    pub fn close(&mut self, channel: Channel) {
+        let Some(open) = self.channels.get_mut(channel.0) else { return };
+        open.closing = true;
+        if open.active == 0 {
+            self.shut(channel.0);
+        }
+    }
+
+    /// The last operation is over.
+    pub(crate) fn shut(&mut self, channel: Key) {
+        while let Some(key) = self.oldest_arrived(channel) {
+            let Some(message) = self.take_arrived(channel, key) else { break };
+            let from = self.channels.get(channel).and_then(|open| open.member(message.source));
+            if let Some(from) = from {
+                mend_base::reach!("pml.naming: freed with messages unread");
+                self.refuse(from, message.form);
+                self.unstore(from, message.payload);
+            }
+        }
+        let Some(open) = self.channels.remove(channel) else { return };
+        self.names.remove(&open.name);
+        let waiting = self.unborn.died(open.name);
+        debug_assert!(waiting.is_empty(), "nothing is parked for what is open");
+        let Some(context) = open.context else { return };
+        for peer in self.contexts.close(context) {
+            self.answer(peer, Packet::Retire { name: open.name, context, rank: open.me });
+        }
+    }
+
+    fn oldest_arrived(&self, channel: Key) -> Option<Key> {
+        self.channels.get(channel)?.arrived.iter(&self.arrived).next().map(|(key, _)| key)
+    }
+
+    /// A peer has written by full identity: tell it, once, what we call the channel.
+    #[cold]
+    pub(crate) fn tell(&mut self, channel: Key, rank: Rank, peer: PeerIndex) {
+        let eager_bytes = self.config.eager_bytes;
+        let Some(open) = self.channels.get_mut(channel) else { return };
+        let Some(context) = open.context else {
+            mend_base::reach!("pml.naming: no id left");
+            return;
+        };
+        open.lane(rank).told = true;
+        let packet = Packet::Tell { name: open.name, context, rank: open.me, eager_bytes };
+        self.contexts.tell(context, peer);
+        self.answer(peer, packet);
+    }
+
+    /// A peer says what it calls a channel.
+    pub(crate) fn on_tell(
+        &mut self,
+        from: PeerIndex,
+        name: Name,
+        context: ContextId,
+        rank: Rank,
+        eager_bytes: u32,
+    ) {
+        if let Some(way) = &mut self.peer(from).way {
+            way.eager_bytes = eager_bytes.min(way.packed_bytes).min(u32::from(u16::MAX)) as u16;
+        }
+        let Some(&key) = self.names.get(&name) else {
+            // We have freed it meanwhile, and will say so when we are told to forget the id.
+            mend_base::reach!("pml.naming: told of what is freed here");
+            return;
+        };
+        let Some(open) = self.channels.get_mut(key) else { return };
+        if open.member(rank) != Some(from) || open.route(rank).named {
+            return self.garbage(from);
+        }
+        mend_base::reach!("pml.naming: told");
+        let route = open.route(rank);
+        route.context = context;
+        route.named = true;
+    }
+
+    /// A peer has freed a channel, and asks to be called by its id no more.
+    pub(crate) fn on_retire(&mut self, from: PeerIndex, name: Name, context: ContextId, rank: Rank) {
+        if let Some(open) = self.names.get(&name).and_then(|&key| self.channels.get_mut(key)) {
+            if open.member(rank) != Some(from) {
+                return self.garbage(from);
+            }
+            let route = open.route(rank);
+            if !route.named || route.context != context {
+                return self.garbage(from);
+            }
+            mend_base::reach!("pml.naming: retired");
+            route.named = false;
+            route.endpoint = None;
+        }
+        // Behind whatever still uses it, so not as an answer.
+        self.park(from, Parked::Retired(context));
+    }
+
+    /// A peer will call us so no more.
+    pub(crate) fn on_retired(&mut self, from: PeerIndex, context: ContextId) {
+        if !self.contexts.acknowledged(context, from) {
+            self.garbage(from);
+        }
+    }
+}

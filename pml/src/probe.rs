@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Looking without taking (MPI-5.0 §3.8.1).
+
+use crate::{Channel, Error, Ob1, Status};
+use mend_base::{Source, TagSelector};
+use mend_transport::Btl;
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// The message that such a receive would take, if one has come. `Err`: it never will, since whom it names is gone.
+    /// Looks at what `progress` has brought, and moves nothing itself.
+    pub fn probe<N: Btl<Endpoint = E>>(
+        &mut self,
+        _net: &mut N,
+        on: Channel,
+        from: Source,
+        tag: TagSelector,
+    ) -> Result<Option<Status>, Error> {
+        let open = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
+        if let Source::Rank(rank) = from
+            && rank.index() >= open.members.len()
+        {
+            return Err(Error::NoSuchRank(rank));
+        }
+        if let Some(arrived) = self.find_arrived(open, from, tag).and_then(|key| self.arrived.get(key)) {
+            mend_base::reach!("pml.probe: found");
+            let bytes = arrived.bytes();
+            return Ok(Some(Status {
+                source: Some(arrived.source),
+                tag: arrived.tag,
+                bytes,
+                cancelled: false,
+            }));
+        }
+        match self.why_never(on.0, from) {
+            Some(error) => Err(error),
+            None => Ok(None),
+        }
+    }
+}
