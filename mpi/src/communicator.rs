@@ -77,11 +77,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.pml.close(entry.collective);
     }
 
+    /// Closes every communicator: nothing is received any more, and what is offered is refused.
+    pub(crate) fn close_all(&mut self) {
+        let entries = core::mem::take(&mut self.communicators);
+        for (_, entry) in entries.iter() {
+            self.pml.close(entry.user);
+            self.pml.close(entry.collective);
+        }
+    }
+
     /// The next number of this process for an identity: never given twice (I5).
     pub(crate) fn number(&mut self) -> Result<u32, Error> {
-        let number = self.next_number;
-        self.next_number = number.checked_add(1).ok_or(Error::of(Detail::IdentitiesExhausted))?;
-        Ok(number)
+        let identity = self.maker.make().ok_or(Error::of(Detail::IdentitiesExhausted))?;
+        Ok(identity.number)
     }
 
     /// A communicator that the exchange over `parent` has brought forth.
@@ -104,7 +112,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let (identity, rank): (Identity, Rank) = (communicator.identity, communicator.rank);
         let user = self.pml.open(identity, Plane::User, rank, Arc::clone(&members));
         let collective = self.pml.open(identity, Plane::Collective, rank, Arc::clone(&members));
-        let entry = Entry { communicator, members, user, collective, operations: 0, running: 0, freed: false };
+        let entry =
+            Entry { communicator, members, user, collective, operations: 0, running: 0, freed: false };
         CommKey(self.communicators.insert(entry))
     }
 }

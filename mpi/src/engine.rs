@@ -15,6 +15,7 @@ use mend_base::{Identity, Instant, Key, PeerIndex, Rank, Slab, Source, Tag, TagS
 use mend_comm::{Communicator, Group};
 use mend_datatype::Typed;
 use mend_pml::{Gone, Ob1, SendMode, Status};
+use mend_proto::identity::Maker;
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card, Cause, Pending, WakeSet};
 use std::collections::VecDeque;
@@ -36,10 +37,20 @@ pub struct Engine<N: Btl, R: Runtime> {
     kept: Slab<Status>,
     pub(crate) world: CommKey,
     pub(crate) myself: CommKey,
-    pub(crate) next_number: u32,
+    pub(crate) maker: Maker,
     pub(crate) seen_version: u32,
     pub(crate) job_notices: VecDeque<JobNotice>,
-    finalized: bool,
+    phase: Phase,
+}
+
+/// How far MPI_Finalize is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Running,
+    /// No more is received: communicators are closed, and what others still offer is refused.
+    Closing,
+    /// The runtime knows that we left.
+    Finalized,
 }
 
 /// What the shell above must act on.
@@ -52,6 +63,19 @@ pub enum JobNotice {
     },
 }
 
+/// What stands in an engine's tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Communicators, WORLD and SELF included; after Finalize none.
+    pub communicators: u32,
+    /// Collective operations, and communicators being made, that nobody released.
+    pub collectives: u32,
+    /// Requests that were done when they were started.
+    pub kept: u32,
+    /// Peers that we asked the runtime for, and that have not answered yet.
+    pub asked: u32,
+}
+
 /// Why an engine does not start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StartError {
@@ -60,10 +84,10 @@ pub enum StartError {
     Runtime(#[from] RuntimeError),
 }
 
-/// The numbers of WORLD (drawn by its rank 0) and SELF (drawn by everybody): communicators made later count on.
+/// The numbers of WORLD, whose creator is its rank 0, and SELF: everybody knows them without asking.
 const WORLD_NUMBER: u32 = 0;
 const SELF_NUMBER: u32 = 1;
-const FIRST_NUMBER: u32 = 2;
+const _: () = assert!(WORLD_NUMBER < Maker::FIRST && SELF_NUMBER < Maker::FIRST);
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Publishes the card of these transports; WORLD and SELF stand when this returns.
@@ -88,9 +112,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             kept: Slab::new(),
             world: nobody,
             myself: nobody,
-            next_number: FIRST_NUMBER,
+            maker: Maker::new(me),
             job_notices: VecDeque::new(),
-            finalized: false,
+            phase: Phase::Running,
         };
         engine.open_predefined();
         let myself = engine.contacts.place(me);
@@ -252,13 +276,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// MPI_Finalize, asked until it says true: nothing of ours is still to be sent, and the runtime knows that we left.
-    /// Ends because every send ends: received, or its receiver gone (DESIGN rule 7).
+    /// Ends because every send ends: received, refused because its receiver finalizes too, or its receiver gone (DESIGN
+    /// rule 7).
     pub fn finish(&mut self) -> bool {
-        if !self.finalized && self.active.is_empty() && self.pml.idle() {
-            self.finalized = true;
+        if self.phase == Phase::Running && self.active.is_empty() {
+            self.phase = Phase::Closing;
+            self.close_all();
+        }
+        if self.phase == Phase::Closing && self.pml.idle() {
+            self.phase = Phase::Finalized;
             self.runtime.finalize();
         }
-        self.finalized
+        self.phase == Phase::Finalized
     }
 
     /// MPI_Abort on WORLD.
@@ -286,9 +315,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         &self.runtime
     }
 
-    /// Whether somebody was asked for and has not answered yet: for reports and tests.
-    pub fn contacts_asked(&self) -> usize {
-        self.contacts.iter().filter(|(_, state)| *state == Contact::Asked).count()
+    /// What stands in the tables: for reports and tests.
+    pub fn census(&self) -> Census {
+        Census {
+            communicators: self.communicators.len() as u32,
+            collectives: self.collectives.len() as u32,
+            kept: self.kept.len() as u32,
+            asked: self.contacts.iter().filter(|(_, state)| *state == Contact::Asked).count() as u32,
+        }
     }
 }
 

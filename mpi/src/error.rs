@@ -29,7 +29,7 @@ pub enum Detail {
     /// The rank is not below the size of the communicator or group, where that is known.
     NoSuchRank(Rank, Option<u32>),
     /// The root of a collective is not below the size of the communicator.
-    NoSuchRoot(Rank, u32),
+    NoSuchRoot,
     /// A tag below zero.
     NegativeTag(Tag),
     /// A predefined communicator was to be freed.
@@ -38,10 +38,10 @@ pub enum Detail {
     NotInCommunicator,
     /// The operation does not take this datatype.
     OperationTakesNot,
-    /// The datatype or count does not fit the call.
-    BadTyped,
-    /// The ranks gave lengths to a collective call that do not fit together.
-    LengthsDiffer,
+    /// This rank's role in a collective needs a buffer, and was given `MPI_IN_PLACE` or none.
+    BufferMissing,
+    /// The buffers of a collective do not divide into blocks, or do not fit together.
+    CountsDiffer,
     /// A rank or a peer was named twice in a group.
     NamedTwice,
     /// More bytes arrived (or were announced) than the receive has room for; the status holds what was kept.
@@ -127,7 +127,7 @@ impl Detail {
             Detail::NoSuchRank(..) => {
                 (Class::Rank, Code("MPI", 3), "ranks go from 0 to the size of the communicator less one")
             }
-            Detail::NoSuchRoot(..) => {
+            Detail::NoSuchRoot => {
                 (Class::Root, Code("MPI", 4), "ranks go from 0 to the size of the communicator less one")
             }
             Detail::NegativeTag(_) => (Class::Tag, Code("MPI", 5), "tags go from 0 to MPI_TAG_UB"),
@@ -142,11 +142,15 @@ impl Detail {
                 Code("COL", 1),
                 "see MPI-5.0 section 6.9.2 for the datatypes that each operation takes",
             ),
-            Detail::BadTyped => (Class::Type, Code("COL", 2), CHECK),
-            Detail::LengthsDiffer => (
-                Class::Truncate,
+            Detail::BufferMissing => (
+                Class::Buffer,
+                Code("COL", 2),
+                "give this rank a buffer; see MPI-5.0 section 6 for where MPI_IN_PLACE is allowed",
+            ),
+            Detail::CountsDiffer => (
+                Class::Count,
                 Code("COL", 3),
-                "all ranks must give the same counts and types to a collective call",
+                "let send and receive counts and types describe the same number of elements",
             ),
             Detail::NamedTwice => (Class::Rank, Code("MPI", 8), "name each process once"),
             Detail::Truncated(_) => (
@@ -202,15 +206,13 @@ impl fmt::Display for Detail {
                 return write!(f, "there is no rank {} among {size}", rank.0);
             }
             Detail::NoSuchRank(rank, None) => return write!(f, "there is no rank {}", rank.0),
-            Detail::NoSuchRoot(rank, size) => {
-                return write!(f, "root {} in a communicator of {size}", rank.0);
-            }
+            Detail::NoSuchRoot => "the root is no rank of the communicator",
             Detail::NegativeTag(tag) => return write!(f, "tag {}", tag.0),
             Detail::PredefinedCommunicator => "a predefined communicator cannot be freed",
             Detail::NotInCommunicator => "the group names a process that is not in the communicator",
             Detail::OperationTakesNot => "the operation is not defined for this datatype",
-            Detail::BadTyped => "the datatype and count do not fit the call",
-            Detail::LengthsDiffer => "a rank gave another length to this collective call than we did",
+            Detail::BufferMissing => "this rank needs a buffer here",
+            Detail::CountsDiffer => "send and receive buffers do not fit together",
             Detail::NamedTwice => "a process is named twice",
             Detail::Truncated(status) => {
                 return write!(
@@ -260,6 +262,18 @@ impl From<mend_pml::Error> for Error {
             Pml::NoSuchRank(rank) => Detail::NoSuchRank(rank, None),
             Pml::NoSuchChannel => Detail::NoSuchCommunicator,
             Pml::NoSuchRequest => Detail::NoSuchRequest,
+        })
+    }
+}
+
+impl From<mend_coll::Error> for Error {
+    fn from(error: mend_coll::Error) -> Error {
+        use mend_coll::Error as Coll;
+        Error::of(match error {
+            Coll::Root => Detail::NoSuchRoot,
+            Coll::Operation => Detail::OperationTakesNot,
+            Coll::Buffer => Detail::BufferMissing,
+            Coll::Count => Detail::CountsDiffer,
         })
     }
 }

@@ -170,7 +170,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     fn severed(&mut self, index: PeerIndex, endpoint: N::Endpoint) {
         match self.contacts.state(index) {
-            Some(Contact::Severing { endpoint: severing, why }) if severing == endpoint => self.end(index, why),
+            Some(Contact::Severing { endpoint: severing, why }) if severing == endpoint => {
+                self.end(index, why)
+            }
             _ => debug_assert!(false, "a transport reports the end of a way that was not severed"),
         }
     }

@@ -116,7 +116,8 @@ fn split_group(parent: &Communicator, words: &Arc<Buffer>, mine: Word) -> Result
     let creator = parent.peer(namer).ok_or(Detail::BadCreation)?;
     let group = Arc::new(parent.group.include(&ranks).map_err(|_| Detail::BadCreation)?);
     let rank = ranks.iter().position(|rank| *rank == parent.rank).ok_or(Detail::BadCreation)?;
-    let communicator = Communicator { identity: Identity { creator, number }, rank: Rank(rank as u32), group };
+    let communicator =
+        Communicator { identity: Identity { creator, number }, rank: Rank(rank as u32), group };
     Ok(Some(Born { communicator, ranks: Some(ranks) }))
 }
 
@@ -192,8 +193,13 @@ mod tests {
 
     #[test]
     fn members_are_ordered_by_key_and_named_by_the_lowest_parent_rank() {
-        let words =
-            [word(Some(5), 9, 10), word(None, 0, 11), word(Some(5), -1, 12), word(Some(6), 0, 13), word(Some(5), 9, 14)];
+        let words = [
+            word(Some(5), 9, 10),
+            word(None, 0, 11),
+            word(Some(5), -1, 12),
+            word(Some(6), 0, 13),
+            word(Some(5), 9, 14),
+        ];
         for (rank, new_rank) in [(0, 1), (2, 0), (4, 2)] {
             let born = split(&words, rank).unwrap().unwrap();
             assert_eq!(born.communicator.rank, Rank(new_rank));

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Collective operations under way: each a schedule (`mend-coll`) that the crank turns over the communicator's own
+//! plane, so that the user's tags never meet it. The making of communicators is one whose result is looked at.
+//!
+//! ```text
+//!            start: turned once
+//!        ┌──────────────────────▶ over (no request)
+//! start ─┤
+//!        └─▶ active ──── turn ──▶ done ── release ──▶ gone
+//!              └─── detach: gone as soon as it is done
+//! ```
+
+use crate::communicator::create::{Birth, Word};
+use crate::engine::no_such_request;
+use crate::{CommKey, Engine, Error, Request, Started, State};
+use mend_base::{Key, Tag};
+use mend_coll::{Collective, Schedule};
+use mend_comm::Group;
+use mend_pml::Status;
+use mend_runtime::Runtime;
+use mend_transport::Btl;
+
+/// A collective operation that has a request.
+#[derive(Debug)]
+pub(crate) struct Running {
+    comm: CommKey,
+    stage: Stage,
+    /// Nobody will look at it any more.
+    detached: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Active(Active),
+    Done(Result<Status, Error>, Option<CommKey>),
+}
+
+#[derive(Debug)]
+struct Active {
+    schedule: Schedule,
+    /// Which operation of its communicator: what keeps its messages from those of the next one.
+    tag: Tag,
+    birth: Option<Birth>,
+}
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    /// Starts a collective operation. All members start the same ones in the same order (MPI-5.0 §6.1).
+    pub fn collective(&mut self, comm: CommKey, call: Collective) -> Result<Started, Error> {
+        let (started, _) = self.start(comm, call, None)?;
+        Ok(started)
+    }
+
+    /// Starts to make a communicator with the same members (MPI_COMM_DUP).
+    pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
+        self.entry(comm)?;
+        let number = self.number()?;
+        let (birth, call) = Birth::dup(&self.entry(comm)?.communicator, number);
+        self.start_birth(comm, birth, call)
+    }
+
+    /// Starts to make a communicator of those who name the same color, ordered by key; `None`: of none (MPI_COMM_SPLIT).
+    pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
+        self.entry(comm)?;
+        let mine = Word { color, key, number: self.number()? };
+        let (birth, call) = Birth::split(&self.entry(comm)?.communicator, mine);
+        self.start_birth(comm, birth, call)
+    }
+
+    /// Starts to make a communicator of `group`, which is of `comm` (MPI_COMM_CREATE).
+    pub fn create(&mut self, comm: CommKey, group: &Group) -> Result<Started, Error> {
+        let parent = &self.entry(comm)?.communicator;
+        Birth::word_of_member(parent, group, 0)?;
+        let number = self.number()?;
+        let parent = &self.entry(comm)?.communicator;
+        let (birth, call) = Birth::split(parent, Birth::word_of_member(parent, group, number)?);
+        self.start_birth(comm, birth, call)
+    }
+
+    /// The communicator that the operation made, once it is done. `None`: we are no member of it.
+    pub fn created(&mut self, request: Request) -> Option<CommKey> {
+        let Request::Collective(key) = request else { return None };
+        match &mut self.collectives.get_mut(key)?.stage {
+            Stage::Active(_) => None,
+            Stage::Done(_, born) => born.take(),
+        }
+    }
+
+    /// A communicator's making always has a request, since somebody must ask what was made.
+    fn start_birth(&mut self, comm: CommKey, birth: Birth, call: Collective) -> Result<Started, Error> {
+        let (started, born) = self.start(comm, call, Some(birth))?;
+        let Started::Done(status) = started else { return Ok(started) };
+        let stage = Stage::Done(Ok(status), born);
+        let key = self.collectives.insert(Running { comm, stage, detached: false });
+        Ok(Started::Running(Request::Collective(key)))
+    }
+
+    fn start(
+        &mut self,
+        comm: CommKey,
+        call: Collective,
+        birth: Option<Birth>,
+    ) -> Result<(Started, Option<CommKey>), Error> {
+        let entry = self.entry(comm)?;
+        let schedule = mend_coll::schedule(entry.communicator.rank, entry.communicator.size(), call)?;
+        let tag = Tag((entry.operations % (1 << 31)) as i32);
+        let mut active = Active { schedule, tag, birth };
+        if let Some(entry) = self.communicators.get_mut(comm.0) {
+            entry.operations = entry.operations.wrapping_add(1);
+            entry.running += 1;
+        }
+        if let Some((result, born)) = self.turn_one(comm, &mut active) {
+            return result.map(|status| (Started::Done(status), born));
+        }
+        let key = self.collectives.insert(Running { comm, stage: Stage::Active(active), detached: false });
+        self.active.push(key);
+        Ok((Started::Running(Request::Collective(key)), None))
+    }
+
+    /// Turns every operation that is not over; how many ended.
+    pub(crate) fn turn_collectives(&mut self) -> u32 {
+        let mut ended = 0;
+        // Taken out for the time: ending an operation may, in later issues, start one.
+        let mut active = core::mem::take(&mut self.active);
+        active.retain(|&key| {
+            let over = self.turn_key(key);
+            ended += u32::from(over);
+            !over
+        });
+        active.append(&mut self.active);
+        self.active = active;
+        ended
+    }
+
+    /// Whether this one is over now.
+    fn turn_key(&mut self, key: Key) -> bool {
+        let Some(running) = self.collectives.get_mut(key) else { return true };
+        let (comm, nothing) = (running.comm, Stage::Done(Ok(Status::EMPTY), None));
+        let Stage::Active(mut active) = core::mem::replace(&mut running.stage, nothing) else { return true };
+        let over = self.turn_one(comm, &mut active);
+        let Some(running) = self.collectives.get_mut(key) else { return true };
+        match over {
+            None => running.stage = Stage::Active(active),
+            Some((result, born)) => running.stage = Stage::Done(result, born),
+        }
+        match running.stage {
+            Stage::Active(_) => false,
+            Stage::Done(..) => {
+                if running.detached {
+                    self.collectives.remove(key);
+                }
+                true
+            }
+        }
+    }
+
+    /// Turns one schedule; what came of it, if it is over.
+    fn turn_one(
+        &mut self,
+        comm: CommKey,
+        active: &mut Active,
+    ) -> Option<(Result<Status, Error>, Option<CommKey>)> {
+        let channel = self.communicators.get(comm.0)?.collective;
+        let mut plane =
+            crate::plane::Lent { net: &mut self.net, pml: &mut self.pml, channel, tag: active.tag };
+        let result = active.schedule.turn(&mut plane)?;
+        let made = result.map_err(Error::from).and_then(|()| match &active.birth {
+            None => Ok(None),
+            Some(birth) => self.give_birth(comm, birth),
+        });
+        if let Some(entry) = self.communicators.get_mut(comm.0) {
+            entry.running -= 1;
+        }
+        self.bury(comm);
+        Some(match made {
+            Ok(born) => (Ok(Status::EMPTY), born),
+            Err(error) => (Err(error), None),
+        })
+    }
+
+    fn give_birth(&mut self, parent: CommKey, birth: &Birth) -> Result<Option<CommKey>, Error> {
+        let Some(entry) = self.communicators.get(parent.0) else { return Ok(None) };
+        match birth.finish(&entry.communicator)? {
+            None => Ok(None),
+            Some(born) => self.bear(parent, born).map(Some),
+        }
+    }
+
+    pub(crate) fn poll_collective(&self, key: Key) -> State {
+        match self.collectives.get(key).map(|running| &running.stage) {
+            None => State::Done(Err(no_such_request())),
+            Some(Stage::Active(_)) => State::Running,
+            Some(Stage::Done(result, _)) => State::Done(*result),
+        }
+    }
+
+    pub(crate) fn release_collective(&mut self, key: Key) {
+        if matches!(self.collectives.get(key), Some(Running { stage: Stage::Done(..), .. })) {
+            self.collectives.remove(key);
+        }
+    }
+
+    pub(crate) fn detach_collective(&mut self, key: Key) {
+        match self.collectives.get_mut(key) {
+            None => {}
+            Some(running) if matches!(running.stage, Stage::Active(_)) => running.detached = true,
+            Some(_) => drop(self.collectives.remove(key)),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A whole job in one thread: production engines over the seeded network, rank programs as `async fn`s, and a scheduler
+//! that a seed drives. One seed is one history.
+//!
+//! Each step the scheduler picks a rank and turns its engine, or lets its program run if it was woken. Where nothing has
+//! happened for a while everything is hurried along; if even then nobody moves and a program is not over, the job hangs,
+//! and that is reported with what each rank was at (the termination oracle).
+
+use crate::clock::Clock;
+use crate::launcher::{FabricRuntime, Launcher};
+use crate::network::{FabricBtl, Network, Shared, Sizes};
+use crate::oracle;
+use mend_base::parameter::{Origin, Settings};
+use mend_base::{Job, Peer, Random, Rank};
+use mend_mpi::{Engine, Mpi};
+use mend_transport::{Bml, Loopback};
+use std::cell::{Cell, RefCell};
+use std::fmt::Write;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// The transports of a simulated process.
+pub type Net = Bml<Loopback, FabricBtl>;
+/// MPI in a simulated process.
+pub type SimMpi = Mpi<Net, FabricRuntime>;
+
+/// What a rank program is given.
+#[derive(Clone)]
+pub struct Process {
+    /// Its MPI.
+    pub mpi: SimMpi,
+    /// Its rank in WORLD.
+    pub rank: Rank,
+    /// Size of WORLD.
+    pub size: u32,
+    /// Numbers that all ranks of the job draw alike: what they decide together.
+    pub together: Rc<RefCell<Random>>,
+    /// Numbers of its own.
+    pub random: Rc<RefCell<Random>>,
+    at: Rc<Cell<(&'static str, u64)>>,
+}
+
+impl Process {
+    /// Says what comes next, for reports of a hang.
+    pub fn at(&self, what: &'static str, number: u64) {
+        self.at.set((what, number));
+    }
+
+    /// A number of its own below `bound`.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.random.borrow_mut().below(bound)
+    }
+
+    /// Lets others run for a while, as a computation would.
+    pub async fn pause(&self) {
+        let mut left = self.below(4);
+        std::future::poll_fn(|context| {
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            left -= 1;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// A rank program: what one process does between MPI_Init and MPI_Finalize.
+pub type Program = Rc<dyn Fn(Process) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// A job.
+pub struct Cluster {
+    seed: u64,
+    random: Random,
+    clock: Clock,
+    network: Shared,
+    launcher: Rc<RefCell<Launcher>>,
+    program: Program,
+    seats: Vec<Seat>,
+    /// Ranks whose programs are not over.
+    alive: Vec<u32>,
+    steps: u64,
+    trace: bool,
+}
+
+/// One rank's place.
+struct Seat {
+    running: Option<Running>,
+    at: Rc<Cell<(&'static str, u64)>>,
+    woken: Arc<Flag>,
+}
+
+struct Running {
+    mpi: SimMpi,
+    program: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+/// What a waker sets.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A run that ended as it should.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// Decisions of the scheduler.
+    pub steps: u64,
+    /// What the network handed up.
+    pub delivered: u64,
+}
+
+/// Steps per rank after which a job that still moves is taken for one that never ends.
+const STEPS_MAX: u64 = 5_000_000;
+
+impl Cluster {
+    /// A job of `size` ranks that all run `program`.
+    pub fn new(seed: u64, size: u32, program: Program) -> Self {
+        let mut random = Random(seed);
+        let network = Network::new(random.bits());
+        let launcher = Launcher::new(Job(seed as u32), size);
+        let seat =
+            || Seat { running: None, at: Rc::new(Cell::new(("not started", 0))), woken: Arc::default() };
+        Cluster {
+            seed,
+            random,
+            clock: Clock::default(),
+            network,
+            launcher,
+            program,
+            seats: (0..size).map(|_| seat()).collect(),
+            alive: (0..size).collect(),
+            steps: 0,
+            trace: false,
+        }
+    }
+
+    /// Prints every step that did something.
+    pub fn trace(&mut self) {
+        self.trace = true;
+    }
+
+    /// Runs until every program is over, or nothing moves any more.
+    pub fn run(&mut self) -> Result<Summary, String> {
+        let mut quiet = 0;
+        while !self.alive.is_empty() {
+            quiet = if self.step() { 0 } else { quiet + 1 };
+            if quiet > 8 * self.alive.len() + 32 {
+                quiet = 0;
+                if !self.sweep() {
+                    return Err(self.report("nothing moves any more"));
+                }
+            }
+            if self.steps > STEPS_MAX * self.seats.len() as u64 {
+                return Err(self.report("it moves, but does not end"));
+            }
+        }
+        Ok(Summary { steps: self.steps, delivered: self.network.borrow().delivered })
+    }
+
+    /// The process dies between two steps: its program and engine vanish, its ends of the network fall silent.
+    pub fn kill(&mut self, rank: Rank) {
+        self.seats[rank.index()].running = None;
+        self.seats[rank.index()].at.set(("killed", 0));
+        self.launcher.borrow_mut().bury(rank.0);
+        self.alive.retain(|alive| *alive != rank.0);
+    }
+
+    /// One decision. Whether anything happened.
+    fn step(&mut self) -> bool {
+        self.steps += 1;
+        self.clock.tick(&mut self.random);
+        if self.random.once_in(8) && self.launcher.borrow_mut().publish(&mut self.random, false) > 0 {
+            return true;
+        }
+        let rank = self.alive[self.random.below(self.alive.len() as u64) as usize];
+        if self.seats[rank as usize].running.is_none() {
+            self.start(rank);
+            return true;
+        }
+        if self.woken(rank) && self.random.once_in(2) {
+            self.poll(rank);
+            return true;
+        }
+        self.turn(rank) > 0
+    }
+
+    /// Hurries everything along. Whether anything moved.
+    fn sweep(&mut self) -> bool {
+        let mut moved = false;
+        self.network.borrow_mut().hurry = true;
+        for _ in 0..4 {
+            moved |= self.launcher.borrow_mut().publish(&mut self.random, true) > 0;
+            for rank in self.alive.clone() {
+                if self.seats[rank as usize].running.is_none() {
+                    self.start(rank);
+                    moved = true;
+                }
+                moved |= self.turn(rank) > 0;
+                if self.woken(rank) {
+                    self.poll(rank);
+                    moved = true;
+                }
+            }
+        }
+        self.network.borrow_mut().hurry = false;
+        moved
+    }
+
+    fn start(&mut self, rank: u32) {
+        let seat = &self.seats[rank as usize];
+        let runtime = FabricRuntime::new(&self.launcher, rank);
+        let mut random = Random(self.seed ^ u64::from(rank).wrapping_mul(0x9E6D));
+        let fabric = FabricBtl::new(&self.network, rank, Sizes::random(&mut random));
+        // Messages to oneself go by loopback, or by the network like everybody's.
+        let own = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
+        let net = Bml::new(own, Some(fabric), Vec::new());
+        let engine =
+            Engine::new(net, runtime, &settings(&mut random)).expect("the launcher takes every card");
+        let process = Process {
+            mpi: Mpi::new(engine),
+            rank: Rank(rank),
+            size: self.seats.len() as u32,
+            together: Rc::new(RefCell::new(Random(self.seed.wrapping_add(1)))),
+            random: Rc::new(RefCell::new(random)),
+            at: Rc::clone(&seat.at),
+        };
+        seat.at.set(("started", 0));
+        seat.woken.0.store(true, Ordering::Relaxed);
+        let mpi = process.mpi.clone();
+        let (program, finished) = ((self.program)(process.clone()), mpi.clone());
+        let program = Box::pin(async move {
+            program.await;
+            process.at("finish", 0);
+            finished.finish().await;
+        });
+        self.seats[rank as usize].running = Some(Running { mpi, program });
+    }
+
+    fn turn(&mut self, rank: u32) -> u32 {
+        let Some(running) = &self.seats[rank as usize].running else { return 0 };
+        let events = running.mpi.turn(self.clock.now());
+        if self.trace && events > 0 {
+            eprintln!("{:8} rank {rank}: {events} events", self.steps);
+        }
+        events
+    }
+
+    fn woken(&self, rank: u32) -> bool {
+        self.seats[rank as usize].woken.0.load(Ordering::Relaxed)
+    }
+
+    fn poll(&mut self, rank: u32) {
+        let seat = &mut self.seats[rank as usize];
+        seat.woken.0.store(false, Ordering::Relaxed);
+        let waker = Waker::from(Arc::clone(&seat.woken));
+        let Some(running) = &mut seat.running else { return };
+        let over = running.program.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        if self.trace {
+            let (what, number) = seat.at.get();
+            eprintln!("{:8} rank {rank}: at {what} {number}", self.steps);
+        }
+        if over {
+            oracle::balance(rank, &running.mpi);
+            seat.running = None;
+            seat.at.set(("over", 0));
+            self.alive.retain(|alive| *alive != rank);
+        }
+    }
+
+    /// What a run that went wrong looks like.
+    fn report(&self, why: &str) -> String {
+        let mut text = format!("seed {}, step {}: {why}\n", self.seed, self.steps);
+        for (rank, seat) in self.seats.iter().enumerate() {
+            let (what, number) = seat.at.get();
+            let _ = writeln!(text, "  rank {rank}: at {what} {number}");
+            if let Some(running) = &seat.running {
+                let _ = writeln!(text, "    {}", oracle::state(&running.mpi));
+            }
+        }
+        for line in self.network.borrow().in_flight() {
+            let _ = writeln!(text, "  in flight {line}");
+        }
+        text
+    }
+}
+
+/// Parameters that a seed may choose, rank by rank: each end obeys the other's word.
+fn settings(random: &mut Random) -> Settings {
+    let eager = [0, 16, 200, 4096][random.below(4) as usize];
+    let mut settings = Settings::default();
+    let chosen = vec![("pml.eager_bytes".to_owned(), eager.to_string())];
+    settings.apply(Origin::CommandLine, &chosen).expect("the table takes these values");
+    settings
+}

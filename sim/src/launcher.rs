@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whoever started the simulated processes: cards, first contacts and notices, handed out when the seed says so. Each
+//! process hears its own notices in order; when, compared with others, is open.
+
+use mend_base::{Job, Peer, Random};
+use mend_runtime::{Membership, Notice, Runtime, RuntimeError};
+use mend_transport::{Card, Cause};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// The launcher's books.
+#[derive(Debug)]
+pub struct Launcher {
+    job: Job,
+    seats: Vec<Seat>,
+    /// Pairs, lower number first, that somebody asked for and that wait for a card.
+    asked: BTreeSet<(u32, u32)>,
+    /// Pairs that were told of each other, or refused.
+    answered: BTreeSet<(u32, u32)>,
+}
+
+#[derive(Debug, Default)]
+struct Seat {
+    card: Option<Card>,
+    life: Life,
+    /// Not visible yet.
+    coming: VecDeque<Notice>,
+    visible: VecDeque<Notice>,
+    version: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Life {
+    #[default]
+    Lives,
+    Finalized,
+    Dead,
+}
+
+impl Launcher {
+    /// For `size` processes of a job.
+    pub fn new(job: Job, size: u32) -> Rc<RefCell<Launcher>> {
+        let seats = (0..size).map(|_| Seat::default()).collect();
+        Rc::new(RefCell::new(Launcher { job, seats, asked: BTreeSet::new(), answered: BTreeSet::new() }))
+    }
+
+    /// Lets the processes hear some of what there is for them, as `random` decides; all of it in a hurry.
+    pub fn publish(&mut self, random: &mut Random, hurry: bool) -> u32 {
+        let mut published = 0;
+        for seat in &mut self.seats {
+            while !seat.coming.is_empty() && (hurry || random.once_in(3)) {
+                seat.visible.extend(seat.coming.pop_front());
+                seat.version = seat.version.wrapping_add(1);
+                published += 1;
+            }
+        }
+        published
+    }
+
+    /// The process is dead; what others learn of it comes in a later issue's scenarios.
+    pub fn bury(&mut self, number: u32) {
+        self.seats[number as usize].life = Life::Dead;
+    }
+
+    fn seat(&mut self, peer: Peer) -> Option<&mut Seat> {
+        if peer.job() != self.job {
+            return None;
+        }
+        self.seats.get_mut(peer.number() as usize)
+    }
+
+    /// Tells the pairs whose cards are both here of each other.
+    fn introduce(&mut self) {
+        let ready = |(low, high): &(u32, u32)| {
+            self.seats[*low as usize].card.is_some() && self.seats[*high as usize].card.is_some()
+        };
+        let pairs: Vec<(u32, u32)> = self.asked.iter().copied().filter(|pair| ready(pair)).collect();
+        for (low, high) in pairs {
+            self.asked.remove(&(low, high));
+            for (to, about) in [(low, high), (high, low)] {
+                let card = self.seats[about as usize].card.clone().expect("both cards are here");
+                let notice = Notice::Contact { peer: Peer::new(self.job, about), card };
+                self.seats[to as usize].coming.push_back(notice);
+            }
+        }
+    }
+}
+
+/// One process's connection to its [`Launcher`].
+#[derive(Debug)]
+pub struct FabricRuntime {
+    membership: Membership,
+    launcher: Rc<RefCell<Launcher>>,
+}
+
+impl FabricRuntime {
+    /// For process `number`.
+    pub fn new(launcher: &Rc<RefCell<Launcher>>, number: u32) -> Self {
+        let (job, size) = {
+            let books = launcher.borrow();
+            (books.job, books.seats.len() as u32)
+        };
+        let peer = Peer::new(job, number);
+        let membership = Membership { peer, size, slot: number, slots: size, local_ranks: size };
+        FabricRuntime { membership, launcher: Rc::clone(launcher) }
+    }
+
+    fn me(&self) -> u32 {
+        self.membership.peer.number()
+    }
+
+    fn pair(&self, peer: Peer) -> (u32, u32) {
+        (self.me().min(peer.number()), self.me().max(peer.number()))
+    }
+}
+
+impl Runtime for FabricRuntime {
+    fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    fn publish(&mut self, card: &Card) -> Result<(), RuntimeError> {
+        let mut launcher = self.launcher.borrow_mut();
+        let seat = launcher.seat(self.membership.peer).ok_or(RuntimeError::NoSuchPeer)?;
+        if seat.card.is_some() {
+            return Err(RuntimeError::PublishedTwice);
+        }
+        seat.card = Some(card.clone());
+        launcher.introduce();
+        Ok(())
+    }
+
+    fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError> {
+        let pair = self.pair(peer);
+        let mut launcher = self.launcher.borrow_mut();
+        let life = launcher.seat(peer).ok_or(RuntimeError::NoSuchPeer)?.life;
+        // Of one that has left, everybody is told anyway.
+        if life != Life::Finalized && launcher.answered.insert(pair) {
+            launcher.asked.insert(pair);
+            launcher.introduce();
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, peer: Peer, cause: Cause) {
+        let me = self.membership.peer;
+        let mut launcher = self.launcher.borrow_mut();
+        for (to, about) in [(me, peer), (peer, me)] {
+            if let Some(seat) = launcher.seat(to) {
+                seat.coming.push_back(Notice::Refused { peer: about, cause });
+            }
+        }
+    }
+
+    fn ask(&mut self, peer: Peer, _cause: Cause) {
+        let me = self.membership.peer;
+        let mut launcher = self.launcher.borrow_mut();
+        let life = launcher.seat(peer).map(|seat| seat.life);
+        let answer = match life {
+            Some(Life::Lives) => Notice::Alive(peer),
+            Some(Life::Dead) => Notice::Failed(peer),
+            Some(Life::Finalized) | None => return,
+        };
+        if let Some(seat) = launcher.seat(me) {
+            seat.coming.push_back(answer);
+        }
+    }
+
+    fn fault_version(&self) -> u32 {
+        self.launcher.borrow().seats[self.me() as usize].version
+    }
+
+    fn notice(&mut self) -> Option<Notice> {
+        self.launcher.borrow_mut().seats[self.membership.peer.number() as usize].visible.pop_front()
+    }
+
+    fn finalize(&mut self) {
+        let me = self.membership.peer;
+        let mut launcher = self.launcher.borrow_mut();
+        for (number, seat) in (0u32..).zip(&mut launcher.seats) {
+            if number == me.number() {
+                seat.life = Life::Finalized;
+            } else {
+                seat.coming.push_back(Notice::Finalized(me));
+            }
+        }
+    }
+
+    fn abort(&mut self, code: i32) {
+        for seat in &mut self.launcher.borrow_mut().seats {
+            seat.coming.push_back(Notice::JobAborted { code });
+        }
+    }
+}

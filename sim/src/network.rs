@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A network in memory whose deliveries a seed decides: [`FabricBtl`] is one process's end of it.
+//!
+//! For each ordered pair of processes there are four lanes: messages and chunks with little room, so that senders meet
+//! `Busy` often; control, which passes both; mailboxes, where the newest state replaces the last. Within a lane order
+//! holds; which lane moves, how far, and when a sender hears of room again, the seed decides at each `progress`.
+
+use mend_base::{Instant, PeerIndex, Random, Reader};
+use mend_transport::{
+    Ability, AmId, Btl, Card, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
+    TransportId, WakeSet, WriteSlot,
+};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// What all ends share.
+pub type Shared = Rc<RefCell<Network>>;
+
+/// The whole network.
+#[derive(Debug)]
+pub struct Network {
+    /// Decides every delivery.
+    pub random: Random,
+    /// Everything that can move, moves: how a run finds out whether it has come to rest.
+    pub hurry: bool,
+    pipes: BTreeMap<(u32, u32), Pipe>,
+    /// Messages and chunks handed to the network, and by it: they are equal at the end of a run that lost nobody.
+    pub sent: u64,
+    /// See [`sent`](Network::sent).
+    pub delivered: u64,
+}
+
+/// From one process to another.
+#[derive(Debug, Default)]
+struct Pipe {
+    data: VecDeque<Item>,
+    control: VecDeque<Item>,
+    chunks: VecDeque<(Stream, Vec<u8>)>,
+    mailboxes: BTreeMap<AmId, Item>,
+}
+
+#[derive(Debug)]
+struct Item {
+    id: AmId,
+    header: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+/// What a lane hands up.
+#[derive(Debug)]
+enum Arrival {
+    Message(Item),
+    Chunk(Stream, Vec<u8>),
+}
+
+/// How much room the lanes towards one process have, and how long its pieces are: what its card says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Messages on their way from one sender.
+    pub data_depth: u32,
+    /// Control messages on their way from one sender.
+    pub control_depth: u32,
+    /// Chunks on their way from one sender.
+    pub chunk_depth: u32,
+    /// [`Limits::inline_bytes_max`].
+    pub inline_bytes_max: u32,
+    /// [`Limits::packed_bytes_max`].
+    pub packed_bytes_max: u32,
+    /// [`Limits::chunk_bytes`].
+    pub chunk_bytes: u32,
+}
+
+impl Sizes {
+    /// As a seed decides.
+    pub fn random(random: &mut Random) -> Self {
+        Sizes {
+            data_depth: 1 + random.below(8) as u32,
+            control_depth: 1 + random.below(8) as u32,
+            chunk_depth: 1 + random.below(6) as u32,
+            inline_bytes_max: 24 + random.below(41) as u32,
+            packed_bytes_max: 64 << random.below(7),
+            chunk_bytes: 256 << random.below(7),
+        }
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let words = [
+            self.data_depth,
+            self.control_depth,
+            self.chunk_depth,
+            self.inline_bytes_max,
+            self.packed_bytes_max,
+            self.chunk_bytes,
+        ];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        Some(Sizes {
+            data_depth: from.u32()?,
+            control_depth: from.u32()?,
+            chunk_depth: from.u32()?,
+            inline_bytes_max: from.u32()?,
+            packed_bytes_max: from.u32()?,
+            chunk_bytes: from.u32()?,
+        })
+    }
+}
+
+impl Network {
+    /// A network over which nothing has gone yet.
+    pub fn new(seed: u64) -> Shared {
+        Rc::new(RefCell::new(Network {
+            random: Random(seed),
+            hurry: false,
+            pipes: BTreeMap::new(),
+            sent: 0,
+            delivered: 0,
+        }))
+    }
+
+    /// What has been sent and not handed up yet, pair by pair: for reports of runs that came to rest too early.
+    pub fn in_flight(&self) -> Vec<String> {
+        let busy = self.pipes.iter().filter(|(_, pipe)| !pipe.is_empty());
+        busy.map(|((from, to), pipe)| {
+            let (data, control) = (pipe.data.len(), pipe.control.len());
+            format!("{from}->{to}: {data} messages, {control} control, {} chunks", pipe.chunks.len())
+        })
+        .collect()
+    }
+}
+
+impl Pipe {
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.control.is_empty() && self.chunks.is_empty() && self.mailboxes.is_empty()
+    }
+
+    fn has_room(&self, sizes: &Sizes) -> bool {
+        self.data.len() < sizes.data_depth as usize
+            && self.control.len() < sizes.control_depth as usize
+            && self.chunks.len() < sizes.chunk_depth as usize
+    }
+
+    /// The next of a lane that `random` chooses among those that have something.
+    fn take(&mut self, random: &mut Random) -> Option<Arrival> {
+        let first = random.below(4);
+        (0..4).find_map(|step| match (first + step) % 4 {
+            0 => self.data.pop_front().map(Arrival::Message),
+            1 => self.control.pop_front().map(Arrival::Message),
+            2 => self.mailboxes.pop_first().map(|(_, item)| Arrival::Message(item)),
+            _ => self.chunks.pop_front().map(|(stream, bytes)| Arrival::Chunk(stream, bytes)),
+        })
+    }
+}
+
+/// One process's end of a [`Network`]. What it leaves in the network when it is dropped can still be handed up, as the
+/// outbox of a process that has ended can still be read.
+#[derive(Debug)]
+pub struct FabricBtl {
+    me: u32,
+    sizes: Sizes,
+    shared: Shared,
+    endpoints: Vec<Way>,
+    /// Where the last `progress` ended.
+    next: usize,
+}
+
+#[derive(Debug)]
+struct Way {
+    peer: u32,
+    index: PeerIndex,
+    state: State,
+    /// A send was answered `Busy`: `on_room` is owed.
+    refused: bool,
+    /// The peer's.
+    sizes: Sizes,
+    limits: Limits,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Connecting,
+    Standing,
+    Quarantined,
+    Severing,
+    Severed,
+}
+
+/// The fabric's entry in a card.
+const FABRIC: TransportId = TransportId(200);
+
+impl FabricBtl {
+    /// The end of process `me`.
+    pub fn new(shared: &Shared, me: u32, sizes: Sizes) -> Self {
+        FabricBtl { me, sizes, shared: Rc::clone(shared), endpoints: Vec::new(), next: 0 }
+    }
+
+    /// Hands up what the seed lets through on one way; how many events.
+    fn progress_one(&mut self, at: usize, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let way = &mut self.endpoints[at];
+        let endpoint = at as u32;
+        let mut network = self.shared.borrow_mut();
+        let hurry = network.hurry;
+        let mut events = 0;
+        match way.state {
+            State::Connecting if hurry || network.random.once_in(3) => {
+                way.state = State::Standing;
+                way.refused = false;
+                drop(network);
+                sink.on_room(way.index, endpoint);
+                return 1;
+            }
+            State::Connecting | State::Quarantined | State::Severed => return 0,
+            State::Standing => {
+                let allowed = if hurry { budget } else { network.random.below(5).min(budget.into()) as u32 };
+                while events < allowed && network.hand_up(way, self.me, sink) {
+                    events += 1;
+                }
+            }
+            State::Severing => {
+                while network.hand_up(way, self.me, sink) {
+                    events += 1;
+                }
+                way.state = State::Severed;
+                sink.on_severed(way.index, endpoint);
+                return events + 1;
+            }
+        }
+        if way.refused && (hurry || network.random.once_in(2)) {
+            let pipe = network.pipes.entry((self.me, way.peer)).or_default();
+            if pipe.has_room(&way.sizes) {
+                way.refused = false;
+                sink.on_room(way.index, endpoint);
+                events += 1;
+            }
+        }
+        events
+    }
+
+    fn way(&mut self, endpoint: u32) -> &mut Way {
+        &mut self.endpoints[endpoint as usize]
+    }
+
+    /// Whether this way takes anything now.
+    fn check(&mut self, endpoint: u32) -> Result<(), SendError> {
+        let way = self.way(endpoint);
+        match way.state {
+            State::Standing => Ok(()),
+            State::Connecting | State::Quarantined => Err(SendError::Busy),
+            State::Severing | State::Severed => Err(SendError::PeerFailed),
+        }
+    }
+}
+
+impl Network {
+    /// Hands up the next arrival of this way, if there is one.
+    fn hand_up(&mut self, way: &Way, me: u32, sink: &mut impl Sink<u32>) -> bool {
+        let Some(pipe) = self.pipes.get_mut(&(way.peer, me)) else { return false };
+        let Some(arrival) = pipe.take(&mut self.random) else { return false };
+        self.delivered += 1;
+        match arrival {
+            Arrival::Message(item) => {
+                sink.on_message(way.index, item.id, &item.header, Payload::from(&item.payload[..]));
+            }
+            Arrival::Chunk(stream, bytes) => sink.on_chunk(way.index, stream, Payload::from(&bytes[..])),
+        }
+        true
+    }
+}
+
+impl Btl for FabricBtl {
+    type Endpoint = u32;
+
+    fn advertise(&self, card: &mut Card) {
+        let mut entry = self.me.to_le_bytes().to_vec();
+        entry.extend(self.sizes.write());
+        card.entries.push((FABRIC, entry));
+    }
+
+    fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
+        let entry = card.entry(FABRIC).ok_or(ConnectError::Unreachable)?;
+        let mut reader = Reader::new(entry);
+        let number = reader.u32().ok_or(ConnectError::LayoutDiffers)?;
+        let sizes = Sizes::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
+        let limits = Limits {
+            abilities: Ability::Streams as u32,
+            inline_bytes_max: sizes.inline_bytes_max,
+            packed_bytes_max: sizes.packed_bytes_max,
+            chunk_bytes: sizes.chunk_bytes,
+            transfer_bytes_max: 0,
+            latency_ns: 1_000,
+            mib_per_s: 1_000,
+        };
+        let state = State::Connecting;
+        self.endpoints.push(Way { peer: number, index: peer, state, refused: false, sizes, limits });
+        Ok(self.endpoints.len() as u32 - 1)
+    }
+
+    fn limits(&self, to: u32) -> &Limits {
+        &self.endpoints[to as usize].limits
+    }
+
+    fn quarantine(&mut self, endpoint: u32) {
+        let way = self.way(endpoint);
+        if matches!(way.state, State::Connecting | State::Standing) {
+            way.state = State::Quarantined;
+        }
+    }
+
+    fn resume(&mut self, endpoint: u32) {
+        let way = self.way(endpoint);
+        if way.state == State::Quarantined {
+            // Whoever was told `Busy` meanwhile hears of room as after a connection.
+            way.state = State::Connecting;
+        }
+    }
+
+    fn sever(&mut self, endpoint: u32) {
+        let way = self.way(endpoint);
+        if way.state != State::Severed {
+            way.state = State::Severing;
+        }
+    }
+
+    fn send(
+        &mut self,
+        to: u32,
+        class: Class,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        let me = self.me;
+        let checked = self.check(to);
+        let way = self.way(to);
+        let longest =
+            if class == Class::Data { way.sizes.packed_bytes_max } else { way.sizes.inline_bytes_max };
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than any transport takes");
+        assert!(len <= longest as usize, "a payload longer than this way takes");
+        let (peer, sizes) = (way.peer, way.sizes);
+        let shared = Rc::clone(&self.shared);
+        let mut network = shared.borrow_mut();
+        let pipe = network.pipes.entry((me, peer)).or_default();
+        let full = match class {
+            Class::Data => pipe.data.len() >= sizes.data_depth as usize,
+            Class::Control => pipe.control.len() >= sizes.control_depth as usize,
+            Class::Mailbox => false,
+        };
+        if checked == Err(SendError::Busy) || full {
+            self.way(to).refused = true;
+            return Err(checked.err().unwrap_or(SendError::Busy));
+        }
+        checked?;
+        let mut payload = vec![0; len];
+        fill(WriteSlot::from(&mut payload[..]));
+        let item = Item { id, header: header.to_vec(), payload };
+        let replaced = match class {
+            Class::Data => {
+                pipe.data.push_back(item);
+                false
+            }
+            Class::Control => {
+                pipe.control.push_back(item);
+                false
+            }
+            Class::Mailbox => pipe.mailboxes.insert(id, item).is_some(),
+        };
+        network.sent += u64::from(!replaced);
+        Ok(())
+    }
+
+    fn send_chunk(
+        &mut self,
+        to: u32,
+        stream: Stream,
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        let me = self.me;
+        let checked = self.check(to);
+        let way = self.way(to);
+        assert!(len <= way.sizes.chunk_bytes as usize, "a chunk longer than this way takes");
+        let (peer, sizes) = (way.peer, way.sizes);
+        let shared = Rc::clone(&self.shared);
+        let mut network = shared.borrow_mut();
+        let pipe = network.pipes.entry((me, peer)).or_default();
+        if checked == Err(SendError::Busy) || pipe.chunks.len() >= sizes.chunk_depth as usize {
+            self.way(to).refused = true;
+            return Err(checked.err().unwrap_or(SendError::Busy));
+        }
+        checked?;
+        let mut bytes = vec![0; len];
+        fill(WriteSlot::from(&mut bytes[..]));
+        pipe.chunks.push_back((stream, bytes));
+        network.sent += 1;
+        Ok(())
+    }
+
+    fn ready(&self, from: u32) -> bool {
+        let way = &self.endpoints[from as usize];
+        way.state == State::Standing
+            && self.shared.borrow().pipes.get(&(way.peer, self.me)).is_some_and(|pipe| !pipe.is_empty())
+    }
+
+    fn expect(&mut self, _from: u32, _on: bool) {}
+
+    fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let ways = self.endpoints.len();
+        let mut events = 0;
+        for _ in 0..ways {
+            if events >= budget {
+                break;
+            }
+            self.next = (self.next + 1) % ways;
+            events += self.progress_one(self.next, budget - events, sink);
+        }
+        events
+    }
+
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+        let ready = (0..self.endpoints.len() as u32).any(|endpoint| self.ready(endpoint));
+        if ready {
+            return Err(Pending);
+        }
+        wake.futex = true;
+        Ok(())
+    }
+
+    fn disarm(&mut self) {}
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rank programs: what simulated jobs do. Each checks what it gets; all of them end, whatever the schedule, or the
+//! engine is wrong.
+
+mod birth;
+mod collectives;
+mod early;
+mod fairness;
+mod ring;
+mod traffic;
+
+use crate::{Process, Program};
+use std::future::Future;
+use std::rc::Rc;
+
+/// Every program, with its name.
+pub fn all() -> [(&'static str, Program); 6] {
+    [
+        ("ring", program(ring::run)),
+        ("traffic", program(traffic::run)),
+        ("collectives", program(collectives::run)),
+        ("birth", program(birth::run)),
+        ("early", program(early::run)),
+        ("fairness", program(fairness::run)),
+    ]
+}
+
+/// An `async fn` as a program.
+pub fn program<F: Future<Output = ()> + 'static>(run: impl Fn(Process) -> F + 'static) -> Program {
+    Rc::new(move |process| Box::pin(run(process)))
+}

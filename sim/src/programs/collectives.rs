@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A mix of collective operations, each compared with what a sequential program computes. Several may be under way at
+//! once, on the same communicator.
+
+use crate::Process;
+use crate::cluster::Net;
+use crate::launcher::FabricRuntime;
+use mend_base::{Random, Rank};
+use mend_datatype::{Datatype, Op, Typed};
+use mend_mpi::{Collective, CommKey, Operation};
+use mend_transport::{Buffer, UserMemory};
+use std::sync::Arc;
+
+/// An operation under way, and what it must leave in its buffer.
+type Pending = (Operation<Net, FabricRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
+
+/// All ranks draw the same operations.
+pub async fn run(process: Process) {
+    let comm = process.mpi.engine().world();
+    let count = 1 + process.together.borrow_mut().below(8);
+    let mut pending: Vec<Pending> = Vec::new();
+    for number in 0..count {
+        process.at("collectives: start", number);
+        pending.push(start(&process, comm, number as i32));
+        while pending.len() as u64 > process.below(3) {
+            let at = process.below(pending.len() as u64) as usize;
+            end(pending.swap_remove(at)).await;
+        }
+        if process.below(3) == 0 {
+            process.pause().await;
+        }
+    }
+    for each in pending {
+        process.at("collectives: wait", 0);
+        end(each).await;
+    }
+}
+
+async fn end((operation, expected): Pending) {
+    operation.await.expect("all members live");
+    if let Some((buffer, values)) = expected {
+        assert_eq!(read(&buffer), values);
+    }
+}
+
+/// What rank `rank` brings to operation `number`.
+fn contribution(number: i32, rank: u32, element: usize) -> i32 {
+    (number + 1) * 1_000 + rank as i32 * 37 % 101 + element as i32 * 7 % 13
+}
+
+fn contributions(number: i32, rank: u32, elements: usize) -> Vec<i32> {
+    (0..elements).map(|element| contribution(number, rank, element)).collect()
+}
+
+fn start(process: &Process, comm: CommKey, number: i32) -> Pending {
+    let mut together = process.together.borrow_mut();
+    let elements = [0, 1, 3, 50, 700][together.below(5) as usize];
+    let root = Rank(together.below(process.size.into()) as u32);
+    let which = together.below(8);
+    let op = draw_op(&mut together);
+    drop(together);
+    let (call, buffer, values) = match which {
+        0 => return (process.mpi.barrier(comm), None),
+        1 => bcast(process, number, elements, root),
+        2 => reduce(process, number, elements, op, root),
+        3 => allreduce(process, number, elements, op),
+        4 => gather(process, number, elements, root),
+        5 => scatter(process, number, elements, root),
+        6 => allgather(process, number, elements),
+        _ => alltoall(process, number, elements),
+    };
+    (process.mpi.collective(comm, call), values.map(|values| (buffer, values)))
+}
+
+type Prepared = (Collective, Arc<Buffer>, Option<Vec<i32>>);
+
+fn bcast(process: &Process, number: i32, elements: usize, root: Rank) -> Prepared {
+    let values = contributions(number, root.0, elements);
+    let buffer = if process.rank == root { write(&values) } else { room(elements) };
+    (Collective::Bcast { data: typed(&buffer), root }, buffer, Some(values))
+}
+
+fn reduce(process: &Process, number: i32, elements: usize, op: Op, root: Rank) -> Prepared {
+    let mine = contributions(number, process.rank.0, elements);
+    let values = combined(process.size, number, elements, op);
+    if process.rank != root {
+        let send = write(&mine);
+        return (Collective::Reduce { send: Some(typed(&send)), receive: None, op, root }, send, Some(mine));
+    }
+    let in_place = process.below(2) == 0;
+    let buffer = if in_place { write(&mine) } else { room(elements) };
+    let send = (!in_place).then(|| typed(&write(&mine)));
+    (Collective::Reduce { send, receive: Some(typed(&buffer)), op, root }, buffer, Some(values))
+}
+
+fn allreduce(process: &Process, number: i32, elements: usize, op: Op) -> Prepared {
+    let mine = contributions(number, process.rank.0, elements);
+    let in_place = process.below(2) == 0;
+    let buffer = if in_place { write(&mine) } else { room(elements) };
+    let send = (!in_place).then(|| typed(&write(&mine)));
+    let values = combined(process.size, number, elements, op);
+    (Collective::Allreduce { send, receive: typed(&buffer), op }, buffer, Some(values))
+}
+
+fn gather(process: &Process, number: i32, elements: usize, root: Rank) -> Prepared {
+    let send = write(&contributions(number, process.rank.0, elements));
+    if process.rank != root {
+        return (Collective::Gather { send: Some(typed(&send)), receive: None, root }, send, None);
+    }
+    let buffer = room(elements * process.size as usize);
+    let receive = Some(typed(&buffer));
+    (
+        Collective::Gather { send: Some(typed(&send)), receive, root },
+        buffer,
+        Some(everybodys(process, number, elements)),
+    )
+}
+
+fn scatter(process: &Process, number: i32, elements: usize, root: Rank) -> Prepared {
+    let buffer = room(elements);
+    let all = write(&everybodys(process, number, elements));
+    let send = (process.rank == root).then(|| typed(&all));
+    let values = contributions(number, process.rank.0, elements);
+    (Collective::Scatter { send, receive: Some(typed(&buffer)), root }, buffer, Some(values))
+}
+
+fn allgather(process: &Process, number: i32, elements: usize) -> Prepared {
+    let send = write(&contributions(number, process.rank.0, elements));
+    let buffer = room(elements * process.size as usize);
+    let values = everybodys(process, number, elements);
+    (Collective::Allgather { send: Some(typed(&send)), receive: typed(&buffer) }, buffer, Some(values))
+}
+
+/// Block `b` of rank `r` is what rank `r` would bring as operation `number + b`.
+fn alltoall(process: &Process, number: i32, elements: usize) -> Prepared {
+    let block = |from: u32, to: u32| contributions(number + to as i32, from, elements);
+    let mine: Vec<i32> = (0..process.size).flat_map(|to| block(process.rank.0, to)).collect();
+    let values = (0..process.size).flat_map(|from| block(from, process.rank.0)).collect();
+    let in_place = process.below(3) == 0;
+    let buffer = if in_place { write(&mine) } else { room(mine.len()) };
+    let send = (!in_place).then(|| typed(&write(&mine)));
+    (Collective::Alltoall { send, receive: typed(&buffer) }, buffer, Some(values))
+}
+
+fn draw_op(random: &mut Random) -> Op {
+    [Op::Sum, Op::Min, Op::Max, Op::Bxor][random.below(4) as usize]
+}
+
+fn combined(size: u32, number: i32, elements: usize, op: Op) -> Vec<i32> {
+    let combine = |left: i32, right: i32| match op {
+        Op::Sum => left + right,
+        Op::Min => left.min(right),
+        Op::Max => left.max(right),
+        _ => left ^ right,
+    };
+    let of_all = |element| (0..size).map(move |rank| contribution(number, rank, element));
+    (0..elements).map(|element| of_all(element).reduce(combine).expect("at least one rank")).collect()
+}
+
+fn everybodys(process: &Process, number: i32, elements: usize) -> Vec<i32> {
+    (0..process.size).flat_map(|rank| contributions(number, rank, elements)).collect()
+}
+
+fn write(values: &[i32]) -> Arc<Buffer> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Buffer::from_bytes(&bytes)
+}
+
+fn room(elements: usize) -> Arc<Buffer> {
+    write(&vec![-1; elements])
+}
+
+fn read(buffer: &Buffer) -> Vec<i32> {
+    let bytes = buffer.to_vec();
+    bytes.chunks_exact(4).map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+}
+
+fn typed(buffer: &Arc<Buffer>) -> Typed {
+    Typed::new(UserMemory::of_buffer(buffer), Datatype::INT32, buffer.len() as u64 / 4)
+}

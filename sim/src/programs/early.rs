@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Some ranks finalize while others still want something of them: what they sent is delivered, and whoever waits for
+//! more is told that nobody is left (DESIGN rule 7).
+
+use crate::Process;
+use crate::oracle::{content, holds, poisoned, says};
+use mend_base::{Rank, Source, Tag, TagSelector};
+use mend_mpi::{Class, Detail};
+use mend_transport::Buffer;
+
+const TAG: Tag = Tag(1);
+const MESSAGES: u64 = 3;
+
+/// Every odd rank sends to every even one and leaves; the even ones take all of it, and then ask for one more.
+pub async fn run(process: Process) {
+    let lengths: Vec<usize> = {
+        let mut together = process.together.borrow_mut();
+        (0..MESSAGES).map(|_| [0, 9, 700, 9_000][together.below(4) as usize]).collect()
+    };
+    if process.rank.0 % 2 == 1 {
+        leave_early(&process, &lengths).await;
+    } else {
+        stay(&process, &lengths).await;
+    }
+}
+
+async fn leave_early(process: &Process, lengths: &[usize]) {
+    let world = process.mpi.engine().world();
+    process.at("early: send", 0);
+    for to in (0..process.size).step_by(2) {
+        for (id, bytes) in (0..).zip(lengths) {
+            let data = Buffer::from_bytes(&content(id, *bytes));
+            process.mpi.send(world, Rank(to), TAG, &data).await.expect("even ranks stay");
+        }
+    }
+}
+
+async fn stay(process: &Process, lengths: &[usize]) {
+    let world = process.mpi.engine().world();
+    process.pause().await;
+    for from in (1..process.size).step_by(2) {
+        let (source, tag) = (Source::Rank(Rank(from)), TagSelector::Tag(TAG));
+        for (id, bytes) in (0..).zip(lengths) {
+            process.at("early: receive", id);
+            let room = poisoned(*bytes);
+            let status = process.mpi.receive(world, source, tag, &room).await;
+            says(status.expect("it was sent before the sender left"), Rank(from), TAG, *bytes);
+            holds(&room, id, *bytes);
+        }
+    }
+    for from in (1..process.size).step_by(2) {
+        process.at("early: one more", u64::from(from));
+        let wanted = process.mpi.receive(world, Source::Rank(Rank(from)), TagSelector::Any, &poisoned(1));
+        let unwanted = process.mpi.ssend(world, Rank(from), TAG, &poisoned(4_000));
+        for result in [wanted.await, unwanted.await] {
+            let error = result.expect_err("the other end has left");
+            assert_eq!(error.class, Class::Other);
+            assert!(matches!(error.detail, Detail::PeerLeft(rank) if rank == Rank(from)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A token goes around: the simplest job there is.
+
+use crate::Process;
+use crate::oracle::{content, holds, poisoned, says};
+use mend_base::{Rank, Source, Tag, TagSelector};
+use mend_transport::Buffer;
+
+const LAPS: u64 = 3;
+const TAG: Tag = Tag(7);
+
+/// Each lap, rank 0 sends first and receives last.
+pub async fn run(process: Process) {
+    let (world, size) = (process.mpi.engine().world(), process.size);
+    let next = Rank((process.rank.0 + 1) % size);
+    let before = Rank((process.rank.0 + size - 1) % size);
+    for lap in 0..LAPS {
+        if process.rank != Rank(0) {
+            take(&process, before, lap).await;
+        }
+        process.at("ring: send", lap);
+        let data = Buffer::from_bytes(&content(lap, bytes_of(lap)));
+        let sent = process.mpi.send(world, next, TAG, &data);
+        if process.rank == Rank(0) {
+            take(&process, before, lap).await;
+        }
+        sent.await.expect("the next rank lives");
+    }
+}
+
+async fn take(process: &Process, from: Rank, lap: u64) {
+    process.at("ring: receive", lap);
+    let world = process.mpi.engine().world();
+    let room = poisoned(bytes_of(lap) + 5);
+    let status = process.mpi.receive(world, Source::Rank(from), TagSelector::Tag(TAG), &room).await;
+    says(status.expect("the rank before lives"), from, TAG, bytes_of(lap));
+    holds(&room, lap, bytes_of(lap));
+}
+
+fn bytes_of(lap: u64) -> usize {
+    [8, 0, 3000][lap as usize % 3]
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Many jobs, one seed each: which program, how many ranks, everything follows from the seed.
+
+use crate::{Cluster, Summary, programs};
+use mend_base::{Random, arms};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What many runs came to.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// How many jobs ran, by program.
+    pub jobs: BTreeMap<&'static str, u64>,
+    /// Together.
+    pub total: Summary,
+    /// The arms of the state machines that were reached, where the feature `arms` is on.
+    pub arms: BTreeMap<&'static str, u64>,
+}
+
+/// One job that went wrong.
+#[derive(Debug)]
+pub struct Failure {
+    /// Replay it with this.
+    pub seed: u64,
+    /// Which program.
+    pub program: &'static str,
+    /// How many ranks.
+    pub size: u32,
+    /// What was found.
+    pub what: String,
+}
+
+/// Runs the job of one seed.
+pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
+    let mut random = Random(seed);
+    let all = programs::all();
+    let (name, program) = all[random.below(all.len() as u64) as usize].clone();
+    let size = draw_size(&mut random);
+    let mut cluster = Cluster::new(random.bits(), size, program);
+    if trace {
+        cluster.trace();
+    }
+    let failure = |what| Failure { seed, program: name, size, what };
+    match catch_unwind(AssertUnwindSafe(|| cluster.run())) {
+        Ok(Ok(summary)) => Ok((name, summary)),
+        Ok(Err(report)) => Err(failure(report)),
+        Err(panic) => Err(failure(words(&*panic))),
+    }
+}
+
+/// Runs the jobs of `seeds`, up to the first that goes wrong.
+pub fn run_seeds(seeds: impl Iterator<Item = u64>) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    drop(arms::take());
+    for seed in seeds {
+        let (name, summary) = run_seed(seed, false)?;
+        *tally.jobs.entry(name).or_default() += 1;
+        tally.total.steps += summary.steps;
+        tally.total.delivered += summary.delivered;
+    }
+    tally.arms = arms::take();
+    Ok(tally)
+}
+
+/// Mostly small jobs, in which schedules collide most; a few large ones.
+fn draw_size(random: &mut Random) -> u32 {
+    if random.once_in(500) { 64 } else { 2 + random.below(7) as u32 }
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
+}
+
+impl Tally {
+    /// The programs, and the arms they reached, as a table.
+    pub fn table(&self) -> String {
+        let mut lines = vec![format!("{} steps, {} messages", self.total.steps, self.total.delivered)];
+        lines.extend(self.jobs.iter().map(|(name, count)| format!("{count:10}  jobs of {name}")));
+        lines.extend(self.arms.iter().map(|(arm, count)| format!("{count:10}  {arm}")));
+        lines.join("\n")
+    }
+}
