@@ -5,7 +5,7 @@
 //! it (sealed memory files). The one exception, the [`BellPage`], holds hints only. `unsafe` inside, a safe interface
 //! outside: what another process wrote is copied once, checked in the copy, and only then believed (DESIGN rule 11).
 //!
-//! Not here: whom to poll, when to sleep, what a message means (`btl-shm`, `world`). Read [`BellPage`] first.
+//! Not here: whom to poll, when to sleep, what a message means (`btl-shm`, `world`). Read [`Outbox`] and [`BellPage`] first.
 
 mod atomic;
 #[cfg(not(loom))]
@@ -15,12 +15,21 @@ mod error;
 #[cfg(not(loom))]
 mod fault_page;
 #[cfg(not(loom))]
+mod layout;
+#[cfg(not(loom))]
 mod limits;
+mod mailbox;
 #[cfg(not(loom))]
 mod mapping;
 #[cfg(not(loom))]
+mod outbox;
+#[cfg(not(loom))]
+mod peer_block;
+#[cfg(not(loom))]
 mod reserve;
+mod ring;
 mod sleep;
+mod wish;
 
 #[cfg(not(loom))]
 pub use bell::BellPage;
@@ -28,4 +37,14 @@ pub use bell::BellPage;
 pub use error::SegmentError;
 #[cfg(not(loom))]
 pub use fault_page::{FaultPage, FaultView};
+#[cfg(not(loom))]
+pub use layout::{CHUNK_AREA, CHUNK_SLOTS, CONTROL_SLOTS, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, Ring};
+#[cfg(not(loom))]
+pub use outbox::{Block, ChunkProducer, Outbox};
+#[cfg(not(loom))]
+pub use peer_block::{PeerBlock, Site};
+pub use ring::{
+    Arrival, Bounds, Consumer, Envelope, Garbage, HEADER_BYTES_MAX, LINE_PAYLOAD_BYTES, Lent, Producer, Room,
+};
 pub use sleep::Woken;
+pub use wish::Wish;

@@ -21,7 +21,7 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 ///
 /// # Safety
 /// Every bit pattern is a value, all of it is atomics (so that a peer's writes are no data race), and nothing is dropped.
-pub(crate) unsafe trait Shared {}
+pub unsafe trait Shared {}
 
 // SAFETY: an atomic; any byte is a value.
 unsafe impl Shared for AtomicU8 {}
@@ -29,6 +29,10 @@ unsafe impl Shared for AtomicU8 {}
 unsafe impl Shared for AtomicU32 {}
 // SAFETY: an atomic; any 64 bits are a value.
 unsafe impl Shared for AtomicU64 {}
+// SAFETY: eight atomics, with alignment and no padding (64 bytes).
+unsafe impl Shared for crate::ring::Line {}
+// SAFETY: two lines.
+unsafe impl Shared for crate::mailbox::Mailbox {}
 // SAFETY: nothing but values of a shared type, one after the other.
 unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 
@@ -115,9 +119,9 @@ impl Drop for Mapping {
 }
 
 /// A `T` in a mapping that it keeps alive. Whoever holds one of a mapping made with [`Access::Read`] must not store to
-/// it: hence not public.
+/// it: nothing outside this crate can make one or see into one.
 #[derive(Debug)]
-pub(crate) struct View<T> {
+pub struct View<T> {
     at: NonNull<T>,
     _mapping: Arc<Mapping>,
 }

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One way to one process: its state, what goes out, and one look at what came in.
+//!
+//! ```text
+//!            quarantine            sever                 drained
+//!     Open ◀───────────▶ Quarantined ─────▶ Severing ───────────▶ Severed
+//!      │      resume                           ▲
+//!      └── wrote garbage ──▶ Garbled ──────────┘   (nothing more of it is read, not even now)
+//! ```
+
+use crate::{RINGS, ShmEndpoint, polling::Watch};
+use mend_base::PeerIndex;
+use mend_segment::{Arrival, Block, Envelope, Garbage, Lent, PeerBlock, Ring, Room, Wish};
+use mend_transport::{AmId, Limits, Payload, Sink, Stream, WriteSlot};
+
+/// One way to one process.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) state: State,
+    pub(crate) peer: PeerIndex,
+    pub(crate) slot: u32,
+    pub(crate) limits: Limits,
+    pub(crate) watch: Watch,
+    /// How many wait for it.
+    pub(crate) expected: u32,
+    /// A send found no room since `on_room` was last said.
+    pub(crate) blocked: bool,
+    /// The peer claims to have read what we have not written.
+    pub(crate) suspect_credit: bool,
+    /// What the last send without room wanted, for each ring.
+    wanted: [Option<usize>; 3],
+    /// Space for chunks was refused: they go with the messages, for as long as this way lives (one order per stream).
+    chunks_as_messages: bool,
+}
+
+/// What may be done with it.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Everything.
+    Open(Box<Link>),
+    /// Nothing, but it stands.
+    Quarantined(Box<Link>),
+    /// It wrote what no correct peer writes.
+    Garbled(Box<Link>),
+    /// What it had sent whole is being handed up.
+    Severing(Box<Link>, Laps),
+    /// Gone.
+    Severed,
+}
+
+/// Both ends' memory.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// What we write for the peer.
+    pub(crate) mine: Block,
+    /// What it writes for us.
+    pub(crate) theirs: PeerBlock,
+}
+
+/// How much may still be handed up from each ring, and from the mailboxes: a lap each, for threads of the dead may still
+/// run for a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Laps {
+    pub(crate) rings: [u32; 3],
+    pub(crate) states: u32,
+}
+
+impl Endpoint {
+    pub(crate) fn new(peer: PeerIndex, slot: u32, limits: Limits, link: Link) -> Self {
+        Endpoint {
+            state: State::Open(Box::new(link)),
+            peer,
+            slot,
+            limits,
+            watch: Watch::Belled,
+            expected: 0,
+            blocked: false,
+            suspect_credit: false,
+            wanted: [None; 3],
+            chunks_as_messages: false,
+        }
+    }
+
+    // Hot: per message.
+    /// Whether it went.
+    pub(crate) fn send(
+        &mut self,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> bool {
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.packed_bytes_max as usize);
+        let State::Open(link) = &mut self.state else { return false };
+        let envelope = Envelope { id: id.0, header, chunk: false };
+        match link.mine.messages.push(envelope, len, |room| fill(slot(room))) {
+            Ok(()) => true,
+            Err(fill) => {
+                self.refresh(Ring::Messages, len);
+                let State::Open(link) = &mut self.state else { return false };
+                link.mine.messages.push(envelope, len, fill).is_ok()
+            }
+        }
+    }
+
+    // Hot: per control message.
+    pub(crate) fn send_control(
+        &mut self,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> bool {
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
+        let State::Open(link) = &mut self.state else { return false };
+        let envelope = Envelope { id: id.0, header, chunk: false };
+        match link.mine.control.push(envelope, len, |room| fill(slot(room))) {
+            Ok(()) => true,
+            Err(fill) => {
+                self.refresh(Ring::Control, len);
+                let State::Open(link) = &mut self.state else { return false };
+                link.mine.control.push(envelope, len, fill).is_ok()
+            }
+        }
+    }
+
+    pub(crate) fn put_state(
+        &mut self,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> bool {
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
+        let State::Open(link) = &mut self.state else { return false };
+        link.mine.put_state(Envelope { id: id.0, header, chunk: false }, len, |room| fill(slot(room)));
+        true
+    }
+
+    // Hot: per chunk.
+    pub(crate) fn send_chunk(
+        &mut self,
+        stream: Stream,
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> bool {
+        assert!(len <= self.limits.chunk_bytes as usize, "a chunk longer than the receiver takes");
+        let State::Open(link) = &mut self.state else { return false };
+        if !self.chunks_as_messages && link.mine.chunks().is_err() {
+            self.chunks_as_messages = true;
+        }
+        let stream = stream.0.to_le_bytes();
+        let envelope = Envelope { id: 0, header: &stream, chunk: true };
+        let fill = |room: Room<'_>| fill(slot(room));
+        let (ring, refused) = if self.chunks_as_messages {
+            (Ring::Messages, link.mine.messages.push(envelope, len, fill))
+        } else {
+            let Ok(chunks) = link.mine.chunks() else { return false };
+            (Ring::Chunks, chunks.push(envelope, len, fill))
+        };
+        let Err(fill) = refused else { return true };
+        self.refresh(ring, len);
+        let State::Open(link) = &mut self.state else { return false };
+        match (ring, link.mine.made_chunks()) {
+            (Ring::Chunks, Some(chunks)) => chunks.push(envelope, len, fill).is_ok(),
+            _ => link.mine.messages.push(envelope, len, fill).is_ok(),
+        }
+    }
+
+    /// Takes the credit that the peer has given since, and keeps what was wanted in case it is not enough.
+    #[cold]
+    fn refresh(&mut self, ring: Ring, len: usize) {
+        self.wanted[ring as usize] = Some(len);
+        self.take_credit(ring);
+    }
+
+    fn take_credit(&mut self, ring: Ring) {
+        let State::Open(link) = &mut self.state else { return };
+        let consumed = link.theirs.credit(ring);
+        let taken = match ring {
+            Ring::Control => link.mine.control.credit(consumed),
+            Ring::Messages => link.mine.messages.credit(consumed),
+            Ring::Chunks => link.mine.made_chunks().map_or(Ok(()), |chunks| chunks.credit(consumed)),
+        };
+        self.suspect_credit |= taken == Err(Garbage);
+    }
+
+    /// Whether a send that found no room would find some now.
+    pub(crate) fn has_room(&mut self) -> bool {
+        RINGS.into_iter().any(|ring| {
+            let Some(len) = self.wanted[ring as usize] else { return false };
+            self.take_credit(ring);
+            let State::Open(link) = &mut self.state else { return false };
+            match ring {
+                Ring::Control => link.mine.control.has_room(len),
+                Ring::Messages => link.mine.messages.has_room(len),
+                Ring::Chunks => link.mine.made_chunks().is_some_and(|chunks| chunks.has_room(len)),
+            }
+        })
+    }
+
+    /// `on_room` is being said.
+    pub(crate) fn unblock(&mut self, armed: bool) {
+        self.blocked = false;
+        self.wanted = [None; 3];
+        let wish = match self.watch {
+            Watch::Polled { .. } if !armed => Wish::NOTHING,
+            _ => Wish::MESSAGES,
+        };
+        if let State::Open(link) = &mut self.state {
+            link.mine.set_wish(wish);
+        }
+    }
+
+    // Hot: per look.
+    pub(crate) fn is_ready(&self) -> bool {
+        let State::Open(link) = &self.state else { return false };
+        link.is_ready()
+    }
+
+    // Hot: per look.
+    /// Hands up to `budget` arrivals to `sink`, of each kind no more than [`PER_KIND`]. Gives how many, and whether the
+    /// peer has to be rung for credit.
+    pub(crate) fn look(
+        &mut self,
+        budget: u32,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<(u32, bool), Garbage> {
+        let State::Open(link) = &mut self.state else { return Ok((0, false)) };
+        if !link.theirs.is_made()? {
+            return Ok((0, false));
+        }
+        let mut laps = Laps { rings: [PER_KIND; 3], states: PER_KIND };
+        let events = link.hand_up(self.peer, budget, &mut laps, sink)?;
+        if events == 0 {
+            return Ok((0, false));
+        }
+        Ok((events, link.give_credit(laps)))
+    }
+}
+
+/// Arrivals of one kind in one look: an endpoint that never falls silent lets the others have their turn.
+pub(crate) const PER_KIND: u32 = 16;
+
+impl Link {
+    // Hot: per look.
+    fn is_ready(&self) -> bool {
+        self.theirs.stands()
+            && (self.theirs.messages.is_ready()
+                || self.theirs.control.is_ready()
+                || self.theirs.has_news()
+                || self.theirs.chunks.as_ref().is_some_and(|chunks| chunks.is_ready()))
+    }
+
+    // Hot: per look.
+    /// Hands up what lies ready, as far as `budget` and `laps` allow; takes it off `laps`. States and control first:
+    /// they never wait behind data.
+    pub(crate) fn hand_up(
+        &mut self,
+        peer: PeerIndex,
+        budget: u32,
+        laps: &mut Laps,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<u32, Garbage> {
+        let theirs = &mut self.theirs;
+        let mut events = 0;
+        if theirs.has_news() && laps.states > 0 {
+            events = theirs.look(budget.min(laps.states), |state| message(peer, state, sink))?;
+            laps.states -= events;
+        }
+        while events < budget
+            && laps.rings[0] > 0
+            && theirs.control.take(|arrival| message(peer, arrival, sink))?
+        {
+            (events, laps.rings[0]) = (events + 1, laps.rings[0] - 1);
+        }
+        let mut bad = false;
+        while events < budget
+            && laps.rings[1] > 0
+            && theirs.messages.take(|arrival| bad |= any(peer, arrival, sink).is_err())?
+        {
+            (events, laps.rings[1]) = (events + 1, laps.rings[1] - 1);
+        }
+        if let Some(chunks) = &mut theirs.chunks {
+            while events < budget
+                && laps.rings[2] > 0
+                && chunks.take(|arrival| bad |= chunk(peer, arrival, sink).is_err())?
+            {
+                (events, laps.rings[2]) = (events + 1, laps.rings[2] - 1);
+            }
+        }
+        if bad { Err(Garbage) } else { Ok(events) }
+    }
+
+    /// Gives credit where enough is owed. Whether the peer has to be rung for it.
+    fn give_credit(&mut self, left: Laps) -> bool {
+        let (mine, theirs) = (&self.mine, &mut self.theirs);
+        let mut given = false;
+        if theirs.control.owed(left.rings[0] > 0) {
+            mine.set_credit(Ring::Control, theirs.control.give_credit());
+            given = true;
+        }
+        if theirs.messages.owed(left.rings[1] > 0) {
+            mine.set_credit(Ring::Messages, theirs.messages.give_credit());
+            given = true;
+        }
+        if let Some(chunks) = &mut theirs.chunks
+            && chunks.owed(left.rings[2] > 0)
+        {
+            mine.set_credit(Ring::Chunks, chunks.give_credit());
+            given = true;
+        }
+        given && theirs.wish().has(Wish::CREDIT)
+    }
+}
+
+// Hot: per message.
+fn any(peer: PeerIndex, arrival: Arrival<'_>, sink: &mut impl Sink<ShmEndpoint>) -> Result<(), Garbage> {
+    if arrival.envelope.chunk {
+        return chunk(peer, arrival, sink);
+    }
+    message(peer, arrival, sink);
+    Ok(())
+}
+
+// Hot: per message.
+fn message(peer: PeerIndex, arrival: Arrival<'_>, sink: &mut impl Sink<ShmEndpoint>) {
+    sink.on_message(peer, AmId(arrival.envelope.id), arrival.envelope.header, payload(arrival.payload));
+}
+
+// Hot: per chunk.
+fn chunk(peer: PeerIndex, arrival: Arrival<'_>, sink: &mut impl Sink<ShmEndpoint>) -> Result<(), Garbage> {
+    let header: [u8; 4] = arrival.envelope.header.try_into().map_err(|_| Garbage)?;
+    if !arrival.envelope.chunk {
+        return Err(Garbage);
+    }
+    sink.on_chunk(peer, Stream(u32::from_le_bytes(header)), payload(arrival.payload));
+    Ok(())
+}
+
+// Hot: per message.
+fn slot(room: Room<'_>) -> WriteSlot<'_> {
+    match room {
+        Room::Private(bytes) => WriteSlot::from(bytes),
+        Room::Shared(bytes) => WriteSlot::from(bytes),
+    }
+}
+
+// Hot: per message.
+fn payload(lent: Lent<'_>) -> Payload<'_> {
+    match lent {
+        Lent::Private(bytes) => Payload::from(bytes),
+        Lent::Shared(bytes) => Payload::from(bytes),
+    }
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whom we look at, and who has to ring (DESIGN section 5, "Who is polled").
+//!
+//! ```text
+//!             it rang, or somebody expects it              idle, and many are polled: wish for its bell
+//!    Belled ─────────────────────────────────▶ Polled ────────────────────────────────────────────▶ Demoting
+//!      ▲                                          ▲   it sent something: take the wish back            │  │
+//!      │                                          └────────────────────────────────────────────────────┘  │
+//!      └── a look at least 1 ms after our last store to the wish or the bell finds nothing ───────────────┘
+//! ```
+//!
+//! A peer publishes and then reads our wish, without a fence: its read may come before our store and its slot be visible
+//! only later. But no store sits in a store buffer for 1 ms, so a look that much later sees the slot. For the same reason
+//! a bell is cleared only while its ring is polled: the clear may sit in our store buffer while the peer rings again.
+//!
+//! Before sleep all wishes are written, then everything is looked at once more; the first sleep lasts 1 ms at most, and
+//! the look after it settles the race.
+
+use crate::endpoint::State;
+use crate::{NOBODY, Report, Shm, ShmEndpoint};
+use mend_base::{Duration, Instant};
+use mend_segment::Wish;
+use mend_transport::{Cause, Pending, Sink};
+use std::sync::atomic::{Ordering, fence};
+
+/// How one endpoint's arrivals are noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Watch {
+    /// It rings.
+    Belled,
+    /// We look; it was last heard at that time.
+    Polled { heard: Instant },
+    /// We look, and it has been asked to ring; by our own clock, since then nothing was stored to wish or bell.
+    Demoting { since: Instant },
+}
+
+/// Whom we look at.
+#[derive(Debug)]
+pub(crate) struct Polling {
+    /// Endpoints whose rings we look at.
+    pub(crate) polled: Vec<u32>,
+    /// So many may be polled without asking the idle ones to ring.
+    pub(crate) always: usize,
+    /// Wishes are out for everybody: we sleep, or are about to.
+    pub(crate) armed: bool,
+    /// Where the next round of looks begins.
+    next: usize,
+    /// Where the next look at the bells begins.
+    bell: u32,
+    turns: u32,
+    /// For demotion alone: `now` may be stale, and this may not.
+    clock: std::time::Instant,
+}
+
+impl Polling {
+    pub(crate) fn new() -> Self {
+        Polling {
+            polled: Vec::new(),
+            always: ALWAYS,
+            armed: false,
+            next: 0,
+            bell: 0,
+            turns: 0,
+            clock: std::time::Instant::now(),
+        }
+    }
+
+    /// Reads the clock, after every store that came before.
+    fn clock(&self) -> Instant {
+        Instant(u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// So many polled peers cost less to look at than their bells would cost them.
+const ALWAYS: usize = 8;
+/// Polled peers that were not heard for this long may be asked to ring.
+const IDLE: Duration = Duration::from_millis(10);
+/// What a store to a wish or a bell needs at most to be visible to everybody.
+const SETTLED: Duration = Duration::from_millis(1);
+/// Bells are looked at every so many turns ...
+const BELL_TURNS: u32 = 4;
+/// ... this many at a time.
+const BELLS_PER_LOOK: u32 = 16;
+/// Demotion is thought about every so many turns.
+const TEND_TURNS: u32 = 256;
+
+impl Shm {
+    /// Looks at this endpoint from now on.
+    pub(crate) fn promote(&mut self, index: usize) {
+        let endpoint = &mut self.endpoints[index];
+        if endpoint.watch != Watch::Belled {
+            return;
+        }
+        endpoint.watch = Watch::Polled { heard: Instant(0) };
+        self.polling.polled.push(index as u32);
+        self.statistics.promotions += 1;
+        if !self.polling.armed
+            && !endpoint.blocked
+            && let State::Open(link) = &endpoint.state
+        {
+            link.mine.set_wish(Wish::NOTHING);
+        }
+    }
+
+    /// Looks at it no more: it is not open.
+    pub(crate) fn unwatch(&mut self, index: usize) {
+        self.endpoints[index].watch = Watch::Belled;
+        self.polling.polled.retain(|&each| each as usize != index);
+    }
+
+    // Hot: per turn.
+    pub(crate) fn answer_some_bells(&mut self) {
+        self.polling.turns = self.polling.turns.wrapping_add(1);
+        if self.polling.armed {
+            self.answer_bells(self.place.slots);
+        } else if self.polling.turns.is_multiple_of(BELL_TURNS) {
+            self.answer_bells(BELLS_PER_LOOK.min(self.place.slots));
+        }
+    }
+
+    // Hot: every few turns.
+    fn answer_bells(&mut self, mut looks: u32) {
+        let (me, slots) = (self.place.slot, self.place.slots);
+        while looks > 0 {
+            let first = self.polling.bell;
+            let Some(sender) = self.place.bells.next_rung(me, first, looks) else {
+                self.polling.bell = (first + looks) % slots;
+                return;
+            };
+            looks -= ((sender + slots - first) % slots + 1).min(looks);
+            self.polling.bell = (sender + 1) % slots;
+            self.answer_bell(sender);
+        }
+    }
+
+    #[cold]
+    fn answer_bell(&mut self, sender: u32) {
+        let index = self.by_slot[sender as usize];
+        // Somebody we do not know yet, or are not to listen to: its bell stays until we do.
+        if index == NOBODY || !matches!(self.endpoints[index as usize].state, State::Open(_)) {
+            return;
+        }
+        self.promote(index as usize);
+        self.place.bells.clear(self.place.slot, sender);
+        if let Watch::Demoting { since } = &mut self.endpoints[index as usize].watch {
+            *since = self.polling.clock();
+        }
+    }
+
+    // Hot: per turn.
+    /// One round over the polled endpoints, from where the last one ended.
+    pub(crate) fn visit_polled(
+        &mut self,
+        now: Instant,
+        budget: u32,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> u32 {
+        let mut events = 0;
+        for _ in 0..self.polling.polled.len() {
+            if events == budget {
+                break;
+            }
+            if self.polling.next >= self.polling.polled.len() {
+                self.polling.next = 0;
+            }
+            let index = self.polling.polled[self.polling.next] as usize;
+            self.polling.next += 1;
+            match self.endpoints[index].look(budget - events, sink) {
+                Ok((0, _)) => {}
+                Ok((some, ring)) => {
+                    events += some;
+                    self.heard(index, now, ring);
+                }
+                Err(_) => self.found_garbage(index),
+            }
+        }
+        if self.polling.turns.is_multiple_of(TEND_TURNS) && self.polling.polled.len() > self.polling.always {
+            self.demote_idle(now);
+        }
+        events
+    }
+
+    // Hot: per message.
+    fn heard(&mut self, index: usize, now: Instant, ring: bool) {
+        let endpoint = &mut self.endpoints[index];
+        if let Watch::Demoting { .. } = endpoint.watch
+            && !self.polling.armed
+            && !endpoint.blocked
+            && let State::Open(link) = &endpoint.state
+        {
+            link.mine.set_wish(Wish::NOTHING);
+        }
+        endpoint.watch = Watch::Polled { heard: now };
+        if self.polling.armed && !self.place.bells.is_rung(self.place.slot, endpoint.slot) {
+            self.statistics.unrung += 1;
+        }
+        if ring {
+            self.place.bells.ring(endpoint.slot, self.place.slot);
+            self.statistics.rings += 1;
+        }
+    }
+
+    /// Moves idle endpoints one step towards their bells.
+    #[cold]
+    fn demote_idle(&mut self, now: Instant) {
+        let clock = self.polling.clock();
+        let mut at = 0;
+        while at < self.polling.polled.len() {
+            let index = self.polling.polled[at] as usize;
+            let endpoint = &mut self.endpoints[index];
+            match endpoint.watch {
+                Watch::Polled { heard } if endpoint.expected == 0 && now - heard > IDLE => {
+                    if let State::Open(link) = &endpoint.state {
+                        link.mine.set_wish(if endpoint.blocked { Wish::EVERYTHING } else { Wish::MESSAGES });
+                    }
+                    endpoint.watch = Watch::Demoting { since: self.polling.clock() };
+                }
+                // The clock was read before this look.
+                Watch::Demoting { since } if clock - since >= SETTLED && !endpoint.is_ready() => {
+                    endpoint.watch = Watch::Belled;
+                    self.polling.polled.swap_remove(at);
+                    self.statistics.demotions += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+
+    /// What no correct peer writes: said once, and nothing more of it is read.
+    #[cold]
+    pub(crate) fn found_garbage(&mut self, index: usize) {
+        self.unwatch(index);
+        let endpoint = &mut self.endpoints[index];
+        endpoint.suspect_credit = false;
+        match core::mem::replace(&mut endpoint.state, State::Severed) {
+            State::Open(link) => endpoint.state = State::Garbled(link),
+            other => {
+                endpoint.state = other;
+                return;
+            }
+        }
+        self.reports.push_back((ShmEndpoint(index as u32), Report::Error(Cause::Garbage)));
+    }
+
+    /// Writes every wish, then looks at everything.
+    #[cold]
+    pub(crate) fn prepare_to_sleep(&mut self) -> Result<(), Pending> {
+        self.polling.armed = true;
+        for &index in &self.polling.polled {
+            if let State::Open(link) = &self.endpoints[index as usize].state {
+                link.mine.set_wish(Wish::MESSAGES);
+            }
+        }
+        for &index in &self.blocked {
+            if let State::Open(link) = &self.endpoints[index as usize].state {
+                link.mine.set_wish(Wish::EVERYTHING);
+            }
+        }
+        // SYNC: our wishes, before our looks: what the peers publish after reading no wish is seen by the looks, but
+        // for what sits in their store buffers (a timed look sees that).
+        fence(Ordering::SeqCst);
+        self.answer_bells(self.place.slots);
+        let arrived = self.polling.polled.iter().any(|&index| self.endpoints[index as usize].is_ready());
+        if arrived || !self.reports.is_empty() || !self.severing.is_empty() || self.is_roomy() {
+            return Err(Pending);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn take_wishes_back(&mut self) {
+        self.polling.armed = false;
+        for &index in &self.polling.polled {
+            let endpoint = &self.endpoints[index as usize];
+            if let (State::Open(link), Watch::Polled { .. }) = (&endpoint.state, endpoint.watch) {
+                link.mine.set_wish(Wish::NOTHING);
+            }
+        }
+        for &index in &self.blocked {
+            let endpoint = &self.endpoints[index as usize];
+            if let (State::Open(link), Watch::Belled) = (&endpoint.state, endpoint.watch) {
+                link.mine.set_wish(Wish::MESSAGES);
+            }
+        }
+    }
+}

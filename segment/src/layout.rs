@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where everything in an outbox lies. Offsets are constants, so none is ever read from another process.
+//!
+//! ```text
+//!   outbox:  header page(s), then one block for each node slot, page aligned
+//!   header:  0 magic, layout, slot, slots   128 the owner's life word   256 directory: a word for each slot
+//!   block:   what the owner writes for one peer:
+//!            0     words the peer polls (state, wish)        128  credits     256  mailboxes (two lines each)
+//!            1280  control ring (16 lines)                   2304 chunk ring (16 lines)
+//!            4096  message ring (64 lines)                   8 KiB  message bytes (16 KiB)
+//!            24 KiB chunk bytes (128 KiB)
+//! ```
+//!
+//! The first 24 KiB of a block are reserved at first contact, the rest when the first large message goes.
+
+use crate::mapping::whole_pages;
+use crate::ring::Line;
+
+/// "Mend" in the first eight bytes of an outbox.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"Mend-box");
+/// Version of this page. Another one is refused at connection.
+pub(crate) const LAYOUT: u32 = 1;
+
+/// Slots of the control ring.
+pub const CONTROL_SLOTS: usize = 16;
+/// Slots of the message ring.
+pub const MESSAGE_SLOTS: usize = 64;
+/// Bytes for messages that do not fit into their line.
+pub const MESSAGE_AREA: usize = 16 << 10;
+/// Slots of the chunk ring.
+pub const CHUNK_SLOTS: usize = 16;
+/// Bytes of chunks in flight: stays in a cache.
+pub const CHUNK_AREA: usize = 128 << 10;
+/// Kinds of state that a pair can have.
+pub const MAILBOXES: usize = 8;
+
+pub(crate) const HEADER_MAGIC: usize = 0;
+pub(crate) const HEADER_LAYOUT: usize = 8;
+pub(crate) const HEADER_SLOT: usize = 12;
+pub(crate) const HEADER_SLOTS: usize = 16;
+pub(crate) const HEADER_DIRECTORY: usize = 256;
+
+pub(crate) const BLOCK_STATE: usize = 0;
+pub(crate) const BLOCK_WISH: usize = 8;
+pub(crate) const BLOCK_CREDITS: usize = 128;
+pub(crate) const BLOCK_MAILBOXES: usize = 256;
+pub(crate) const BLOCK_CONTROL: usize = BLOCK_MAILBOXES + MAILBOXES * 2 * Line::BYTES;
+pub(crate) const BLOCK_CHUNKS: usize = BLOCK_CONTROL + CONTROL_SLOTS * Line::BYTES;
+pub(crate) const BLOCK_MESSAGES: usize = 4096;
+pub(crate) const BLOCK_MESSAGE_AREA: usize = BLOCK_MESSAGES + MESSAGE_SLOTS * Line::BYTES;
+pub(crate) const BLOCK_CHUNK_AREA: usize = BLOCK_MESSAGE_AREA + MESSAGE_AREA;
+pub(crate) const BLOCK_BYTES: usize = BLOCK_CHUNK_AREA + CHUNK_AREA;
+
+const _: () = assert!(BLOCK_CHUNKS + CHUNK_SLOTS * Line::BYTES <= BLOCK_MESSAGES);
+const _: () = assert!(BLOCK_CREDITS + 3 * 4 <= BLOCK_MAILBOXES);
+const _: () = assert!(BLOCK_CHUNK_AREA.is_multiple_of(4096) && BLOCK_BYTES.is_multiple_of(4096));
+
+/// Words of the directory.
+pub(crate) const NOT_MADE: u32 = 0;
+pub(crate) const MADE: u32 = 1;
+
+/// The lower half of a block's state word; the upper half counts what was put into mailboxes.
+pub(crate) const STATE_CHUNKS: u32 = 1;
+
+/// The ring that a credit word belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Ring {
+    /// Control messages.
+    Control = 0,
+    /// Messages.
+    Messages = 1,
+    /// Chunks of large messages.
+    Chunks = 2,
+}
+
+pub(crate) fn header_bytes(slots: u32) -> usize {
+    whole_pages(HEADER_DIRECTORY + 4 * slots as usize)
+}
+
+pub(crate) fn block_at(slots: u32, peer: u32) -> usize {
+    header_bytes(slots) + peer as usize * whole_pages(BLOCK_BYTES)
+}
+
+pub(crate) fn outbox_bytes(slots: u32) -> usize {
+    block_at(slots, slots)
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What one process writes: its outbox, with one block for each peer of its node.
+
+use crate::layout::{
+    BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CREDITS, BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA,
+    BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH, CHUNK_AREA, CHUNK_SLOTS, CONTROL_SLOTS, HEADER_DIRECTORY,
+    HEADER_LAYOUT, HEADER_MAGIC, HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA,
+    MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, block_at, header_bytes, outbox_bytes,
+};
+use crate::mailbox::{Mailbox, next_version};
+use crate::mapping::{self, Access, Mapping, View};
+use crate::ring::{Envelope, Line, Producer, Room, START, prepare};
+use crate::{SegmentError, Wish, reserve};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// The memory that this process alone can write, and its peers on the node can read. Sparse: a block takes space when
+/// it is made, and peers that never meet cost nothing.
+#[derive(Debug)]
+pub struct Outbox {
+    mapping: Arc<Mapping>,
+    file: Arc<OwnedFd>,
+    slots: u32,
+    keep_free: u64,
+}
+
+impl Outbox {
+    /// The outbox of the process at `slot` of a node with `slots` slots. Reservations leave at least `keep_free` bytes
+    /// under every memory limit.
+    pub fn create(slot: u32, slots: u32, keep_free: u64) -> Result<Self, SegmentError> {
+        let bytes = outbox_bytes(slots);
+        let file = mapping::make_file("mend-outbox", bytes)?;
+        reserve::reserve(&file, 0, header_bytes(slots) as u64, keep_free)?;
+        let mapping = Mapping::new(file.as_fd(), 0, bytes, Access::Write)?;
+        mapping.at::<AtomicU32>(HEADER_LAYOUT).store(LAYOUT, Ordering::Relaxed);
+        mapping.at::<AtomicU32>(HEADER_SLOT).store(slot, Ordering::Relaxed);
+        mapping.at::<AtomicU32>(HEADER_SLOTS).store(slots, Ordering::Relaxed);
+        mapping.at::<AtomicU64>(HEADER_MAGIC).store(MAGIC, Ordering::Release);
+        mapping::seal(&file, true)?;
+        Ok(Outbox { mapping: Arc::new(mapping), file: Arc::new(file), slots, keep_free })
+    }
+
+    /// What peers map it from, read-only; nobody can map it writable any more.
+    pub fn descriptor(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.file)
+    }
+
+    /// Makes the block for the peer at `peer`, reserving its first part, and announces it in the directory. A block
+    /// that was withdrawn before is made anew.
+    pub fn make_block(&self, peer: u32) -> Result<Block, SegmentError> {
+        let start = block_at(self.slots, peer);
+        reserve::reserve(&self.file, start as u64, BLOCK_CHUNK_AREA as u64, self.keep_free)?;
+        let block = Block::prepare(self, peer);
+        // SYNC: a prepared block, with `PeerBlock::is_made`.
+        block.directory.store(MADE, Ordering::Release);
+        Ok(block)
+    }
+}
+
+/// What this process writes for one peer: the rings towards it, and the credits and wishes for the peer's own rings.
+#[derive(Debug)]
+pub struct Block {
+    /// To the peer; never waits behind data.
+    pub control: Producer<View<[Line; CONTROL_SLOTS]>, View<[AtomicU8; 0]>, CONTROL_SLOTS, 0>,
+    /// To the peer.
+    pub messages:
+        Producer<View<[Line; MESSAGE_SLOTS]>, View<[AtomicU8; MESSAGE_AREA]>, MESSAGE_SLOTS, MESSAGE_AREA>,
+    chunks: Option<ChunkProducer>,
+    state: View<AtomicU64>,
+    wish: View<AtomicU32>,
+    credits: View<[AtomicU32; 3]>,
+    mailboxes: View<[Mailbox; MAILBOXES]>,
+    /// Kinds that have a mailbox, and the version of what is in it.
+    kinds: Vec<(u8, u32)>,
+    directory: View<AtomicU32>,
+    mapping: Arc<Mapping>,
+    file: Arc<OwnedFd>,
+    start: usize,
+    keep_free: u64,
+}
+
+/// The chunk ring, once it is made.
+pub type ChunkProducer =
+    Producer<View<[Line; CHUNK_SLOTS]>, View<[AtomicU8; CHUNK_AREA]>, CHUNK_SLOTS, CHUNK_AREA>;
+
+impl Block {
+    fn prepare(outbox: &Outbox, peer: u32) -> Self {
+        let (mapping, start) = (&outbox.mapping, block_at(outbox.slots, peer));
+        let control = View::new(mapping, start + BLOCK_CONTROL);
+        let messages = View::new(mapping, start + BLOCK_MESSAGES);
+        let block = Block {
+            state: View::new(mapping, start + BLOCK_STATE),
+            wish: View::new(mapping, start + BLOCK_WISH),
+            credits: View::new(mapping, start + BLOCK_CREDITS),
+            mailboxes: View::new(mapping, start + BLOCK_MAILBOXES),
+            kinds: Vec::new(),
+            directory: View::new(mapping, HEADER_DIRECTORY + 4 * peer as usize),
+            mapping: Arc::clone(mapping),
+            file: Arc::clone(&outbox.file),
+            start,
+            keep_free: outbox.keep_free,
+            chunks: None,
+            control: {
+                prepare(&*control);
+                Producer::new(control, View::new(mapping, start + BLOCK_CONTROL))
+            },
+            messages: {
+                prepare(&*messages);
+                Producer::new(messages, View::new(mapping, start + BLOCK_MESSAGE_AREA))
+            },
+        };
+        block.state.store(0, Ordering::Relaxed);
+        block.wish.store(Wish::MESSAGES.0, Ordering::Relaxed);
+        block.credits.iter().for_each(|credit| credit.store(START, Ordering::Relaxed));
+        block.mailboxes.iter().for_each(Mailbox::prepare);
+        block
+    }
+
+    // Hot: per chunk.
+    /// The chunk ring; made, its space reserved and announced at first use. `NoMemory`: chunks go through the message
+    /// ring until there is.
+    pub fn chunks(&mut self) -> Result<&mut ChunkProducer, SegmentError> {
+        if self.chunks.is_none() {
+            self.make_chunks()?;
+        }
+        self.chunks.as_mut().ok_or(SegmentError::NoMemory { wanted: 0, free: 0 })
+    }
+
+    /// The chunk ring, if it is made.
+    pub fn made_chunks(&mut self) -> Option<&mut ChunkProducer> {
+        self.chunks.as_mut()
+    }
+
+    #[cold]
+    fn make_chunks(&mut self) -> Result<(), SegmentError> {
+        let area = self.start + BLOCK_CHUNK_AREA;
+        reserve::reserve(&self.file, area as u64, CHUNK_AREA as u64, self.keep_free)?;
+        let lines = View::<[Line; CHUNK_SLOTS]>::new(&self.mapping, self.start + BLOCK_CHUNKS);
+        prepare(&*lines);
+        self.chunks = Some(Producer::new(lines, View::new(&self.mapping, area)));
+        let state = self.state.load(Ordering::Relaxed);
+        // SYNC: a prepared chunk ring, with `PeerBlock::look`.
+        self.state.store(state | u64::from(STATE_CHUNKS), Ordering::Release);
+        Ok(())
+    }
+
+    /// Replaces the state of this kind. Payload and header fit into a line. Panics at the ninth kind.
+    pub fn put_state(&mut self, envelope: Envelope<'_>, bytes: usize, fill: impl FnOnce(Room<'_>)) {
+        let known = self.kinds.iter().position(|(kind, _)| *kind == envelope.id);
+        let index = known.unwrap_or_else(|| {
+            assert!(self.kinds.len() < MAILBOXES, "a pair has more kinds of state than mailboxes");
+            self.kinds.push((envelope.id, 0));
+            self.kinds.len() - 1
+        });
+        let version = next_version(self.kinds[index].1);
+        self.kinds[index].1 = version;
+        self.mailboxes[index].write(version, envelope, bytes, fill);
+        let state = self.state.load(Ordering::Relaxed);
+        // SYNC: mailbox content, with `PeerBlock::look` (the seqlock alone would do).
+        self.state.store(state.wrapping_add(1 << 32), Ordering::Release);
+    }
+
+    /// What the peer is to ring us for from now on.
+    pub fn set_wish(&self, wish: Wish) {
+        self.wish.store(wish.0, Ordering::Release);
+    }
+
+    /// We have done with every slot of the peer's ring before this position.
+    pub fn set_credit(&self, ring: Ring, consumed: u32) {
+        // SYNC: credit, with `PeerBlock::credit`: our reads of the slot come before its next writing.
+        self.credits[ring as usize].store(consumed, Ordering::Release);
+    }
+
+    /// Takes the block out of the directory: its peer is gone. Its space stays, for another peer at the same slot.
+    pub fn withdraw(self) {
+        self.directory.store(NOT_MADE, Ordering::Release);
+    }
+}

@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ring of an ordered pair: one producer, one consumer, one cache line a slot. Control, messages and chunks of large
+//! messages use the same one.
+//!
+//! ```text
+//!   word 0, stored last with Release:  sequence u32 | id u8 | header bytes u6, chunk u1, 0 | payload bytes u16
+//!   words 1 to 7:                      header, then the payload where both fit (56 bytes)
+//! ```
+//!
+//! A longer payload lies in the ring's byte area, at a place that the consumer computes for itself: payloads follow one
+//! another in whole lines, and begin at the front again where the rest is too short. So no offset is believed.
+//!
+//! The sequence of position `p` is `p + 1`; a slot that is not ready holds that of a lap earlier (the maker writes these
+//! before the ring is announced). A kill between any two instructions leaves a slot either published or not. No locked
+//! instruction, no fence, no system call, no allocation on either side.
+//!
+//! Positions are 32 bits and wrap; they begin at [`START`], a few laps before the wrap, so that every run takes it.
+
+use crate::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::ops::Deref;
+
+/// What no correct peer writes (DESIGN rule 11).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Garbage;
+
+/// One slot.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Line(pub(crate) [AtomicU64; Line::WORDS]);
+
+impl Line {
+    pub(crate) const WORDS: usize = 8;
+    pub(crate) const BYTES: usize = 64;
+    /// Bytes for header and inline payload.
+    pub(crate) const INLINE_BYTES: usize = Line::BYTES - 8;
+
+    // Hot: per message.
+    /// Writes words 1 to 7.
+    pub(crate) fn store_body(&self, image: &Image) {
+        for word in 1..Line::WORDS {
+            self.0[word].store(image.word(word), Ordering::Relaxed);
+        }
+    }
+
+    // Hot: per message.
+    /// Copies words 1 to 7.
+    pub(crate) fn load_body(&self, image: &mut Image) {
+        for word in 1..Line::WORDS {
+            image.0[8 * word..8 * word + 8]
+                .copy_from_slice(&self.0[word].load(Ordering::Relaxed).to_ne_bytes());
+        }
+    }
+}
+
+/// A private copy of a slot.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Image([u8; Line::BYTES]);
+
+impl Image {
+    // Hot: per message.
+    pub(crate) fn zeroed() -> Self {
+        Image([0; Line::BYTES])
+    }
+
+    // Hot: per message.
+    pub(crate) fn body(&self) -> &[u8; Line::INLINE_BYTES] {
+        self.0.last_chunk().expect("a line is longer than its body")
+    }
+
+    // Hot: per message.
+    pub(crate) fn body_mut(&mut self) -> &mut [u8; Line::INLINE_BYTES] {
+        self.0.last_chunk_mut().expect("a line is longer than its body")
+    }
+
+    // Hot: per message.
+    fn word(&self, index: usize) -> u64 {
+        let bytes = self.0[8 * index..8 * index + 8].try_into().expect("eight bytes");
+        u64::from_ne_bytes(bytes)
+    }
+}
+
+/// The first word of a slot, in parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Word0 {
+    pub(crate) sequence: u32,
+    pub(crate) id: u8,
+    pub(crate) header_bytes: u8,
+    pub(crate) chunk: bool,
+    pub(crate) payload_bytes: u16,
+}
+
+const CHUNK: u8 = 0x40;
+
+impl Word0 {
+    // Hot: per message.
+    pub(crate) fn pack(self) -> u64 {
+        let lengths = self.header_bytes | if self.chunk { CHUNK } else { 0 };
+        u64::from(self.sequence)
+            | u64::from(self.id) << 32
+            | u64::from(lengths) << 40
+            | u64::from(self.payload_bytes) << 48
+    }
+
+    // Hot: per message.
+    /// Refuses a header that is longer than any.
+    pub(crate) fn unpack(word: u64) -> Result<Self, Garbage> {
+        let lengths = (word >> 40) as u8;
+        let header_bytes = lengths & !CHUNK;
+        if usize::from(header_bytes) > HEADER_BYTES_MAX {
+            return Err(Garbage);
+        }
+        Ok(Word0 {
+            sequence: word as u32,
+            id: (word >> 32) as u8,
+            header_bytes,
+            chunk: lengths & CHUNK != 0,
+            payload_bytes: (word >> 48) as u16,
+        })
+    }
+}
+
+/// The longest header, in bytes.
+pub const HEADER_BYTES_MAX: usize = 40;
+
+/// Bytes of a slot for header and payload; a longer payload lies in the byte area.
+pub const LINE_PAYLOAD_BYTES: usize = Line::INLINE_BYTES;
+
+/// Where the positions of every ring begin: four laps of the largest before they wrap.
+pub(crate) const START: u32 = 0u32.wrapping_sub(4 * 64);
+
+/// Whose message it is, and its first bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Envelope<'a> {
+    /// The layer above's.
+    pub id: u8,
+    /// At most [`HEADER_BYTES_MAX`] bytes.
+    pub header: &'a [u8],
+    /// A piece of a large message rather than a message.
+    pub chunk: bool,
+}
+
+/// Where a payload is to be written: whole, from the front.
+#[derive(Debug)]
+pub enum Room<'a> {
+    /// A private buffer, published as one line.
+    Private(&'a mut [u8]),
+    /// The byte area of our own outbox, which the peer can already read.
+    Shared(&'a [AtomicU8]),
+}
+
+/// A payload that arrived.
+#[derive(Clone, Copy, Debug)]
+pub enum Lent<'a> {
+    /// Copied already.
+    Private(&'a [u8]),
+    /// In the peer's outbox: it may change while it is copied.
+    Shared(&'a [AtomicU8]),
+}
+
+/// One whole message or chunk, for as long as it is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// What the sender said.
+    pub envelope: Envelope<'a>,
+    /// What it carries.
+    pub payload: Lent<'a>,
+}
+
+/// Prepares a ring before it is announced: every slot looks consumed.
+pub(crate) fn prepare<const SLOTS: usize>(lines: &[Line; SLOTS]) {
+    for (slot, line) in (0u32..).zip(lines) {
+        let a_lap_earlier = START.wrapping_add(slot).wrapping_add(1).wrapping_sub(SLOTS as u32);
+        line.0[0].store(u64::from(a_lap_earlier), Ordering::Release);
+    }
+}
+
+/// The writing end. `L` and `A` lead to the slots and the byte area of our own outbox.
+#[derive(Debug)]
+pub struct Producer<L, A, const SLOTS: usize, const AREA: usize> {
+    lines: L,
+    area: A,
+    /// The next slot to publish.
+    position: u32,
+    /// The consumer has done with every slot before this one, as far as we know.
+    credited: u32,
+    /// Where the next payload begins in the byte area, counted from the start of time.
+    head: u32,
+    /// The consumer has done with every byte before this one.
+    tail: u32,
+    /// Where the payload of each slot ended.
+    ends: [u32; SLOTS],
+}
+
+impl<L, A, const SLOTS: usize, const AREA: usize> Producer<L, A, SLOTS, AREA>
+where
+    L: Deref<Target = [Line; SLOTS]>,
+    A: Deref<Target = [AtomicU8; AREA]>,
+{
+    pub(crate) fn new(lines: L, area: A) -> Self {
+        const { assert!(SLOTS.is_power_of_two() && SLOTS <= 64 && (AREA == 0 || AREA.is_power_of_two())) };
+        Producer { lines, area, position: START, credited: START, head: 0, tail: 0, ends: [0; SLOTS] }
+    }
+
+    // Hot: per message.
+    /// Publishes one message whose payload of `bytes` bytes `fill` writes. Without room `fill` comes back, not called.
+    pub fn push<F: FnOnce(Room<'_>)>(
+        &mut self,
+        envelope: Envelope<'_>,
+        bytes: usize,
+        fill: F,
+    ) -> Result<(), F> {
+        if self.in_flight() >= SLOTS as u32 {
+            return Err(fill);
+        }
+        let mut image = Image::zeroed();
+        let header_bytes = envelope.header.len();
+        let body = image.body_mut();
+        body[..header_bytes].copy_from_slice(envelope.header);
+        if header_bytes + bytes <= Line::INLINE_BYTES {
+            if bytes != 0 {
+                fill(Room::Private(&mut body[header_bytes..header_bytes + bytes]));
+            }
+        } else {
+            let Some((start, base)) = self.place(bytes) else { return Err(fill) };
+            let at = start as usize & (AREA - 1);
+            fill(Room::Shared(&self.area[at..at + bytes]));
+            self.head = start.wrapping_add(whole_lines(bytes));
+            self.tail = base;
+        }
+        self.publish(envelope, bytes, &image);
+        Ok(())
+    }
+
+    // Hot: per message.
+    fn publish(&mut self, envelope: Envelope<'_>, bytes: usize, image: &Image) {
+        let slot = self.position as usize & (SLOTS - 1);
+        self.ends[slot] = self.head;
+        self.position = self.position.wrapping_add(1);
+        let word = Word0 {
+            sequence: self.position,
+            id: envelope.id,
+            header_bytes: envelope.header.len() as u8,
+            chunk: envelope.chunk,
+            payload_bytes: bytes as u16,
+        };
+        let line = &self.lines[slot];
+        line.store_body(image);
+        // SYNC: slot content, with `Consumer::take`.
+        line.0[0].store(word.pack(), Ordering::Release);
+    }
+
+    /// Where a payload of so many bytes would begin, and the oldest byte then in use; `None` where there is no room.
+    fn place(&self, bytes: usize) -> Option<(u32, u32)> {
+        let start = payload_start(self.head, bytes, AREA);
+        // With nothing in flight the bytes skipped at the end are in nobody's way.
+        let base = if self.in_flight() == 0 { start } else { self.tail };
+        let used = start.wrapping_sub(base) as usize + whole_lines(bytes) as usize;
+        (used <= AREA).then_some((start, base))
+    }
+
+    /// Whether anything is published that the consumer has not given credit for, as far as we know.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight() == 0
+    }
+
+    /// Whether a payload of so many bytes, with the longest header, has room now.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let inline = HEADER_BYTES_MAX + bytes <= Line::INLINE_BYTES;
+        self.in_flight() < SLOTS as u32 && (inline || self.place(bytes).is_some())
+    }
+
+    // Hot: per message.
+    fn in_flight(&self) -> u32 {
+        self.position.wrapping_sub(self.credited)
+    }
+
+    /// The consumer says that it has done with every slot before `consumed`. Refuses what it cannot have consumed.
+    pub fn credit(&mut self, consumed: u32) -> Result<(), Garbage> {
+        let newly = consumed.wrapping_sub(self.credited);
+        if newly > self.in_flight() {
+            return Err(Garbage);
+        }
+        if newly != 0 {
+            self.credited = consumed;
+            self.tail = self.ends[consumed.wrapping_sub(1) as usize & (SLOTS - 1)];
+        }
+        Ok(())
+    }
+}
+
+/// The reading end. `L` and `A` lead to the slots and the byte area of the peer's outbox.
+#[derive(Debug)]
+pub struct Consumer<L, A, const SLOTS: usize, const AREA: usize> {
+    lines: L,
+    area: A,
+    /// The next slot to read.
+    position: u32,
+    /// The last position that we gave credit up to.
+    credited: u32,
+    /// Where the next payload begins in the byte area, counted from the start of time.
+    head: u32,
+    head_credited: u32,
+    bounds: Bounds,
+}
+
+/// The longest payloads that a correct peer sends: our own words, from our card.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Of a message.
+    pub message_bytes: u32,
+    /// Of a chunk; 0 where none may come.
+    pub chunk_bytes: u32,
+}
+
+impl<L, A, const SLOTS: usize, const AREA: usize> Consumer<L, A, SLOTS, AREA>
+where
+    L: Deref<Target = [Line; SLOTS]>,
+    A: Deref<Target = [AtomicU8; AREA]>,
+{
+    pub(crate) fn new(lines: L, area: A, bounds: Bounds) -> Self {
+        const { assert!(SLOTS.is_power_of_two() && SLOTS <= 64 && (AREA == 0 || AREA.is_power_of_two())) };
+        Consumer { lines, area, position: START, credited: START, head: 0, head_credited: 0, bounds }
+    }
+
+    // Hot: per look.
+    /// Whether `take` would find something to say.
+    pub fn is_ready(&self) -> bool {
+        // The common answer is "as it was a lap ago"; garbage counts as ready, so that `take` finds it.
+        self.head_word().0 as u32 != self.not_yet()
+    }
+
+    // Hot: per look.
+    fn head_word(&self) -> (u64, &Line) {
+        let line = &self.lines[self.position as usize & (SLOTS - 1)];
+        // SYNC: slot content, with `Producer::publish`.
+        (line.0[0].load(Ordering::Acquire), line)
+    }
+
+    // Hot: per look.
+    fn not_yet(&self) -> u32 {
+        self.position.wrapping_add(1).wrapping_sub(SLOTS as u32)
+    }
+
+    // Hot: per message.
+    /// Hands the next message to `look`, if one is there; its slot is free afterwards (see [`owed`](Self::owed)).
+    pub fn take(&mut self, look: impl FnOnce(Arrival<'_>)) -> Result<bool, Garbage> {
+        let (word, line) = self.head_word();
+        if word as u32 == self.not_yet() {
+            return Ok(false);
+        }
+        let word = Word0::unpack(word)?;
+        let next = self.position.wrapping_add(1);
+        if word.sequence != next {
+            return Err(Garbage);
+        }
+        let mut image = Image::zeroed();
+        line.load_body(&mut image);
+        let (header_bytes, bytes) = (usize::from(word.header_bytes), usize::from(word.payload_bytes));
+        let (header, rest) = image.body().split_at(header_bytes);
+        let envelope = Envelope { id: word.id, header, chunk: word.chunk };
+        let longest = if word.chunk { self.bounds.chunk_bytes } else { self.bounds.message_bytes };
+        if bytes > longest as usize {
+            return Err(Garbage);
+        }
+        if let Some(inline) = rest.get(..bytes) {
+            look(Arrival { envelope, payload: Lent::Private(inline) });
+        } else {
+            let start = payload_start(self.head, bytes, AREA);
+            let at = start as usize & (AREA.wrapping_sub(1));
+            // Out of bounds where the peer's word names a longer payload than the area has room for.
+            let lent = self.area.get(at..at + bytes).ok_or(Garbage)?;
+            self.head = start.wrapping_add(whole_lines(bytes));
+            look(Arrival { envelope, payload: Lent::Shared(lent) });
+        }
+        self.position = next;
+        Ok(true)
+    }
+
+    // Hot: per look.
+    /// Whether credit is worth publishing: a quarter of the slots or of the bytes has been read, or, the ring being
+    /// empty, any bytes at all (a payload as long as the area needs all of it).
+    pub fn owed(&self, empty: bool) -> bool {
+        let slots = self.position.wrapping_sub(self.credited);
+        let bytes = self.head.wrapping_sub(self.head_credited) as usize;
+        slots >= SLOTS as u32 / 4 || bytes != 0 && (empty || bytes >= AREA / 4)
+    }
+
+    /// The credit to publish now: every slot before it has been read.
+    pub fn give_credit(&mut self) -> u32 {
+        self.credited = self.position;
+        self.head_credited = self.head;
+        self.position
+    }
+}
+
+/// Where a payload begins that may not cross the end of the area.
+fn payload_start(head: u32, bytes: usize, area: usize) -> u32 {
+    let at = head as usize & area.wrapping_sub(1);
+    if at + bytes > area { head.wrapping_add((area.wrapping_sub(at)) as u32) } else { head }
+}
+
+fn whole_lines(bytes: usize) -> u32 {
+    (bytes.next_multiple_of(Line::BYTES)) as u32
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{
+        Arrival, Bounds, Consumer, Envelope, Garbage, HEADER_BYTES_MAX, Lent, Line, Producer, Room, prepare,
+    };
+    use crate::atomic::{AtomicU8, AtomicU64, Ordering};
+    use mend_base::Random;
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    const SLOTS: usize = 8;
+    const AREA: usize = 1024;
+    type Lines = Arc<[Line; SLOTS]>;
+    type Area = Arc<[AtomicU8; AREA]>;
+
+    fn memory() -> (Lines, Area) {
+        let lines: Lines =
+            Arc::new(core::array::from_fn(|_| Line(core::array::from_fn(|_| AtomicU64::new(0)))));
+        prepare(&lines);
+        (lines, Arc::new(core::array::from_fn(|_| AtomicU8::new(0))))
+    }
+
+    type Ends = (Producer<Lines, Area, SLOTS, AREA>, Consumer<Lines, Area, SLOTS, AREA>, Lines);
+
+    fn ring() -> Ends {
+        let (lines, area) = memory();
+        let bounds = Bounds { message_bytes: 512, chunk_bytes: 1024 };
+        (Producer::new(lines.clone(), area.clone()), Consumer::new(lines.clone(), area, bounds), lines)
+    }
+
+    fn write(room: Room<'_>, bytes: &[u8]) {
+        match room {
+            Room::Private(to) => to.copy_from_slice(bytes),
+            Room::Shared(to) => {
+                assert_eq!(to.len(), bytes.len());
+                to.iter().zip(bytes).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
+            }
+        }
+    }
+
+    fn copy(arrival: Arrival<'_>) -> (u8, Vec<u8>, Vec<u8>) {
+        let payload = match arrival.payload {
+            Lent::Private(bytes) => bytes.to_vec(),
+            Lent::Shared(bytes) => bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect(),
+        };
+        (arrival.envelope.id, arrival.envelope.header.to_vec(), payload)
+    }
+
+    fn envelope(id: u8, header: &[u8]) -> Envelope<'_> {
+        Envelope { id, header, chunk: false }
+    }
+
+    #[test]
+    fn what_is_pushed_is_taken_in_order_over_many_wraps() {
+        let (mut producer, mut consumer, _) = ring();
+        let mut random = Random(1);
+        let mut sent = VecDeque::new();
+        let (mut pushed, mut refused) = (0, 0);
+        while pushed < 20_000 {
+            let header = vec![pushed as u8; random.below(HEADER_BYTES_MAX as u64 + 1) as usize];
+            let bytes = if random.once_in(2) { random.below(17) } else { random.below(513) };
+            let payload: Vec<u8> = (0..bytes).map(|_| random.bits() as u8).collect();
+            let id = random.bits() as u8;
+            match producer.push(envelope(id, &header), payload.len(), |room| write(room, &payload)) {
+                Ok(()) => {
+                    sent.push_back((id, header, payload));
+                    pushed += 1;
+                }
+                Err(_) => {
+                    refused += 1;
+                    while consumer.take(|arrival| assert_eq!(Some(copy(arrival)), sent.pop_front())).unwrap()
+                    {
+                    }
+                    assert!(sent.is_empty());
+                    assert!(consumer.owed(true));
+                    producer.credit(consumer.give_credit()).unwrap();
+                }
+            }
+        }
+        assert!(refused > 1000);
+    }
+
+    #[test]
+    fn a_payload_as_long_as_the_area_fits_once_all_has_been_read() {
+        let (mut producer, mut consumer, _) = ring();
+        producer.push(envelope(1, b""), 100, |room| write(room, &[1; 100])).ok().unwrap();
+        let chunk = Envelope { id: 0, header: b"abcd", chunk: true };
+        assert!(producer.push(chunk, AREA, |_| unreachable!()).is_err());
+        assert!(!producer.has_room(AREA));
+        assert!(consumer.take(|_| ()).unwrap());
+        assert!(consumer.owed(true) && !consumer.owed(false));
+        producer.credit(consumer.give_credit()).unwrap();
+        assert!(producer.has_room(AREA));
+        producer.push(chunk, AREA, |room| write(room, &[7; AREA])).ok().unwrap();
+        assert!(consumer.take(|arrival| assert_eq!(copy(arrival).2, [7; AREA])).ok().unwrap());
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_until_it_gets_credit() {
+        let (mut producer, mut consumer, _) = ring();
+        for _ in 0..SLOTS {
+            producer.push(envelope(1, b"h"), 0, |_| ()).ok().unwrap();
+        }
+        assert!(producer.push(envelope(1, b"h"), 0, |_| ()).is_err());
+        while consumer.take(|_| ()).unwrap() {}
+        assert!(producer.push(envelope(1, b"h"), 0, |_| ()).is_err());
+        producer.credit(consumer.give_credit()).unwrap();
+        producer.push(envelope(1, b"h"), 0, |_| ()).ok().unwrap();
+    }
+
+    #[test]
+    fn credit_for_what_was_not_sent_or_was_credited_before_is_garbage() {
+        let (mut producer, mut consumer, _) = ring();
+        producer.push(envelope(1, b""), 0, |_| ()).ok().unwrap();
+        consumer.take(|_| ()).unwrap();
+        let right = consumer.give_credit();
+        for wrong in [right.wrapping_add(1), right.wrapping_sub(2), !right, right ^ 1 << 31] {
+            assert_eq!(producer.credit(wrong), Err(Garbage), "{wrong}");
+        }
+        producer.credit(right).unwrap();
+        producer.credit(right).unwrap();
+    }
+
+    #[test]
+    fn a_word_that_no_correct_producer_writes_is_garbage_and_others_are_bounded() {
+        let mut random = Random(7);
+        for _ in 0..20_000 {
+            let (_, mut consumer, lines) = ring();
+            let old = lines[0].0[0].load(Ordering::Relaxed);
+            let (expected, last) = (consumer.position.wrapping_add(1), old as u32);
+            let sequence = [random.bits() as u32, expected, last][random.below(3) as usize];
+            let word = u64::from(sequence) | random.bits() << 32;
+            lines[0].0[0].store(word, Ordering::Relaxed);
+            for body in &lines[0].0[1..] {
+                body.store(random.bits(), Ordering::Relaxed);
+            }
+            let lengths = (word >> 40) as u8;
+            let (header, payload) = (usize::from(lengths & 0xbf), (word >> 48) as usize);
+            let longest = if lengths & 0x40 != 0 { 1024 } else { 512 };
+            let fine = header <= HEADER_BYTES_MAX && payload <= longest;
+            let taken = consumer.take(|arrival| {
+                let (_, seen_header, seen_payload) = copy(arrival);
+                assert_eq!((seen_header.len(), seen_payload.len()), (header, payload));
+            });
+            let wanted = match sequence {
+                _ if sequence == last => Ok(false),
+                _ if sequence == expected && fine => Ok(true),
+                _ => Err(Garbage),
+            };
+            assert_eq!(taken, wanted, "{word:#x}");
+            assert_eq!(consumer.take(|_| ()).is_err(), wanted.is_err());
+        }
+    }
+
+    #[test]
+    fn two_threads_see_every_message_whole() {
+        let (mut producer, mut consumer, _) = ring();
+        let credit = AtomicU64::new(u64::from(super::START));
+        let total = 200_000u64;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..total {
+                    let bytes = (number % 300) as usize + 8;
+                    let fill = |room: Room<'_>| {
+                        let mut payload = vec![number as u8; bytes];
+                        payload[..8].copy_from_slice(&number.to_le_bytes());
+                        write(room, &payload);
+                    };
+                    while !producer.has_room(bytes) {
+                        producer.credit(credit.load(Ordering::Acquire) as u32).unwrap();
+                        std::thread::yield_now();
+                    }
+                    producer.push(envelope(3, b"x"), bytes, fill).ok().unwrap();
+                }
+            });
+            let mut expected = 0u64;
+            while expected < total {
+                let taken = consumer.take(|arrival| {
+                    let (_, _, payload) = copy(arrival);
+                    assert_eq!(payload[..8], expected.to_le_bytes());
+                    assert!(payload[8..].iter().all(|&byte| byte == expected as u8));
+                    assert_eq!(payload.len(), (expected % 300) as usize + 8);
+                });
+                match taken.unwrap() {
+                    true => expected += 1,
+                    false => std::thread::yield_now(),
+                }
+                if consumer.owed(false) || consumer.owed(true) {
+                    credit.store(u64::from(consumer.give_credit()), Ordering::Release);
+                }
+            }
+        });
+    }
+}
