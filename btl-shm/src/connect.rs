@@ -7,7 +7,7 @@ use crate::{NOBODY, Place, Report, Shm, ShmEndpoint, Statistics};
 use mend_base::parameter::Settings;
 use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
 use mend_segment::{
-    Bounds, HEADER_BYTES_MAX, LINE_PAYLOAD_BYTES, MESSAGE_AREA, Outbox, PeerBlock, SegmentError, Site,
+    Bounds, CONTROL_BYTES_MAX, HEADER_BYTES_MAX, MESSAGE_AREA, Outbox, PeerBlock, SegmentError, Site,
 };
 use mend_transport::{Ability, Card, ConnectError, Limits, TransportId};
 use std::collections::VecDeque;
@@ -157,7 +157,7 @@ impl Shm {
 fn limits(entry: Entry) -> Limits {
     Limits {
         abilities: Ability::Streams as u32,
-        inline_bytes_max: (LINE_PAYLOAD_BYTES - HEADER_BYTES_MAX) as u32,
+        inline_bytes_max: CONTROL_BYTES_MAX as u32,
         packed_bytes_max: entry.packed_bytes_max.min(PACKED_BYTES_MAX),
         chunk_bytes: entry.chunk_bytes.min(CHUNK_BYTES_MAX),
         transfer_bytes_max: 0,

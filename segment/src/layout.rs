@@ -5,14 +5,16 @@
 //!   outbox:  header page(s), then one block for each node slot, page aligned
 //!   header:  0 magic, layout, slot, slots   128 the owner's life word   256 directory: a word for each slot
 //!   block:   what the owner writes for one peer:
-//!            0     words the peer polls (state, wish)        128  credits     256  mailboxes (two lines each)
-//!            1280  control ring (16 lines)                   2304 chunk ring (16 lines)
-//!            4096  message ring (64 lines)                   8 KiB  message bytes (16 KiB)
-//!            24 KiB chunk bytes (128 KiB)
+//!            0       words the peer polls (state, wish)      128     credits
+//!            256     mailboxes (6, four lines each)          1792    control ring (16 lines)
+//!            2816    control bytes (1 KiB)                   4 KiB   message ring (64 lines)
+//!            8 KiB   message bytes (16 KiB)                  24 KiB  chunk ring (16 lines)
+//!            28 KiB  chunk bytes (128 KiB)
 //! ```
 //!
 //! The first 24 KiB of a block are reserved at first contact, the rest when the first large message goes.
 
+use crate::mailbox::Mailbox;
 use crate::mapping::whole_pages;
 use crate::ring::Line;
 
@@ -23,6 +25,10 @@ pub(crate) const LAYOUT: u32 = 1;
 
 /// Slots of the control ring.
 pub const CONTROL_SLOTS: usize = 16;
+/// Bytes for control messages that do not fit into their line: each slot has its share.
+pub const CONTROL_AREA: usize = CONTROL_SLOTS * CONTROL_BYTES_MAX;
+/// The longest payload of a control message or of a state, with the longest header.
+pub const CONTROL_BYTES_MAX: usize = 64;
 /// Slots of the message ring.
 pub const MESSAGE_SLOTS: usize = 64;
 /// Bytes for messages that do not fit into their line.
@@ -32,7 +38,7 @@ pub const CHUNK_SLOTS: usize = 16;
 /// Bytes of chunks in flight: stays in a cache.
 pub const CHUNK_AREA: usize = 128 << 10;
 /// Kinds of state that a pair can have.
-pub const MAILBOXES: usize = 8;
+pub const MAILBOXES: usize = 6;
 
 pub(crate) const HEADER_MAGIC: usize = 0;
 pub(crate) const HEADER_LAYOUT: usize = 8;
@@ -44,16 +50,19 @@ pub(crate) const BLOCK_STATE: usize = 0;
 pub(crate) const BLOCK_WISH: usize = 8;
 pub(crate) const BLOCK_CREDITS: usize = 128;
 pub(crate) const BLOCK_MAILBOXES: usize = 256;
-pub(crate) const BLOCK_CONTROL: usize = BLOCK_MAILBOXES + MAILBOXES * 2 * Line::BYTES;
-pub(crate) const BLOCK_CHUNKS: usize = BLOCK_CONTROL + CONTROL_SLOTS * Line::BYTES;
+pub(crate) const BLOCK_CONTROL: usize = BLOCK_MAILBOXES + MAILBOXES * size_of::<Mailbox>();
+pub(crate) const BLOCK_CONTROL_AREA: usize = BLOCK_CONTROL + CONTROL_SLOTS * Line::BYTES;
 pub(crate) const BLOCK_MESSAGES: usize = 4096;
 pub(crate) const BLOCK_MESSAGE_AREA: usize = BLOCK_MESSAGES + MESSAGE_SLOTS * Line::BYTES;
-pub(crate) const BLOCK_CHUNK_AREA: usize = BLOCK_MESSAGE_AREA + MESSAGE_AREA;
+/// From here on reserved with the first large message.
+pub(crate) const BLOCK_CHUNKS: usize = BLOCK_MESSAGE_AREA + MESSAGE_AREA;
+pub(crate) const BLOCK_CHUNK_AREA: usize = BLOCK_CHUNKS + 4096;
 pub(crate) const BLOCK_BYTES: usize = BLOCK_CHUNK_AREA + CHUNK_AREA;
 
-const _: () = assert!(BLOCK_CHUNKS + CHUNK_SLOTS * Line::BYTES <= BLOCK_MESSAGES);
 const _: () = assert!(BLOCK_CREDITS + 3 * 4 <= BLOCK_MAILBOXES);
-const _: () = assert!(BLOCK_CHUNK_AREA.is_multiple_of(4096) && BLOCK_BYTES.is_multiple_of(4096));
+const _: () = assert!(BLOCK_CONTROL_AREA + CONTROL_AREA <= BLOCK_MESSAGES);
+const _: () = assert!(CHUNK_SLOTS * Line::BYTES <= 4096);
+const _: () = assert!(BLOCK_CHUNKS.is_multiple_of(4096) && BLOCK_BYTES.is_multiple_of(4096));
 
 /// Words of the directory.
 pub(crate) const NOT_MADE: u32 = 0;

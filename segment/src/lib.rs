@@ -38,13 +38,13 @@ pub use error::SegmentError;
 #[cfg(not(loom))]
 pub use fault_page::{FaultPage, FaultView};
 #[cfg(not(loom))]
-pub use layout::{CHUNK_AREA, CHUNK_SLOTS, CONTROL_SLOTS, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, Ring};
+pub use layout::{
+    CHUNK_AREA, CHUNK_SLOTS, CONTROL_BYTES_MAX, CONTROL_SLOTS, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, Ring,
+};
 #[cfg(not(loom))]
 pub use outbox::{Block, ChunkProducer, Outbox};
 #[cfg(not(loom))]
-pub use peer_block::{PeerBlock, Site};
-pub use ring::{
-    Arrival, Bounds, Consumer, Envelope, Garbage, HEADER_BYTES_MAX, LINE_PAYLOAD_BYTES, Lent, Producer, Room,
-};
+pub use peer_block::{ChunkConsumer, PeerBlock, Site};
+pub use ring::{Arrival, Bounds, Consumer, Envelope, Garbage, HEADER_BYTES_MAX, Lent, Producer, Room};
 pub use sleep::Woken;
 pub use wish::Wish;

@@ -1,26 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mailboxes: states that replace one another (credits, set hashes, heartbeats), one for each pair and kind.
 //!
-//! A seqlock over two lines that take turns: the writer never touches the line that holds the newest whole state, so a
+//! A seqlock over two sheets that take turns: the writer never touches the sheet that holds the newest whole state, so a
 //! kill in the middle loses the new state and not the old one.
 //!
 //! ```text
-//!   word 0 of each line:  version u32 (0: nothing, or being written) | id u8 | header bytes u8 | payload bytes u16
+//!   word 0 of each sheet:  version u32 (0: nothing, or being written) | id u8 | header bytes u8 | payload bytes u16
+//!   words 1 to 15:         header, payload
 //! ```
 
-use crate::atomic::{Ordering, fence};
-use crate::ring::{Arrival, Envelope, Garbage, Image, Lent, Line, Room, Word0};
+use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::ring::{Arrival, Envelope, Garbage, Lent, Line, Room, Word0};
 
-/// Two lines that take turns.
+/// Two sheets that take turns.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Mailbox([Line; 2]);
+pub(crate) struct Mailbox([Sheet; 2]);
+
+/// Room for one state: two lines.
+#[repr(C)]
+#[derive(Debug)]
+struct Sheet([Line; 2]);
+
+type Body = [u8; BODY_BYTES];
+const BODY_BYTES: usize = 2 * Line::BYTES - 8;
+
+impl Sheet {
+    fn head(&self) -> &AtomicU64 {
+        &self.0[0].0[0]
+    }
+
+    fn body(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.0.iter().flat_map(|line| &line.0).skip(1)
+    }
+
+    fn store(&self, body: &Body) {
+        for (word, bytes) in self.body().zip(body.chunks_exact(8)) {
+            let bytes = bytes.try_into().expect("chunks of eight");
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        }
+    }
+
+    fn load(&self) -> Body {
+        let mut body = [0; BODY_BYTES];
+        for (word, bytes) in self.body().zip(body.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        body
+    }
+}
 
 impl Mailbox {
     /// Before the block is announced: nothing in it.
     pub(crate) fn prepare(&self) {
-        for line in &self.0 {
-            line.0[0].store(0, Ordering::Release);
+        for sheet in &self.0 {
+            sheet.head().store(0, Ordering::Release);
         }
     }
 
@@ -33,17 +67,14 @@ impl Mailbox {
         fill: impl FnOnce(Room<'_>),
     ) {
         let header_bytes = envelope.header.len();
-        let mut image = Image::zeroed();
-        let body = image.body_mut();
+        let mut body = [0; BODY_BYTES];
         body[..header_bytes].copy_from_slice(envelope.header);
-        if bytes != 0 {
-            fill(Room::Private(&mut body[header_bytes..header_bytes + bytes]));
-        }
-        let line = &self.0[version as usize & 1];
+        fill(Room::Private(&mut body[header_bytes..header_bytes + bytes]));
+        let sheet = &self.0[version as usize & 1];
         // SYNC: seqlock, with `read`: who sees a word of the new state and then reads word 0 again sees it changed.
-        line.0[0].store(0, Ordering::Relaxed);
+        sheet.head().store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        line.store_body(&image);
+        sheet.store(&body);
         let word = Word0 {
             sequence: version,
             id: envelope.id,
@@ -51,23 +82,22 @@ impl Mailbox {
             chunk: false,
             payload_bytes: bytes as u16,
         };
-        line.0[0].store(word.pack(), Ordering::Release);
+        sheet.head().store(word.pack(), Ordering::Release);
     }
 
     /// Hands the newest whole state to `look`, if it is another than `last` (a version; 0 at first), and gives its
     /// version. `None`: nothing new, or it is being written at this moment.
     pub(crate) fn read(&self, last: u32, look: impl FnOnce(Arrival<'_>)) -> Result<Option<u32>, Garbage> {
-        let Some(line) = self.newest(last) else { return Ok(None) };
+        let Some(sheet) = self.newest(last) else { return Ok(None) };
         // SYNC: seqlock, with `write`.
-        let packed = line.0[0].load(Ordering::Acquire);
-        let mut image = Image::zeroed();
-        line.load_body(&mut image);
+        let packed = sheet.head().load(Ordering::Acquire);
+        let body = sheet.load();
         fence(Ordering::Acquire);
-        if line.0[0].load(Ordering::Relaxed) != packed || packed as u32 == 0 {
+        if sheet.head().load(Ordering::Relaxed) != packed || packed as u32 == 0 {
             return Ok(None);
         }
         let word = Word0::unpack(packed)?;
-        let (header, rest) = image.body().split_at(usize::from(word.header_bytes));
+        let (header, rest) = body.split_at(usize::from(word.header_bytes));
         let payload = rest.get(..usize::from(word.payload_bytes)).ok_or(Garbage)?;
         if word.chunk {
             return Err(Garbage);
@@ -79,14 +109,14 @@ impl Mailbox {
         Ok(Some(word.sequence))
     }
 
-    /// The line with the newer version, counted from `last`, if any is newer.
-    fn newest(&self, last: u32) -> Option<&Line> {
-        let age = |line: &Line| match line.0[0].load(Ordering::Relaxed) as u32 {
+    /// The sheet with the newer version, counted from `last`, if any is newer.
+    fn newest(&self, last: u32) -> Option<&Sheet> {
+        let age = |sheet: &Sheet| match sheet.head().load(Ordering::Relaxed) as u32 {
             0 => 0,
             version => version.wrapping_sub(last),
         };
-        let ages = self.0.each_ref().map(|line| match age(line) {
-            // A version before the last one read: the other line's.
+        let ages = self.0.each_ref().map(|sheet| match age(sheet) {
+            // A version before the last one read: it is the other sheet's turn.
             behind if behind > u32::MAX / 2 => 0,
             ahead => ahead,
         });
@@ -99,34 +129,35 @@ impl Mailbox {
 
 /// The version after this one.
 pub(crate) fn next_version(version: u32) -> u32 {
-    // Two at the wrap: 0 says "nothing", and the lines must go on taking turns.
+    // Two at the wrap: 0 says "nothing", and the sheets must go on taking turns.
     if version == u32::MAX { 2 } else { version + 1 }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Mailbox, next_version};
+    use super::{Mailbox, Sheet, next_version};
     use crate::atomic::{AtomicU64, Ordering};
     use crate::ring::{Arrival, Envelope, Garbage, Lent, Line, Room};
     use mend_base::Random;
     use std::sync::atomic::AtomicBool;
 
     fn mailbox() -> Mailbox {
-        let mailbox = Mailbox(core::array::from_fn(|_| Line(core::array::from_fn(|_| AtomicU64::new(9)))));
+        let line = || Line(core::array::from_fn(|_| AtomicU64::new(9)));
+        let mailbox = Mailbox(core::array::from_fn(|_| Sheet([line(), line()])));
         mailbox.prepare();
         mailbox
     }
 
     fn put(mailbox: &Mailbox, version: u32, number: u64) {
         let header = number.to_le_bytes().repeat(5);
-        mailbox.write(version, Envelope { id: 4, header: &header, chunk: false }, 16, |room| {
-            let Room::Private(room) = room else { panic!("a state lies in its line") };
-            room.copy_from_slice(&number.to_le_bytes().repeat(2));
+        mailbox.write(version, Envelope { id: 4, header: &header, chunk: false }, 64, |room| {
+            let Room::Private(room) = room else { panic!("a state lies in its sheet") };
+            room.copy_from_slice(&number.to_le_bytes().repeat(8));
         });
     }
 
     fn number(arrival: Arrival<'_>) -> u64 {
-        let Lent::Private(payload) = arrival.payload else { panic!("a state lies in its line") };
+        let Lent::Private(payload) = arrival.payload else { panic!("a state lies in its sheet") };
         let mut words: Vec<u64> = [arrival.envelope.header, payload]
             .concat()
             .chunks(8)
@@ -168,7 +199,7 @@ mod tests {
     fn a_state_that_is_being_written_hides_only_itself() {
         let mailbox = mailbox();
         put(&mailbox, 1, 10);
-        mailbox.0[0].0[0].store(0, Ordering::Relaxed);
+        mailbox.0[0].head().store(0, Ordering::Relaxed);
         let mut seen = 0;
         assert_eq!(mailbox.read(0, |arrival| seen = number(arrival)), Ok(Some(1)));
         assert_eq!(seen, 10);
@@ -202,7 +233,7 @@ mod tests {
         let mailbox = mailbox();
         let (mut read, mut refused) = (0, 0);
         for _ in 0..20_000 {
-            mailbox.0.iter().for_each(|line| line.0[0].store(random.bits(), Ordering::Relaxed));
+            mailbox.0.iter().for_each(|sheet| sheet.head().store(random.bits(), Ordering::Relaxed));
             match mailbox.read(random.bits() as u32, |_| ()) {
                 Ok(_) => read += 1,
                 Err(Garbage) => refused += 1,

@@ -31,7 +31,7 @@ unsafe impl Shared for AtomicU32 {}
 unsafe impl Shared for AtomicU64 {}
 // SAFETY: eight atomics, with alignment and no padding (64 bytes).
 unsafe impl Shared for crate::ring::Line {}
-// SAFETY: two lines.
+// SAFETY: four lines, without padding.
 unsafe impl Shared for crate::mailbox::Mailbox {}
 // SAFETY: nothing but values of a shared type, one after the other.
 unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}

@@ -2,10 +2,11 @@
 //! What one process writes: its outbox, with one block for each peer of its node.
 
 use crate::layout::{
-    BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CREDITS, BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA,
-    BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH, CHUNK_AREA, CHUNK_SLOTS, CONTROL_SLOTS, HEADER_DIRECTORY,
-    HEADER_LAYOUT, HEADER_MAGIC, HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA,
-    MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, block_at, header_bytes, outbox_bytes,
+    BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA, BLOCK_CREDITS,
+    BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH, CHUNK_AREA, CHUNK_SLOTS,
+    CONTROL_AREA, CONTROL_SLOTS, HEADER_DIRECTORY, HEADER_LAYOUT, HEADER_MAGIC, HEADER_SLOT, HEADER_SLOTS,
+    LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, block_at,
+    header_bytes, outbox_bytes,
 };
 use crate::mailbox::{Mailbox, next_version};
 use crate::mapping::{self, Access, Mapping, View};
@@ -50,7 +51,7 @@ impl Outbox {
     /// that was withdrawn before is made anew.
     pub fn make_block(&self, peer: u32) -> Result<Block, SegmentError> {
         let start = block_at(self.slots, peer);
-        reserve::reserve(&self.file, start as u64, BLOCK_CHUNK_AREA as u64, self.keep_free)?;
+        reserve::reserve(&self.file, start as u64, BLOCK_CHUNKS as u64, self.keep_free)?;
         let block = Block::prepare(self, peer);
         // SYNC: a prepared block, with `PeerBlock::is_made`.
         block.directory.store(MADE, Ordering::Release);
@@ -62,7 +63,8 @@ impl Outbox {
 #[derive(Debug)]
 pub struct Block {
     /// To the peer; never waits behind data.
-    pub control: Producer<View<[Line; CONTROL_SLOTS]>, View<[AtomicU8; 0]>, CONTROL_SLOTS, 0>,
+    pub control:
+        Producer<View<[Line; CONTROL_SLOTS]>, View<[AtomicU8; CONTROL_AREA]>, CONTROL_SLOTS, CONTROL_AREA>,
     /// To the peer.
     pub messages:
         Producer<View<[Line; MESSAGE_SLOTS]>, View<[AtomicU8; MESSAGE_AREA]>, MESSAGE_SLOTS, MESSAGE_AREA>,
@@ -102,11 +104,11 @@ impl Block {
             keep_free: outbox.keep_free,
             chunks: None,
             control: {
-                prepare(&*control);
-                Producer::new(control, View::new(mapping, start + BLOCK_CONTROL))
+                prepare(&control);
+                Producer::new(control, View::new(mapping, start + BLOCK_CONTROL_AREA))
             },
             messages: {
-                prepare(&*messages);
+                prepare(&messages);
                 Producer::new(messages, View::new(mapping, start + BLOCK_MESSAGE_AREA))
             },
         };
@@ -134,10 +136,11 @@ impl Block {
 
     #[cold]
     fn make_chunks(&mut self) -> Result<(), SegmentError> {
+        let (start, bytes) = (self.start + BLOCK_CHUNKS, BLOCK_BYTES - BLOCK_CHUNKS);
+        reserve::reserve(&self.file, start as u64, bytes as u64, self.keep_free)?;
         let area = self.start + BLOCK_CHUNK_AREA;
-        reserve::reserve(&self.file, area as u64, CHUNK_AREA as u64, self.keep_free)?;
         let lines = View::<[Line; CHUNK_SLOTS]>::new(&self.mapping, self.start + BLOCK_CHUNKS);
-        prepare(&*lines);
+        prepare(&lines);
         self.chunks = Some(Producer::new(lines, View::new(&self.mapping, area)));
         let state = self.state.load(Ordering::Relaxed);
         // SYNC: a prepared chunk ring, with `PeerBlock::look`.
@@ -145,7 +148,7 @@ impl Block {
         Ok(())
     }
 
-    /// Replaces the state of this kind. Payload and header fit into a line. Panics at the ninth kind.
+    /// Replaces the state of this kind. Panics where there are more kinds than [`MAILBOXES`].
     pub fn put_state(&mut self, envelope: Envelope<'_>, bytes: usize, fill: impl FnOnce(Room<'_>)) {
         let known = self.kinds.iter().position(|(kind, _)| *kind == envelope.id);
         let index = known.unwrap_or_else(|| {

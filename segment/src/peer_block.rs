@@ -2,10 +2,11 @@
 //! What another process writes for this one: its block for us, mapped read-only. Nothing in it is believed.
 
 use crate::layout::{
-    BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CREDITS, BLOCK_MAILBOXES,
-    BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH, CHUNK_AREA, CHUNK_SLOTS, CONTROL_SLOTS,
-    HEADER_DIRECTORY, HEADER_LAYOUT, HEADER_MAGIC, HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES,
-    MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, block_at, header_bytes, outbox_bytes,
+    BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA, BLOCK_CREDITS,
+    BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH, CHUNK_AREA, CHUNK_SLOTS,
+    CONTROL_AREA, CONTROL_BYTES_MAX, CONTROL_SLOTS, HEADER_DIRECTORY, HEADER_LAYOUT, HEADER_MAGIC,
+    HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring,
+    STATE_CHUNKS, block_at, header_bytes, outbox_bytes,
 };
 use crate::mailbox::Mailbox;
 use crate::mapping::{self, Access, Mapping, View, whole_pages};
@@ -19,13 +20,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct PeerBlock {
     /// From the peer.
-    pub control: Consumer<View<[Line; CONTROL_SLOTS]>, View<[AtomicU8; 0]>, CONTROL_SLOTS, 0>,
+    pub control:
+        Consumer<View<[Line; CONTROL_SLOTS]>, View<[AtomicU8; CONTROL_AREA]>, CONTROL_SLOTS, CONTROL_AREA>,
     /// From the peer.
     pub messages:
         Consumer<View<[Line; MESSAGE_SLOTS]>, View<[AtomicU8; MESSAGE_AREA]>, MESSAGE_SLOTS, MESSAGE_AREA>,
     /// From the peer, once it has made it.
-    pub chunks:
-        Option<Consumer<View<[Line; CHUNK_SLOTS]>, View<[AtomicU8; CHUNK_AREA]>, CHUNK_SLOTS, CHUNK_AREA>>,
+    pub chunks: Option<ChunkConsumer>,
     made: bool,
     directory: View<AtomicU32>,
     state: View<AtomicU64>,
@@ -37,6 +38,10 @@ pub struct PeerBlock {
     bounds: Bounds,
     mapping: Arc<Mapping>,
 }
+
+/// The chunk ring of a peer.
+pub type ChunkConsumer =
+    Consumer<View<[Line; CHUNK_SLOTS]>, View<[AtomicU8; CHUNK_AREA]>, CHUNK_SLOTS, CHUNK_AREA>;
 
 /// Where a peer's outbox is, and how we fit into it.
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +74,13 @@ impl PeerBlock {
     }
 
     fn over(header: &Arc<Mapping>, block: &Arc<Mapping>, site: Site, bounds: Bounds) -> Self {
-        let in_line = Bounds { message_bytes: Line::INLINE_BYTES as u32, chunk_bytes: 0 };
+        let short = Bounds { message_bytes: CONTROL_BYTES_MAX as u32, chunk_bytes: 0 };
         PeerBlock {
-            control: Consumer::new(View::new(block, BLOCK_CONTROL), View::new(block, BLOCK_CONTROL), in_line),
+            control: Consumer::new(
+                View::new(block, BLOCK_CONTROL),
+                View::new(block, BLOCK_CONTROL_AREA),
+                short,
+            ),
             messages: Consumer::new(
                 View::new(block, BLOCK_MESSAGES),
                 View::new(block, BLOCK_MESSAGE_AREA),

@@ -123,9 +123,6 @@ impl Word0 {
 /// The longest header, in bytes.
 pub const HEADER_BYTES_MAX: usize = 40;
 
-/// Bytes of a slot for header and payload; a longer payload lies in the byte area.
-pub const LINE_PAYLOAD_BYTES: usize = Line::INLINE_BYTES;
-
 /// Where the positions of every ring begin: four laps of the largest before they wrap.
 pub(crate) const START: u32 = 0u32.wrapping_sub(4 * 64);
 
@@ -218,9 +215,7 @@ where
         let body = image.body_mut();
         body[..header_bytes].copy_from_slice(envelope.header);
         if header_bytes + bytes <= Line::INLINE_BYTES {
-            if bytes != 0 {
-                fill(Room::Private(&mut body[header_bytes..header_bytes + bytes]));
-            }
+            fill(Room::Private(&mut body[header_bytes..header_bytes + bytes]));
         } else {
             let Some((start, base)) = self.place(bytes) else { return Err(fill) };
             let at = start as usize & (AREA - 1);
