@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo demo`: what Mend is, shown in one command: install, compile, run, measure.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::install::{Build, install, succeed};
+use crate::place::Place;
+use crate::{Failure, Outcome};
+
+/// Runs the whole demonstration.
+pub fn command(place: &Place) -> Outcome {
+    let prefix = place.folder("demo")?;
+    let bin = prefix.join("bin");
+    heading("1. build and install Mend (the first time takes a minute or two)");
+    install(place, &Build::release(place), &prefix)?;
+    println!("installed into {}", prefix.display());
+
+    heading("2. compile a C program with its mpicc");
+    let hello = prefix.join("hello");
+    let mut mpicc = Command::new(bin.join("mpicc"));
+    mpicc.current_dir(&place.root).args(["-O2", "-Wall", "examples/hello.c", "-o"]).arg(&hello);
+    shown(&mut mpicc)?;
+
+    heading("3. run it on 4 ranks");
+    shown(Command::new(bin.join("mpiexec")).args(["-n", "4"]).arg(&hello))?;
+
+    for (number, (name, what)) in BENCHMARKS.iter().enumerate() {
+        heading(&format!("{}. {what} between 2 ranks", number + 4));
+        let program = bin.join(name);
+        if !program.is_file() {
+            return Err(Failure(format!("{} has not been installed", program.display())));
+        }
+        shown(Command::new(bin.join("mpiexec")).args(["-n", "2"]).arg(&program))?;
+    }
+    farewell(&prefix);
+    Ok(())
+}
+
+fn heading(text: &str) {
+    println!("\n== {text}");
+}
+
+/// Says what is run, in the words to type, then runs it.
+fn shown(command: &mut Command) -> Outcome {
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    let program = command.get_program().to_string_lossy().into_owned();
+    println!("$ {program} {}", words.join(" "));
+    command.env_remove("LD_LIBRARY_PATH");
+    succeed(command, &program)
+}
+
+fn farewell(prefix: &Path) {
+    println!("\nYour own programs: put {}/bin first in PATH, then mpicc and mpiexec as above.", prefix.display());
+    println!("Next: docs/tutorial.md; 'mend-info' lists what can be set; 'cargo suite' runs all tests.");
+}
+
+const BENCHMARKS: [(&str, &str); 2] = [("mend-latency", "latency"), ("mend-bandwidth", "bandwidth")];

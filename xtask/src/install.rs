@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Builds the library and lays it out: bin, lib, include, share. The layout is relocatable: the wrappers find their prefix from
+//! where they lie, and the library's links are relative.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::place::Place;
+use crate::{Failure, Outcome, failure};
+
+/// One way to build what is installed.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// The target folder.
+    pub target: PathBuf,
+    /// Variables for `cargo build`.
+    pub environment: Vec<(String, String)>,
+    /// A target triple, for builds whose flags must not reach build scripts.
+    pub triple: Option<String>,
+}
+
+impl Build {
+    /// What a user gets.
+    pub fn release(place: &Place) -> Build {
+        Build { target: place.target.clone(), environment: Vec::new(), triple: None }
+    }
+
+    fn products(&self) -> PathBuf {
+        match &self.triple {
+            Some(triple) => self.target.join(triple).join("release"),
+            None => self.target.join("release"),
+        }
+    }
+}
+
+/// `cargo xtask install --prefix DIR`.
+pub fn command(place: &Place, prefix: &str) -> Outcome {
+    let here = std::env::current_dir().map_err(|error| failure("cannot find the current folder", error))?;
+    let prefix = here.join(prefix);
+    install(place, &Build::release(place), &prefix)?;
+    println!("installed into {}: try {}/bin/mpicc and {0}/bin/mpiexec", prefix.display(), prefix.display());
+    Ok(())
+}
+
+/// Builds, then lays out. What has not changed is not written again, so that programs that run from the prefix go on.
+pub fn install(place: &Place, build: &Build, prefix: &Path) -> Outcome {
+    compile(place, build)?;
+    lay_out(place, &build.products(), prefix)?;
+    benchmarks(place, prefix)
+}
+
+fn compile(place: &Place, build: &Build) -> Outcome {
+    let mut cargo = place.cargo();
+    cargo.args(["build", "--release", "--package", "mend-abi", "--package", "mend-launch"]);
+    if let Some(triple) = &build.triple {
+        cargo.args(["--target", triple]);
+    }
+    cargo.env("CARGO_TARGET_DIR", &build.target);
+    cargo.envs(build.environment.iter().map(|(name, value)| (name, value)));
+    succeed(&mut cargo, "cargo build")
+}
+
+fn lay_out(place: &Place, products: &Path, prefix: &Path) -> Outcome {
+    for folder in ["bin", "lib", "include", "share/doc/mend"] {
+        let path = prefix.join(folder);
+        std::fs::create_dir_all(&path).map_err(|error| failure(format!("cannot make {}", path.display()), error))?;
+    }
+    copy(&products.join(LIBRARY_AS_BUILT), &prefix.join("lib").join(LIBRARY))?;
+    for name in LIBRARY_LINKS {
+        link(LIBRARY, &prefix.join("lib").join(name))?;
+    }
+    for name in PROGRAMS {
+        copy(&products.join(name), &prefix.join("bin").join(name))?;
+    }
+    for name in WRAPPERS {
+        copy(&place.root.join("abi/wrappers").join(name), &prefix.join("bin").join(name))?;
+    }
+    for (name, target) in PROGRAM_LINKS {
+        link(target, &prefix.join("bin").join(name))?;
+    }
+    copy(&place.root.join("abi/include/mpi.h"), &prefix.join("include/mpi.h"))?;
+    for name in DOCUMENTS {
+        let from = place.root.join(name);
+        let file = from.file_name().expect("every document has a name");
+        copy(&from, &prefix.join("share/doc/mend").join(file))?;
+    }
+    Ok(())
+}
+
+/// The benchmarks are portable MPI programs: they are compiled by the `mpicc` just installed, so they also try it out.
+fn benchmarks(place: &Place, prefix: &Path) -> Outcome {
+    for source in c_programs(&place.root.join("bench/c")) {
+        let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let program = prefix.join("bin").join(format!("mend-{stem}"));
+        if newer(&program, &source) && newer(&program, &prefix.join("include/mpi.h")) {
+            continue;
+        }
+        let mut mpicc = Command::new(prefix.join("bin/mpicc"));
+        mpicc.args(["-O2", "-Wall", "-Wextra", "-o"]).arg(&program).arg(&source).arg("-lm");
+        succeed(&mut mpicc, &format!("mpicc {}", source.display()))?;
+    }
+    Ok(())
+}
+
+/// The C sources in `folder`, sorted; none if there is no such folder.
+pub fn c_programs(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut sources: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "c" || kind == "cc"))
+        .collect();
+    sources.sort();
+    sources
+}
+
+/// Runs a command with our terminal; anything but success is a failure that names it.
+pub fn succeed(command: &mut Command, what: &str) -> Outcome {
+    let status = command.status().map_err(|error| failure(format!("cannot start {what}"), error))?;
+    if status.success() { Ok(()) } else { Err(Failure(format!("{what} failed: {status}"))) }
+}
+
+fn newer(product: &Path, source: &Path) -> bool {
+    let time = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
+    matches!((time(product), time(source)), (Some(product), Some(source)) if product > source)
+}
+
+/// Copies through a second name, because a running program's file cannot be written and a reader must never see half a file.
+fn copy(from: &Path, to: &Path) -> Outcome {
+    let what = || format!("cannot copy {} to {}", from.display(), to.display());
+    let wanted = std::fs::read(from).map_err(|error| failure(what(), error))?;
+    if std::fs::read(to).is_ok_and(|present| present == wanted) {
+        return Ok(());
+    }
+    let beside = second_name(to);
+    std::fs::copy(from, &beside)
+        .and_then(|_| std::fs::rename(&beside, to))
+        .map_err(|error| failure(what(), error))
+}
+
+fn link(target: &str, name: &Path) -> Outcome {
+    if std::fs::read_link(name).is_ok_and(|present| present == Path::new(target)) {
+        return Ok(());
+    }
+    let beside = second_name(name);
+    std::os::unix::fs::symlink(target, &beside)
+        .and_then(|()| std::fs::rename(&beside, name))
+        .map_err(|error| failure(format!("cannot link {}", name.display()), error))
+}
+
+fn second_name(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", std::process::id()))
+}
+
+const LIBRARY_AS_BUILT: &str = "libmpi_abi.so";
+const LIBRARY: &str = "libmpi_abi.so.1";
+const LIBRARY_LINKS: [&str; 2] = ["libmpi_abi.so", "libmpi_abi.so.0"];
+const PROGRAMS: [&str; 2] = ["mpiexec", "mend-info"];
+const WRAPPERS: [&str; 2] = ["mpicc", "mpicxx"];
+const PROGRAM_LINKS: [(&str, &str); 3] = [("mpirun", "mpiexec"), ("mpic++", "mpicxx"), ("mpiCC", "mpicxx")];
+const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "docs/tutorial.md", "docs/parameters.md"];

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask WORD`: reads the word and calls its module.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use mend_xtask::place::Place;
+use mend_xtask::{Failure, Outcome, compare, demo, docs, install, soak, suite};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match obey(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(why)) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(words: &[&str]) -> Outcome {
+    let place = Place::find()?;
+    match words {
+        ["install", "--prefix", prefix] => install::command(&place, prefix),
+        ["demo"] => demo::command(&place),
+        ["suite", only @ ..] => suite::command(&place, only),
+        ["soak", rest @ ..] => soak::command(&place, rest),
+        ["bench-compare", rest @ ..] => compare::command(&place, rest),
+        ["docs"] => docs::command(&place),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(Failure(format!("'cargo xtask {}' is not understood\n{USAGE}", words.join(" ")))),
+    }
+}
+
+const USAGE: &str = "\
+cargo xtask install --prefix DIR     build the library and lay out bin, lib, include and share under DIR
+cargo xtask docs                     write docs/parameters.md from the table of parameters
+cargo demo                           build, compile examples/hello.c, run it on 4 ranks, then two benchmarks on 2
+cargo suite [STEP...]                every kind of test, in minutes; STEP: only these
+cargo soak [NAME] [--for DURATION]   the long runs; without NAME: list them and run each for a short while
+cargo bench-compare [ARGUMENTS]      figures against other MPIs (arguments go to mend-bench)
+";

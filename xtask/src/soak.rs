@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo soak [NAME] [--for DURATION]`: the long runs, in one table.
+//!
+//! A soak is a list of steps made for a duration; the suite runs a short sample of those that say so. Everything random in
+//! them begins with a seed, which they print and which the summary repeats.
+
+use std::time::{Duration, Instant};
+
+use crate::place::Place;
+use crate::step::{self, Report, Step};
+use crate::{Failure, Outcome, suite};
+
+mod builds;
+mod runs;
+
+/// One long run.
+struct Soak {
+    name: &'static str,
+    /// What it shows.
+    sentence: &'static str,
+    /// How long, when asked for by name.
+    long: Duration,
+    /// How long, when all are asked for.
+    short: Duration,
+    /// How long in the suite; `None`: not there.
+    sample: Option<Duration>,
+    steps: fn(&Place, Duration) -> Outcome<Vec<Step>>,
+}
+
+/// `cargo soak`: the table, then each for a short while; with a name: that one for its full time.
+pub fn command(place: &Place, words: &[&str]) -> Outcome {
+    let (name, time) = parse(words)?;
+    let logs = place.folder("soak")?;
+    let chosen: Vec<&Soak> = match name {
+        Some(name) => vec![find(name)?],
+        None => TABLE.iter().collect(),
+    };
+    if name.is_none() {
+        list();
+    }
+    let started = Instant::now();
+    let mut reports: Vec<Report> = Vec::new();
+    for soak in chosen {
+        let time = time.unwrap_or(if name.is_some() { soak.long } else { soak.short });
+        println!("{}: {} ({})", soak.name, soak.sentence, words_for(time));
+        for step in (soak.steps)(place, time)? {
+            reports.push(step::run(step, &logs)?);
+        }
+    }
+    suite::summary(&reports, started.elapsed(), &logs)
+}
+
+/// The samples that the suite runs.
+pub fn samples(place: &Place) -> Outcome<Vec<Step>> {
+    let mut steps = Vec::new();
+    for soak in TABLE {
+        if let Some(time) = soak.sample {
+            steps.extend((soak.steps)(place, time)?);
+        }
+    }
+    Ok(steps)
+}
+
+fn list() {
+    println!("long runs (cargo soak NAME [--for 90s|10m|2h]):");
+    for soak in TABLE {
+        println!("  {:<10} {:<92} {:>6}", soak.name, soak.sentence, words_for(soak.long));
+    }
+    println!();
+}
+
+fn find(name: &str) -> Outcome<&'static Soak> {
+    let names: Vec<_> = TABLE.iter().map(|soak| soak.name).collect();
+    let found = TABLE.iter().find(|soak| soak.name == name);
+    found.ok_or_else(|| Failure(format!("there is no soak '{name}'; there are {}", names.join(", "))))
+}
+
+fn parse<'a>(words: &[&'a str]) -> Outcome<(Option<&'a str>, Option<Duration>)> {
+    match words {
+        [] => Ok((None, None)),
+        ["--for", time] => Ok((None, Some(duration(time)?))),
+        [name] if !name.starts_with('-') => Ok((Some(name), None)),
+        [name, "--for", time] | ["--for", time, name] => Ok((Some(name), Some(duration(time)?))),
+        _ => Err(Failure("usage: cargo soak [NAME] [--for DURATION], as in cargo soak traffic --for 10m".to_owned())),
+    }
+}
+
+/// `90`, `90s`, `10m`, `2h`.
+fn duration(text: &str) -> Outcome<Duration> {
+    let (digits, unit) = match text.strip_suffix(['s', 'm', 'h']) {
+        Some(digits) if text.ends_with('m') => (digits, 60),
+        Some(digits) if text.ends_with('h') => (digits, 3600),
+        Some(digits) => (digits, 1),
+        None => (text, 1),
+    };
+    let number: Option<u64> = digits.parse().ok().and_then(|number: u64| number.checked_mul(unit));
+    match number {
+        Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+        _ => Err(Failure(format!("'{text}' is no duration: 90s, 10m or 2h is wanted"))),
+    }
+}
+
+fn words_for(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        seconds if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
+    }
+}
+
+const fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+const TABLE: &[Soak] = &[
+    Soak {
+        name: "wakeups",
+        sentence: "2 ranks on 2 cores and 8 on 1 ring, sleep and refill full rings at random delays: no wake-up is lost",
+        long: seconds(1200),
+        short: seconds(20),
+        sample: Some(seconds(10)),
+        steps: runs::wakeups,
+    },
+    Soak {
+        name: "jobs",
+        sentence: "500 jobs end by Ctrl-C, SIGTERM, SIGKILL of mpiexec or keeper at random moments: nothing is left",
+        long: seconds(500),
+        short: seconds(20),
+        sample: Some(seconds(20)),
+        steps: runs::jobs,
+    },
+    Soak {
+        name: "traffic",
+        sentence: "random traffic between 8 ranks, all modes, wildcards, threads, every byte checked",
+        long: seconds(600),
+        short: seconds(20),
+        sample: Some(seconds(10)),
+        steps: runs::traffic,
+    },
+    Soak {
+        name: "garbage",
+        sentence: "10,000 single random values in every word that others read: evidence or harmless, never a crash",
+        long: seconds(600),
+        short: seconds(20),
+        sample: None,
+        steps: runs::garbage,
+    },
+    Soak {
+        name: "seeds",
+        sentence: "seeds of the simulated cluster beyond those of the suite",
+        long: seconds(1800),
+        short: seconds(30),
+        sample: None,
+        steps: runs::seeds,
+    },
+    Soak {
+        name: "loom",
+        sentence: "every interleaving of ring, bell and sleep that loom's bounds allow",
+        long: seconds(1800),
+        short: seconds(300),
+        sample: None,
+        steps: builds::loom,
+    },
+    Soak {
+        name: "mutations",
+        sentence: "with the last look, settle() or the rule on bells taken out, the tests find it within a minute",
+        long: seconds(600),
+        short: seconds(300),
+        sample: None,
+        steps: builds::mutations,
+    },
+    Soak {
+        name: "asan",
+        sentence: "segment, world and abi built with AddressSanitizer, under units and C programs",
+        long: seconds(1800),
+        short: seconds(900),
+        sample: None,
+        steps: builds::asan,
+    },
+    Soak {
+        name: "ubsan",
+        sentence: "the C programs compiled with gcc's undefined-behaviour sanitizer",
+        long: seconds(600),
+        short: seconds(300),
+        sample: None,
+        steps: builds::ubsan,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{TABLE, duration, parse, words_for};
+    use std::time::Duration;
+
+    #[test]
+    fn a_duration_is_read_as_it_is_written() {
+        for soak in TABLE {
+            assert_eq!(duration(&words_for(soak.long)).unwrap(), soak.long);
+        }
+        assert!(duration("soon").is_err());
+        assert!(duration("0s").is_err());
+    }
+
+    #[test]
+    fn name_and_time_come_in_either_order() {
+        let ten = Some(Duration::from_secs(600));
+        assert_eq!(parse(&["traffic", "--for", "10m"]).unwrap(), (Some("traffic"), ten));
+        assert_eq!(parse(&["--for", "10m", "traffic"]).unwrap(), (Some("traffic"), ten));
+        assert!(parse(&["--fro", "10m"]).is_err());
+    }
+}

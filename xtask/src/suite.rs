@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo suite`: every kind of test in minutes, from a clean clone, with Rust and gcc alone.
+//!
+//! Every step runs, whatever failed before it. What this machine cannot do is said, with the reason, and does not fail.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::place::Place;
+use crate::step::{self, Report, Step};
+use crate::{Failure, Outcome, soak};
+
+/// Runs the steps named in `only`, or all.
+pub fn command(place: &Place, only: &[&str]) -> Outcome {
+    let logs = place.folder("suite")?;
+    let mut steps = steps(place);
+    steps.extend(soak::samples(place)?);
+    if let Some(unknown) = only.iter().find(|name| !steps.iter().any(|step| step.name == **name)) {
+        let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
+        return Err(Failure(format!("the suite has no step '{unknown}'; it has {}", names.join(", "))));
+    }
+    steps.retain(|step| only.is_empty() || only.contains(&step.name.as_str()));
+    println!("Mend's suite: {} steps on {}", steps.len(), machine());
+    let started = Instant::now();
+    let reports = steps.into_iter().map(|step| step::run(step, &logs)).collect::<Outcome<Vec<Report>>>()?;
+    summary(&reports, started.elapsed(), &logs)
+}
+
+fn steps(place: &Place) -> Vec<Step> {
+    let mut steps = manners(place);
+    steps.extend([
+        cargo_step(place, "units", "units of every crate, conformance of every transport", UNITS),
+        seeds(place),
+        documentation(place),
+        cargo_step(place, "install", "the release build, laid out as a user gets it", INSTALL),
+        cargo_step(place, "symbols", "names and needs of the installed library, pages made from tables", SYMBOLS),
+        cargo_step(place, "programs", "C and C++ programs as real processes", PROGRAMS),
+        cargo_step(place, "limits", "memory limits, small /dev/shm, namespaces, footprint, core dumps", LIMITS),
+    ]);
+    steps
+}
+
+/// Form, lints and rules. Two of them are components of the toolchain that may be absent.
+fn manners(place: &Place) -> Vec<Step> {
+    vec![
+        component(place, "fmt", "rustfmt", "every file is formatted", &["fmt", "--all", "--check"]),
+        component(place, "clippy", "clippy", "no lint speaks", CLIPPY),
+        cargo_step(place, "tidy", "the rules that a program can check", TIDY),
+    ]
+}
+
+fn component(place: &Place, name: &str, component: &str, sentence: &str, words: &[&str]) -> Step {
+    let present = place.cargo().args([name, "--version"]).output().is_ok_and(|output| output.status.success());
+    if present {
+        return cargo_step(place, name, sentence, words);
+    }
+    let why = format!("{name}: {component} is not installed (rustup component add {component})");
+    Step::skipped(name, sentence, why)
+}
+
+fn cargo_step(place: &Place, name: &str, sentence: &str, words: &[&str]) -> Step {
+    let mut cargo = place.cargo();
+    cargo.args(words);
+    Step::new(name, sentence, cargo).within(LONGEST_STEP)
+}
+
+fn seeds(place: &Place) -> Step {
+    let mut cargo = place.cargo();
+    cargo.args(["test", "--package", "mend-sim", "--no-fail-fast", "--", "--nocapture"]);
+    cargo.env("MEND_SIM_SEEDS", "10000");
+    Step::new("seeds", "10,000 seeds of the simulated cluster", cargo).within(LONGEST_STEP)
+}
+
+fn documentation(place: &Place) -> Step {
+    let mut cargo = place.cargo();
+    cargo.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    Step::new("doc", "the documentation of every crate builds without a warning", cargo).within(LONGEST_STEP)
+}
+
+fn machine() -> String {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{processors} processors, {}, {}", first_line("rustc", "--version"), first_line("gcc", "--version"))
+}
+
+fn first_line(program: &str, argument: &str) -> String {
+    let output = Command::new(program).arg(argument).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("no such program").to_owned()
+}
+
+/// Says what a person wants to know at the end; the last line is for programs.
+pub fn summary(reports: &[Report], took: Duration, logs: &Path) -> Outcome {
+    let passed: u32 = reports.iter().map(|report| report.passed).sum();
+    let failed: u32 = reports.iter().map(|report| report.failed).sum();
+    println!("\nsummary, {} s in all, logs in {}", took.as_secs(), logs.display());
+    for report in reports {
+        println!("  {:<14} {:>6} passed {:>4} failed {:>8.1} s", report.name, report.passed, report.failed, report.took.as_secs_f64());
+    }
+    show("skipped on this machine", reports, |report| &report.skips);
+    show("seeds and figures", reports, |report| &report.notes);
+    let broken: Vec<_> = reports.iter().filter(|report| report.failed > 0).map(|report| report.name.as_str()).collect();
+    println!("\n{passed} passed, {failed} failed");
+    if broken.is_empty() { Ok(()) } else { Err(Failure(format!("failed: {}", broken.join(", ")))) }
+}
+
+fn show(title: &str, reports: &[Report], lines: impl Fn(&Report) -> &Vec<String>) {
+    if reports.iter().all(|report| lines(report).is_empty()) {
+        return;
+    }
+    println!("{title}:");
+    for report in reports {
+        for line in lines(report) {
+            println!("  {}: {line}", report.name);
+        }
+    }
+}
+
+const UNITS: &[&str] =
+    &["test", "--workspace", "--exclude", "mend-tests", "--exclude", "mend-sim", "--no-fail-fast"];
+const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+const TIDY: &[&str] = &["run", "--quiet", "--package", "mend-ci", "--bin", "tidy"];
+const INSTALL: &[&str] = &["xtask", "install", "--prefix", "target/prefix"];
+const SYMBOLS: &[&str] = &["test", "--package", "mend-tests", "--lib", "--test", "symbols", "--test", "pages"];
+const PROGRAMS: &[&str] = &["test", "--package", "mend-tests", "--test", "programs", "--test", "jobs"];
+const LIMITS: &[&str] = &[
+    "test", "--package", "mend-tests", "--no-fail-fast", "--test", "limits", "--test", "footprint", "--test",
+    "namespaces", "--", "--test-threads=1",
+];
+/// A clean clone compiles everything in its first steps, on two slow processors.
+const LONGEST_STEP: Duration = Duration::from_secs(900);
