@@ -1,2 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs run as real processes.
+//! Programs run as real processes: MPI programs in C under the installed `mpiexec`, and what must hold around them.
+//!
+//! Read [`job::Job`] first: one command, watched, with everything that it printed and left behind. [`prefix`] installs the
+//! library once; [`program`] compiles C sources against it; [`sandbox`] takes things away from a job (memory, /dev/shm,
+//! namespaces); [`live`] looks into ranks while they run. Where the machine does not permit a sandbox, the test says so
+//! through [`skip`].
+//!
+//! `MEND_TESTS_PREFIX=DIR` tests what is installed there instead; `MEND_TESTS_CFLAGS` adds flags to every compilation;
+//! `MEND_TESTS_ONLY=NAME` runs the C programs whose name holds NAME.
+#![forbid(unsafe_code)]
+
+pub mod elf;
+pub mod job;
+pub mod live;
+pub mod page;
+pub mod prefix;
+pub mod program;
+pub mod sandbox;
+
+use std::io::Write;
+
+/// Says that a test did not run here, and why, past libtest's capture; `cargo suite` repeats it in its summary.
+pub fn skip(test: &str, why: &str) {
+    say(&format!("skipped: {test}: {why}"));
+}
+
+/// Prints a line past libtest's capture. It starts on a line of its own, because libtest leaves its own line open.
+pub fn say(line: &str) {
+    // If stderr is gone there is nobody to tell.
+    let _ = std::io::stderr().write_all(format!("\n{line}\n").as_bytes());
+}

@@ -14,6 +14,8 @@ pub fn command(place: &Place, words: &[&str]) -> Outcome {
     let prefix = place.folder("demo")?;
     install(place, &Build::release(place), &prefix)?;
     let mut cargo = place.cargo();
-    cargo.args(["run", "--quiet", "--release", "--package", "mend-bench", "--", "compare", "--mend"]).arg(&prefix);
+    cargo
+        .args(["run", "--quiet", "--release", "--package", "mend-bench", "--", "compare", "--mend"])
+        .arg(&prefix);
     succeed(cargo.args(words), "mend-bench")
 }

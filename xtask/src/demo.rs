@@ -51,7 +51,10 @@ fn shown(command: &mut Command) -> Outcome {
 }
 
 fn farewell(prefix: &Path) {
-    println!("\nYour own programs: put {}/bin first in PATH, then mpicc and mpiexec as above.", prefix.display());
+    println!(
+        "\nYour own programs: put {}/bin first in PATH, then mpicc and mpiexec as above.",
+        prefix.display()
+    );
     println!("Next: docs/tutorial.md; 'mend-info' lists what can be set; 'cargo suite' runs all tests.");
 }
 

@@ -63,7 +63,8 @@ fn compile(place: &Place, build: &Build) -> Outcome {
 fn lay_out(place: &Place, products: &Path, prefix: &Path) -> Outcome {
     for folder in ["bin", "lib", "include", "share/doc/mend"] {
         let path = prefix.join(folder);
-        std::fs::create_dir_all(&path).map_err(|error| failure(format!("cannot make {}", path.display()), error))?;
+        std::fs::create_dir_all(&path)
+            .map_err(|error| failure(format!("cannot make {}", path.display()), error))?;
     }
     copy(&products.join(LIBRARY_AS_BUILT), &prefix.join("lib").join(LIBRARY))?;
     for name in LIBRARY_LINKS {

@@ -23,7 +23,10 @@ impl Place {
             .parent()
             .filter(|root| root.join("Cargo.toml").is_file())
             .ok_or_else(|| Failure("the checkout that this program was built from is gone".to_owned()))?;
-        Ok(Place { root: root.to_owned(), target: target_of_this_program().unwrap_or_else(|| root.join("target")) })
+        Ok(Place {
+            root: root.to_owned(),
+            target: target_of_this_program().unwrap_or_else(|| root.join("target")),
+        })
     }
 
     /// A `cargo` command in the checkout. Inside `cargo run` the environment names the toolchain and the package that is

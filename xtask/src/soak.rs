@@ -81,7 +81,9 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<(Option<&'a str>, Option<Duration>)> 
         ["--for", time] => Ok((None, Some(duration(time)?))),
         [name] if !name.starts_with('-') => Ok((Some(name), None)),
         [name, "--for", time] | ["--for", time, name] => Ok((Some(name), Some(duration(time)?))),
-        _ => Err(Failure("usage: cargo soak [NAME] [--for DURATION], as in cargo soak traffic --for 10m".to_owned())),
+        _ => Err(Failure(
+            "usage: cargo soak [NAME] [--for DURATION], as in cargo soak traffic --for 10m".to_owned(),
+        )),
     }
 }
 

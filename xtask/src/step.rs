@@ -31,7 +31,13 @@ impl Step {
     /// A step that must succeed within ten minutes.
     pub fn new(name: &str, sentence: &str, command: Command) -> Step {
         let limit = Duration::from_secs(600);
-        Step { name: name.to_owned(), sentence: sentence.to_owned(), work: Ok(command), limit, must_fail: false }
+        Step {
+            name: name.to_owned(),
+            sentence: sentence.to_owned(),
+            work: Ok(command),
+            limit,
+            must_fail: false,
+        }
     }
 
     /// A step that cannot run on this machine, and why.
@@ -97,7 +103,8 @@ pub fn run(step: Step, logs: &Path) -> Outcome<Report> {
 /// `None`: it had to be killed.
 fn run_to_log(mut command: Command, log: &PathBuf, limit: Duration) -> Outcome<Option<ExitStatus>> {
     let name = format!("{:?}", command.get_program());
-    let file = File::create(log).map_err(|error| failure(format!("cannot write {}", log.display()), error))?;
+    let file =
+        File::create(log).map_err(|error| failure(format!("cannot write {}", log.display()), error))?;
     let twin = file.try_clone().map_err(|error| failure("cannot share a log", error))?;
     command.stdin(Stdio::null()).stdout(file).stderr(twin);
     let child = command.spawn().map_err(|error| failure(format!("cannot start {name}"), error))?;
@@ -157,7 +164,9 @@ fn show_end(text: &str, log: &Path, ended: Option<ExitStatus>, limit: Duration) 
     }
     match ended {
         Some(status) => println!("    {status}; the whole log: {}", log.display()),
-        None => println!("    killed after {} s: it hangs; the whole log: {}", limit.as_secs(), log.display()),
+        None => {
+            println!("    killed after {} s: it hangs; the whole log: {}", limit.as_secs(), log.display())
+        }
     }
 }
 

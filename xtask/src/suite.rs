@@ -34,9 +34,19 @@ fn steps(place: &Place) -> Vec<Step> {
         seeds(place),
         documentation(place),
         cargo_step(place, "install", "the release build, laid out as a user gets it", INSTALL),
-        cargo_step(place, "symbols", "names and needs of the installed library, pages made from tables", SYMBOLS),
+        cargo_step(
+            place,
+            "symbols",
+            "names and needs of the installed library, pages made from tables",
+            SYMBOLS,
+        ),
         cargo_step(place, "programs", "C and C++ programs as real processes", PROGRAMS),
-        cargo_step(place, "limits", "memory limits, small /dev/shm, namespaces, footprint, core dumps", LIMITS),
+        cargo_step(
+            place,
+            "limits",
+            "memory limits, small /dev/shm, namespaces, footprint, core dumps",
+            LIMITS,
+        ),
     ]);
     steps
 }
@@ -51,7 +61,8 @@ fn manners(place: &Place) -> Vec<Step> {
 }
 
 fn component(place: &Place, name: &str, component: &str, sentence: &str, words: &[&str]) -> Step {
-    let present = place.cargo().args([name, "--version"]).output().is_ok_and(|output| output.status.success());
+    let present =
+        place.cargo().args([name, "--version"]).output().is_ok_and(|output| output.status.success());
     if present {
         return cargo_step(place, name, sentence, words);
     }
@@ -80,7 +91,11 @@ fn documentation(place: &Place) -> Step {
 
 fn machine() -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{processors} processors, {}, {}", first_line("rustc", "--version"), first_line("gcc", "--version"))
+    format!(
+        "{processors} processors, {}, {}",
+        first_line("rustc", "--version"),
+        first_line("gcc", "--version")
+    )
 }
 
 fn first_line(program: &str, argument: &str) -> String {
@@ -95,11 +110,18 @@ pub fn summary(reports: &[Report], took: Duration, logs: &Path) -> Outcome {
     let failed: u32 = reports.iter().map(|report| report.failed).sum();
     println!("\nsummary, {} s in all, logs in {}", took.as_secs(), logs.display());
     for report in reports {
-        println!("  {:<14} {:>6} passed {:>4} failed {:>8.1} s", report.name, report.passed, report.failed, report.took.as_secs_f64());
+        println!(
+            "  {:<14} {:>6} passed {:>4} failed {:>8.1} s",
+            report.name,
+            report.passed,
+            report.failed,
+            report.took.as_secs_f64()
+        );
     }
     show("skipped on this machine", reports, |report| &report.skips);
     show("seeds and figures", reports, |report| &report.notes);
-    let broken: Vec<_> = reports.iter().filter(|report| report.failed > 0).map(|report| report.name.as_str()).collect();
+    let broken: Vec<_> =
+        reports.iter().filter(|report| report.failed > 0).map(|report| report.name.as_str()).collect();
     println!("\n{passed} passed, {failed} failed");
     if broken.is_empty() { Ok(()) } else { Err(Failure(format!("failed: {}", broken.join(", ")))) }
 }
@@ -121,11 +143,22 @@ const UNITS: &[&str] =
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const TIDY: &[&str] = &["run", "--quiet", "--package", "mend-ci", "--bin", "tidy"];
 const INSTALL: &[&str] = &["xtask", "install", "--prefix", "target/prefix"];
-const SYMBOLS: &[&str] = &["test", "--package", "mend-tests", "--lib", "--test", "symbols", "--test", "pages"];
+const SYMBOLS: &[&str] =
+    &["test", "--package", "mend-tests", "--lib", "--test", "symbols", "--test", "pages"];
 const PROGRAMS: &[&str] = &["test", "--package", "mend-tests", "--test", "programs", "--test", "jobs"];
 const LIMITS: &[&str] = &[
-    "test", "--package", "mend-tests", "--no-fail-fast", "--test", "limits", "--test", "footprint", "--test",
-    "namespaces", "--", "--test-threads=1",
+    "test",
+    "--package",
+    "mend-tests",
+    "--no-fail-fast",
+    "--test",
+    "limits",
+    "--test",
+    "footprint",
+    "--test",
+    "namespaces",
+    "--",
+    "--test-threads=1",
 ];
 /// A clean clone compiles everything in its first steps, on two slow processors.
 const LONGEST_STEP: Duration = Duration::from_secs(900);

@@ -28,7 +28,10 @@ pub fn jobs(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
     cargo.args(["test", "--package", "mend-tests", "--test", "jobs", "--", "--ignored", "--nocapture"]);
     cargo.env("MEND_JOBS", time.as_secs().to_string());
-    Ok(vec![Step::new("jobs", "jobs ended at random moments leave nothing behind", cargo).within(10 * time + COMPILING)])
+    Ok(vec![
+        Step::new("jobs", "jobs ended at random moments leave nothing behind", cargo)
+            .within(10 * time + COMPILING),
+    ])
 }
 
 /// `tests/c/traffic.c` on 8 ranks.
@@ -36,7 +39,10 @@ pub fn traffic(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
     cargo.args(["test", "--package", "mend-tests", "--test", "traffic", "--", "--ignored", "--nocapture"]);
     cargo.env("MEND_TRAFFIC_SECONDS", time.as_secs().to_string());
-    Ok(vec![Step::new("traffic", "random traffic between 8 ranks, every byte checked", cargo).within(time + COMPILING)])
+    Ok(vec![
+        Step::new("traffic", "random traffic between 8 ranks, every byte checked", cargo)
+            .within(time + COMPILING),
+    ])
 }
 
 /// The conformance of the ring's reader against a writer that lies.
@@ -53,7 +59,10 @@ pub fn seeds(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
     cargo.args(["test", "--release", "--package", "mend-sim", "--", "--nocapture"]);
     cargo.env("MEND_SIM_SEEDS", number.to_string());
-    Ok(vec![Step::new("seeds", &format!("{number} seeds of the simulated cluster"), cargo).within(10 * time + COMPILING)])
+    Ok(vec![
+        Step::new("seeds", &format!("{number} seeds of the simulated cluster"), cargo)
+            .within(10 * time + COMPILING),
+    ])
 }
 
 /// A command of the machine, for steps that are not cargo's.

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* MPI_Alloc_mem in a job with little memory: what is given can be touched, what cannot be given is MPI_ERR_NO_MEM. */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+    int rank, refused = 0, wrong = 0, given = 0;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    for (MPI_Aint bytes = 4096; bytes <= (MPI_Aint)1 << 30; bytes *= 4) {
+        void *memory = NULL;
+        int class = MPI_SUCCESS, code = MPI_Alloc_mem(bytes, MPI_INFO_NULL, &memory);
+        if (code == MPI_SUCCESS) {
+            /* Only what surely fits is touched: whoever asks for more than the limit and gets it has been promised too much. */
+            memset(memory, 1, bytes < (1 << 20) ? (size_t)bytes : (size_t)1 << 20);
+            given++;
+            wrong += MPI_Free_mem(memory) != MPI_SUCCESS;
+        } else {
+            MPI_Error_class(code, &class);
+            wrong += class != MPI_ERR_NO_MEM;
+            refused++;
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        printf(given > 0 && wrong == 0 ? "No errors\n" : "given %d, refused %d, wrong %d\n", given, refused, wrong);
+    MPI_Finalize();
+    return wrong != 0;
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One job: a command with everything that descends from it, watched until it has ended, whatever it does.
+//!
+//! Every job is marked by a variable in its environment, which all its processes inherit; so what it leaves behind is found
+//! in /proc, also when it has been given another parent, and other jobs on the machine do not disturb.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mend_xtask::processes;
+
+/// A command to be run and watched.
+#[derive(Debug)]
+pub struct Job {
+    command: Command,
+    limit: Duration,
+    mark: String,
+}
+
+/// How a job ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// `None`: it hung and was killed.
+    pub status: Option<ExitStatus>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+    /// Processes that were still there [`PATIENCE`] after its end; they have been killed.
+    pub left_behind: Vec<String>,
+    /// From start to end.
+    pub took: Duration,
+}
+
+/// A job that runs.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: JoinHandle<String>,
+    stderr: JoinHandle<String>,
+    started: Instant,
+    limit: Duration,
+    mark: String,
+}
+
+impl Job {
+    /// A job that is killed when `limit` has passed.
+    pub fn new(mut command: Command, limit: Duration) -> Job {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        command.env(MARK, &mark);
+        Job { command, limit, mark }
+    }
+
+    /// Runs it to its end.
+    pub fn run(mut self) -> Ended {
+        self.command.stdin(Stdio::null());
+        self.spawn(|_| {}).end()
+    }
+
+    /// Starts it with a pipe for stdin; `on_line` sees every line of stdout as it comes.
+    pub fn start(mut self, on_line: impl FnMut(&str) + Send + 'static) -> Running {
+        self.command.stdin(Stdio::piped());
+        self.spawn(on_line)
+    }
+
+    fn spawn(mut self, on_line: impl FnMut(&str) + Send + 'static) -> Running {
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = Instant::now();
+        let mut child =
+            self.command.spawn().unwrap_or_else(|error| panic!("cannot start {:?}: {error}", self.command));
+        let stdout = collect(child.stdout.take().expect("stdout is a pipe"), on_line);
+        let stderr = collect(child.stderr.take().expect("stderr is a pipe"), |_| {});
+        Running { child, stdout, stderr, started, limit: self.limit, mark: self.mark }
+    }
+}
+
+impl Running {
+    /// The processes of this job whose program is called `name`.
+    pub fn processes(&self, name: &str) -> Vec<u32> {
+        let mut found = processes::marked(MARK, &self.mark);
+        found.retain(|pid| program_of(*pid).as_deref() == Some(name));
+        found.sort_unstable();
+        found
+    }
+
+    /// Closes its stdin and waits for its end.
+    pub fn end(mut self) -> Ended {
+        drop(self.child.stdin.take());
+        let status = self.wait();
+        let left_behind = self.sweep();
+        Ended {
+            status,
+            stdout: self.stdout.join().expect("a reader of a pipe does not panic"),
+            stderr: self.stderr.join().expect("a reader of a pipe does not panic"),
+            left_behind,
+            took: self.started.elapsed(),
+        }
+    }
+
+    fn wait(&mut self) -> Option<ExitStatus> {
+        while self.started.elapsed() < self.limit {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) => std::thread::sleep(LOOK_EVERY),
+                Err(error) => panic!("cannot wait for a child: {error}"),
+            }
+        }
+        processes::kill(&processes::marked(MARK, &self.mark));
+        self.child.kill().expect("our own child can be killed");
+        self.child.wait().expect("our own child can be waited for");
+        None
+    }
+
+    /// Whoever is still there after a while has been left behind; it is named and killed, which also ends the pipes.
+    fn sweep(&self) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut left = processes::marked(MARK, &self.mark);
+        while !left.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(LOOK_EVERY);
+            left = processes::marked(MARK, &self.mark);
+        }
+        let names =
+            left.iter().map(|&pid| format!("{pid} ({})", program_of(pid).unwrap_or_default())).collect();
+        while !left.is_empty() {
+            processes::kill(&left);
+            left = processes::marked(MARK, &self.mark);
+        }
+        names
+    }
+}
+
+impl Ended {
+    /// What a test shows when the job was not as expected.
+    pub fn story(&self) -> String {
+        let status = self.status.map_or_else(|| "killed: it hung".to_owned(), |status| status.to_string());
+        let mut story = format!("{status} after {:.1} s", self.took.as_secs_f64());
+        for (title, text) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            if !text.is_empty() {
+                story.push_str(&format!("\n--- {title} ---\n{}", end_of(text)));
+            }
+        }
+        if !self.left_behind.is_empty() {
+            story.push_str(&format!("\n--- left behind ---\n{}", self.left_behind.join(", ")));
+        }
+        story
+    }
+
+    /// Whether it ended in time, with `code`, and left nobody behind.
+    pub fn exited_with(&self, code: i32) -> bool {
+        self.status.and_then(|status| status.code()) == Some(code) && self.left_behind.is_empty()
+    }
+
+    /// Whether it did its work in silence: code 0, `No errors`, nothing on stderr.
+    pub fn is_clean(&self) -> bool {
+        self.exited_with(0) && self.stdout.contains("No errors") && self.stderr.is_empty()
+    }
+
+    /// Whether it was refused as users deserve it: an ordinary code, not a signal's, and a sentence that says why.
+    pub fn is_clear_refusal(&self) -> bool {
+        let code = self.status.and_then(|status| status.code());
+        code.is_some_and(|code| code != 0 && code < 128)
+            && self.stderr.len() > 20
+            && self.left_behind.is_empty()
+    }
+}
+
+fn collect(
+    mut from: impl Read + Send + 'static,
+    mut on_line: impl FnMut(&str) + Send + 'static,
+) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let mut told = 0;
+        let mut piece = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            bytes.extend_from_slice(&piece[..length]);
+            while let Some(end) = bytes[told..].iter().position(|&byte| byte == b'\n') {
+                on_line(&String::from_utf8_lossy(&bytes[told..told + end]));
+                told += end + 1;
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn program_of(pid: u32) -> Option<String> {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    Some(path.file_name()?.to_string_lossy().into_owned())
+}
+
+fn end_of(text: &str) -> &str {
+    let start = text.len().saturating_sub(4000);
+    text.get(text.ceil_char_boundary(start)..).unwrap_or(text)
+}
+
+const MARK: &str = "MEND_TESTS_JOB";
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// no process is left 5 s after the end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::Job;
+    use std::process::Command;
+    use std::time::Duration;
+
+    fn shell(script: &str, limit: Duration) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job::new(command, limit)
+    }
+
+    #[test]
+    fn a_job_that_hangs_is_killed_and_said_to_hang() {
+        let ended = shell("echo begun; sleep 1000", Duration::from_millis(100)).run();
+        assert!(ended.status.is_none());
+        assert_eq!(ended.stdout, "begun\n");
+    }
+
+    #[test]
+    fn a_process_that_outlives_its_job_is_found_named_and_ended() {
+        let ended = shell("setsid sleep 1000 & exit 0", Duration::from_secs(20)).run();
+        assert_eq!(ended.left_behind.len(), 1, "{}", ended.story());
+        assert!(ended.left_behind[0].contains("sleep"));
+    }
+
+    #[test]
+    fn lines_are_seen_as_they_come_and_stdin_closes_at_the_end() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let running = shell("echo ready; cat; echo over", Duration::from_secs(20))
+            .start(move |line| tell.send(line.to_owned()).expect("the test listens"));
+        assert_eq!(told.recv_timeout(Duration::from_secs(10)).unwrap(), "ready");
+        assert_eq!(running.processes("cat").len(), 1);
+        let ended = running.end();
+        assert!(ended.exited_with(0), "{}", ended.story());
+        assert_eq!(ended.stdout, "ready\nover\n");
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the library under test is installed: once per build, however many tests ask at the same time.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use mend_xtask::install::{Build, install};
+use mend_xtask::place::Place;
+
+/// The prefix, installed and current.
+pub fn prefix() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| match std::env::var_os("MEND_TESTS_PREFIX") {
+        Some(given) => PathBuf::from(given),
+        None => install_once(),
+    })
+}
+
+/// The checkout and its target folder.
+pub fn place() -> &'static Place {
+    static PLACE: OnceLock<Place> = OnceLock::new();
+    PLACE.get_or_init(|| Place::find().unwrap_or_else(|why| panic!("{why}")))
+}
+
+/// A folder of our own under the target folder.
+pub fn folder(name: &str) -> PathBuf {
+    place().folder(&format!("mend-tests/{name}")).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// A command of the prefix, without the library path that `cargo test` sets for its own sake.
+pub fn command(name: &str) -> Command {
+    let mut command = Command::new(prefix().join("bin").join(name));
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
+
+/// Several test programs may run at once; one installs, the others wait for its lock and find everything current.
+fn install_once() -> PathBuf {
+    let prefix = folder("prefix");
+    let lock = File::create(folder("locks").join("install")).expect("the target folder can be written");
+    lock.lock().expect("a file in the target folder can be locked");
+    install(place(), &Build::release(place()), &prefix).unwrap_or_else(|why| panic!("cannot install: {why}"));
+    prefix
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! C and C++ programs: what their first lines say, how they are compiled, how they are run.
+//!
+//! A program says in comments at its top how it wants to be run:
+//!
+//! ```c
+//! // ranks: 2 4 8            for each of these numbers once; required
+//! // args: 10 --fast         arguments of the program
+//! // mpiexec: -l             options of mpiexec
+//! // env: MEND_BTL=self,shm  variables of the job
+//! // timeout: 120            seconds, 60 unless told
+//! // expect-exit: 3          the exit code of mpiexec, 0 unless told
+//! // expect-stderr: text     stderr must hold this; without the line it must be empty (R-25)
+//! ```
+//!
+//! With code 0 expected, stdout must hold `No errors`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::job::{Ended, Job};
+use crate::prefix;
+
+/// What the first lines say.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Numbers of ranks.
+    pub ranks: Vec<u32>,
+    /// Arguments of the program.
+    pub arguments: Vec<String>,
+    /// Options of mpiexec.
+    pub options: Vec<String>,
+    /// Variables of the job.
+    pub variables: Vec<(String, String)>,
+    /// How long a run may take.
+    pub limit: Duration,
+    /// The exit code wanted.
+    pub exit: i32,
+    /// What stderr must hold.
+    pub complaint: Option<String>,
+}
+
+impl Header {
+    /// Reads the comments at the top of `source`. Lines that say nothing to us (`// Row PP7`) are left alone.
+    pub fn parse(source: &str) -> Result<Header, String> {
+        let mut header = Header {
+            ranks: Vec::new(),
+            arguments: Vec::new(),
+            options: Vec::new(),
+            variables: Vec::new(),
+            limit: Duration::from_secs(60),
+            exit: 0,
+            complaint: None,
+        };
+        for line in source.lines().take_while(|line| !line.starts_with('#')) {
+            let comment =
+                line.trim().trim_start_matches("//").trim_start_matches("/*").trim_start_matches('*');
+            if let Some((key, value)) = comment.split_once(':') {
+                header.take(key.trim(), value.trim_end_matches("*/").trim())?;
+            }
+        }
+        if header.ranks.is_empty() { Err("no line '// ranks: ...'".to_owned()) } else { Ok(header) }
+    }
+
+    fn take(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let words = || value.split_whitespace().map(str::to_owned);
+        let number = |what: &str| value.parse().map_err(|_| format!("'{value}' is no {what}"));
+        match key {
+            "ranks" => {
+                let parsed: Result<_, _> = words().map(|word| word.parse()).collect();
+                self.ranks = parsed.map_err(|_| format!("'{value}' are no numbers of ranks"))?;
+            }
+            "args" => self.arguments = words().collect(),
+            "mpiexec" => self.options = words().collect(),
+            "env" => {
+                for word in words() {
+                    let (name, value) =
+                        word.split_once('=').ok_or_else(|| format!("'{word}' is no NAME=VALUE"))?;
+                    self.variables.push((name.to_owned(), value.to_owned()));
+                }
+            }
+            "timeout" => self.limit = Duration::from_secs(number("time in seconds")? as u64),
+            "expect-exit" => self.exit = number("exit code")?,
+            "expect-stderr" => self.complaint = Some(value.to_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What was not as the header says, or nothing.
+    pub fn judge(&self, ended: &Ended) -> Result<(), String> {
+        let wrong = if !ended.exited_with(self.exit) {
+            format!("code {} was expected and nobody left behind", self.exit)
+        } else if self.exit == 0 && !ended.stdout.contains("No errors") {
+            "it did not say 'No errors'".to_owned()
+        } else {
+            match &self.complaint {
+                None if ended.stderr.is_empty() || self.exit != 0 => return Ok(()),
+                None => "stderr should be empty".to_owned(),
+                Some(complaint) if ended.stderr.contains(complaint) => return Ok(()),
+                Some(complaint) => format!("stderr should hold '{complaint}'"),
+            }
+        };
+        Err(format!("{wrong}: {}", ended.story()))
+    }
+}
+
+/// Compiles `source` with our mpicc or mpicxx, into a folder of its own for each set of flags. `Err`: what the compiler said.
+pub fn compile(source: &Path) -> Result<PathBuf, String> {
+    let flags = std::env::var("MEND_TESTS_CFLAGS").unwrap_or_default();
+    let folder = prefix::folder(if flags.is_empty() { "programs" } else { "programs-with-flags" });
+    let stem = source.file_stem().ok_or("a source has a name")?.to_string_lossy().into_owned();
+    let product = folder.join(&stem);
+    let beside = folder.join(format!(".{stem}.{}", std::process::id()));
+    let compiler = if source.extension().is_some_and(|kind| kind == "cc") { "mpicxx" } else { "mpicc" };
+    let mut command = prefix::command(compiler);
+    command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]).args(flags.split_whitespace());
+    command.arg(source).arg("-o").arg(&beside).args(["-pthread", "-lm"]);
+    let output = command.output().map_err(|error| format!("cannot start {compiler}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{compiler} failed:\n{}", String::from_utf8_lossy(&output.stderr)));
+    }
+    // Under its name at once and whole, because another test may be running the one that is there.
+    std::fs::rename(&beside, &product).map_err(|error| format!("cannot rename a program: {error}"))?;
+    Ok(product)
+}
+
+/// Compiles a program of `tests/limits`; what does not compile is a failure of the test that asks.
+pub fn limit_program(name: &str) -> PathBuf {
+    let source = prefix::place().root.join("tests/limits").join(name);
+    compile(&source).unwrap_or_else(|why| panic!("{}: {why}", source.display()))
+}
+
+/// `mpiexec -n RANKS`, with a time-out of its own a little before ours, so that it can say where the job hung.
+pub fn mpiexec(ranks: u32, limit: Duration) -> Command {
+    let mut command = prefix::command("mpiexec");
+    command.args([
+        "--timeout",
+        &limit.as_secs().saturating_sub(2).max(1).to_string(),
+        "-n",
+        &ranks.to_string(),
+    ]);
+    command
+}
+
+/// Runs `program` on `ranks` ranks as its header says.
+pub fn run(program: &Path, header: &Header, ranks: u32) -> Ended {
+    let mut command = mpiexec(ranks, header.limit);
+    command.args(&header.options).arg(program).args(&header.arguments);
+    command.envs(header.variables.iter().map(|(name, value)| (name, value)));
+    Job::new(command, header.limit).run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Header;
+    use std::time::Duration;
+
+    #[test]
+    fn the_first_lines_say_how_a_program_is_run() {
+        let text = "// SPDX-License-Identifier: MIT\n// ranks: 2 4 8\n// Row PP7: sent whole\n// args: 10 x\n\
+                    // timeout: 90\n// expect-exit: 3\n// env: A=1 B=2\n#include <mpi.h>\n// ranks: 9\n";
+        let header = Header::parse(text).unwrap();
+        assert_eq!(header.ranks, [2, 4, 8]);
+        assert_eq!(header.arguments, ["10", "x"]);
+        assert_eq!(header.limit, Duration::from_secs(90));
+        assert_eq!(header.exit, 3);
+        assert_eq!(header.variables[1], ("B".to_owned(), "2".to_owned()));
+    }
+
+    #[test]
+    fn a_program_without_ranks_is_refused() {
+        assert!(Header::parse("// args: 3\n#include <mpi.h>\n").is_err());
+        assert!(Header::parse("// ranks: two\n").is_err());
+    }
+}

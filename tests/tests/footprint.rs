@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What ranks at rest cost: memory, descriptors, processor time; and what of them reaches a core dump.
+
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use mend_tests::job::{Job, Running};
+use mend_tests::{elf, live, prefix, program, say, skip};
+
+#[test]
+fn sixty_four_ranks_stay_within_memory_and_descriptors() {
+    footprint(64);
+}
+
+#[test]
+fn two_hundred_and_fifty_six_ranks_stay_within_memory_and_descriptors() {
+    footprint(256);
+}
+
+/// the bars of the slice, and the formula that docs/memory.md publishes.
+fn footprint(ranks: u32) {
+    let (running, _) = start("idle", &[], ranks);
+    let pids = running.processes("idle");
+    let pss: u64 = pids.iter().filter_map(|&pid| live::pss_bytes(pid)).sum();
+    let most = pids.iter().filter_map(|&pid| live::descriptors(pid)).max().unwrap_or(0);
+    let ended = running.end();
+    assert!(ended.is_clean(), "{}", ended.story());
+    assert_eq!(pids.len(), ranks as usize);
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    say(&format!(
+        "figure: {ranks} ranks: PSS {:.1} MiB in all, {most} descriptors at most, {:.1} s",
+        mib(pss),
+        ended.took.as_secs_f64()
+    ));
+    assert!(pss <= u64::from(ranks) * (4 << 20), "PSS summed over {ranks} ranks: {:.1} MiB", mib(pss));
+    assert!(most <= 24, "{most} descriptors in one rank");
+    let (per_rank, per_pair) = formula();
+    let published = per_rank * f64::from(ranks) + per_pair * f64::from(ranks) * f64::from(ranks);
+    let measured = pss as f64 / 1024.0;
+    let off = (measured / published - 1.0).abs();
+    assert!(
+        off <= 0.10,
+        "docs/memory.md says {published:.0} KiB for {ranks} ranks, measured are {measured:.0} KiB"
+    );
+}
+
+/// `PSS(N) = A KiB * N + B KiB * N^2`, from the page that users read.
+fn formula() -> (f64, f64) {
+    let page = std::fs::read_to_string(prefix::place().root.join("docs/memory.md"))
+        .expect("docs/memory.md is there");
+    let line = page
+        .lines()
+        .find(|line| line.trim_start().starts_with("PSS(N) ="))
+        .expect("the page has the formula");
+    let numbers: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert_eq!(numbers.len(), 2, "two numbers are wanted in: {line}");
+    (numbers[0], numbers[1])
+}
+
+#[test]
+fn a_rank_blocked_in_a_receive_uses_hardly_any_processor() {
+    let test = "a_rank_blocked_in_a_receive_uses_hardly_any_processor";
+    let (running, _) = start("idle", &[], 2);
+    let pids = running.processes("idle");
+    let used = |pids: &[u32]| pids.iter().map(|&pid| live::processor_time(pid)).sum::<Option<Duration>>();
+    // What is measured is a span of time, not a condition: past the first 10 ms, for two seconds.
+    std::thread::sleep(Duration::from_millis(100));
+    let (begun, before) = (Instant::now(), used(&pids));
+    std::thread::sleep(Duration::from_secs(2));
+    let (span, after) = (begun.elapsed(), used(&pids));
+    let ended = running.end();
+    assert!(ended.is_clean(), "{}", ended.story());
+    let (Some(before), Some(after)) = (before, after) else {
+        return skip(test, "this kernel does not count processor time in schedstat");
+    };
+    let share = (after - before).as_secs_f64() / span.as_secs_f64();
+    say(&format!("figure: a rank blocked in a receive uses {:.3} % of a processor", share * 100.0));
+    assert!(share < 0.02, "{:.2} % of a processor", share * 100.0);
+}
+
+#[test]
+fn every_mapping_of_an_outbox_is_left_out_of_core_dumps() {
+    let (running, _) = start("abort", &[], 4);
+    let pids = running.processes("abort");
+    let mappings: Vec<_> = pids.iter().flat_map(|&pid| live::memory_files(pid)).collect();
+    let _ = running.end();
+    assert!(!mappings.is_empty(), "ranks have memory files");
+    let dumped: Vec<_> = mappings.iter().filter(|mapping| !mapping.left_out_of_dumps).collect();
+    assert!(dumped.is_empty(), "{dumped:?}");
+}
+
+#[test]
+fn the_core_dump_of_a_rank_holds_no_outbox() {
+    let test = "the_core_dump_of_a_rank_holds_no_outbox";
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if pattern.trim().is_empty() || pattern.contains(['|', '/', '%']) {
+        return skip(test, &format!("core dumps go to '{}', not into the current folder", pattern.trim()));
+    }
+    let folder = prefix::folder("core");
+    remove_cores(&folder);
+    let script = format!("cd '{}' && ulimit -c unlimited && exec \"$@\"", folder.display());
+    let (running, ready) = start("abort", &["sh", "-ec", &script, "sh"], 4);
+    let rank_0 =
+        ready.rsplit_once(' ').and_then(|(_, pid)| pid.parse().ok()).expect("rank 0 tells its process id");
+    let mappings = live::memory_files(rank_0);
+    let ended = running.end();
+    assert!(!ended.exited_with(0), "a job whose rank aborts has failed: {}", ended.story());
+    let Some(core) = cores(&folder).into_iter().next() else {
+        return skip(test, "no core file was written here");
+    };
+    let file = std::fs::read(&core).expect("a core file of ours can be read");
+    remove_cores(&folder);
+    let ranges = elf::dumped(&file).expect("a core file is an ELF file");
+    let size = file.len() as f64 / f64::from(1 << 20);
+    say(&format!("figure: the core dump of a rank beside outboxes has {size:.1} MiB"));
+    for mapping in &mappings {
+        let inside =
+            ranges.iter().find(|(start, bytes)| mapping.start < start + bytes && *start < mapping.end);
+        assert!(inside.is_none(), "{mapping:?} is in the core dump");
+    }
+}
+
+/// Starts a program of `tests/limits` under `wrapper` and comes back with rank 0's line when it has said `ready`.
+fn start(name: &str, wrapper: &[&str], ranks: u32) -> (Running, String) {
+    let product = program::limit_program(&format!("{name}.c"));
+    let mpiexec = program::mpiexec(ranks, LIMIT);
+    let mut command = match wrapper {
+        [] => Command::new(mpiexec.get_program()),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(mpiexec.get_program());
+            command
+        }
+    };
+    command.env_remove("LD_LIBRARY_PATH").args(mpiexec.get_args()).arg(product);
+    let (tell, told) = mpsc::channel();
+    let running = Job::new(command, LIMIT).start(move |line| {
+        if line.contains("ready") {
+            // The test may have given up already.
+            let _ = tell.send(line.to_owned());
+        }
+    });
+    match told.recv_timeout(LIMIT) {
+        Ok(ready) => (running, ready),
+        Err(_) => panic!("{ranks} ranks of {name} never became ready: {}", running.end().story()),
+    }
+}
+
+fn cores(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("core")))
+        .collect()
+}
+
+fn remove_cores(folder: &std::path::Path) {
+    for core in cores(folder) {
+        std::fs::remove_file(core).expect("a core file of ours can be removed");
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(120);

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Little memory, and a /dev/shm that is small, read-only or not there: the job runs, or is refused in words before anything is
+//! reserved; no SIGBUS, nobody killed for memory that Mend reserved (R-16).
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use mend_tests::job::{Ended, Job};
+use mend_tests::{prefix, program, sandbox, skip};
+
+#[test]
+fn four_ranks_run_under_a_memory_limit_of_64_mib() {
+    under_memory_limit("four_ranks_run_under_a_memory_limit_of_64_mib", "exchange.c", Ended::is_clean);
+}
+
+#[test]
+fn memory_that_the_limit_does_not_allow_is_refused_by_its_error_class() {
+    under_memory_limit(
+        "memory_that_the_limit_does_not_allow_is_refused_by_its_error_class",
+        "alloc.c",
+        Ended::is_clean,
+    );
+}
+
+#[test]
+fn a_limit_that_holds_hardly_a_process_refuses_in_words_and_kills_nobody() {
+    let test = "a_limit_that_holds_hardly_a_process_refuses_in_words_and_kills_nobody";
+    let exchange = program::limit_program("exchange.c");
+    match sandbox::MemoryLimit::new(24 << 20) {
+        Err(why) => skip(test, &why),
+        Ok(group) => {
+            let ended = Job::new(group.hold(&four_ranks(exchange)), LIMIT).run();
+            assert!(ended.is_clean() || ended.is_clear_refusal(), "{}", ended.story());
+            assert_eq!(group.killed(), 0, "{}", ended.story());
+        }
+    }
+}
+
+#[test]
+fn a_job_runs_with_a_dev_shm_of_1_mib() {
+    in_mount_namespace("a_job_runs_with_a_dev_shm_of_1_mib", "mount -t tmpfs -o size=1m none /dev/shm");
+}
+
+#[test]
+fn a_job_runs_with_a_read_only_dev_shm() {
+    in_mount_namespace("a_job_runs_with_a_read_only_dev_shm", "mount -t tmpfs -o ro none /dev/shm");
+}
+
+#[test]
+fn a_job_runs_without_dev_shm() {
+    in_mount_namespace("a_job_runs_without_dev_shm", &dev_without_shm());
+}
+
+/// Everything of the test's is reached through a second mount, so that /tmp can be a fresh one: which also shows that the
+/// installed library can be moved.
+#[test]
+fn jobs_leave_nothing_in_dev_shm_and_tmp() {
+    let test = "jobs_leave_nothing_in_dev_shm_and_tmp";
+    let exchange = program::limit_program("exchange.c");
+    let name = exchange.file_name().expect("a program has a name").to_string_lossy().into_owned();
+    let ours = prefix::folder("");
+    let script = format!(
+        "mount --bind '{}' /mnt && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm && cd /mnt
+         export LD_LIBRARY_PATH=/mnt/prefix/lib",
+        ours.display()
+    );
+    let mut jobs = Command::new("sh");
+    jobs.args(["-ec", JOBS_AND_LIST, "sh", &name]);
+    match sandbox::unshare(&["-m"], &script, &jobs) {
+        Err(why) => skip(test, &why),
+        Ok(command) => {
+            let ended = Job::new(command, LIMIT).run();
+            assert!(ended.exited_with(0), "{}", ended.story());
+            let (said, left) = ended.stdout.split_once("left:").expect("the script prints what is left");
+            assert_eq!(said.matches("No errors").count(), 3, "{}", ended.story());
+            assert_eq!(left.trim(), "", "{}", ended.story());
+        }
+    }
+}
+
+fn under_memory_limit(test: &str, source: &str, expected: impl Fn(&Ended) -> bool) {
+    let program = program::limit_program(source);
+    match sandbox::MemoryLimit::new(64 << 20) {
+        Err(why) => skip(test, &why),
+        Ok(group) => {
+            let ended = Job::new(group.hold(&four_ranks(program)), LIMIT).run();
+            assert!(expected(&ended), "{}", ended.story());
+            assert_eq!(group.killed(), 0, "{}", ended.story());
+        }
+    }
+}
+
+fn in_mount_namespace(test: &str, script: &str) {
+    let exchange = program::limit_program("exchange.c");
+    match sandbox::unshare(&["-m"], script, &four_ranks(exchange)) {
+        Err(why) => skip(test, &why),
+        Ok(command) => {
+            let ended = Job::new(command, LIMIT).run();
+            assert!(ended.is_clean(), "{}", ended.story());
+        }
+    }
+}
+
+fn four_ranks(program: PathBuf) -> Command {
+    let mut command = program::mpiexec(4, LIMIT);
+    command.arg(program);
+    command
+}
+
+/// A /dev of our own that holds what programs need and no shm: the machine's is shared and must stay.
+fn dev_without_shm() -> String {
+    let dev = prefix::folder("dev");
+    format!(
+        "mount -t tmpfs none '{0}' && for node in null zero full random urandom; do
+             touch '{0}'/$node && mount --bind /dev/$node '{0}'/$node; done && mount --rbind '{0}' /dev && test ! -e /dev/shm",
+        dev.display()
+    )
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+const JOBS_AND_LIST: &str = "for round in 1 2 3; do prefix/bin/mpiexec -n 4 programs/$1; done
+    echo left:; ls -A /tmp /dev/shm | grep -v -e '^/' -e '^$' || true";

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every program in `tests/c`, compiled by our `mpicc` and run by our `mpiexec` on each number of ranks it names.
+
+use std::path::Path;
+use std::time::Duration;
+
+use mend_tests::job::Job;
+use mend_tests::program::{self, Header};
+use mend_tests::{prefix, say};
+use mend_xtask::install::c_programs;
+
+#[test]
+fn every_program_says_no_errors_on_each_number_of_ranks_and_nothing_on_stderr() {
+    let only = std::env::var("MEND_TESTS_ONLY").unwrap_or_default();
+    let mut table = Table::default();
+    for source in c_programs(&prefix::place().root.join("tests/c")) {
+        if name(&source).contains(&only) {
+            table.try_out(&source);
+        }
+    }
+    say(&table.text);
+    say(&format!("checks: {} passed, {} failed", table.passed, table.failures.len()));
+    assert!(table.failures.is_empty(), "\n{}", table.failures.join("\n\n"));
+}
+
+#[test]
+fn the_example_runs_and_every_rank_says_hello() {
+    let hello = program::compile(&prefix::place().root.join("examples/hello.c")).unwrap();
+    let limit = Duration::from_secs(60);
+    let mut command = program::mpiexec(4, limit);
+    command.arg(hello);
+    let ended = Job::new(command, limit).run();
+    assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.story());
+    let hellos = ended.stdout.lines().filter(|line| line.starts_with("hello from rank")).count();
+    assert_eq!(hellos, 4, "{}", ended.story());
+    assert!(ended.stdout.contains("came back as 4, the sum of all ranks is 6"), "{}", ended.story());
+}
+
+#[derive(Default)]
+struct Table {
+    text: String,
+    passed: u32,
+    failures: Vec<String>,
+}
+
+impl Table {
+    fn try_out(&mut self, source: &Path) {
+        let text = std::fs::read_to_string(source).expect("a source that was listed can be read");
+        let prepared = Header::parse(&text).and_then(|header| Ok((header, program::compile(source)?)));
+        let (header, product) = match prepared {
+            Ok(prepared) => prepared,
+            Err(why) => return self.failures.push(format!("{}: {why}", name(source))),
+        };
+        for &ranks in &header.ranks {
+            let ended = program::run(&product, &header, ranks);
+            let verdict = header.judge(&ended);
+            let word = if verdict.is_ok() { "ok" } else { "FAILED" };
+            let line = format!(
+                "  {:<24} n={ranks:<4} {word:<6} {:>7.2} s\n",
+                name(source),
+                ended.took.as_secs_f64()
+            );
+            self.text.push_str(&line);
+            match verdict {
+                Ok(()) => self.passed += 1,
+                Err(why) => self.failures.push(format!("{} on {ranks} ranks: {why}", name(source))),
+            }
+        }
+    }
+}
+
+fn name(source: &Path) -> String {
+    source.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

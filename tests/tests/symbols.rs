@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The installed library seen from outside: its names, its needs, its wrappers.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use mend_tests::job::Job;
+use mend_tests::{prefix, program};
+
+#[test]
+fn every_function_of_the_header_is_there_with_its_twin() {
+    let exported = exported();
+    let declared = declared();
+    let of_the_standard = declared.iter().filter(|name| name.starts_with("MPI_")).count();
+    assert!(of_the_standard >= 664, "the header declares {of_the_standard} functions");
+    let twins = declared.iter().map(|name| format!("P{name}"));
+    let missing: Vec<_> =
+        declared.iter().cloned().chain(twins).filter(|name| !exported.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// DESIGN.md rule 8: what else lies in the library is nobody's business.
+#[test]
+fn nothing_but_mpi_is_exported() {
+    let foreign: Vec<_> = exported().into_iter().filter(|name| !is_ours(name)).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+#[test]
+fn the_library_has_its_name_and_needs_only_what_every_system_has() {
+    let text = run("readelf", &["-d"]);
+    let needed = |line: &&str| line.contains("(NEEDED)");
+    for line in text.lines().filter(needed) {
+        assert!(ALLOWED.iter().any(|name| line.contains(name)), "{line}");
+    }
+    let soname = text.lines().find(|line| line.contains("(SONAME)")).expect("the library has a SONAME");
+    assert!(soname.contains("[libmpi_abi.so.1]"), "{soname}");
+}
+
+#[test]
+fn the_links_lead_to_the_library_by_relative_names() {
+    for name in ["libmpi_abi.so", "libmpi_abi.so.0"] {
+        let target = std::fs::read_link(prefix::prefix().join("lib").join(name)).unwrap();
+        assert_eq!(target, PathBuf::from("libmpi_abi.so.1"));
+    }
+}
+
+#[test]
+fn the_wrappers_show_what_they_would_run() {
+    for compiler in ["mpicc", "mpicxx", "mpic++", "mpiCC"] {
+        for option in ["-show", "--showme", "--showme:compile", "--showme:link"] {
+            let output = prefix::command(compiler).arg(option).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success() && !text.trim().is_empty(), "{compiler} {option}: {text}");
+        }
+    }
+}
+
+/// The launcher says which of its options do not exist, and `mend-info` knows the table of parameters.
+#[test]
+fn mend_info_prints_every_parameter() {
+    let output = prefix::command("mend-info").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    for row in mend_base::parameter::TABLE {
+        assert!(text.contains(row.name), "mend-info does not name {}", row.name);
+    }
+}
+
+#[test]
+fn a_program_that_never_calls_init_is_judged_by_its_exit_code_alone() {
+    let limit = Duration::from_secs(30);
+    for (name, code) in [("true", 0), ("false", 1)] {
+        let mut command = program::mpiexec(3, limit);
+        command.arg(name);
+        let ended = Job::new(command, limit).run();
+        assert!(ended.exited_with(code), "{name}: {}", ended.story());
+    }
+}
+
+fn exported() -> BTreeSet<String> {
+    let text = run("nm", &["-D", "--defined-only"]);
+    let names = text.lines().filter_map(|line| line.split_whitespace().last());
+    names.map(|name| name.split('@').next().unwrap_or(name).to_owned()).collect()
+}
+
+/// Names followed by a bracket in the header, outside comments and macros: the functions that it declares.
+fn declared() -> BTreeSet<String> {
+    let text =
+        std::fs::read_to_string(prefix::prefix().join("include/mpi.h")).expect("the header is installed");
+    let lines = text.lines().filter(|line| is_declaration(line));
+    lines.filter_map(|line| function_in(line).map(str::to_owned)).collect()
+}
+
+fn is_declaration(line: &str) -> bool {
+    !line.starts_with(['#', ' ', '/', '*']) && !line.starts_with("typedef") && !line.contains("static inline")
+}
+
+fn function_in(line: &str) -> Option<&str> {
+    let before = line.split('(').next().filter(|before| before.len() < line.len())?;
+    let name = before.split([' ', '*']).next_back()?;
+    name.starts_with("MPI").then_some(name)
+}
+
+fn is_ours(name: &str) -> bool {
+    ["MPI_", "PMPI_", "MPIX_", "PMPIX_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn run(tool: &str, words: &[&str]) -> String {
+    let library = prefix::prefix().join("lib/libmpi_abi.so.1");
+    let output = Command::new(tool).args(words).arg(&library).output();
+    let output = output.unwrap_or_else(|error| panic!("cannot start {tool} (it comes with gcc): {error}"));
+    assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+const ALLOWED: [&str; 4] = ["[libc.so.6]", "[libm.so.6]", "[libgcc_s.so.1]", "[ld-linux-"];
+
+#[test]
+fn a_declaration_is_told_from_a_comment_and_a_macro() {
+    assert_eq!(function_in("int MPI_Send(const void *buf, int count);"), Some("MPI_Send"));
+    assert_eq!(function_in("MPI_Comm MPI_Comm_fromint(int comm);"), Some("MPI_Comm_fromint"));
+    assert_eq!(function_in("extern int x;"), None);
+    assert!(!is_declaration("#define MPI_BOTTOM ((void *)0)"));
+    assert!(!is_declaration("/* int MPI_Send(); */"));
+}
