@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Soaks that run what the ordinary build made, for longer.
 
-use std::process::Command;
 use std::time::Duration;
 
 use crate::Outcome;
@@ -63,13 +62,6 @@ pub fn seeds(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
         Step::new("seeds", &format!("{number} seeds of the simulated cluster"), cargo)
             .within(10 * time + COMPILING),
     ])
-}
-
-/// A command of the machine, for steps that are not cargo's.
-pub fn tool(program: &str, words: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    command.args(words);
-    command
 }
 
 const SEEDS_PER_SECOND: u64 = 300;
