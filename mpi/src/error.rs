@@ -48,7 +48,7 @@ pub enum Detail {
     Truncated(Status),
     /// The peer has finalized; what was still to come from it, or go to it, never will.
     PeerLeft(Rank),
-    /// The peer has freed the communicator without receiving this.
+    /// The peer has freed the communicator without receiving this; MPI_Finalize frees them all.
     PeerFreed(Rank),
     /// The peer has failed.
     ProcFailed(Rank),
@@ -166,7 +166,7 @@ impl Detail {
             Detail::PeerFreed(_) => (
                 Class::Other,
                 Code("PML", 6),
-                "let that rank receive what others send on a communicator before it frees it",
+                "let that rank receive what others send on a communicator before it frees it or finalizes",
             ),
             Detail::ProcFailed(_) => (
                 Class::ProcFailed,
@@ -222,7 +222,9 @@ impl fmt::Display for Detail {
                 );
             }
             Detail::PeerLeft(rank) => return write!(f, "rank {} has called MPI_Finalize", rank.0),
-            Detail::PeerFreed(rank) => return write!(f, "rank {} has freed the communicator", rank.0),
+            Detail::PeerFreed(rank) => {
+                return write!(f, "rank {} has freed the communicator, or finalizes", rank.0);
+            }
             Detail::ProcFailed(rank) => return write!(f, "rank {} has failed", rank.0),
             Detail::SenderMayHaveFailed => "a process that may be the sender has failed",
             Detail::Unreachable(rank, cause) => {

@@ -285,6 +285,9 @@ impl Cluster {
             let _ = writeln!(text, "  rank {rank}: at {what} {number}");
             if let Some(running) = &seat.running {
                 let _ = writeln!(text, "    {}", oracle::state(&running.mpi));
+                if self.trace {
+                    let _ = writeln!(text, "    {:?}", running.mpi.engine());
+                }
             }
         }
         for line in self.network.borrow().in_flight() {

@@ -58,16 +58,18 @@ fn start(process: &Process, comm: CommKey, number: i32) -> Pending {
     let root = Rank(together.below(process.size.into()) as u32);
     let which = together.below(8);
     let op = draw_op(&mut together);
+    // Where every rank has a buffer to send from, all or none work in place (MPI-5.0 §6.8, §6.9.6).
+    let in_place = together.below(3) == 0;
     drop(together);
     let (call, buffer, values) = match which {
         0 => return (process.mpi.barrier(comm), None),
         1 => bcast(process, number, elements, root),
         2 => reduce(process, number, elements, op, root),
-        3 => allreduce(process, number, elements, op),
+        3 => allreduce(process, number, elements, op, in_place),
         4 => gather(process, number, elements, root),
         5 => scatter(process, number, elements, root),
         6 => allgather(process, number, elements),
-        _ => alltoall(process, number, elements),
+        _ => alltoall(process, number, elements, in_place),
     };
     (process.mpi.collective(comm, call), values.map(|values| (buffer, values)))
 }
@@ -93,9 +95,8 @@ fn reduce(process: &Process, number: i32, elements: usize, op: Op, root: Rank) -
     (Collective::Reduce { send, receive: Some(typed(&buffer)), op, root }, buffer, Some(values))
 }
 
-fn allreduce(process: &Process, number: i32, elements: usize, op: Op) -> Prepared {
+fn allreduce(process: &Process, number: i32, elements: usize, op: Op, in_place: bool) -> Prepared {
     let mine = contributions(number, process.rank.0, elements);
-    let in_place = process.below(2) == 0;
     let buffer = if in_place { write(&mine) } else { room(elements) };
     let send = (!in_place).then(|| typed(&write(&mine)));
     let values = combined(process.size, number, elements, op);
@@ -132,11 +133,10 @@ fn allgather(process: &Process, number: i32, elements: usize) -> Prepared {
 }
 
 /// Block `b` of rank `r` is what rank `r` would bring as operation `number + b`.
-fn alltoall(process: &Process, number: i32, elements: usize) -> Prepared {
+fn alltoall(process: &Process, number: i32, elements: usize, in_place: bool) -> Prepared {
     let block = |from: u32, to: u32| contributions(number + to as i32, from, elements);
     let mine: Vec<i32> = (0..process.size).flat_map(|to| block(process.rank.0, to)).collect();
     let values = (0..process.size).flat_map(|from| block(from, process.rank.0)).collect();
-    let in_place = process.below(3) == 0;
     let buffer = if in_place { write(&mine) } else { room(mine.len()) };
     let send = (!in_place).then(|| typed(&write(&mine)));
     (Collective::Alltoall { send, receive: typed(&buffer) }, buffer, Some(values))

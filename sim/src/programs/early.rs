@@ -55,7 +55,8 @@ async fn stay(process: &Process, lengths: &[usize]) {
         for result in [wanted.await, unwanted.await] {
             let error = result.expect_err("the other end has left");
             assert_eq!(error.class, Class::Other);
-            assert!(matches!(error.detail, Detail::PeerLeft(rank) if rank == Rank(from)), "{error}");
+            let (Detail::PeerLeft(rank) | Detail::PeerFreed(rank)) = error.detail else { panic!("{error}") };
+            assert_eq!(rank, Rank(from));
         }
     }
 }
