@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! This process's one engine: what it is made of, who may enter, how threads wait.
+//! This process's one engine: what it is made of, who may enter, how threads wait, and what happens at fork. Start with
+//! [`World`].
+//!
+//! Everything below is a value and knows no threads; everything above is a thin skin. So this is the one place with a
+//! static, with mutual exclusion, with a clock and with the environment.
 
-pub mod cell;
-pub mod clock;
-pub mod guard;
-pub mod helper;
-pub mod processors;
-pub mod settings;
-pub mod wait;
+mod cell;
+mod clock;
+mod fork;
+mod guard;
+mod helper;
+mod processors;
+mod settings;
+mod wait;
+mod world;
 
 pub use clock::now;
 pub use processors::usable as usable_processors;
 pub use settings::{OTHER_VARIABLES, SettingsError, from_environment as settings_from_environment};
 pub use wait::Statistics;
+pub use world::{Engine, Net, Stage, StartError, World, get, stage, start};

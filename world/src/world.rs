@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! This process's one engine: which transports and which runtime it is made of, and its beginning and end.
+
+use crate::fork;
+use crate::guard::Guard;
+use crate::helper::Helper;
+use crate::settings::{self, SettingsError};
+use crate::wait::{self, Bed, Crank, Inside, Patience, Statistics};
+use crate::{clock, processors};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use mend_base::parameter::{ParameterError, Settings};
+use mend_base::{Duration, Instant};
+use mend_btl_shm::Shm;
+use mend_runtime::environment::InitialErrorHandler;
+use mend_runtime::{Launched, Runtime, Starter};
+use mend_transport::{Bml, Loopback, Pending, WakeSet};
+use std::sync::Arc;
+
+/// The transports of this process: oneself, the node's shared memory, and networks.
+pub type Net = Bml<Loopback, Shm>;
+
+/// The engine of this process.
+pub type Engine = mend_mpi::Engine<Net, Starter>;
+
+/// Between Init and Finalize: the engine behind its guard, and the threads that serve it.
+pub struct World {
+    guard: Guard<Inside<Engine>>,
+    bed: Bed,
+    patience: Patience,
+    settings: Settings,
+    strangers: Vec<ParameterError>,
+    error_handler: InitialErrorHandler,
+    launched: bool,
+    _helper: Helper,
+}
+
+/// Where the process stands: before Init, between, after Finalize. Never goes back (MPI-5.0 §11.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// `MPI_Init` was not called.
+    Before,
+    /// Initialized and not finalized.
+    Running,
+    /// `MPI_Finalize` was called.
+    After,
+    /// Forked from a process that was running: MPI is the parent's.
+    Forked,
+}
+
+/// The one [`World`], null outside [`Stage::Running`]. A process has one, as MPI says; everything below is a value.
+static WORLD: AtomicPtr<World> = AtomicPtr::new(ptr::null_mut());
+
+/// 0 before Init, 1 once it began, 2 once Finalize was through.
+static STAGE: AtomicU8 = AtomicU8::new(0);
+
+/// Where the process stands.
+pub fn stage() -> Stage {
+    if fork::is_child() {
+        return Stage::Forked;
+    }
+    match STAGE.load(Ordering::Acquire) {
+        0 => Stage::Before,
+        1 => Stage::Running,
+        _ => Stage::After,
+    }
+}
+
+/// The world, while there is one.
+#[inline]
+pub fn get() -> Option<&'static World> {
+    // SYNC: the world as made, with start
+    let world = WORLD.load(Ordering::Acquire);
+    // SAFETY: null, or the leaked box that `start` stored: never freed, so the reference may live for ever.
+    unsafe { world.as_ref() }
+}
+
+/// Makes the world. Once in the life of a process; collective only in that every rank does it.
+pub fn start() -> Result<&'static World, StartError> {
+    if stage() != Stage::Before {
+        return Err(StartError::Again);
+    }
+    let world: &'static World = Box::leak(Box::new(World::make()?));
+    // SYNC: the world as made, with get
+    WORLD.store(ptr::from_ref(world).cast_mut(), Ordering::Release);
+    STAGE.store(1, Ordering::Release);
+    fork::watch();
+    Ok(world)
+}
+
+/// In a forked child: the world is the parent's. Whether there was one.
+pub(crate) fn forget() -> bool {
+    !WORLD.swap(ptr::null_mut(), Ordering::Relaxed).is_null()
+}
+
+/// Why `MPI_Init` failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// MPI was initialized before in this process.
+    #[error("E-INIT-001: MPI can be initialized once in the life of a process")]
+    Again,
+    /// The parameters.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The launcher, or its absence.
+    #[error(transparent)]
+    Runtime(#[from] mend_runtime::StartError),
+    /// Memory shared with the node.
+    #[error(transparent)]
+    Segment(#[from] mend_segment::SegmentError),
+    /// The shared-memory transport.
+    #[error(transparent)]
+    Shm(#[from] mend_btl_shm::ShmError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] mend_mpi::StartError),
+    /// The helper thread.
+    #[error(
+        "E-INIT-002: the helper thread could not be started: {0}; raise the limit on threads (ulimit -u)"
+    )]
+    Helper(std::io::Error),
+}
+
+impl World {
+    fn make() -> Result<World, StartError> {
+        let Launched { runtime, place } = mend_runtime::connect_from_environment()?;
+        let (settings, strangers) = settings::from_environment(&place.settings)?;
+        let launched = matches!(runtime, Starter::Daemon(_));
+        let local_ranks = runtime.membership().local_ranks;
+        let (slot, slots) = (place.slot, place.slots);
+        let bells = Arc::new(place.bells);
+        let shm = if settings.allows("btl", "shm") && slots > 1 {
+            let place = mend_btl_shm::Place { slot, slots, bells: Arc::clone(&bells) };
+            Some(Shm::new(place, &settings, clock::now())?)
+        } else {
+            None
+        };
+        let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
+        let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
+        let helper = Helper::start().map_err(StartError::Helper)?;
+        Ok(World {
+            guard: Guard::new(Inside::new(engine)),
+            bed: Bed { bells, slot },
+            patience: patience(&settings, local_ranks),
+            settings,
+            strangers,
+            error_handler: place.error_handler,
+            launched,
+            _helper: helper,
+        })
+    }
+
+    // Hot: per message.
+    /// Runs `work` on the engine while no other thread does.
+    #[inline]
+    pub fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
+        let mut inside = self.guard.enter();
+        let result = work(&mut inside.engine);
+        wait::leave(inside, &self.bed);
+        result
+    }
+
+    /// As [`with`](World::with), after one turn of the crank: for calls that look without waiting (Test, Iprobe).
+    pub fn with_turn<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
+        let now = clock::now();
+        self.with(|engine| {
+            engine.turn(now);
+            work(engine)
+        })
+    }
+
+    // Hot: per message.
+    /// Waits until `poll` gives something, making progress meanwhile.
+    pub fn wait<R>(&self, poll: impl FnMut(&mut Engine) -> Option<R>) -> R {
+        wait::wait(&self.guard, &self.bed, self.patience, poll)
+    }
+
+    /// `MPI_Finalize`: returns once nothing that we owe anybody is left here. After it, [`get`] gives nothing.
+    pub fn finish(&self) {
+        self.wait(|engine| engine.finish().then_some(()));
+        if self.settings.has_word("report", "statistics") {
+            let statistics = self.statistics();
+            eprintln!("mend: {} sleeps, {} late wakes", statistics.sleeps, statistics.late_wakes);
+        }
+        WORLD.store(ptr::null_mut(), Ordering::Release);
+        STAGE.store(2, Ordering::Release);
+    }
+
+    /// `MPI_Abort`: asks for the end of the job, and ends this process if that has not come in a moment.
+    pub fn abort(&self, code: i32) -> ! {
+        self.with(|engine| engine.abort(code));
+        // The launcher kills us, spinning ranks included. Without one, or should it be gone, we go by ourselves.
+        let deadline = clock::now() + ABORT_GRACE;
+        while self.launched && clock::now() < deadline {
+            std::thread::yield_now();
+        }
+        std::process::exit(code)
+    }
+
+    /// The values of all parameters.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// `MEND_` variables that no parameter has.
+    pub fn strangers(&self) -> &[ParameterError] {
+        &self.strangers
+    }
+
+    /// With which error handler the program begins.
+    pub fn initial_error_handler(&self) -> InitialErrorHandler {
+        self.error_handler
+    }
+
+    /// How waiting went.
+    pub fn statistics(&self) -> Statistics {
+        self.guard.enter().statistics()
+    }
+}
+
+/// How long an aborting process waits to be killed with the others.
+const ABORT_GRACE: Duration = Duration::from_millis(5_000);
+
+/// With more ranks than processors nobody spins.
+fn patience(settings: &Settings, local_ranks: u32) -> Patience {
+    let crowded = local_ranks > processors::usable();
+    let spin_us = if crowded { 0 } else { settings.number("world.spin_us") };
+    Patience {
+        spin: Duration::from_micros(spin_us),
+        yielding: Duration::from_micros(settings.number("world.yield_us")),
+    }
+}
+
+impl Crank for Engine {
+    #[inline]
+    fn turn(&mut self, now: Instant) -> u32 {
+        Engine::turn(self, now)
+    }
+
+    fn arm(&mut self) -> Result<(), Pending> {
+        Engine::arm(self, &mut WakeSet::default())
+    }
+
+    fn disarm(&mut self) {
+        Engine::disarm(self);
+    }
+}
