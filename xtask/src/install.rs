@@ -33,11 +33,11 @@ impl Build {
     }
 }
 
-/// `cargo xtask install [--asan] --prefix DIR`.
-pub fn command(place: &Place, build: &Build, prefix: &str) -> Outcome {
+/// `cargo xtask install --prefix DIR`.
+pub fn command(place: &Place, prefix: &str) -> Outcome {
     let here = std::env::current_dir().map_err(|error| failure("cannot find the current folder", error))?;
     let prefix = here.join(prefix);
-    install(place, build, &prefix)?;
+    install(place, &Build::release(place), &prefix)?;
     println!("installed into {}: try {}/bin/mpicc and {0}/bin/mpiexec", prefix.display(), prefix.display());
     Ok(())
 }
@@ -156,7 +156,7 @@ fn second_name(path: &Path) -> PathBuf {
 const LIBRARY_AS_BUILT: &str = "libmpi_abi.so";
 const LIBRARY: &str = "libmpi_abi.so.1";
 const LIBRARY_LINKS: [&str; 2] = ["libmpi_abi.so", "libmpi_abi.so.0"];
-const PROGRAMS: [&str; 3] = ["mpiexec", "mpirun", "mend-info"];
+const PROGRAMS: [&str; 2] = ["mpiexec", "mend-info"];
 const WRAPPERS: [&str; 2] = ["mpicc", "mpicxx"];
-const PROGRAM_LINKS: [(&str, &str); 2] = [("mpic++", "mpicxx"), ("mpiCC", "mpicxx")];
+const PROGRAM_LINKS: [(&str, &str); 3] = [("mpirun", "mpiexec"), ("mpic++", "mpicxx"), ("mpiCC", "mpicxx")];
 const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "docs/tutorial.md", "docs/parameters.md"];

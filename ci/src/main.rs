@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `tidy [ROOT]`: prints every finding and ends with 1 if there is one.
+#![forbid(unsafe_code)]
+
+use mend_ci::{Tree, rules};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let root = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let tree = match Tree::read(&root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("tidy: {}: {error}", root.display());
+            return ExitCode::from(2);
+        }
+    };
+    let findings = rules::check(&tree);
+    findings.iter().for_each(|finding| println!("{finding}"));
+    let lines: usize = tree.sources.iter().map(|source| source.text.lines().count()).sum();
+    let (files, rows) = (tree.sources.len(), rules::rows::summary(&tree));
+    println!("tidy: {files} files, {lines} lines, {} findings; {rows}", findings.len());
+    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rules, one file each: what it asks, why, and a sample that breaks it.
+
+mod attributes;
+mod dependencies;
+mod exports;
+mod header;
+mod hot;
+mod leftovers;
+mod panics;
+mod purity;
+pub mod rows;
+mod size;
+mod sleeps;
+mod sync;
+mod unsafety;
+mod words;
+
+use crate::{Finding, Tree};
+
+/// Asks every rule of `tree`; in the order of the files.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings: Vec<_> = ALL.iter().flat_map(|rule| rule(tree)).collect();
+    findings.sort();
+    findings
+}
+
+/// A rule: what in this tree breaks it.
+type Rule = fn(&Tree) -> Vec<Finding>;
+
+const ALL: &[Rule] = &[
+    attributes::check,
+    dependencies::check,
+    exports::check,
+    header::check,
+    hot::check,
+    leftovers::check,
+    panics::check,
+    purity::check,
+    rows::check,
+    size::check,
+    sleeps::check,
+    sync::check,
+    unsafety::check,
+    words::check,
+];
+
+/// What the rules' own tests use: the findings of `rule` in these files, as `file:line`.
+#[cfg(test)]
+fn places<'a>(rule: Rule, texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let findings = rule(&Tree::from_texts(texts));
+    findings.iter().map(|finding| format!("{}:{}", finding.file, finding.line)).collect()
+}
