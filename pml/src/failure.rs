@@ -84,7 +84,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.unstore(peer, message.payload);
             }
         }
-        self.unborn.retain(|from, early| from != peer || !matches!(early.envelope.form, Form::Offer { .. }));
     }
 
     /// Sends to `peer` take the slow way, which looks at how it is.

@@ -130,6 +130,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.peers.get(peer.index()).is_some_and(|peer| peer.deaf)
     }
 
+    /// Whether `peer` will never send or answer again.
+    pub(crate) fn is_gone(&self, peer: PeerIndex) -> bool {
+        self.peers.get(peer.index()).is_some_and(|peer| peer.gone.is_some())
+    }
+
     /// `peer` can be reached by `endpoint`. Messages longer than `limits.packed_bytes_max`, or than what the peer says
     /// that it takes unasked, are offered.
     pub fn connected(&mut self, peer: PeerIndex, endpoint: E, limits: &Limits) {

@@ -110,6 +110,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !lane.told {
             self.tell(channel, source, from);
         }
+        if matches!(form, Form::Offer { .. }) && self.is_gone(from) {
+            mend_base::reach!("pml.matching: an offer of one who is gone, handed over at birth");
+            return;
+        }
         match self.take_posted(channel, source, tag) {
             Some(key) => self.deliver(key, from, source, tag, form, payload),
             None => self.keep(channel, from, source, tag, form, payload),
@@ -212,7 +216,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(crate) fn on_birth(&mut self, channel: Channel, early: Vec<(PeerIndex, Early)>) {
         for (from, Early { envelope, payload }) in early {
             mend_base::reach!("pml.matching: handed over at birth");
-            if !self.is_deaf(from) || self.peers.get(from.index()).is_some_and(|peer| peer.gone.is_some()) {
+            if !self.is_deaf(from) || self.is_gone(from) {
                 self.on_arrival(channel.0, from, envelope, Payload::from(&payload[..]));
             }
             self.unstore(from, payload);

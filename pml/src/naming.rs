@@ -45,6 +45,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
+    /// This communicator will not be opened here: its making failed. Whoever waits for an answer is refused, now and later.
+    pub fn never(&mut self, identity: Identity) {
+        for plane in [Plane::User, Plane::Collective] {
+            let name = Name { identity, plane };
+            assert!(!self.names.contains_key(&name), "it is open");
+            for (from, early) in self.unborn.died(name) {
+                mend_base::reach!("pml.naming: never born");
+                self.refuse(from, early.envelope.form);
+                self.unstore(from, early.payload);
+            }
+        }
+    }
+
     /// The last operation is over.
     pub(crate) fn shut(&mut self, channel: Key) {
         while let Some(key) = self.oldest_arrived(channel) {

@@ -1,1 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several `Ob1` on a seeded fabric.
+
+mod basics;
+mod death;
+mod fabric;
+mod flow;
+mod garbage;
+mod naming;
+mod traffic;

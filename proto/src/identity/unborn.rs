@@ -50,14 +50,6 @@ impl<M> Unborn<M> {
         self.born(name)
     }
 
-    /// Keeps of what waits only what `keep` says; for messages whose sender is gone.
-    pub fn retain(&mut self, mut keep: impl FnMut(PeerIndex, &mut M) -> bool) {
-        self.waiting.retain(|_, messages| {
-            messages.retain_mut(|(from, message)| keep(*from, message));
-            !messages.is_empty()
-        });
-    }
-
     /// How many messages wait.
     pub fn len(&self) -> usize {
         self.waiting.values().map(Vec::len).sum()

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One thing at a time.
+
+use super::fabric::{Cluster, DATA, pattern, rank, request, tag};
+use crate::{Error, SendMode, Started, State, Status};
+use mend_base::{Plane, Rank, Source, Tag, TagSelector};
+
+fn status(source: u32, tag: i32, bytes: u64) -> Status {
+    Status { source: Some(Rank(source)), tag: Tag(tag), bytes, cancelled: false }
+}
+
+#[test]
+fn a_small_message_goes_at_once_when_its_peer_is_known_and_takes_no_request() {
+    let mut cluster = Cluster::new(2, 1);
+    let on = cluster.open(1, Plane::User);
+    cluster.send(0, on[0], 1, 5, b"first contact");
+    cluster.settle();
+    let started = cluster.send(0, on[0], 1, 5, b"again");
+    assert_eq!(started, Started::Done(Status::EMPTY));
+    assert_eq!(cluster.fabric.borrow().lanes[0][1][DATA][0].header.len(), 16);
+    cluster.settle();
+    for expected in ["first contact", "again"] {
+        let (started, buffer) = cluster.receive(1, on[1], rank(0), tag(5), 64);
+        assert_eq!(started, Started::Done(status(0, 5, expected.len() as u64)));
+        assert_eq!(&buffer.to_vec()[..expected.len()], expected.as_bytes());
+    }
+    cluster.assert_clean();
+}
+
+#[test]
+fn every_size_arrives_whole_in_every_mode_whoever_is_first() {
+    let sizes = [0, 1, 40, 41, 4095, 4096, 4097, 20_000, 1 << 20];
+    for (seed, &size) in (0u64..).zip(sizes.iter().cycle().take(54)) {
+        let mut cluster = Cluster::new(2, seed);
+        let on = cluster.open(1, Plane::User);
+        let mode = [SendMode::Standard, SendMode::Synchronous, SendMode::Ready][seed as usize / 9 % 3];
+        let bytes = pattern(seed, size);
+        let receive = |cluster: &mut Cluster| cluster.receive(1, on[1], rank(0), tag(7), size);
+        let early = (seed % 2 == 0).then(|| receive(&mut cluster));
+        let sent = cluster.send_as(0, on[0], 1, 7, &bytes, mode);
+        cluster.settle();
+        if early.is_none() && (mode == SendMode::Synchronous || size > 4096) {
+            assert_eq!(cluster.poll(0, sent), State::Running, "it ends before its match: {size} {mode:?}");
+        }
+        let (received, buffer) = early.unwrap_or_else(|| receive(&mut cluster));
+        cluster.settle();
+        assert_eq!(cluster.poll(0, sent), State::Done(Ok(Status::EMPTY)), "{size} {mode:?}");
+        assert_eq!(cluster.poll(1, received), State::Done(Ok(status(0, 7, size as u64))), "{size} {mode:?}");
+        assert_eq!(buffer.to_vec(), bytes, "{size} {mode:?}");
+        assert!(cluster.nodes.iter().all(|node| node.ob1.idle()));
+        cluster.assert_clean();
+    }
+}
+
+#[test]
+fn a_way_without_streams_takes_large_messages_in_fragments() {
+    let mut cluster = Cluster::new(2, 3);
+    cluster.limit(|limits| {
+        limits.abilities = 0;
+        limits.chunk_bytes = 0;
+        limits.packed_bytes_max = 1000;
+    });
+    let on = cluster.open(1, Plane::User);
+    let bytes = pattern(1, 50_000);
+    let sent = cluster.send(0, on[0], 1, 7, &bytes);
+    let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(7), 50_000);
+    cluster.settle();
+    assert_eq!(cluster.poll(0, sent), State::Done(Ok(Status::EMPTY)));
+    assert_eq!(cluster.poll(1, received), State::Done(Ok(status(0, 7, 50_000))));
+    assert_eq!(buffer.to_vec(), bytes);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_message_longer_than_its_buffer_is_cut_and_says_whose_it_was() {
+    for (size, room) in [(10, 4), (4096, 0), (5000, 4999), (1 << 20, 10), (5000, 0)] {
+        for early in [false, true] {
+            let mut cluster = Cluster::new(2, size as u64);
+            let on = cluster.open(1, Plane::User);
+            let bytes = pattern(2, size);
+            let receive =
+                |cluster: &mut Cluster| cluster.receive(1, on[1], Source::Any, TagSelector::Any, room);
+            let posted = early.then(|| receive(&mut cluster));
+            let sent = cluster.send(0, on[0], 1, 9, &bytes);
+            cluster.settle();
+            let (received, buffer) = posted.unwrap_or_else(|| receive(&mut cluster));
+            cluster.settle();
+            let truncated = Error::Truncated(status(0, 9, room as u64));
+            assert_eq!(cluster.poll(1, received), State::Done(Err(truncated)), "{size} into {room}");
+            assert_eq!(
+                cluster.poll(0, sent),
+                State::Done(Ok(Status::EMPTY)),
+                "the sender knows nothing of it"
+            );
+            assert_eq!(buffer.to_vec(), bytes[..room]);
+            cluster.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn a_probe_sees_what_the_receive_would_take_and_takes_nothing() {
+    let mut cluster = Cluster::new(3, 4);
+    let on = cluster.open(1, Plane::User);
+    assert_eq!(cluster.probe(2, on[2], Source::Any, TagSelector::Any), None);
+    cluster.send(0, on[0], 2, 1, &pattern(1, 100_000));
+    cluster.settle();
+    cluster.send(1, on[1], 2, 2, b"xyz");
+    cluster.settle();
+    for _ in 0..2 {
+        let first = cluster.probe(2, on[2], Source::Any, TagSelector::Any);
+        assert_eq!(first, Some(status(0, 1, 100_000)), "who came first");
+        assert_eq!(cluster.probe(2, on[2], rank(1), TagSelector::Any), Some(status(1, 2, 3)));
+        assert_eq!(cluster.probe(2, on[2], Source::Any, tag(2)), Some(status(1, 2, 3)));
+        assert_eq!(cluster.probe(2, on[2], rank(1), tag(1)), None);
+    }
+}
+
+#[test]
+fn a_receive_is_cancelled_unless_it_has_matched() {
+    let mut cluster = Cluster::new(2, 5);
+    let on = cluster.open(1, Plane::User);
+    let (idle, _) = cluster.receive(1, on[1], rank(0), tag(1), 8);
+    let (taken, buffer) = cluster.receive(1, on[1], rank(0), tag(2), 10_000);
+    cluster.send(0, on[0], 1, 2, &pattern(3, 10_000));
+    cluster.settle();
+    for started in [idle, taken] {
+        cluster.nodes[1].ob1.cancel(request(started));
+    }
+    let cancelled = Status { cancelled: true, ..Status::EMPTY };
+    assert_eq!(cluster.poll(1, idle), State::Done(Ok(cancelled)));
+    cluster.settle();
+    assert_eq!(cluster.poll(1, taken), State::Done(Ok(status(0, 2, 10_000))));
+    assert_eq!(buffer.to_vec(), pattern(3, 10_000));
+    // What it would have matched goes to the next.
+    cluster.send(0, on[0], 1, 1, b"later");
+    cluster.settle();
+    assert!(matches!(cluster.receive(1, on[1], rank(0), tag(1), 8).0, Started::Done(_)));
+}
+
+#[test]
+fn a_request_let_go_does_its_work_and_vanishes() {
+    let mut cluster = Cluster::new(2, 6);
+    let on = cluster.open(1, Plane::User);
+    let sent = request(cluster.send_as(0, on[0], 1, 1, &pattern(4, 50_000), SendMode::Synchronous));
+    cluster.nodes[0].ob1.detach(sent);
+    let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 50_000);
+    cluster.nodes[1].ob1.detach(request(received));
+    cluster.settle();
+    assert_eq!(buffer.to_vec(), pattern(4, 50_000));
+    assert_eq!(cluster.poll(0, Started::Running(sent)), State::Done(Err(Error::NoSuchRequest)));
+    assert_eq!(cluster.poll(1, received), State::Done(Err(Error::NoSuchRequest)));
+    assert!(cluster.nodes.iter().all(|node| node.ob1.entries.is_empty()));
+}
+
+#[test]
+fn sends_wait_for_the_connection_in_order_and_nobody_is_asked_for_twice() {
+    let mut cluster = Cluster::new(2, 7);
+    cluster.connects = false;
+    let on = cluster.open(1, Plane::User);
+    let sends: Vec<_> = (0..5u8).map(|byte| cluster.send(0, on[0], 1, 1, &[byte])).collect();
+    assert!(sends.iter().all(|&sent| cluster.poll(0, sent) == State::Running));
+    assert!(!cluster.nodes[0].ob1.idle());
+    assert_eq!(cluster.nodes[0].ob1.wanted(), Some(mend_base::PeerIndex(1)));
+    assert_eq!(cluster.nodes[0].ob1.wanted(), None);
+    let limits = cluster.fabric.borrow().limits.clone();
+    cluster.nodes[0].ob1.connected(mend_base::PeerIndex(1), 1, &limits);
+    cluster.connects = true;
+    cluster.settle();
+    assert!(sends.iter().all(|&sent| cluster.poll(0, sent) == State::Done(Ok(Status::EMPTY))));
+    for byte in 0..5u8 {
+        let (started, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 1);
+        assert!(matches!(started, Started::Done(_)));
+        assert_eq!(buffer.to_vec(), [byte]);
+    }
+}
+
+#[test]
+fn planes_do_not_meet_even_with_the_same_tags() {
+    let mut cluster = Cluster::new(2, 8);
+    let user = cluster.open(1, Plane::User);
+    let inner = cluster.open(1, Plane::Collective);
+    cluster.send(0, inner[0], 1, i32::MAX, b"inner");
+    cluster.send(0, user[0], 1, i32::MAX, b"user!");
+    cluster.settle();
+    let (_, buffer) = cluster.receive(1, user[1], Source::Any, TagSelector::Any, 5);
+    assert_eq!(buffer.to_vec(), b"user!");
+    let (_, buffer) = cluster.receive(1, inner[1], Source::Any, TagSelector::Any, 5);
+    assert_eq!(buffer.to_vec(), b"inner");
+}
+
+#[test]
+fn what_names_nothing_is_refused_without_a_request() {
+    let mut cluster = Cluster::new(2, 9);
+    let on = cluster.open(1, Plane::User);
+    let super::fabric::Node { ob1, port, .. } = &mut cluster.nodes[0];
+    let empty = mend_datatype::Typed::empty;
+    let sent = ob1.send(port, on[0], Rank(2), Tag(0), SendMode::Standard, empty());
+    assert_eq!(sent, Err(Error::NoSuchRank(Rank(2))));
+    let received = ob1.receive(port, on[0], rank(2), tag(0), empty());
+    assert_eq!(received, Err(Error::NoSuchRank(Rank(2))));
+    ob1.close(on[0]);
+    let sent = ob1.send(port, on[0], Rank(1), Tag(0), SendMode::Standard, empty());
+    assert_eq!(sent, Err(Error::NoSuchChannel));
+    assert_eq!(ob1.probe(port, on[0], Source::Any, tag(0)), Err(Error::NoSuchChannel));
+}
+
+#[test]
+fn messages_to_oneself_go_through_the_loopback_like_any_others() {
+    use mend_base::{Identity, Instant, Job, Peer, PeerIndex};
+    use mend_datatype::Typed;
+    use mend_transport::{Btl, Buffer, Card, Loopback, UserMemory};
+    let mut net = Loopback::new(Peer::new(Job(7), 0));
+    let mut card = Card::default();
+    net.advertise(&mut card);
+    let mut ob1 = crate::Ob1::new(super::fabric::TEST_CONFIG);
+    let identity = Identity { creator: Peer::new(Job(7), 0), number: 1 };
+    let on = ob1.open(identity, Plane::User, Rank(0), [PeerIndex(0)].into());
+    let endpoint = net.connect(PeerIndex(0), &card).unwrap();
+    ob1.connected(PeerIndex(0), endpoint, net.limits(endpoint));
+    let mut heard = Nothing;
+    for (size, mode) in [(0, SendMode::Synchronous), (8, SendMode::Standard), (300_000, SendMode::Standard)] {
+        let bytes = pattern(1, size);
+        let data = Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&bytes)));
+        let sent = ob1.send(&mut net, on, Rank(0), Tag(3), mode, data).unwrap();
+        let buffer = Buffer::zeroed(size);
+        let data = Typed::bytes(UserMemory::of_buffer(&buffer));
+        let received = ob1.receive(&mut net, on, Source::Any, tag(3), data).unwrap();
+        let done = |ob1: &crate::Ob1<_>, started| match started {
+            Started::Done(_) => true,
+            Started::Running(request) => matches!(ob1.poll(request), State::Done(Ok(_))),
+        };
+        let mut turns = 0;
+        while !(done(&ob1, sent) && done(&ob1, received)) {
+            ob1.progress(&mut net, Instant(0), &mut heard);
+            turns += 1;
+            assert!(turns < 10_000, "{size} {mode:?} does not arrive");
+        }
+        assert_eq!(buffer.to_vec(), bytes);
+    }
+}
+
+struct Nothing;
+
+impl<E> crate::Upcalls<E> for Nothing {
+    fn on_message(
+        &mut self,
+        _: mend_base::PeerIndex,
+        _: mend_transport::AmId,
+        _: &[u8],
+        _: mend_transport::Payload<'_>,
+    ) {
+    }
+    fn on_error(&mut self, _: mend_base::PeerIndex, _: E, cause: mend_transport::Cause) {
+        panic!("{cause:?}");
+    }
+    fn on_severed(&mut self, _: mend_base::PeerIndex, _: E) {}
+}

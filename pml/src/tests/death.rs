@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What ends when a peer is gone, and what does not.
+
+use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, tag};
+use crate::{Channel, Error, Gone, SendMode, Started, State, Status};
+use mend_base::{PeerIndex, Plane, Random, Rank, Source, TagSelector};
+use mend_transport::Cause;
+
+/// The process is cut off: nothing of it is under way any more.
+fn sever(cluster: &mut Cluster, at: usize) {
+    let mut fabric = cluster.fabric.borrow_mut();
+    for other in 0..fabric.lanes.len() {
+        for lane in [DATA, CONTROL, CHUNKS] {
+            fabric.lanes[at][other][lane].clear();
+            fabric.lanes[other][at][lane].clear();
+        }
+    }
+}
+
+fn known(cluster: &mut Cluster) -> Vec<Channel> {
+    let on = cluster.open(1, Plane::User);
+    for (from, to) in [(0, 1), (1, 0)] {
+        cluster.send(from, on[from], to as u32, 0, b"hello");
+        cluster.settle();
+        cluster.receive(to, on[to], rank(from as u32), tag(0), 8);
+    }
+    on
+}
+
+#[test]
+fn a_send_ends_in_whatever_state_it_is() {
+    for (why, error) in [
+        (Gone::Failed, Error::ProcFailed(Rank(1))),
+        (Gone::Finalized, Error::PeerLeft(Rank(1))),
+        (Gone::Unreachable(Cause::Refused), Error::Unreachable(Rank(1), Cause::Refused)),
+    ] {
+        let mut cluster = Cluster::new(3, 1);
+        let on = known(&mut cluster);
+        let large = pattern(1, 1 << 20);
+        let offered = cluster.send(0, on[0], 1, 1, &large);
+        let synchronous = cluster.send_as(0, on[0], 1, 2, b"x", SendMode::Synchronous);
+        let streaming = cluster.send(0, on[0], 1, 3, &large);
+        cluster.receive(1, on[1], rank(0), tag(3), 1 << 20);
+        while cluster.fabric.borrow().lanes[0][1][CHUNKS].is_empty() {
+            cluster.turn(0);
+            cluster.turn(1);
+        }
+        cluster.fabric.borrow_mut().room = 0;
+        let parked = cluster.send(0, on[0], 1, 4, b"x");
+        let other = cluster.send(0, on[0], 2, 4, b"x");
+        assert!(!cluster.nodes[0].ob1.idle());
+        cluster.nodes[0].ob1.gone(PeerIndex(1), why);
+        for ended in [offered, synchronous, streaming, parked] {
+            assert_eq!(cluster.poll(0, ended), State::Done(Err(error)));
+        }
+        cluster.fabric.borrow_mut().room = 64;
+        sever(&mut cluster, 1);
+        cluster.settle();
+        assert_eq!(cluster.poll(0, other), State::Done(Ok(Status::EMPTY)), "the living are not disturbed");
+        assert!(cluster.nodes[0].ob1.idle());
+        // Row PP3: the call itself succeeds.
+        let late = cluster.send(0, on[0], 1, 1, b"x");
+        assert_eq!(cluster.poll(0, late), State::Done(Err(error)));
+    }
+}
+
+#[test]
+fn a_receive_ends_in_whatever_state_it_is_and_its_buffer_is_silent() {
+    let mut cluster = Cluster::new(2, 2);
+    let on = known(&mut cluster);
+    let (posted, _) = cluster.receive(0, on[0], rank(1), tag(9), 8);
+    let (accepting, buffer) = cluster.receive(0, on[0], rank(1), tag(1), 1 << 20);
+    cluster.send(1, on[1], 0, 1, &pattern(1, 1 << 20));
+    while buffer.to_vec()[0] == 0 {
+        cluster.turn(0);
+        cluster.turn(1);
+    }
+    // Offers that nobody met are of no use any more.
+    cluster.send(1, on[1], 0, 2, &pattern(1, 1 << 20));
+    while cluster.probe(0, on[0], rank(1), tag(2)).is_none() {
+        cluster.turn(0);
+        cluster.turn(1);
+    }
+    assert!(cluster.fabric.borrow().lanes[1][0][CHUNKS].len() > 1, "chunks are under way");
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    let before = buffer.to_vec();
+    for ended in [posted, accepting] {
+        assert_eq!(cluster.poll(0, ended), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    }
+    // A transport would have drained first; even so nothing is written.
+    cluster.settle();
+    assert_eq!(buffer.to_vec(), before);
+    let late = cluster.receive(0, on[0], rank(1), tag(2), 8).0;
+    assert_eq!(cluster.poll(0, late), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    cluster.assert_clean();
+    assert!(cluster.nodes[0].ob1.incoming.is_empty() && cluster.nodes[0].ob1.arrived.is_empty());
+}
+
+#[test]
+fn what_came_whole_is_still_received() {
+    // Row PP7.
+    let mut cluster = Cluster::new(2, 3);
+    let on = known(&mut cluster);
+    cluster.send(1, on[1], 0, 1, b"last words");
+    cluster.send_as(1, on[1], 0, 2, b"answer me", SendMode::Synchronous);
+    cluster.settle();
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    for (label, bytes) in [(1, &b"last words"[..]), (2, b"answer me")] {
+        assert!(cluster.probe(0, on[0], rank(1), tag(label)).is_some());
+        let (started, buffer) = cluster.receive(0, on[0], rank(1), tag(label), bytes.len());
+        assert!(matches!(started, Started::Done(_)));
+        assert_eq!(buffer.to_vec(), bytes);
+    }
+    let started = cluster.receive(0, on[0], rank(1), tag(1), 8).0;
+    assert_eq!(cluster.poll(0, started), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    assert!(cluster.nodes[0].ob1.idle());
+}
+
+#[test]
+fn a_receive_from_anybody_goes_on_while_anybody_is_left() {
+    let mut cluster = Cluster::new(3, 4);
+    let on = cluster.open(1, Plane::User);
+    let (first, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    let (second, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Finalized);
+    cluster.settle();
+    assert_eq!(cluster.poll(0, first), State::Running);
+    cluster.send(2, on[2], 0, 1, b"x");
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, first), State::Done(Ok(_))));
+    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Finalized);
+    // Our own message may be on its way.
+    cluster.send(0, on[0], 0, 1, b"mine");
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, second), State::Done(Ok(_))));
+    let (third, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, third), State::Done(Err(Error::PeerLeft(_)))));
+    let again = cluster.open(2, Plane::User);
+    let (born_late, _) = cluster.receive(0, again[0], Source::Any, tag(1), 8);
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, born_late), State::Done(Err(Error::PeerLeft(_)))));
+}
+
+#[test]
+fn a_communicator_of_one_waits_for_itself() {
+    let mut cluster = Cluster::new(1, 5);
+    let on = cluster.open(1, Plane::User);
+    let (waiting, _) = cluster.receive(0, on[0], Source::Any, TagSelector::Any, 8);
+    cluster.settle();
+    assert_eq!(cluster.poll(0, waiting), State::Running);
+}
+
+#[test]
+fn early_messages_of_the_gone_arrive_at_birth_but_their_offers_do_not() {
+    let mut cluster = Cluster::new(2, 6);
+    let on = cluster.open_at(1, 7, Plane::User);
+    cluster.send(1, on, 0, 1, &pattern(1, 50_000));
+    cluster.send(1, on, 0, 2, b"small");
+    cluster.settle();
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    let late = cluster.open_at(0, 7, Plane::User);
+    assert!(matches!(cluster.receive(0, late, rank(1), tag(2), 8).0, Started::Done(_)));
+    let offered = cluster.receive(0, late, rank(1), tag(1), 8).0;
+    assert_eq!(cluster.poll(0, offered), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    cluster.assert_clean();
+}
+
+#[test]
+fn ids_that_the_gone_were_told_come_back() {
+    let mut cluster = Cluster::new(2, 7);
+    let on = known(&mut cluster);
+    cluster.nodes[0].ob1.close(on[0]);
+    assert_eq!(cluster.nodes[0].ob1.contexts.in_use(), 1);
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    assert_eq!(cluster.nodes[0].ob1.contexts.in_use(), 0);
+    assert!(cluster.nodes[0].ob1.idle());
+}
+
+/// One process dies at a random moment of random traffic: every request at the others ends, or waits for the living.
+#[test]
+fn after_a_death_at_any_moment_nobody_waits_for_the_dead() {
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let mut cluster = Cluster::new(3, seed);
+        cluster.fabric.borrow_mut().busy_once_in = [0, 3][random.below(2) as usize];
+        let on = cluster.open(1, Plane::User);
+        let mut started = vec![];
+        let deadline = random.below(200);
+        for step in 0..260 {
+            let at = if step < deadline { random.below(3) } else { random.below(2) } as usize;
+            let other = random.below(3) as u32;
+            let label = random.below(2) as i32;
+            let length = [4, 4096, 60_000][random.below(3) as usize];
+            match random.below(6) {
+                0 => started.push((at, other, cluster.send(at, on[at], other, label, &pattern(1, length)))),
+                1 => {
+                    started.push((at, other, cluster.receive(at, on[at], rank(other), tag(label), length).0))
+                }
+                _ => drop(cluster.turn(at)),
+            }
+            if step == deadline {
+                // Whatever it had sent whole is handed up first.
+                while !cluster.fabric.borrow().lanes[2][..2].iter().flatten().all(|queue| queue.is_empty()) {
+                    cluster.turn(0);
+                    cluster.turn(1);
+                }
+                sever(&mut cluster, 2);
+                for at in 0..2 {
+                    cluster.nodes[at].ob1.gone(PeerIndex(2), Gone::Failed);
+                    cluster.connect(at);
+                }
+            }
+        }
+        for at in (0..800).map(|_| random.below(2) as usize) {
+            cluster.turn(at);
+        }
+        for &(at, other, request) in started.iter().filter(|&&(at, other, _)| at < 2 && other == 2) {
+            assert!(
+                matches!(cluster.poll(at, request), State::Done(_)),
+                "seed {seed}: {at} waits for {other}"
+            );
+        }
+        for node in &cluster.nodes[..2] {
+            assert!(node.heard.errors.is_empty(), "seed {seed}");
+            assert!(node.ob1.incoming.iter().count() <= node.ob1.entries.len(), "seed {seed}");
+        }
+    }
+}

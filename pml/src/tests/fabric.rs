@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes in one test: an in-memory transport whose deliveries, refusals and budgets a seed decides.
+
+use crate::{Channel, Config, Ob1, Request, SendMode, Started, State, Status, Upcalls};
+use mend_base::{Identity, Instant, Job, Peer, PeerIndex, Plane, Random, Rank, Source, Tag, TagSelector};
+use mend_datatype::Typed;
+use mend_transport::{
+    Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
+    Stream, UserMemory, WakeSet, WriteSlot,
+};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// One thing on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    pub(super) id: AmId,
+    pub(super) header: Vec<u8>,
+    pub(super) payload: Vec<u8>,
+    pub(super) stream: Option<Stream>,
+}
+
+/// The three queues of an ordered pair: each in order, none in step with another.
+pub(super) type Lanes = [VecDeque<Flight>; 3];
+
+pub(super) const DATA: usize = 0;
+pub(super) const CONTROL: usize = 1;
+pub(super) const CHUNKS: usize = 2;
+
+/// What is between the processes.
+#[derive(Debug)]
+pub(super) struct Fabric {
+    pub(super) random: Random,
+    /// By sender, then receiver.
+    pub(super) lanes: Vec<Vec<Lanes>>,
+    /// A send is refused once in so many times; 0: never.
+    pub(super) busy_once_in: u64,
+    /// How many a queue holds.
+    pub(super) room: usize,
+    pub(super) limits: Limits,
+}
+
+/// One process's end.
+#[derive(Debug)]
+pub(super) struct Port {
+    me: usize,
+    fabric: Rc<RefCell<Fabric>>,
+    limits: Limits,
+}
+
+impl Port {
+    fn push(&mut self, to: u32, lane: usize, flight: impl FnOnce() -> Flight) -> Result<(), SendError> {
+        let mut fabric = self.fabric.borrow_mut();
+        let (busy, room) = (fabric.busy_once_in, fabric.room);
+        let refused = busy > 0 && fabric.random.once_in(busy);
+        let queue = &mut fabric.lanes[self.me][to as usize][lane];
+        if refused || queue.len() >= room {
+            return Err(SendError::Busy);
+        }
+        queue.push_back(flight());
+        Ok(())
+    }
+}
+
+fn filled(len: usize, fill: impl FnOnce(WriteSlot<'_>)) -> Vec<u8> {
+    let mut payload = vec![0xEE; len];
+    fill(WriteSlot::from(&mut payload[..]));
+    payload
+}
+
+impl Btl for Port {
+    type Endpoint = u32;
+
+    fn advertise(&self, _: &mut Card) {}
+    fn connect(&mut self, peer: PeerIndex, _: &Card) -> Result<u32, ConnectError> {
+        Ok(peer.0)
+    }
+    fn limits(&self, _: u32) -> &Limits {
+        &self.limits
+    }
+    fn quarantine(&mut self, _: u32) {}
+    fn resume(&mut self, _: u32) {}
+    fn sever(&mut self, _: u32) {}
+
+    fn send(
+        &mut self,
+        to: u32,
+        class: Class,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        let most =
+            if class == Class::Data { self.limits.packed_bytes_max } else { self.limits.inline_bytes_max };
+        assert!(len <= most as usize && header.len() <= Limits::HEADER_BYTES_MAX);
+        let lane = if class == Class::Data { DATA } else { CONTROL };
+        let header = header.to_vec();
+        self.push(to, lane, || Flight { id, header, payload: filled(len, fill), stream: None })
+    }
+
+    fn send_chunk(
+        &mut self,
+        to: u32,
+        stream: Stream,
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> Result<(), SendError> {
+        assert!(len > 0 && len <= self.limits.chunk_bytes as usize);
+        let flight =
+            || Flight { id: AmId(0), header: vec![], payload: filled(len, fill), stream: Some(stream) };
+        self.push(to, CHUNKS, flight)
+    }
+
+    fn ready(&self, _: u32) -> bool {
+        false
+    }
+    fn expect(&mut self, _: u32, _: bool) {}
+
+    fn progress(&mut self, _: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let most = self.fabric.borrow_mut().random.below(u64::from(budget).min(6) + 1) as u32;
+        for done in 0..most {
+            let Some((from, flight)) = self.next() else { return done };
+            let (from, payload) = (PeerIndex(from as u32), Payload::from(&flight.payload[..]));
+            match flight.stream {
+                Some(stream) => sink.on_chunk(from, stream, payload),
+                None => sink.on_message(from, flight.id, &flight.header, payload),
+            }
+        }
+        most
+    }
+
+    fn arm(&mut self, _: &mut WakeSet) -> Result<(), Pending> {
+        Ok(())
+    }
+    fn disarm(&mut self) {}
+}
+
+impl Port {
+    /// Something that lies ready for us, as the seed says.
+    fn next(&mut self) -> Option<(usize, Flight)> {
+        let mut fabric = self.fabric.borrow_mut();
+        let places = fabric.lanes.len() * 3;
+        let start = fabric.random.below(places as u64) as usize;
+        (0..places).map(|step| (start + step) % places).find_map(|place| {
+            let (from, lane) = (place / 3, place % 3);
+            Some((from, fabric.lanes[from][self.me][lane].pop_front()?))
+        })
+    }
+}
+
+/// What an engine heard.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    pub(super) errors: Vec<(PeerIndex, Cause)>,
+    pub(super) others: Vec<(PeerIndex, AmId)>,
+}
+
+impl Upcalls<u32> for Heard {
+    fn on_message(&mut self, from: PeerIndex, id: AmId, _: &[u8], _: Payload<'_>) {
+        self.others.push((from, id));
+    }
+    fn on_error(&mut self, peer: PeerIndex, _: u32, cause: Cause) {
+        self.errors.push((peer, cause));
+    }
+    fn on_severed(&mut self, _: PeerIndex, _: u32) {}
+}
+
+/// A process.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) ob1: Ob1<u32>,
+    pub(super) port: Port,
+    pub(super) heard: Heard,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) nodes: Vec<Node>,
+    pub(super) fabric: Rc<RefCell<Fabric>>,
+    /// Whether peers are connected as soon as they are wanted.
+    pub(super) connects: bool,
+}
+
+pub(super) const TEST_CONFIG: Config =
+    Config { eager_bytes: 4096, held_bytes_max: 4 << 20, events_per_turn: 16, streams_max: 1 << 20 };
+
+impl Cluster {
+    pub(super) fn new(size: usize, seed: u64) -> Self {
+        Self::with(size, seed, TEST_CONFIG)
+    }
+
+    pub(super) fn with(size: usize, seed: u64, config: Config) -> Self {
+        let limits = Limits {
+            abilities: Ability::Streams as u32,
+            inline_bytes_max: 16,
+            packed_bytes_max: 4096,
+            chunk_bytes: 16 << 10,
+            transfer_bytes_max: 0,
+            latency_ns: 1,
+            mib_per_s: 1,
+        };
+        let fabric = Rc::new(RefCell::new(Fabric {
+            random: Random(seed),
+            lanes: (0..size).map(|_| (0..size).map(|_| Lanes::default()).collect()).collect(),
+            busy_once_in: 0,
+            room: 64,
+            limits: limits.clone(),
+        }));
+        let node = |me| Node {
+            ob1: Ob1::new(config),
+            port: Port { me, fabric: Rc::clone(&fabric), limits: limits.clone() },
+            heard: Heard::default(),
+        };
+        Cluster { nodes: (0..size).map(node).collect(), fabric, connects: true }
+    }
+
+    /// Other limits for everybody, before anybody is connected.
+    pub(super) fn limit(&mut self, change: impl Fn(&mut Limits)) {
+        change(&mut self.fabric.borrow_mut().limits);
+        for node in &mut self.nodes {
+            change(&mut node.port.limits);
+        }
+    }
+
+    /// Everybody opens the communicator `number`; by node.
+    pub(super) fn open(&mut self, number: u32, plane: Plane) -> Vec<Channel> {
+        (0..self.nodes.len()).map(|at| self.open_at(at, number, plane)).collect()
+    }
+
+    pub(super) fn open_at(&mut self, at: usize, number: u32, plane: Plane) -> Channel {
+        let members: Arc<[PeerIndex]> = (0..self.nodes.len() as u32).map(PeerIndex).collect();
+        let identity = Identity { creator: Peer::new(Job(1), 0), number };
+        self.nodes[at].ob1.open(identity, plane, Rank(at as u32), members)
+    }
+
+    pub(super) fn send(&mut self, at: usize, on: Channel, to: u32, tag: i32, bytes: &[u8]) -> Started {
+        self.send_as(at, on, to, tag, bytes, SendMode::Standard)
+    }
+
+    pub(super) fn send_as(
+        &mut self,
+        at: usize,
+        on: Channel,
+        to: u32,
+        tag: i32,
+        bytes: &[u8],
+        mode: SendMode,
+    ) -> Started {
+        let Node { ob1, port, .. } = &mut self.nodes[at];
+        let data = Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(bytes)));
+        ob1.send(port, on, Rank(to), Tag(tag), mode, data).unwrap()
+    }
+
+    /// A receive into a buffer of its own.
+    pub(super) fn receive(
+        &mut self,
+        at: usize,
+        on: Channel,
+        from: Source,
+        tag: TagSelector,
+        bytes: usize,
+    ) -> (Started, Arc<Buffer>) {
+        let Node { ob1, port, .. } = &mut self.nodes[at];
+        let buffer = Buffer::zeroed(bytes);
+        let data = Typed::bytes(UserMemory::of_buffer(&buffer));
+        (ob1.receive(port, on, from, tag, data).unwrap(), buffer)
+    }
+
+    pub(super) fn probe(&mut self, at: usize, on: Channel, from: Source, tag: TagSelector) -> Option<Status> {
+        let Node { ob1, port, .. } = &mut self.nodes[at];
+        ob1.probe(port, on, from, tag).unwrap()
+    }
+
+    /// One turn of one process.
+    pub(super) fn turn(&mut self, at: usize) -> u32 {
+        if self.connects {
+            self.connect(at);
+        }
+        let Node { ob1, port, heard } = &mut self.nodes[at];
+        ob1.progress(port, Instant(0), heard)
+    }
+
+    /// Connects whom `at` wants.
+    pub(super) fn connect(&mut self, at: usize) {
+        let Node { ob1, port, .. } = &mut self.nodes[at];
+        while let Some(peer) = ob1.wanted() {
+            ob1.connected(peer, peer.0, &port.limits);
+        }
+    }
+
+    /// Turns everybody, in any order, until nothing has happened for long.
+    pub(super) fn settle(&mut self) {
+        let mut quiet = 0;
+        let mut turns = 0;
+        while quiet < 40 * self.nodes.len() {
+            turns += 1;
+            assert!(turns < 2_000_000, "it never settles");
+            let at = self.fabric.borrow_mut().random.below(self.nodes.len() as u64) as usize;
+            let busy = self.turn(at) > 0 || self.is_anything_under_way();
+            quiet = if busy { 0 } else { quiet + 1 };
+        }
+    }
+
+    pub(super) fn is_anything_under_way(&self) -> bool {
+        let fabric = self.fabric.borrow();
+        fabric.lanes.iter().flatten().flatten().any(|queue| !queue.is_empty())
+    }
+
+    pub(super) fn poll(&self, at: usize, started: Started) -> State {
+        match started {
+            Started::Done(status) => State::Done(Ok(status)),
+            Started::Running(request) => self.nodes[at].ob1.poll(request),
+        }
+    }
+
+    /// Nobody said that anybody wrote garbage.
+    pub(super) fn assert_clean(&self) {
+        for node in &self.nodes {
+            assert!(node.heard.errors.is_empty(), "{:?}", node.heard.errors);
+        }
+    }
+}
+
+pub(super) fn request(started: Started) -> Request {
+    match started {
+        Started::Running(request) => request,
+        Started::Done(status) => panic!("it was done at once: {status:?}"),
+    }
+}
+
+pub(super) fn rank(rank: u32) -> Source {
+    Source::Rank(Rank(rank))
+}
+
+pub(super) fn tag(tag: i32) -> TagSelector {
+    TagSelector::Tag(Tag(tag))
+}
+
+/// Bytes that say whose they are.
+pub(super) fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = Random(seed);
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        bytes.extend_from_slice(&random.bits().to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
