@@ -136,18 +136,12 @@ static void *births(void *argument)
 
 int main(int argc, char **argv)
 {
-    int provided = -1, is_main = 0, all = 0;
+    int provided = -1, all = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (provided != MPI_THREAD_MULTIPLE)
         wrong("level of threads", -1, provided, MPI_THREAD_MULTIPLE);
-    MPI_Query_thread(&provided);
-    if (provided != MPI_THREAD_MULTIPLE)
-        wrong("level of threads, asked again", -1, provided, MPI_THREAD_MULTIPLE);
-    MPI_Is_thread_main(&is_main);
-    if (!is_main)
-        wrong("main thread", -1, is_main, 1);
     for (int t = 0; t < THREADS; t++)
         MPI_Comm_dup(MPI_COMM_WORLD, &comms[t]);
 
