@@ -25,6 +25,8 @@ pub struct Step {
     pub limit: Duration,
     /// Mutations: a step that must fail, because a protection has been taken out.
     pub must_fail: bool,
+    /// Where its randomness begins, if it was drawn here; repeated in the summary.
+    pub seed: Option<u64>,
 }
 
 impl Step {
@@ -37,6 +39,7 @@ impl Step {
             work: Ok(command),
             limit,
             must_fail: false,
+            seed: None,
         }
     }
 
@@ -91,6 +94,7 @@ pub fn run(step: Step, logs: &Path) -> Outcome<Report> {
     let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
     let mut report = read_report(&text, ended.is_some_and(|status| status.success()), step.must_fail);
     report.took = started.elapsed();
+    report.notes.extend(step.seed.map(|seed| format!("seed: {seed}")));
     let verdict = if report.failed == 0 { "ok" } else { "FAILED" };
     println!(" {verdict:<6} {:>7.1} s", report.took.as_secs_f64());
     if report.failed > 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Soaks that run what the ordinary build made, for longer.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::Outcome;
 use crate::place::Place;
@@ -52,16 +52,21 @@ pub fn garbage(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![Step::new("garbage", "10,000 single random values, each judged", cargo).within(time + COMPILING)])
 }
 
-/// As many seeds as fit, measured at about 300 a second.
+/// As many seeds as fit, from one that the clock draws, so that no two soaks repeat each other.
 pub fn seeds(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let number = time.as_secs().saturating_mul(SEEDS_PER_SECOND);
+    let first = drawn_seed();
     let mut cargo = place.cargo();
     cargo.args(["test", "--release", "--package", "mend-sim", "--", "--nocapture"]);
-    cargo.env("MEND_SIM_SEEDS", number.to_string());
-    Ok(vec![
-        Step::new("seeds", &format!("{number} seeds of the simulated cluster"), cargo)
-            .within(10 * time + COMPILING),
-    ])
+    cargo.env("MEND_SIM_SEEDS", number.to_string()).env("MEND_SIM_FIRST", first.to_string());
+    let sentence = format!("{number} seeds of the simulated cluster from {first} on");
+    let step = Step::new("seeds", &sentence, cargo).within(10 * time + COMPILING);
+    Ok(vec![Step { seed: Some(first), ..step }])
+}
+
+fn drawn_seed() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(1, |time| time.as_secs() << 20)
 }
 
 const SEEDS_PER_SECOND: u64 = 300;
