@@ -105,6 +105,7 @@ impl Running {
         while self.started.elapsed() < self.limit {
             match self.child.try_wait() {
                 Ok(Some(status)) => return Some(status),
+                // Sleeps: the watchdog's own look, which must not take a processor from the job.
                 Ok(None) => std::thread::sleep(LOOK_EVERY),
                 Err(error) => panic!("cannot wait for a child: {error}"),
             }
@@ -120,6 +121,7 @@ impl Running {
         let deadline = Instant::now() + PATIENCE;
         let mut left = processes::marked(MARK, &self.mark);
         while !left.is_empty() && Instant::now() < deadline {
+            // Sleeps: /proc tells nobody when a process ends that is not our child.
             std::thread::sleep(LOOK_EVERY);
             left = processes::marked(MARK, &self.mark);
         }

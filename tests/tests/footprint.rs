@@ -64,9 +64,10 @@ fn a_rank_blocked_in_a_receive_uses_hardly_any_processor() {
     let (running, _) = start("idle", &[], 2);
     let pids = running.processes("idle");
     let used = |pids: &[u32]| pids.iter().map(|&pid| live::processor_time(pid)).sum::<Option<Duration>>();
-    // What is measured is a span of time, not a condition: past the first 10 ms, for two seconds.
+    // Sleeps: processor time is measured over a span, past the first 10 ms of being blocked.
     std::thread::sleep(Duration::from_millis(100));
     let (begun, before) = (Instant::now(), used(&pids));
+    // Sleeps: this is the span.
     std::thread::sleep(Duration::from_secs(2));
     let (span, after) = (begun.elapsed(), used(&pids));
     let ended = running.end();

@@ -162,7 +162,7 @@ fn number_before(text: &str, word: &str) -> u32 {
 }
 
 fn show_end(text: &str, log: &Path, ended: Option<ExitStatus>, limit: Duration) {
-    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !is_of_a_backtrace(line)).collect();
     for line in &lines[lines.len().saturating_sub(LINES_OF_A_FAILURE)..] {
         println!("    | {line}");
     }
@@ -172,6 +172,16 @@ fn show_end(text: &str, log: &Path, ended: Option<ExitStatus>, limit: Duration) 
             println!("    killed after {} s: it hangs; the whole log: {}", limit.as_secs(), log.display())
         }
     }
+}
+
+/// `  12: function` and `at file`: they stay in the log, and would hide the sentence that matters here.
+fn is_of_a_backtrace(line: &str) -> bool {
+    let line = line.trim_start();
+    let numbered = line.split_once(": ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+    numbered
+        || line.starts_with("at ")
+        || line.starts_with("stack backtrace:")
+        || line.starts_with("note: Some details")
 }
 
 const LINES_OF_A_FAILURE: usize = 40;
