@@ -462,11 +462,55 @@ const OF_ANOTHER: &str = "a Way names a transport of the Bml that made it";
 #[cfg(test)]
 mod tests {
     use super::{Bml, NETWORK_TURNS, Network, Way};
+    use crate::conformance::paper::{self, Paper};
+    use crate::conformance::{Fixture, Injected};
     use crate::{
         AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Loopback, Payload, SendError, Sink, Stream,
     };
     use crate::{Pending, WakeSet};
+    use mend_base::parameter::Settings;
     use mend_base::{Instant, Job, Peer, PeerIndex};
+
+    /// Plain queues as the near transport, or, with `FAR`, as the second of two networks.
+    struct Composed<const FAR: bool>(paper::Job<{ paper::NONE }>);
+
+    impl<const FAR: bool> Fixture for Composed<FAR> {
+        type Btl = Bml<Loopback, Paper<{ paper::NONE }>>;
+
+        fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
+            let (inner, papers) = paper::Job::start(count, settings);
+            let compose = |(number, paper)| {
+                let own = Some(Loopback::new(peer(number)));
+                let unused = Box::new(Loopback::new(peer(number))) as Box<dyn Network>;
+                if FAR {
+                    Bml::new(own, None, vec![unused, Box::new(paper)])
+                } else {
+                    Bml::new(own, Some(paper), vec![unused])
+                }
+            };
+            (Composed(inner), (0..).zip(papers).map(compose).collect())
+        }
+
+        fn announce_sleep(&mut self, index: usize) {
+            self.0.announce_sleep(index);
+        }
+
+        fn was_woken(&mut self, index: usize) -> Option<bool> {
+            self.0.was_woken(index)
+        }
+    }
+
+    mod near_conforms {
+        crate::conformance!(super::Composed<false>);
+    }
+
+    mod far_conforms {
+        crate::conformance!(super::Composed<true>);
+    }
+
+    mod far_conforms_with_faults {
+        crate::conformance!(super::Injected<super::Composed<true>>);
+    }
 
     /// Who sent what, by the way's name.
     #[derive(Default)]

@@ -16,7 +16,7 @@ mod injected;
 pub mod limits;
 pub mod order;
 #[cfg(test)]
-mod paper;
+pub(crate) mod paper;
 pub mod quarantine;
 pub mod room;
 pub mod sever;

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// What is broken: one number each, because a fixture is a type.
-type Mutation = u8;
-const NONE: Mutation = 0;
+pub(crate) type Mutation = u8;
+pub(crate) const NONE: Mutation = 0;
 const LOSES: Mutation = 1;
 const DOUBLES: Mutation = 2;
 const SWAPS: Mutation = 3;
@@ -43,7 +43,7 @@ const WAKES_NO_SENDER: Mutation = 24;
 const READY_LIES: Mutation = 25;
 const SHORTENS_HEADERS: Mutation = 26;
 
-struct Job<const M: Mutation> {
+pub(crate) struct Job<const M: Mutation> {
     board: Rc<RefCell<Board>>,
 }
 
@@ -72,7 +72,7 @@ enum Item {
     Chunk(Stream, Vec<u8>),
 }
 
-struct Paper<const M: Mutation> {
+pub(crate) struct Paper<const M: Mutation> {
     me: u32,
     board: Rc<RefCell<Board>>,
     ways: Vec<Way>,
