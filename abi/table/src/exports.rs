@@ -72,12 +72,13 @@ fn supported(call: &Call, large: bool, path: &str, legal: Legal, name: &str) -> 
     let world = if legal == Legal::Initialized { "let world = world()?; " } else { "" };
     // The communicator is looked at first, so that errors of other arguments reach its handler.
     let on = call.parameters.iter().find(|parameter| parameter.kind == "comm");
+    let closure = if on.is_some() { "|on|" } else { "|_|" };
     let on = on.map(|comm| format!("on.set(On::Comm({})); ", comm.name)).unwrap_or_default();
     let said: Vec<String> = named(call)
         .map(|parameter| format!("{}(\"{}\", {})", word(parameter), parameter.name, shown(parameter)))
         .collect();
     format!(
-        "match outcome(|on| {{ {on}{world}{path}({}) }}) {{ Ok(()) => SUCCESS, Err(raised) => raise(\"{name}\", raised, &[{}]) }}",
+        "match outcome({closure} {{ {on}{world}{path}({}) }}) {{ Ok(()) => SUCCESS, Err(raised) => raise(\"{name}\", raised, &[{}]) }}",
         arguments.join(", "),
         said.join(", "),
     )

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the C interface keeps beside the engine: groups, error handlers and what they are attached to, names, error classes
+//! that users added. Nothing of it is looked at on the way of a message.
+//!
+//! One lock over all of it, never held while the engine runs or user code does. It stands outside Init and Finalize too,
+//! where some of its calls are legal.
+
+use crate::error_handler::{Handler, Handlers};
+use crate::handle::{self, Handle};
+use mend_base::Slab;
+use mend_comm::Group;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+/// The books.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    /// Groups that users hold.
+    pub(crate) groups: Slab<Arc<Group>>,
+    /// Error handlers, and who has which.
+    pub(crate) handlers: Handlers,
+    /// Names that users gave to communicators.
+    pub(crate) names: HashMap<Handle, String>,
+    /// Error classes and codes that users added.
+    pub(crate) codes: crate::calls::errors::Codes,
+    /// Memory of MPI_Alloc_mem: address and size.
+    pub(crate) memory: HashMap<usize, usize>,
+    /// Handles that were given out as integers, by their lower half (`calls::integer`).
+    pub(crate) integers: HashMap<u32, Handle>,
+}
+
+static BOOKS: LazyLock<Mutex<Books>> = LazyLock::new(Mutex::default);
+
+/// Works on the books. `work` runs nobody else's code.
+pub(crate) fn with<R>(work: impl FnOnce(&mut Books) -> R) -> R {
+    // A panic while it was locked was our bug, and was reported as such; the books have no half-done states.
+    work(&mut BOOKS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Books {
+    /// A communicator was made from another: it inherits the error handler (MPI-5.0 §9.3.1).
+    pub(crate) fn made(&mut self, comm: Handle, parent: Handle) {
+        let handler = self.handlers.of_comm(parent);
+        self.handlers.attach(comm, handler);
+    }
+
+    /// A communicator is gone.
+    pub(crate) fn freed(&mut self, comm: Handle) {
+        self.handlers.detach(comm);
+        self.names.remove(&comm);
+    }
+
+    /// The handle of a group of ours.
+    pub(crate) fn keep_group(&mut self, group: Arc<Group>) -> Handle {
+        handle::of_key(self.groups.insert(group))
+    }
+}
+
+impl Default for Handler {
+    /// What communicators have that nobody said anything about: what the launcher said.
+    fn default() -> Self {
+        Handler::initial()
+    }
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls' own code, one file a chapter. Arguments come checked, as `abi/table` says; an `Err` goes to the error handler.
+
+pub(crate) mod collective;
+pub(crate) mod communicator;
+pub(crate) mod completion;
+pub(crate) mod datatype;
+pub(crate) mod environment;
+pub(crate) mod errors;
+pub(crate) mod group;
+pub(crate) mod integer;
+pub(crate) mod memory;
+pub(crate) mod operation;
+pub(crate) mod point_to_point;
+pub(crate) mod status;

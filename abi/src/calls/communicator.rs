@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Communicators (MPI-5.0 §7.4-7.8).
+
+use crate::books;
+use crate::check::Wrong;
+use crate::entry::Failure;
+use crate::generated::constants::{
+    APPNUM, COMM_NULL, COMM_SELF, COMM_WORLD, CONGRUENT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
+    MAX_OBJECT_NAME, PROC_NULL, SIMILAR, TAG_UB, UNDEFINED, UNEQUAL, UNIVERSE_SIZE, WTIME_IS_GLOBAL,
+};
+use crate::handle::{Comm, Handle};
+use crate::pointer::{Out, OutText, Text};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicI32, Ordering};
+use mend_comm::{Communicator, Congruence};
+use mend_mpi::Started;
+use mend_world::{Engine, World};
+use std::sync::Arc;
+
+/// Looks at a communicator that must stand.
+pub(crate) fn look<R>(
+    world: &World,
+    comm: Comm,
+    look: impl FnOnce(&Communicator) -> R,
+) -> Result<R, Failure> {
+    world.with(|engine| {
+        let key = comm.standing(engine)?;
+        let communicator = engine.communicator(key).ok_or(Wrong::Communicator)?;
+        Ok(look(communicator))
+    })
+}
+
+pub(crate) fn rank(world: &World, comm: Comm, rank: Out<c_int>) -> Result<(), Failure> {
+    rank.set(look(world, comm, |communicator| communicator.rank.0 as c_int)?);
+    Ok(())
+}
+
+pub(crate) fn size(world: &World, comm: Comm, size: Out<c_int>) -> Result<(), Failure> {
+    size.set(look(world, comm, |communicator| communicator.size() as c_int)?);
+    Ok(())
+}
+
+pub(crate) fn test_inter(world: &World, comm: Comm, flag: Out<c_int>) -> Result<(), Failure> {
+    look(world, comm, |_| ())?;
+    flag.set(0);
+    Ok(())
+}
+
+pub(crate) fn group(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
+    let members = look(world, comm, |communicator| Arc::clone(&communicator.group))?;
+    group.set(books::with(|books| books.keep_group(members)));
+    Ok(())
+}
+
+pub(crate) fn compare(world: &World, one: Comm, other: Comm, result: Out<c_int>) -> Result<(), Failure> {
+    let other = look(world, other, Communicator::clone)?;
+    let congruence = look(world, one, |one| one.compare(&other))?;
+    result.set(match congruence {
+        Congruence::Identical => IDENT,
+        Congruence::Congruent => CONGRUENT,
+        Congruence::Similar => SIMILAR,
+        Congruence::Unequal => UNEQUAL,
+    });
+    Ok(())
+}
+
+/// Makes a communicator: starts, waits, and takes what was made. The child inherits the parent's error handler.
+fn make(
+    world: &World,
+    parent: Comm,
+    made: Out<Handle>,
+    start: impl FnOnce(&mut Engine) -> Result<Started, Failure>,
+) -> Result<(), Failure> {
+    made.set(COMM_NULL);
+    let Started::Running(request) = world.with(start)? else { return Ok(()) };
+    let key = world.wait(|engine| match engine.poll(request) {
+        mend_mpi::State::Running | mend_mpi::State::Stalled => None,
+        mend_mpi::State::Done(result) => {
+            let key = result.is_ok().then(|| engine.created(request)).flatten();
+            engine.release(request);
+            Some(result.map(|_| key))
+        }
+    })?;
+    let handle = Comm::made(key);
+    if key.is_some() {
+        books::with(|books| books.made(handle, parent.0));
+    }
+    made.set(handle);
+    Ok(())
+}
+
+pub(crate) fn dup(world: &World, comm: Comm, made: Out<Handle>) -> Result<(), Failure> {
+    make(world, comm, made, |engine| Ok(engine.dup(comm.key(engine)?)?))
+}
+
+pub(crate) fn split(
+    world: &World,
+    comm: Comm,
+    color: c_int,
+    key: c_int,
+    made: Out<Handle>,
+) -> Result<(), Failure> {
+    made.set(COMM_NULL);
+    let color = match color {
+        UNDEFINED => None,
+        color => Some(u32::try_from(color).map_err(|_| Wrong::Split)?),
+    };
+    make(world, comm, made, |engine| Ok(engine.split(comm.key(engine)?, color, key)?))
+}
+
+pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>) -> Result<(), Failure> {
+    made.set(COMM_NULL);
+    let members = super::group::named(group)?;
+    make(world, comm, made, |engine| Ok(engine.create(comm.key(engine)?, &members)?))
+}
+
+/// Local and complete, whoever has died (facts 16.3, trap 11).
+pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), Failure> {
+    let handle = comm.get();
+    let freed = world.with(|engine| -> Result<(), Failure> { Ok(engine.free(Comm(handle).key(engine)?)?) });
+    freed.map_err(|failure| failure.on(crate::entry::On::Comm(handle)))?;
+    books::with(|books| books.freed(handle));
+    comm.set(COMM_NULL);
+    Ok(())
+}
+
+pub(crate) fn get_parent(_world: &World, parent: Out<Handle>) -> Result<(), Failure> {
+    parent.set(COMM_NULL);
+    Ok(())
+}
+
+pub(crate) fn set_name(world: &World, comm: Comm, name: Text) -> Result<(), Failure> {
+    look(world, comm, |_| ())?;
+    let name = name.copy(MAX_OBJECT_NAME as usize - 1);
+    books::with(|books| books.names.insert(comm.0, name));
+    Ok(())
+}
+
+pub(crate) fn get_name(world: &World, comm: Comm, name: OutText, length: Out<c_int>) -> Result<(), Failure> {
+    look(world, comm, |_| ())?;
+    let given = books::with(|books| books.names.get(&comm.0).cloned());
+    let text = given.unwrap_or_else(|| predefined_name(comm.0).to_owned());
+    length.set(name.set(&text, MAX_OBJECT_NAME));
+    Ok(())
+}
+
+fn predefined_name(comm: Handle) -> &'static str {
+    match comm {
+        COMM_WORLD => "MPI_COMM_WORLD",
+        COMM_SELF => "MPI_COMM_SELF",
+        _ => "",
+    }
+}
+
+/// The attributes of the environment (MPI-5.0 §9.1.2): the user gets the address of an int, which is ours.
+static TAG_UPPER_BOUND: c_int = c_int::MAX;
+static ANY_RANK_DOES_IO: c_int = crate::generated::constants::ANY_SOURCE;
+static NO_HOST: c_int = PROC_NULL;
+static CLOCKS_DIFFER: c_int = 0;
+static UNIVERSE: AtomicI32 = AtomicI32::new(0);
+static LAST_USED_CODE: AtomicI32 = AtomicI32::new(0);
+
+pub(crate) fn get_attr(
+    world: &World,
+    comm: Comm,
+    key: c_int,
+    value: Out<*mut c_void>,
+    flag: Out<c_int>,
+) -> Result<(), Failure> {
+    look(world, comm, |_| ())?;
+    flag.set(0);
+    if key == KEYVAL_INVALID {
+        return Err(Wrong::Keyval.into());
+    }
+    // Predefined attributes hang on MPI_COMM_WORLD; a dup has them too, since they are copied.
+    let address: *const c_int = match key {
+        TAG_UB => &raw const TAG_UPPER_BOUND,
+        IO => &raw const ANY_RANK_DOES_IO,
+        HOST => &raw const NO_HOST,
+        WTIME_IS_GLOBAL => &raw const CLOCKS_DIFFER,
+        UNIVERSE_SIZE => {
+            let size = look(world, Comm(COMM_WORLD), |communicator| communicator.size() as i32)?;
+            UNIVERSE.store(size, Ordering::Relaxed);
+            UNIVERSE.as_ptr()
+        }
+        LASTUSEDCODE => {
+            let last = books::with(|books| books.codes.last_used());
+            LAST_USED_CODE.store(last, Ordering::Relaxed);
+            LAST_USED_CODE.as_ptr()
+        }
+        // Known, and not set: several programs in one job come later.
+        APPNUM => return Ok(()),
+        _ => return Err(Wrong::Keyval.into()),
+    };
+    value.set(address.cast_mut().cast::<c_void>());
+    flag.set(1);
+    Ok(())
+}

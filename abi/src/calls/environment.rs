@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Beginning and end, versions, names and clocks (MPI-5.0 chapters 9 and 11).
+
+use crate::check::Wrong;
+use crate::entry::{Failure, Why};
+use crate::generated::constants::{
+    ABI_SUBVERSION, ABI_VERSION, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME, SUBVERSION,
+    THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VERSION,
+};
+use crate::handle::Comm;
+use crate::pointer::{Out, OutText};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use mend_world::{Stage, World};
+
+/// What Init_thread gave.
+static PROVIDED: AtomicI32 = AtomicI32::new(THREAD_SINGLE);
+
+/// The thread that called Init.
+static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
+
+/// The calling thread, for the kernel.
+fn this_thread() -> u64 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() as u64 }
+}
+
+fn start(required: c_int) -> Result<c_int, Failure> {
+    if !matches!(required, THREAD_SINGLE | THREAD_FUNNELED | THREAD_SERIALIZED | THREAD_MULTIPLE) {
+        return Err(Wrong::ThreadLevel.into());
+    }
+    // Any level is served as the highest is: one guard at the entry, whoever comes.
+    PROVIDED.store(required, Ordering::Relaxed);
+    MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
+    match mend_world::start() {
+        Ok(world) => {
+            for stranger in world.strangers() {
+                eprintln!("mend: {stranger}");
+            }
+            Ok(required)
+        }
+        // Leaked, so that the failure is `Copy`; the process is about to end.
+        Err(error) => {
+            let message = Box::leak(error.to_string().into_boxed_str());
+            Err(Failure::new(ERR_OTHER, Why::Start(message)))
+        }
+    }
+}
+
+/// Arguments are the program's: the launcher's own are not among them.
+pub(crate) fn init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> Result<(), Failure> {
+    start(THREAD_SINGLE).map(|_| ())
+}
+
+pub(crate) fn init_thread(
+    _argc: *mut c_int,
+    _argv: *mut *mut *mut c_char,
+    required: c_int,
+    provided: Out<c_int>,
+) -> Result<(), Failure> {
+    provided.set(start(required)?);
+    Ok(())
+}
+
+pub(crate) fn initialized(flag: Out<c_int>) -> Result<(), Failure> {
+    flag.set(c_int::from(mend_world::stage() != Stage::Before));
+    Ok(())
+}
+
+pub(crate) fn finalize(world: &World) -> Result<(), Failure> {
+    world.finish();
+    Ok(())
+}
+
+pub(crate) fn finalized(flag: Out<c_int>) -> Result<(), Failure> {
+    flag.set(c_int::from(mend_world::stage() == Stage::After));
+    Ok(())
+}
+
+pub(crate) fn query_thread(_world: &World, provided: Out<c_int>) -> Result<(), Failure> {
+    provided.set(PROVIDED.load(Ordering::Relaxed));
+    Ok(())
+}
+
+pub(crate) fn is_thread_main(_world: &World, flag: Out<c_int>) -> Result<(), Failure> {
+    flag.set(c_int::from(MAIN_THREAD.load(Ordering::Relaxed) == this_thread()));
+    Ok(())
+}
+
+/// Ends the job, whichever communicator is named: that of the others' lives comes with failures.
+pub(crate) fn abort(world: &World, _comm: Comm, code: c_int) -> Result<(), Failure> {
+    world.abort(code)
+}
+
+/// Seconds of the host's monotonic clock: the same for all processes of a host, between hosts not synchronized.
+pub(crate) fn wtime() -> f64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec of ours; with this clock and a good address the call does not fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+}
+
+/// The clock's resolution is 1 ns.
+pub(crate) fn wtick() -> f64 {
+    1e-9
+}
+
+pub(crate) fn get_version(version: Out<c_int>, subversion: Out<c_int>) -> Result<(), Failure> {
+    version.set(VERSION);
+    subversion.set(SUBVERSION);
+    Ok(())
+}
+
+pub(crate) fn abi_get_version(major: Out<c_int>, minor: Out<c_int>) -> Result<(), Failure> {
+    major.set(ABI_VERSION);
+    minor.set(ABI_SUBVERSION);
+    Ok(())
+}
+
+pub(crate) fn get_library_version(version: OutText, length: Out<c_int>) -> Result<(), Failure> {
+    let text = concat!("Mend ", env!("CARGO_PKG_VERSION"), " (MPI-5.0, standard ABI 1.0)");
+    length.set(version.set(text, MAX_LIBRARY_VERSION_STRING));
+    Ok(())
+}
+
+/// The name of this host, as the kernel has it.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+pub(crate) fn get_processor_name(_world: &World, name: OutText, length: Out<c_int>) -> Result<(), Failure> {
+    length.set(name.set(&host_name(), MAX_PROCESSOR_NAME));
+    Ok(())
+}
+
+/// Nothing is profiled here; tools that override it do what they want.
+pub(crate) fn pcontrol(_level: c_int) -> Result<(), Failure> {
+    Ok(())
+}
+
+pub(crate) fn get_address(location: *const c_void, address: Out<i64>) -> Result<(), Failure> {
+    address.set(location as i64);
+    Ok(())
+}
+
+pub(crate) fn aint_add(base: isize, displacement: isize) -> isize {
+    base.wrapping_add(displacement)
+}
+
+pub(crate) fn aint_diff(one: isize, other: isize) -> isize {
+    one.wrapping_sub(other)
+}

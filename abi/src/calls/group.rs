@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Groups (MPI-5.0 §7.3): values of `comm` under handles. An empty result is `MPI_GROUP_EMPTY` itself.
+
+use crate::books;
+use crate::check::Wrong;
+use crate::entry::Failure;
+use crate::generated::constants::{
+    COMM_WORLD, GROUP_EMPTY, GROUP_NULL, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL,
+};
+use crate::handle::{Comm, Handle, key};
+use crate::pointer::{Array, Out, OutArray};
+use core::ffi::c_int;
+use mend_base::Rank;
+use mend_comm::{Comparison, Group, GroupError};
+use mend_world::World;
+use std::sync::Arc;
+
+/// The group that the user names.
+pub(crate) fn named(handle: Handle) -> Result<Arc<Group>, Failure> {
+    if handle == GROUP_EMPTY {
+        return Ok(Arc::default());
+    }
+    let found = key(handle).and_then(|key| books::with(|books| books.groups.get(key).cloned()));
+    found.ok_or_else(|| Wrong::Group.into())
+}
+
+fn keep(group: Group, out: Out<Handle>) {
+    out.set(match group.is_empty() {
+        true => GROUP_EMPTY,
+        false => books::with(|books| books.keep_group(Arc::new(group))),
+    });
+}
+
+impl From<GroupError> for Failure {
+    fn from(_: GroupError) -> Self {
+        Wrong::GroupRank.into()
+    }
+}
+
+pub(crate) fn size(_world: &World, group: Handle, size: Out<c_int>) -> Result<(), Failure> {
+    size.set(named(group)?.size() as c_int);
+    Ok(())
+}
+
+pub(crate) fn rank(world: &World, group: Handle, rank: Out<c_int>) -> Result<(), Failure> {
+    let group = named(group)?;
+    let me = super::communicator::look(world, Comm(COMM_WORLD), |world| world.peer(world.rank))?;
+    let found = me.and_then(|me| group.rank_of(me));
+    rank.set(found.map_or(UNDEFINED, |rank| rank.0 as c_int));
+    Ok(())
+}
+
+pub(crate) fn compare(_world: &World, one: Handle, other: Handle, result: Out<c_int>) -> Result<(), Failure> {
+    result.set(match named(one)?.compare(&*named(other)?) {
+        Comparison::Identical => IDENT,
+        Comparison::Similar => SIMILAR,
+        Comparison::Unequal => UNEQUAL,
+    });
+    Ok(())
+}
+
+pub(crate) fn translate_ranks(
+    _world: &World,
+    from: Handle,
+    count: usize,
+    ranks: Array<c_int>,
+    to: Handle,
+    out: OutArray<c_int>,
+) -> Result<(), Failure> {
+    let (from, to) = (named(from)?, named(to)?);
+    out.check(count)?;
+    let ranks = ranks.copy(count)?;
+    // PROC_NULL stays what it is (MPI-5.0 §7.3.1).
+    let real = checked(ranks.iter().copied().filter(|&rank| rank != PROC_NULL))?;
+    let mut translated = from.translate(&real, &to)?.into_iter();
+    for (index, &rank) in ranks.iter().enumerate() {
+        let rank = match rank {
+            PROC_NULL => PROC_NULL,
+            _ => translated.next().flatten().map_or(UNDEFINED, |rank| rank.0 as c_int),
+        };
+        out.set(index, rank);
+    }
+    Ok(())
+}
+
+fn checked(ranks: impl Iterator<Item = c_int>) -> Result<Vec<Rank>, Failure> {
+    ranks.map(|rank| u32::try_from(rank).map(Rank).map_err(|_| Wrong::GroupRank.into())).collect()
+}
+
+pub(crate) fn incl(
+    _world: &World,
+    group: Handle,
+    count: usize,
+    ranks: Array<c_int>,
+    out: Out<Handle>,
+) -> Result<(), Failure> {
+    out.set(GROUP_NULL);
+    let group = named(group)?;
+    keep(group.include(&checked(ranks.copy(count)?.into_iter())?)?, out);
+    Ok(())
+}
+
+pub(crate) fn excl(
+    _world: &World,
+    group: Handle,
+    count: usize,
+    ranks: Array<c_int>,
+    out: Out<Handle>,
+) -> Result<(), Failure> {
+    out.set(GROUP_NULL);
+    let group = named(group)?;
+    keep(group.exclude(&checked(ranks.copy(count)?.into_iter())?)?, out);
+    Ok(())
+}
+
+/// The ranks of `first, last, stride` triples (MPI-5.0 §7.3.2). More than the group has cannot all be its ranks, so that a
+/// wild range ends early.
+fn of_ranges(ranges: &[[c_int; 3]], size: u32) -> Result<Vec<Rank>, Failure> {
+    let mut ranks = Vec::new();
+    for &[first, last, stride] in ranges {
+        let (mut rank, last, stride) = (i64::from(first), i64::from(last), i64::from(stride));
+        if stride == 0 {
+            return Err(Wrong::GroupRange.into());
+        }
+        while (stride > 0 && rank <= last) || (stride < 0 && rank >= last) {
+            if rank < 0 || rank >= i64::from(size) || ranks.len() >= size as usize {
+                return Err(Wrong::GroupRank.into());
+            }
+            ranks.push(Rank(rank as u32));
+            rank += stride;
+        }
+    }
+    Ok(ranks)
+}
+
+pub(crate) fn range_incl(
+    _world: &World,
+    group: Handle,
+    count: usize,
+    ranges: Array<[c_int; 3]>,
+    out: Out<Handle>,
+) -> Result<(), Failure> {
+    out.set(GROUP_NULL);
+    let group = named(group)?;
+    keep(group.include(&of_ranges(&ranges.copy(count)?, group.size())?)?, out);
+    Ok(())
+}
+
+pub(crate) fn range_excl(
+    _world: &World,
+    group: Handle,
+    count: usize,
+    ranges: Array<[c_int; 3]>,
+    out: Out<Handle>,
+) -> Result<(), Failure> {
+    out.set(GROUP_NULL);
+    let group = named(group)?;
+    keep(group.exclude(&of_ranges(&ranges.copy(count)?, group.size())?)?, out);
+    Ok(())
+}
+
+macro_rules! of_two {
+    ($($function:ident)*) => { $(
+        pub(crate) fn $function(_world: &World, one: Handle, other: Handle, out: Out<Handle>) -> Result<(), Failure> {
+            out.set(GROUP_NULL);
+            let (one, other) = (named(one)?, named(other)?);
+            keep(one.$function(&other), out);
+            Ok(())
+        }
+    )* };
+}
+
+of_two! { union intersection difference }
+
+/// Freeing the empty group is allowed, and forgets nothing.
+pub(crate) fn free(_world: &World, group: Out<Handle>) -> Result<(), Failure> {
+    let handle = group.get();
+    if handle != GROUP_EMPTY {
+        let key = key(handle).ok_or(Wrong::Group)?;
+        books::with(|books| books.groups.remove(key)).ok_or(Wrong::Group)?;
+    }
+    group.set(GROUP_NULL);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_ranges;
+    use mend_base::Rank;
+
+    #[test]
+    fn ranges_count_up_and_down_and_end() {
+        let ranks = |ranges: &[[i32; 3]]| of_ranges(ranges, 8).ok();
+        assert_eq!(ranks(&[[0, 6, 3]]), Some(vec![Rank(0), Rank(3), Rank(6)]));
+        assert_eq!(ranks(&[[5, 4, -1]]), Some(vec![Rank(5), Rank(4)]));
+        assert_eq!(ranks(&[[3, 2, 1]]), Some(vec![]));
+        assert_eq!(ranks(&[[0, 1, 0]]), None);
+        assert_eq!(ranks(&[[0, i32::MAX, 1]]), None);
+        assert_eq!(ranks(&[[-1, 1, 1]]), None);
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sends, receives and probes (MPI-5.0 chapter 3). `MPI_PROC_NULL` is answered here (§3.10); the engine knows ranks only.
+
+use crate::check::Wrong;
+use crate::entry::Failure;
+use crate::generated::constants::{IN_PLACE, REQUEST_NULL};
+use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
+use crate::pointer::Out;
+use crate::requests::{self, finish, handle_of_receive, handle_of_send};
+use crate::status::{Status, Statuses};
+use core::ffi::{c_int, c_void};
+use mend_base::{Rank, Source, Tag, TagSelector};
+use mend_datatype::{Datatype, Typed};
+use mend_mpi::{SendMode, Started};
+use mend_transport::UserMemory;
+use mend_world::World;
+
+// Hot: per message.
+/// The user's buffer. Null is an address like any other where no byte of it is used.
+#[inline]
+pub(crate) fn typed(buffer: *const c_void, count: u64, datatype: Datatype) -> Result<Typed, Failure> {
+    let bytes = datatype.span(count).ok_or(Wrong::Overlong)?;
+    if buffer as usize <= IN_PLACE && bytes > 0 {
+        return Err(if buffer.is_null() { Wrong::NullBuffer } else { Wrong::InPlace }.into());
+    }
+    // SAFETY: the user names a buffer of `count` elements and keeps it until the request completes (MPI-5.0 §3.7.2);
+    // `span` gives no more than isize::MAX.
+    let memory = unsafe { UserMemory::from_user(buffer.cast::<u8>().cast_mut(), bytes) };
+    Ok(Typed::new(memory, datatype, count))
+}
+
+/// That the communicator stands, where nothing else looks at it.
+fn check_comm(world: &World, comm: Comm) -> Result<(), Failure> {
+    world.with(|engine| comm.standing(engine)).map(|_| ())
+}
+
+// Hot: per message.
+#[inline]
+fn start_send(
+    world: &World,
+    mode: SendMode,
+    data: Typed,
+    dest: Rank,
+    tag: Tag,
+    comm: Comm,
+) -> Result<Started, Failure> {
+    world.with(|engine| Ok(engine.send(comm.key(engine)?, dest, tag, mode, data)?))
+}
+
+macro_rules! sends {
+    ($($blocking:ident $immediate:ident $mode:ident;)*) => { $(
+        // Hot: per message.
+        pub(crate) fn $blocking(
+            world: &World,
+            buffer: *const c_void,
+            count: u64,
+            datatype: Datatype,
+            dest: Option<Rank>,
+            tag: Tag,
+            comm: Comm,
+        ) -> Result<(), Failure> {
+            let data = typed(buffer, count, datatype)?;
+            let Some(dest) = dest else { return check_comm(world, comm) };
+            finish(world, start_send(world, SendMode::$mode, data, dest, tag, comm)?).map(|_| ())
+        }
+
+        // Hot: per message.
+        pub(crate) fn $immediate(
+            world: &World,
+            buffer: *const c_void,
+            count: u64,
+            datatype: Datatype,
+            dest: Option<Rank>,
+            tag: Tag,
+            comm: Comm,
+            request: Out<Handle>,
+        ) -> Result<(), Failure> {
+            request.set(REQUEST_NULL);
+            let data = typed(buffer, count, datatype)?;
+            let Some(dest) = dest else {
+                check_comm(world, comm)?;
+                request.set(REQUEST_DONE);
+                return Ok(());
+            };
+            let handle = world.with(|engine| -> Result<Handle, Failure> {
+                let started = engine.send(comm.key(engine)?, dest, tag, SendMode::$mode, data)?;
+                Ok(handle_of_send(engine, started, comm))
+            })?;
+            request.set(handle);
+            Ok(())
+        }
+    )* };
+}
+
+sends! {
+    send isend Standard;
+    ssend issend Synchronous;
+    rsend irsend Ready;
+}
+
+// Hot: per message.
+pub(crate) fn recv(
+    world: &World,
+    buffer: *mut c_void,
+    count: u64,
+    datatype: Datatype,
+    source: Option<Source>,
+    tag: TagSelector,
+    comm: Comm,
+    status: Statuses,
+) -> Result<(), Failure> {
+    let data = typed(buffer, count, datatype)?;
+    let Some(source) = source else {
+        check_comm(world, comm)?;
+        status.set_one(Status::PROC_NULL);
+        return Ok(());
+    };
+    let started = world.with(|engine| -> Result<Started, Failure> {
+        Ok(engine.receive(comm.key(engine)?, source, tag, data)?)
+    })?;
+    received(finish(world, started), status)
+}
+
+// Hot: per message.
+#[inline]
+fn received(result: Result<mend_mpi::Status, Failure>, status: Statuses) -> Result<(), Failure> {
+    match result {
+        Ok(said) => {
+            status.set_one(Status::of(said));
+            Ok(())
+        }
+        Err(failure) => {
+            if let crate::entry::Why::Engine(error) = &failure.why {
+                status.set_one(requests::status_of_error(error));
+            }
+            Err(failure)
+        }
+    }
+}
+
+// Hot: per message.
+pub(crate) fn irecv(
+    world: &World,
+    buffer: *mut c_void,
+    count: u64,
+    datatype: Datatype,
+    source: Option<Source>,
+    tag: TagSelector,
+    comm: Comm,
+    request: Out<Handle>,
+) -> Result<(), Failure> {
+    request.set(REQUEST_NULL);
+    let data = typed(buffer, count, datatype)?;
+    let Some(source) = source else {
+        check_comm(world, comm)?;
+        request.set(REQUEST_DONE_PROC_NULL);
+        return Ok(());
+    };
+    let handle = world.with(|engine| -> Result<Handle, Failure> {
+        let started = engine.receive(comm.key(engine)?, source, tag, data)?;
+        Ok(handle_of_receive(engine, started, comm))
+    })?;
+    request.set(handle);
+    Ok(())
+}
+
+/// The receive is started first, so that two ranks that exchange long messages need no memory in between.
+pub(crate) fn sendrecv(
+    world: &World,
+    send_buffer: *const c_void,
+    send_count: u64,
+    send_type: Datatype,
+    dest: Option<Rank>,
+    send_tag: Tag,
+    receive_buffer: *mut c_void,
+    receive_count: u64,
+    receive_type: Datatype,
+    source: Option<Source>,
+    receive_tag: TagSelector,
+    comm: Comm,
+    status: Statuses,
+) -> Result<(), Failure> {
+    let send_data = typed(send_buffer, send_count, send_type)?;
+    let receive_data = typed(receive_buffer, receive_count, receive_type)?;
+    check_comm(world, comm)?;
+    let receive = match source {
+        None => None,
+        Some(source) => Some(world.with(|engine| -> Result<Started, Failure> {
+            Ok(engine.receive(comm.key(engine)?, source, receive_tag, receive_data)?)
+        })?),
+    };
+    let sent = match dest {
+        None => Ok(()),
+        Some(dest) => {
+            let started = start_send(world, SendMode::Standard, send_data, dest, send_tag, comm);
+            started.and_then(|started| finish(world, started)).map(|_| ())
+        }
+    };
+    if let (Err(_), Some(Started::Running(request))) = (&sent, receive) {
+        // Nothing of a failed call goes on in the user's buffer.
+        world.with(|engine| engine.cancel(request));
+    }
+    let taken = match receive {
+        None => {
+            status.set_one(Status::PROC_NULL);
+            Ok(())
+        }
+        Some(started) => received(finish(world, started), status),
+    };
+    sent.and(taken)
+}
+
+pub(crate) fn probe(
+    world: &World,
+    source: Option<Source>,
+    tag: TagSelector,
+    comm: Comm,
+    status: Statuses,
+) -> Result<(), Failure> {
+    let Some(source) = source else {
+        check_comm(world, comm)?;
+        status.set_one(Status::PROC_NULL);
+        return Ok(());
+    };
+    let found = world.wait(|engine| {
+        let looked = comm.key(engine).and_then(|key| Ok(engine.probe(key, source, tag)?));
+        looked.transpose()
+    })?;
+    status.set_one(Status::of(found));
+    Ok(())
+}
+
+pub(crate) fn iprobe(
+    world: &World,
+    source: Option<Source>,
+    tag: TagSelector,
+    comm: Comm,
+    flag: Out<c_int>,
+    status: Statuses,
+) -> Result<(), Failure> {
+    flag.set(0);
+    let Some(source) = source else {
+        check_comm(world, comm)?;
+        flag.set(1);
+        status.set_one(Status::PROC_NULL);
+        return Ok(());
+    };
+    let found = world
+        .with_turn(|engine| -> Result<_, Failure> { Ok(engine.probe(comm.key(engine)?, source, tag)?) })?;
+    if let Some(found) = found {
+        flag.set(1);
+        status.set_one(Status::of(found));
+    }
+    Ok(())
+}

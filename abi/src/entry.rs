@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The way in and out of every exported function.
+//!
+//! ```text
+//!   C ──▶ MPI_X ──▶ outcome: checks, the call's own code, under catch_unwind ──▶ Ok ─────────────────────▶ MPI_SUCCESS
+//!                      (enters and leaves world's guard)               └──▶ Err: all handles final, guard left
+//!                                                                             └──▶ raise: verdict, report ──▶ class
+//!                                                                                    └──▶ the user's handler, last
+//! ```
+//!
+//! The handler is called from a frame with nothing to drop that holds no lock: it may longjmp or throw past us (rows EH2,
+//! WT12; DESIGN "C frames"). So [`Failure`] and all that [`raise`] keeps across the handler is `Copy`.
+
+use crate::check::Wrong;
+use crate::error_handler::{self, Verdict};
+use crate::generated::constants::{ERR_INTERN, ERR_OTHER, ERR_UNSUPPORTED_OPERATION};
+use crate::handle::Handle;
+use crate::report::Said;
+use core::cell::Cell;
+use core::ffi::c_int;
+use mend_world::{Stage, World};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The object on which something went wrong: its error handler hears of it (MPI-5.0 §9.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum On {
+    /// No object: MPI_COMM_SELF's handler, or outside Init and Finalize the initial one.
+    Process,
+    Comm(Handle),
+    File(Handle),
+    Win(Handle),
+    Session(Handle),
+    /// No object yet, and the handler that the object would have had.
+    Errhandler(Handle),
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Why {
+    Argument(Wrong),
+    Engine(mend_mpi::Error),
+    Unsupported,
+    /// Before MPI_Init.
+    TooEarly,
+    /// After MPI_Finalize.
+    TooLate,
+    /// In a child that a rank forked.
+    Forked,
+    /// MPI_Init failed: the whole message, with its own code.
+    Start(&'static str),
+    /// A bug of ours.
+    Panic(&'static str),
+    /// The user called the error handler.
+    User,
+}
+
+/// A failed call, as far as it is known where it fails.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Failure {
+    /// What the handler is told.
+    pub(crate) code: c_int,
+    /// What the call returns: the same, but for calls on several requests.
+    pub(crate) returned: c_int,
+    pub(crate) why: Why,
+    /// The object, where it is not the one that the call names.
+    pub(crate) on: Option<On>,
+}
+
+impl Failure {
+    pub(crate) const fn new(code: c_int, why: Why) -> Self {
+        Failure { code, returned: code, why, on: None }
+    }
+
+    /// On another object.
+    pub(crate) fn on(mut self, on: On) -> Self {
+        self.on = Some(on);
+        self
+    }
+}
+
+impl From<Wrong> for Failure {
+    #[cold]
+    fn from(wrong: Wrong) -> Self {
+        Failure::new(wrong.row().0, Why::Argument(wrong))
+    }
+}
+
+impl From<mend_mpi::Error> for Failure {
+    #[cold]
+    fn from(error: mend_mpi::Error) -> Self {
+        Failure::new(error.class.number(), Why::Engine(error))
+    }
+}
+
+/// A failed call with its object.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Raised {
+    pub(crate) failure: Failure,
+    pub(crate) on: On,
+}
+
+// Hot: per message.
+/// The world, in a call that is legal between Init and Finalize only.
+#[inline]
+pub(crate) fn world() -> Result<&'static World, Failure> {
+    mend_world::get().ok_or_else(outside)
+}
+
+#[cold]
+fn outside() -> Failure {
+    let why = match mend_world::stage() {
+        Stage::Before => Why::TooEarly,
+        Stage::Forked => Why::Forked,
+        Stage::Running | Stage::After => Why::TooLate,
+    };
+    Failure::new(ERR_OTHER, why)
+}
+
+// Hot: per message.
+/// Runs a call's own code. A panic in it, which is our bug, is an error of class MPI_ERR_INTERN, not the program's end.
+#[inline(always)]
+pub(crate) fn outcome(body: impl FnOnce(&Cell<On>) -> Result<(), Failure>) -> Result<(), Raised> {
+    let on = Cell::new(On::Process);
+    let result = catch_unwind(AssertUnwindSafe(|| body(&on)));
+    match result {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failure)) => Err(Raised { failure, on: failure.on.unwrap_or(on.get()) }),
+        Err(panic) => Err(Raised { failure: internal(panic), on: on.get() }),
+    }
+}
+
+#[cold]
+fn internal(panic: Box<dyn Any + Send>) -> Failure {
+    let words = match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
+        (Some(words), _) => *words,
+        // Leaked: a failure is `Copy`, so that nothing is left to drop when the handler longjmps; and it is a rare bug.
+        (None, Some(words)) => Box::leak(words.clone().into_boxed_str()),
+        (None, None) => "a panic without words",
+    };
+    Failure::new(ERR_INTERN, Why::Panic(words))
+}
+
+/// Leaves a failed call to the error handler of its object, which is called last, and may never come back.
+#[cold]
+#[inline(never)]
+pub(crate) fn raise(call: &'static str, raised: Raised, said: &[Said]) -> c_int {
+    match error_handler::verdict(call, raised, said) {
+        Verdict::Return => {}
+        Verdict::Call { function, mut object } => {
+            let mut code = raised.failure.code;
+            // SAFETY: the user gave it to MPI_Comm_create_errhandler as a function of this type. It may longjmp or throw:
+            // this frame and those above it within the library own nothing.
+            unsafe { function(&raw mut object, &raw mut code) }
+        }
+    }
+    raised.failure.returned
+}
+
+/// A call that this version does not have.
+#[cold]
+#[inline(never)]
+pub(crate) fn unsupported(call: &'static str, on: On) -> c_int {
+    raise(call, Raised { failure: Failure::new(ERR_UNSUPPORTED_OPERATION, Why::Unsupported), on }, &[])
+}
+
+/// A call of the tools interface, whose errors no handler hears of (MPI-5.0 §15.3.9).
+pub(crate) const fn unsupported_tool(_call: &'static str) -> c_int {
+    ERR_UNSUPPORTED_OPERATION
+}
+
+/// Makes each function twice, `MPI_X` and `PMPI_X`, of one body. Nothing inside the library calls either: a tool that
+/// overrides one must see the program's calls only.
+macro_rules! export {
+    ($(fn $name:ident $twin:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => { $(
+        #[unsafe(no_mangle)]
+        #[allow(
+            non_snake_case,
+            unused_variables,
+            clippy::missing_safety_doc,
+            reason = "names and contract are MPI's; what is not supported looks at nothing"
+        )]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result $body
+
+        #[unsafe(no_mangle)]
+        #[allow(
+            non_snake_case,
+            unused_variables,
+            clippy::missing_safety_doc,
+            reason = "names and contract are MPI's; what is not supported looks at nothing"
+        )]
+        pub unsafe extern "C-unwind" fn $twin($($argument: $type),*) -> $result $body
+    )* };
+}
+pub(crate) use export;
+
+#[cfg(test)]
+mod tests {
+    use super::{Failure, On, Why, outcome};
+    use crate::check::Wrong;
+    use crate::generated::constants::{ERR_COUNT, ERR_INTERN};
+
+    #[test]
+    fn a_panic_is_an_internal_error_with_its_words() {
+        let raised = outcome(|_| panic!("{} is odd", 3)).unwrap_err();
+        assert_eq!(raised.failure, Failure::new(ERR_INTERN, Why::Panic("3 is odd")));
+    }
+
+    #[test]
+    fn an_error_goes_to_the_object_that_the_call_named_unless_it_names_another() {
+        let raised = outcome(|on| {
+            on.set(On::Comm(0x101));
+            Err(Wrong::NegativeCount.into())
+        });
+        let raised = raised.unwrap_err();
+        assert_eq!((raised.on, raised.failure.code), (On::Comm(0x101), ERR_COUNT));
+        let raised = outcome(|on| {
+            on.set(On::Comm(0x101));
+            Err(Failure::from(Wrong::Request).on(On::Comm(0x102)))
+        });
+        assert_eq!(raised.unwrap_err().on, On::Comm(0x102));
+    }
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Error handlers: which object has which, and what becomes of a failed call.
+
+use crate::books;
+use crate::check::Wrong;
+use crate::entry::{Failure, On, Raised, Why};
+use crate::generated::constants::{
+    COMM_NULL, COMM_SELF, COMM_WORLD, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN,
+};
+use crate::handle::{self, Comm, Handle};
+use crate::report::{self, Said};
+use core::ffi::c_int;
+use mend_base::Slab;
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// A user's error handler: variadic in C, where nobody reads beyond the second argument.
+pub(crate) type Function = unsafe extern "C-unwind" fn(*mut Handle, *mut c_int, ...);
+
+/// What is done about an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Handler {
+    /// The job ends.
+    Fatal,
+    /// The processes of the communicator end; in this version the job does.
+    Abort,
+    /// The call returns the class.
+    Return,
+    /// The user's function is called.
+    User(Handle),
+}
+
+/// How the launcher says what communicators have from the start (`mpiexec --initial-errhandler`, MPI-5.0 §11.2.4).
+pub(crate) const INITIAL_VARIABLE: &str = "MEND_INITIAL_ERRHANDLER";
+
+impl Handler {
+    /// What predefined communicators have at first, and errors that belong to none outside Init and Finalize.
+    pub(crate) fn initial() -> Handler {
+        static INITIAL: OnceLock<Handler> = OnceLock::new();
+        *INITIAL.get_or_init(|| Handler::named(&std::env::var(INITIAL_VARIABLE).unwrap_or_default()))
+    }
+
+    /// The names are `mpi_errors_are_fatal`, `mpi_errors_abort`, `mpi_errors_return`; another, which the launcher has
+    /// refused, is taken for the default.
+    fn named(name: &str) -> Handler {
+        match name.to_ascii_lowercase().as_str() {
+            "mpi_errors_return" => Handler::Return,
+            "mpi_errors_abort" => Handler::Abort,
+            _ => Handler::Fatal,
+        }
+    }
+
+    /// The predefined one with this handle.
+    fn predefined(handle: Handle) -> Option<Handler> {
+        match handle {
+            ERRORS_ARE_FATAL => Some(Handler::Fatal),
+            ERRORS_ABORT => Some(Handler::Abort),
+            ERRORS_RETURN => Some(Handler::Return),
+            _ => None,
+        }
+    }
+
+    /// Its handle.
+    pub(crate) fn handle(self) -> Handle {
+        match self {
+            Handler::Fatal => ERRORS_ARE_FATAL,
+            Handler::Abort => ERRORS_ABORT,
+            Handler::Return => ERRORS_RETURN,
+            Handler::User(handle) => handle,
+        }
+    }
+}
+
+/// A user's handler lives while the user or an object holds it (MPI-5.0 §9.3.4).
+#[derive(Debug)]
+struct Entry {
+    function: Function,
+    holders: u32,
+    /// The user has freed it: the handle is void, what it is attached to keeps it.
+    freed: bool,
+}
+
+/// Users' handlers, and who has which.
+#[derive(Debug, Default)]
+pub(crate) struct Handlers {
+    entries: Slab<Entry>,
+    attached: HashMap<Handle, Handler>,
+}
+
+impl Handlers {
+    /// A new one, held by the user.
+    pub(crate) fn create(&mut self, function: Function) -> Handle {
+        handle::of_key(self.entries.insert(Entry { function, holders: 1, freed: false }))
+    }
+
+    /// The one that the user names.
+    pub(crate) fn named(&self, named: Handle) -> Result<Handler, Failure> {
+        if let Some(predefined) = Handler::predefined(named) {
+            return Ok(predefined);
+        }
+        match handle::key(named).and_then(|key| self.entries.get(key)) {
+            Some(entry) if !entry.freed => Ok(Handler::User(named)),
+            _ => Err(Wrong::Errhandler.into()),
+        }
+    }
+
+    /// What a communicator has.
+    pub(crate) fn of_comm(&self, comm: Handle) -> Handler {
+        self.attached.get(&comm).copied().unwrap_or_default()
+    }
+
+    /// A communicator gets another handler; the old one is let go.
+    pub(crate) fn attach(&mut self, comm: Handle, handler: Handler) {
+        self.hold(handler);
+        if let Some(old) = self.attached.insert(comm, handler) {
+            self.let_go(old);
+        }
+    }
+
+    /// The communicator is gone.
+    pub(crate) fn detach(&mut self, comm: Handle) {
+        if let Some(old) = self.attached.remove(&comm) {
+            self.let_go(old);
+        }
+    }
+
+    /// MPI_Comm_get_errhandler: the user holds it once more, and frees it (MPI-5.0 §9.3.4); it is the user's again.
+    pub(crate) fn give(&mut self, handler: Handler) -> Handle {
+        self.hold(handler);
+        if let Handler::User(named) = handler
+            && let Some(entry) = handle::key(named).and_then(|key| self.entries.get_mut(key))
+        {
+            entry.freed = false;
+        }
+        handler.handle()
+    }
+
+    /// MPI_Errhandler_free.
+    pub(crate) fn free(&mut self, named: Handle) -> Result<(), Failure> {
+        let handler = self.named(named)?;
+        if !matches!(handler, Handler::User(_)) {
+            return Err(Wrong::FixedErrhandler.into());
+        }
+        let users = self.attached.values().filter(|attached| **attached == handler).count();
+        if let Some(entry) = handle::key(named).and_then(|key| self.entries.get_mut(key)) {
+            // The last hold of the user itself: from now on the handle is void.
+            entry.freed = entry.holders as usize <= users + 1;
+        }
+        self.let_go(handler);
+        Ok(())
+    }
+
+    fn hold(&mut self, handler: Handler) {
+        if let Handler::User(named) = handler
+            && let Some(entry) = handle::key(named).and_then(|key| self.entries.get_mut(key))
+        {
+            entry.holders += 1;
+        }
+    }
+
+    fn let_go(&mut self, handler: Handler) {
+        let Handler::User(named) = handler else { return };
+        let Some(key) = handle::key(named) else { return };
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.holders -= 1;
+        if entry.holders == 0 {
+            self.entries.remove(key);
+        }
+    }
+
+    fn function(&self, handler: Handler) -> Option<Function> {
+        let Handler::User(named) = handler else { return None };
+        handle::key(named).and_then(|key| self.entries.get(key)).map(|entry| entry.function)
+    }
+}
+
+/// What is left to do about a failed call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verdict {
+    /// Return the class.
+    Return,
+    /// Call the user's handler first.
+    Call { function: Function, object: Handle },
+}
+
+/// Decides; reports and ends the job where the handler is a fatal one. Leaves nothing behind to drop.
+pub(crate) fn verdict(call: &'static str, raised: Raised, said: &[Said]) -> Verdict {
+    // A forked child is a process of its own: the parent's job is not its to end.
+    if raised.failure.why == Why::Forked {
+        return Verdict::Return;
+    }
+    let (handler, object) = handler_of(raised.on);
+    let function = books::with(|books| books.handlers.function(handler));
+    match (handler, function) {
+        (Handler::Return, _) => Verdict::Return,
+        (Handler::User(_), Some(function)) => Verdict::Call { function, object },
+        _ => end(call, raised, said),
+    }
+}
+
+/// The handler of an object, and the communicator that it is told.
+fn handler_of(on: On) -> (Handler, Handle) {
+    match on {
+        // Errors on files go to the null file's handler, which returns (MPI-5.0 §14.7).
+        On::File(_) => (Handler::Return, COMM_NULL),
+        On::Errhandler(named) => {
+            let handler = books::with(|books| books.handlers.named(named));
+            (handler.unwrap_or(Handler::initial()), COMM_NULL)
+        }
+        On::Comm(comm) if is_standing(comm) => (books::with(|books| books.handlers.of_comm(comm)), comm),
+        // No such communicator, no object, or one of which there are none in this version.
+        On::Comm(_) | On::Process | On::Win(_) | On::Session(_) => match mend_world::get() {
+            Some(_) => (books::with(|books| books.handlers.of_comm(COMM_SELF)), COMM_SELF),
+            None => (Handler::initial(), COMM_NULL),
+        },
+    }
+}
+
+fn is_standing(comm: Handle) -> bool {
+    let Some(world) = mend_world::get() else { return false };
+    matches!(comm, COMM_WORLD | COMM_SELF) || world.with(|engine| Comm(comm).standing(engine).is_ok())
+}
+
+/// Reports, and ends the job.
+fn end(call: &'static str, raised: Raised, said: &[Said]) -> ! {
+    report::print(call, raised, said);
+    match mend_world::get() {
+        Some(world) => world.abort(raised.failure.code),
+        None => std::process::exit(raised.failure.code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Function, Handler, Handlers};
+    use crate::generated::constants::{COMM_SELF, COMM_WORLD, ERRORS_RETURN};
+    use crate::handle::Handle;
+    use core::ffi::c_int;
+
+    unsafe extern "C" {
+        fn abort(object: *mut Handle, code: *mut c_int, ...);
+    }
+
+    fn some_function() -> Function {
+        // SAFETY: never called; both are variadic C functions, of one calling convention.
+        unsafe { core::mem::transmute::<unsafe extern "C" fn(*mut Handle, *mut c_int, ...), Function>(abort) }
+    }
+
+    #[test]
+    fn a_freed_handler_serves_those_who_have_it_and_nobody_else() {
+        let mut handlers = Handlers::default();
+        let mine = handlers.create(some_function());
+        let handler = handlers.named(mine).unwrap();
+        handlers.attach(COMM_WORLD, handler);
+        handlers.free(mine).unwrap();
+        assert!(handlers.named(mine).is_err());
+        assert!(handlers.function(handlers.of_comm(COMM_WORLD)).is_some());
+        assert_eq!(handlers.give(handler), mine);
+        assert!(handlers.named(mine).is_ok());
+        handlers.free(mine).unwrap();
+        handlers.attach(COMM_WORLD, Handler::Return);
+        assert!(handlers.function(handler).is_none());
+        assert!(handlers.entries.is_empty());
+    }
+
+    #[test]
+    fn predefined_handlers_are_found_and_not_freed() {
+        let mut handlers = Handlers::default();
+        let handler = handlers.named(ERRORS_RETURN).unwrap();
+        handlers.attach(COMM_SELF, handler);
+        assert_eq!(handlers.of_comm(COMM_SELF).handle(), ERRORS_RETURN);
+        assert!(handlers.free(ERRORS_RETURN).is_err());
+        assert!(handlers.named(0).is_err());
+    }
+
+    #[test]
+    fn the_launchers_names_are_known() {
+        assert_eq!(Handler::named("mpi_errors_return"), Handler::Return);
+        assert_eq!(Handler::named("MPI_ERRORS_ABORT"), Handler::Abort);
+        assert_eq!(Handler::named(""), Handler::Fatal);
+    }
+}

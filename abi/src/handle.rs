@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Handles: predefined ones are the numbers of the ABI, below 0x1000; ours are a generation (odd while the object stands,
+//! so never zero) above 32 bits of place. Each is looked up when it is used: a stale one is an error, never followed.
+
+use crate::entry::Failure;
+use crate::generated::constants::{COMM_NULL, COMM_SELF, COMM_WORLD};
+use mend_base::Key;
+use mend_mpi::{CommKey, Detail, Error};
+use mend_world::Engine;
+
+/// A handle as C passes it: as wide as a pointer, never one.
+pub(crate) type Handle = usize;
+
+/// Predefined handles are below this.
+pub(crate) const PREDEFINED_END: Handle = 0x1000;
+
+/// A request that was over when it was started and has nothing to say: a send, say. One for all, because nothing
+/// distinguishes them; it takes no place in any table. Internal: between `MPI_REQUEST_NULL` and the datatypes, a number
+/// that the ABI leaves free.
+pub(crate) const REQUEST_DONE: Handle = 0x181;
+
+/// As [`REQUEST_DONE`], of a receive from `MPI_PROC_NULL`, whose status says so.
+pub(crate) const REQUEST_DONE_PROC_NULL: Handle = 0x182;
+
+/// The handle of a place in one of our tables.
+pub(crate) fn of_key(key: Key) -> Handle {
+    (key.generation as usize) << 32 | key.index as usize
+}
+
+/// The place that a handle names, if it can be one of ours.
+pub(crate) fn key(handle: Handle) -> Option<Key> {
+    let generation = (handle >> 32) as u32;
+    (generation % 2 == 1).then_some(Key { index: handle as u32, generation })
+}
+
+/// A communicator as the user named it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Comm(pub(crate) Handle);
+
+impl Comm {
+    // Hot: per message.
+    /// Its key in the engine; that it stands is seen when the engine uses it.
+    #[inline]
+    pub(crate) fn key(self, engine: &Engine) -> Result<CommKey, Failure> {
+        match self.0 {
+            COMM_WORLD => Ok(engine.world()),
+            COMM_SELF => Ok(engine.myself()),
+            handle => CommKey::from_bits(handle as u64).ok_or_else(no_such_communicator),
+        }
+    }
+
+    /// Its key, if it stands.
+    pub(crate) fn standing(self, engine: &Engine) -> Result<CommKey, Failure> {
+        let key = self.key(engine)?;
+        if engine.communicator(key).is_some() { Ok(key) } else { Err(no_such_communicator()) }
+    }
+
+    /// The handle of what a constructor made; `None`: we are no member.
+    pub(crate) fn made(key: Option<CommKey>) -> Handle {
+        key.map_or(COMM_NULL, |key| key.to_bits() as Handle)
+    }
+}
+
+#[cold]
+fn no_such_communicator() -> Failure {
+    Error::of(Detail::NoSuchCommunicator).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PREDEFINED_END, key, of_key};
+    use mend_base::Key;
+
+    #[test]
+    fn our_handles_come_back_as_they_went_and_are_never_predefined() {
+        for place in [Key { index: 0, generation: 1 }, Key { index: u32::MAX, generation: u32::MAX }] {
+            assert_eq!(key(of_key(place)), Some(place));
+            assert!(of_key(place) >= PREDEFINED_END);
+        }
+        assert_eq!(key(0x101), None);
+        assert_eq!(key(0), None);
+        assert_eq!(key(2 << 32), None);
+    }
+}

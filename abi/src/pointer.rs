@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pointers that the user gave, as allegations: MPI's contract with its caller says that they point to what the prototype
+//! names until the call returns. Null ones are refused before anything of this is made; everything else is a plain copy in
+//! or out, never a reference, because the user may have given one address twice.
+
+use crate::check::Wrong;
+use crate::entry::Failure;
+use core::ffi::{CStr, c_char, c_int};
+
+/// Where the user wants one value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T: Copy> Out<T> {
+    /// Refuses null.
+    pub(crate) fn new(pointer: *mut T) -> Result<Self, Failure> {
+        if pointer.is_null() { Err(Wrong::NullPointer.into()) } else { Ok(Out(pointer)) }
+    }
+
+    /// Writes it.
+    pub(crate) fn set(self, value: T) {
+        // SAFETY: not null; the user promised that it may be written (the module's contract).
+        unsafe { self.0.write(value) }
+    }
+
+    /// Reads it.
+    pub(crate) fn get(self) -> T {
+        // SAFETY: not null; the user promised that it may be read (the module's contract).
+        unsafe { self.0.read() }
+    }
+
+    /// The same place as an array of one.
+    pub(crate) fn as_array(self) -> OutArray<T> {
+        OutArray(self.0)
+    }
+}
+
+/// Where the user wants a count: an int, or an MPI_Count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OutCount {
+    /// In the form with int counts.
+    Small(Out<c_int>),
+    /// In the large-count form.
+    Large(Out<i64>),
+}
+
+impl OutCount {
+    /// Writes `value`, or `otherwise` where it does not fit into an int.
+    pub(crate) fn set(self, value: i64, otherwise: c_int) {
+        match self {
+            OutCount::Small(out) => out.set(c_int::try_from(value).unwrap_or(otherwise)),
+            OutCount::Large(out) => out.set(value),
+        }
+    }
+}
+
+/// An array that the user gave; how long it is, the call knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Array<T>(*const T);
+
+impl<T: Copy> Array<T> {
+    /// Null is refused when something is read.
+    pub(crate) fn new(pointer: *const T) -> Self {
+        Array(pointer)
+    }
+
+    /// A copy of its first `length` values.
+    pub(crate) fn copy(self, length: usize) -> Result<Vec<T>, Failure> {
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        if self.0.is_null() {
+            return Err(Wrong::NullPointer.into());
+        }
+        // SAFETY: not null; the user promised `length` values (the module's contract).
+        Ok((0..length).map(|index| unsafe { self.0.add(index).read() }).collect())
+    }
+}
+
+/// An array that the user wants filled, or changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutArray<T>(*mut T);
+
+impl<T: Copy> OutArray<T> {
+    /// Null is refused when it is checked.
+    pub(crate) fn new(pointer: *mut T) -> Self {
+        OutArray(pointer)
+    }
+
+    /// Refuses null where there is something to write.
+    pub(crate) fn check(self, length: usize) -> Result<(), Failure> {
+        if length > 0 && self.0.is_null() { Err(Wrong::NullPointer.into()) } else { Ok(()) }
+    }
+
+    /// Reads one of the values that were checked for.
+    pub(crate) fn get(self, index: usize) -> T {
+        // SAFETY: not null by `check`; the user promised as many values as the call's count says.
+        unsafe { self.0.add(index).read() }
+    }
+
+    /// Writes one of the values that were checked for.
+    pub(crate) fn set(self, index: usize, value: T) {
+        // SAFETY: as in `get`.
+        unsafe { self.0.add(index).write(value) }
+    }
+}
+
+/// Text that the user gave, ended by a zero.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text(*const c_char);
+
+impl Text {
+    /// Refuses null.
+    pub(crate) fn new(pointer: *const c_char) -> Result<Self, Failure> {
+        if pointer.is_null() { Err(Wrong::NullPointer.into()) } else { Ok(Text(pointer)) }
+    }
+
+    /// A copy, at most `bytes_max` long, of what of it is UTF-8.
+    pub(crate) fn copy(self, bytes_max: usize) -> String {
+        // SAFETY: not null; the user promised a zero at its end (the module's contract).
+        let bytes = unsafe { CStr::from_ptr(self.0) }.to_bytes();
+        String::from_utf8_lossy(&bytes[..bytes.len().min(bytes_max)]).into_owned()
+    }
+}
+
+/// Where the user wants text, of a size that the standard gives by a constant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutText(*mut c_char);
+
+impl OutText {
+    /// Refuses null.
+    pub(crate) fn new(pointer: *mut c_char) -> Result<Self, Failure> {
+        if pointer.is_null() { Err(Wrong::NullPointer.into()) } else { Ok(OutText(pointer)) }
+    }
+
+    /// Writes `text`, cut so that it and its zero take at most `room` bytes; its length without the zero.
+    pub(crate) fn set(self, text: &str, room: c_int) -> c_int {
+        let mut length = text.len().min(room as usize - 1);
+        while !text.is_char_boundary(length) {
+            length -= 1;
+        }
+        for (index, byte) in text.bytes().take(length).chain([0]).enumerate() {
+            // SAFETY: not null; the user promised as many bytes as the constant says, and `length` is below it.
+            unsafe { self.0.add(index).write(byte as c_char) }
+        }
+        length as c_int
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Array, Out, OutText};
+    use core::ffi::c_char;
+
+    #[test]
+    fn null_is_refused() {
+        assert!(Out::<i32>::new(core::ptr::null_mut()).is_err());
+        assert!(Array::<i32>::new(core::ptr::null()).copy(1).is_err());
+        assert_eq!(Array::<i32>::new(core::ptr::null()).copy(0).ok(), Some(vec![]));
+    }
+
+    #[test]
+    fn text_is_cut_at_a_character_and_ended_by_zero() {
+        let mut room: [c_char; 5] = [1; 5];
+        let length = OutText::new(room.as_mut_ptr()).ok().unwrap().set("abc\u{e9}", 5);
+        assert_eq!((length, room[3], room[4]), (3, 0, 1));
+    }
+}

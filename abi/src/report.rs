@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a fatal error prints: which rank on which host, which call with its arguments in words, the cause, what to do, and
+//! a code that docs/errors.md explains. One write, so that lines of ranks do not mix.
+
+use crate::entry::{Raised, Why};
+use crate::generated::constants::{
+    ANY_SOURCE, ANY_TAG, COMM_NULL, COMM_SELF, COMM_WORLD, DATATYPE_NULL, GROUP_EMPTY, GROUP_NULL, INFO_NULL,
+    PROC_NULL, REQUEST_NULL, ROOT, UNDEFINED,
+};
+use crate::handle::{Comm, Handle};
+use core::ffi::c_int;
+use core::fmt::{self, Write as _};
+use mend_datatype::{Datatype, Op};
+use mend_mpi::Class;
+use std::io::Write as _;
+
+/// An argument as the user gave it. `Copy`: it stands in the frame from which the handler is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Said {
+    name: &'static str,
+    value: Value,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Number(i64),
+    Pointer(usize),
+    Rank(c_int),
+    Tag(c_int),
+    Comm(Handle),
+    Datatype(Handle),
+    Op(Handle),
+    Other(Handle),
+}
+
+macro_rules! said {
+    ($($function:ident($type:ty) => $value:ident;)*) => { $(
+        #[inline]
+        pub(crate) fn $function(name: &'static str, value: $type) -> Said {
+            Said { name, value: Value::$value(value) }
+        }
+    )* };
+}
+
+said! {
+    said_number(i64) => Number;
+    said_pointer(usize) => Pointer;
+    said_rank(c_int) => Rank;
+    said_tag(c_int) => Tag;
+    said_comm(Handle) => Comm;
+    said_datatype(Handle) => Datatype;
+    said_op(Handle) => Op;
+    said_handle(Handle) => Other;
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}=", self.name)?;
+        match self.value {
+            Value::Number(i64::MIN..=-1) if self.value.number() == i64::from(UNDEFINED) => {
+                f.write_str("MPI_UNDEFINED")
+            }
+            Value::Number(number) => write!(f, "{number}"),
+            Value::Pointer(0) => f.write_str("NULL"),
+            Value::Pointer(1) => f.write_str("MPI_IN_PLACE"),
+            Value::Pointer(address) => write!(f, "{address:#x}"),
+            Value::Rank(ANY_SOURCE) => f.write_str("MPI_ANY_SOURCE"),
+            Value::Rank(PROC_NULL) => f.write_str("MPI_PROC_NULL"),
+            Value::Rank(ROOT) => f.write_str("MPI_ROOT"),
+            Value::Tag(ANY_TAG) => f.write_str("MPI_ANY_TAG"),
+            Value::Rank(number) | Value::Tag(number) => write!(f, "{number}"),
+            Value::Comm(COMM_WORLD) => f.write_str("MPI_COMM_WORLD"),
+            Value::Comm(COMM_SELF) => f.write_str("MPI_COMM_SELF"),
+            Value::Comm(COMM_NULL) => f.write_str("MPI_COMM_NULL"),
+            Value::Datatype(DATATYPE_NULL) => f.write_str("MPI_DATATYPE_NULL"),
+            Value::Datatype(handle) => match Datatype::from_handle(handle) {
+                Some(datatype) => f.write_str(datatype.name()),
+                None => write!(f, "{handle:#x}"),
+            },
+            Value::Op(handle) => match Op::from_handle(handle) {
+                Some(op) => write!(f, "MPI_{}", op_name(op)),
+                None => write!(f, "{handle:#x}"),
+            },
+            Value::Other(REQUEST_NULL) => f.write_str("MPI_REQUEST_NULL"),
+            Value::Other(GROUP_NULL) => f.write_str("MPI_GROUP_NULL"),
+            Value::Other(GROUP_EMPTY) => f.write_str("MPI_GROUP_EMPTY"),
+            Value::Other(INFO_NULL) => f.write_str("MPI_INFO_NULL"),
+            Value::Comm(handle) | Value::Other(handle) => write!(f, "{handle:#x}"),
+        }
+    }
+}
+
+impl Value {
+    fn number(self) -> i64 {
+        match self {
+            Value::Number(number) => number,
+            _ => 0,
+        }
+    }
+}
+
+fn op_name(op: Op) -> String {
+    match op {
+        Op::NoOp => "NO_OP".to_owned(),
+        other => format!("{other:?}").to_ascii_uppercase(),
+    }
+}
+
+/// The parts of a report.
+struct Words {
+    cause: String,
+    advice: String,
+    code: String,
+}
+
+fn words(call: &str, why: Why, code: c_int) -> Words {
+    let ours = |number: u16, cause: String, advice: &str| Words {
+        cause,
+        advice: advice.to_owned(),
+        code: format!("E-ABI-{number:03}"),
+    };
+    match why {
+        Why::Argument(wrong) => {
+            let (_, number, cause, advice) = wrong.row();
+            Words { cause: cause.to_owned(), advice: advice.to_owned(), code: format!("E-ARG-{number:03}") }
+        }
+        Why::Engine(error) => Words {
+            cause: error.detail.to_string(),
+            advice: error.advice().to_owned(),
+            code: error.code().to_string(),
+        },
+        Why::Unsupported => ours(
+            1,
+            format!("{call} is not supported by this version of Mend"),
+            "docs/abi.md lists the calls that are; the program may test for MPI_ERR_UNSUPPORTED_OPERATION",
+        ),
+        Why::TooEarly => {
+            ours(2, format!("{call} was called before MPI_Init"), "call MPI_Init or MPI_Init_thread first")
+        }
+        Why::TooLate => {
+            ours(3, format!("{call} was called after MPI_Finalize"), "make it the program's last MPI call")
+        }
+        Why::Forked => ours(
+            4,
+            format!("{call} was called in a process that a rank forked"),
+            "leave MPI to the rank; the child may only exec or exit",
+        ),
+        Why::Start(message) => {
+            ours(5, message.to_owned(), "mend-info shows what can run here, and why the rest cannot")
+        }
+        Why::Panic(message) => ours(
+            6,
+            format!("an error inside Mend: {message}"),
+            "this should not happen: please report it with the program that shows it",
+        ),
+        Why::User => ours(
+            7,
+            format!("the program called the error handler with code {code}"),
+            "this is the program's own decision",
+        ),
+    }
+}
+
+/// Prints the report on stderr.
+pub(crate) fn print(call: &'static str, raised: Raised, said: &[Said]) {
+    let mut text = String::new();
+    // Writing to a String does not fail; a stderr that is gone cannot be told anything.
+    let _ = write_report(&mut text, call, raised, said);
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn write_report(text: &mut String, call: &'static str, raised: Raised, said: &[Said]) -> fmt::Result {
+    let code = raised.failure.code;
+    let words = words(call, raised.failure.why, code);
+    let class = crate::calls::errors::class_of(code);
+    let name = Class::from_number(class).map_or("a class of the program's own", Class::name);
+    let who = myself();
+    let arguments: Vec<String> = said.iter().map(Said::to_string).collect();
+    writeln!(text, "mend: {who}: {call}({}) failed: {}", arguments.join(", "), words.cause)?;
+    writeln!(text, "mend: {who}: {name} ({code}); {} [{}]", words.advice, words.code)
+}
+
+/// Rank, host and process, as far as they are known.
+fn myself() -> String {
+    let rank = mend_world::get().and_then(|world| {
+        world.with(|engine| {
+            let key = Comm(COMM_WORLD).key(engine).ok()?;
+            engine.communicator(key).map(|communicator| communicator.rank.0)
+        })
+    });
+    let rank = rank.map_or("a process outside MPI".to_owned(), |rank| format!("rank {rank}"));
+    format!("{rank} on {} (pid {})", crate::calls::environment::host_name(), std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{said_comm, said_datatype, said_number, said_op, said_pointer, said_rank, said_tag, words};
+    use crate::check::Wrong;
+    use crate::entry::Why;
+
+    #[test]
+    fn arguments_are_said_in_words() {
+        let all = [
+            said_pointer("buf", 0),
+            said_number("count", -1),
+            said_datatype("datatype", 0x209),
+            said_rank("dest", -3),
+            said_tag("tag", -2),
+            said_comm("comm", 0x101),
+            said_op("op", 0x21),
+        ];
+        let words: Vec<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            words.join(", "),
+            "buf=NULL, count=-1, datatype=MPI_INT, dest=MPI_PROC_NULL, tag=MPI_ANY_TAG, comm=MPI_COMM_WORLD, op=MPI_SUM"
+        );
+    }
+
+    #[test]
+    fn every_cause_has_a_code_and_an_advice() {
+        let causes =
+            [Why::Unsupported, Why::TooEarly, Why::TooLate, Why::Forked, Why::Start("x"), Why::Panic("x")];
+        let causes = causes.into_iter().chain([Why::User, Why::Argument(Wrong::Tag)]);
+        for why in causes {
+            let words = words("MPI_Send", why, 16);
+            assert!(!words.advice.is_empty() && words.code.starts_with("E-"), "{why:?}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests as users hold them, over the engine's: handles, whose error handler hears of them, and waiting for one.
+
+use crate::array_calls::{Look, Requests};
+use crate::check::Wrong;
+use crate::entry::{Failure, On};
+use crate::generated::constants::{COMM_WORLD, REQUEST_NULL};
+use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
+use crate::status::Status;
+use core::cell::UnsafeCell;
+use mend_mpi::{Detail, Error, Request, Started, State};
+use mend_world::{Engine, World};
+
+/// The communicator of each request, by the request's place: errors of requests go to the handler of their communicator
+/// (row EH4). Never cleared: a place's next request writes over it.
+struct Owners(UnsafeCell<[Vec<Handle>; 3]>);
+
+// SAFETY: reached only through `owners`, which asks for the engine: a process has one, and one thread at a time has it.
+unsafe impl Sync for Owners {}
+
+static OWNERS: Owners = Owners(UnsafeCell::new([Vec::new(), Vec::new(), Vec::new()]));
+
+fn owners(_proof: &mut Engine) -> &mut [Vec<Handle>; 3] {
+    // SAFETY: the engine's one borrower is here, and the reference lives no longer than that borrow; `World` makes one
+    // engine in the life of a process.
+    unsafe { &mut *OWNERS.0.get() }
+}
+
+fn place(request: Request) -> (usize, usize) {
+    match request {
+        Request::PointToPoint(key) => (0, key.index as usize),
+        Request::Collective(key) => (1, key.index as usize),
+        Request::Kept(key) => (2, key.index as usize),
+    }
+}
+
+// Hot: per message that is not over at once.
+/// The user's handle of a request on `comm`.
+pub(crate) fn handle(engine: &mut Engine, request: Request, comm: Comm) -> Handle {
+    let (kind, index) = place(request);
+    let row = &mut owners(engine)[kind];
+    if row.len() <= index {
+        row.resize(index + 1, COMM_WORLD);
+    }
+    row[index] = comm.0;
+    request.to_bits() as Handle
+}
+
+// Hot: per message.
+/// The user's handle of an operation that was started.
+#[inline]
+pub(crate) fn handle_of_send(engine: &mut Engine, started: Started, comm: Comm) -> Handle {
+    match started {
+        Started::Done(_) => REQUEST_DONE,
+        Started::Running(request) => handle(engine, request, comm),
+    }
+}
+
+/// The same where the status is wanted later.
+#[inline]
+pub(crate) fn handle_of_receive(engine: &mut Engine, started: Started, comm: Comm) -> Handle {
+    match started {
+        Started::Done(status) => {
+            let request = engine.keep(status);
+            handle(engine, request, comm)
+        }
+        Started::Running(request) => handle(engine, request, comm),
+    }
+}
+
+// Hot: per message.
+/// Waits for one operation that no handle was given for.
+#[inline]
+pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status, Failure> {
+    match started {
+        Started::Done(status) => Ok(status),
+        Started::Running(request) => wait(world, request),
+    }
+}
+
+/// Waits for a request of our own. A wildcard receive in doubt is taken back, and fails (facts 16.3, trap 6): a blocking
+/// call leaves nothing behind.
+pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, Failure> {
+    let mut doubt = false;
+    world.wait(|engine| match engine.poll(request) {
+        State::Running => None,
+        State::Stalled => {
+            doubt = true;
+            engine.cancel(request);
+            None
+        }
+        State::Done(result) => {
+            engine.release(request);
+            Some(match result {
+                Ok(status) if doubt && status.cancelled => {
+                    Err(Error::plain(mend_mpi::Class::ProcFailed).into())
+                }
+                result => result.map_err(Failure::from),
+            })
+        }
+    })
+}
+
+/// The status that goes with an error: a message that was too long has one, otherwise there is nothing to say.
+pub(crate) fn status_of_error(error: &Error) -> Status {
+    match error.detail {
+        Detail::Truncated(status) => Status::of(status),
+        _ => Status::EMPTY,
+    }
+}
+
+/// The engine's request that a user's handle names; `None`: null, or over without a place.
+pub(crate) fn named(handle: Handle) -> Result<Option<Request>, Failure> {
+    match handle {
+        REQUEST_NULL | REQUEST_DONE | REQUEST_DONE_PROC_NULL => Ok(None),
+        handle => Request::from_bits(handle as u64).map(Some).ok_or_else(|| Wrong::Request.into()),
+    }
+}
+
+/// The engine, as the table of all requests.
+pub(crate) struct Live<'a>(pub(crate) &'a mut Engine);
+
+impl Requests for Live<'_> {
+    // Hot: per look.
+    fn look(&mut self, handle: Handle) -> Look {
+        match handle {
+            REQUEST_NULL => return Look::Null,
+            REQUEST_DONE => return Look::Over(Status::EMPTY, None),
+            REQUEST_DONE_PROC_NULL => return Look::Over(Status::PROC_NULL, None),
+            _ => {}
+        }
+        let Some(request) = Request::from_bits(handle as u64) else {
+            return Look::Stale(Wrong::Request.into());
+        };
+        match self.0.poll(request) {
+            State::Running => Look::Active,
+            State::Stalled => Look::Stalled(Error::plain(mend_mpi::Class::ProcFailedPending).into()),
+            State::Done(Ok(status)) => Look::Over(Status::of(status), None),
+            State::Done(Err(error)) if error.detail == Detail::NoSuchRequest => {
+                Look::Stale(Wrong::Request.into())
+            }
+            State::Done(Err(error)) => Look::Over(status_of_error(&error), Some(error.into())),
+        }
+    }
+
+    fn end(&mut self, handle: Handle) {
+        if let Ok(Some(request)) = named(handle) {
+            self.0.release(request);
+        }
+    }
+
+    fn owner(&mut self, handle: Handle) -> On {
+        let Ok(Some(request)) = named(handle) else { return On::Process };
+        let (kind, index) = place(request);
+        On::Comm(owners(self.0)[kind].get(index).copied().unwrap_or(COMM_WORLD))
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `MPI_Status`: 32 bytes, of which the five ints at the end are the library's. Here they hold the received bytes (64 bits
+//! in two) and whether the request was cancelled.
+
+use crate::generated::constants::{ANY_SOURCE, ANY_TAG, PROC_NULL, SUCCESS};
+use core::ffi::c_int;
+
+/// As C lays it out.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    pub(crate) source: c_int,
+    pub(crate) tag: c_int,
+    pub(crate) error: c_int,
+    pub(crate) internal: [c_int; 5],
+}
+
+const _: () = assert!(size_of::<Status>() == 32 && align_of::<Status>() == 4);
+
+impl Status {
+    /// Of a request that has nothing to say (MPI-5.0 §3.7.3).
+    pub(crate) const EMPTY: Status =
+        Status { source: ANY_SOURCE, tag: ANY_TAG, error: SUCCESS, internal: [0; 5] };
+
+    /// Of a receive from `MPI_PROC_NULL` (MPI-5.0 §3.10).
+    pub(crate) const PROC_NULL: Status = Status { source: PROC_NULL, ..Status::EMPTY };
+
+    // Hot: per message.
+    /// What the engine says of an operation.
+    #[inline]
+    pub(crate) fn of(status: mend_mpi::Status) -> Status {
+        let Some(source) = status.source else {
+            return Status::EMPTY.with_cancelled(status.cancelled);
+        };
+        Status { source: source.0 as c_int, tag: status.tag.0, error: SUCCESS, internal: [0; 5] }
+            .with_bytes(status.bytes)
+            .with_cancelled(status.cancelled)
+    }
+
+    /// Packed bytes that were received.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.internal[1] as u32) << 32 | u64::from(self.internal[0] as u32)
+    }
+
+    #[inline]
+    pub(crate) fn with_bytes(mut self, bytes: u64) -> Status {
+        self.internal[0] = bytes as u32 as c_int;
+        self.internal[1] = (bytes >> 32) as u32 as c_int;
+        self
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.internal[2] != 0
+    }
+
+    #[inline]
+    pub(crate) fn with_cancelled(mut self, cancelled: bool) -> Status {
+        self.internal[2] = c_int::from(cancelled);
+        self
+    }
+}
+
+/// One status, or an array of them, that the user wants; or neither: `MPI_STATUS_IGNORE`, `MPI_STATUSES_IGNORE`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Statuses(*mut Status);
+
+impl Statuses {
+    #[inline]
+    pub(crate) fn new(pointer: *mut Status) -> Self {
+        Statuses(pointer)
+    }
+
+    // Hot: per message.
+    /// Writes all but the error: what calls that return one status do (MPI-5.0 §3.2.5).
+    #[inline]
+    pub(crate) fn set_one(self, status: Status) {
+        if self.0.is_null() {
+            return;
+        }
+        // SAFETY: not to be ignored; the user promised a status here (the contract of `pointer`).
+        let source = unsafe { &raw mut (*self.0).source };
+        // SAFETY: as above; its MPI_ERROR, which may not even be initialized, is left alone.
+        let tag = unsafe { &raw mut (*self.0).tag };
+        // SAFETY: as above.
+        let internal = unsafe { &raw mut (*self.0).internal };
+        // SAFETY: a field of the status that the user promised.
+        unsafe { source.write(status.source) };
+        // SAFETY: as above.
+        unsafe { tag.write(status.tag) };
+        // SAFETY: as above.
+        unsafe { internal.write(status.internal) };
+    }
+
+    /// Writes the status at `index`, its error too.
+    #[inline]
+    pub(crate) fn set(self, index: usize, status: Status) {
+        if !self.0.is_null() {
+            // SAFETY: not to be ignored; the user promised as many statuses as requests.
+            let place = unsafe { self.0.add(index) };
+            // SAFETY: as above.
+            unsafe { place.write(status) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Status, Statuses};
+    use mend_base::{Rank, Tag};
+
+    #[test]
+    fn sixty_four_bits_of_bytes_fit_into_a_status() {
+        let bytes = 0x1234_5678_9abc_def0;
+        let said = mend_mpi::Status { source: Some(Rank(3)), tag: Tag(7), bytes, cancelled: true };
+        let status = Status::of(said);
+        assert_eq!((status.source, status.tag, status.bytes(), status.is_cancelled()), (3, 7, bytes, true));
+    }
+
+    #[test]
+    fn the_users_error_field_stays_where_one_status_is_returned() {
+        let mut mine = Status { error: 77, ..Status::EMPTY };
+        Statuses::new(&raw mut mine).set_one(Status::PROC_NULL);
+        assert_eq!((mine.error, mine.source), (77, -3));
+        Statuses::new(core::ptr::null_mut()).set(5, Status::EMPTY);
+    }
+}
