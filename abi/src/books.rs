@@ -25,8 +25,8 @@ pub(crate) struct Books {
     pub(crate) codes: crate::calls::errors::Codes,
     /// Memory of MPI_Alloc_mem: address and size.
     pub(crate) memory: HashMap<usize, usize>,
-    /// Handles that were given out as integers, by their lower half (`calls::integer`).
-    pub(crate) integers: HashMap<u32, Handle>,
+    /// Handles that were given out as integers, by kind and integer (`calls::integer`).
+    pub(crate) integers: HashMap<(crate::calls::integer::Kind, u32), Handle>,
 }
 
 static BOOKS: LazyLock<Mutex<Books>> = LazyLock::new(Mutex::default);

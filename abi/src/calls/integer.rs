@@ -1,68 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handles as integers (MPI-5.0 §20.4). Predefined handles are their numbers; of ours the lower half is given out, and the
-//! whole is remembered by it. Two kinds of objects whose handles share a lower half get different integers.
+//! Handles as integers (MPI-5.0 §20.4). Predefined handles are their numbers; of ours the place is given out, and the whole
+//! handle is remembered by it: a place holds one object at a time, so the books stay as small as the tables.
 
 use crate::books;
 use crate::handle::{Handle, PREDEFINED_END};
 use core::ffi::c_int;
 
-pub(crate) fn to_int(handle: Handle) -> c_int {
+/// Kinds of objects: each has places of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub(crate) enum Kind {
+    Comm,
+    Errhandler,
+    File,
+    Group,
+    Info,
+    Message,
+    Op,
+    Request,
+    Session,
+    Type,
+    Win,
+}
+
+macro_rules! conversions {
+    ($($kind:ident $to:ident $from:ident;)*) => { $(
+        pub(crate) fn $to(handle: Handle) -> c_int {
+            to_int(Kind::$kind, handle)
+        }
+
+        pub(crate) fn $from(integer: c_int) -> Handle {
+            from_int(Kind::$kind, integer)
+        }
+    )* };
+}
+
+conversions! {
+    Comm comm_to_int comm_from_int;
+    Errhandler errhandler_to_int errhandler_from_int;
+    File file_to_int file_from_int;
+    Group group_to_int group_from_int;
+    Info info_to_int info_from_int;
+    Message message_to_int message_from_int;
+    Op op_to_int op_from_int;
+    Request request_to_int request_from_int;
+    Session session_to_int session_from_int;
+    Type type_to_int type_from_int;
+    Win win_to_int win_from_int;
+}
+
+fn to_int(kind: Kind, handle: Handle) -> c_int {
     if handle < PREDEFINED_END {
         return handle as c_int;
     }
-    books::with(|books| {
-        let integers = &mut books.integers;
-        let mut integer = FIRST.wrapping_add(handle as u32) & MASK;
-        // The next free one; a handle that is gone keeps its integer only until another wants it.
-        while let Some(&standing) = integers.get(&integer) {
-            if standing == handle || standing as u32 == handle as u32 && standing >> 32 < handle >> 32 {
-                break;
-            }
-            integer = integer.wrapping_add(STEP) & MASK;
-        }
-        integers.insert(integer, handle);
-        integer as c_int
-    })
+    // Requests keep which table they are of in their two upper bits: those come down, so that integers stay positive.
+    let place = (handle as u32).rotate_left(2) & PLACE_MASK;
+    let integer = place + PREDEFINED_END as u32;
+    books::with(|books| books.integers.insert((kind, integer), handle));
+    integer as c_int
 }
 
-/// An integer that no handle was given for becomes one that no object has.
-pub(crate) fn from_int(integer: c_int) -> Handle {
-    let plain = integer as u32 as Handle;
-    if plain < PREDEFINED_END {
-        return plain;
+/// An integer that no handle was given for becomes a handle that no object has.
+fn from_int(kind: Kind, integer: c_int) -> Handle {
+    let integer = integer as u32;
+    if (integer as Handle) < PREDEFINED_END {
+        return integer as Handle;
     }
-    books::with(|books| books.integers.get(&(plain as u32)).copied().unwrap_or(UNKNOWN))
+    books::with(|books| books.integers.get(&(kind, integer)).copied().unwrap_or(UNKNOWN))
 }
 
-/// Above the predefined handles.
-const FIRST: u32 = PREDEFINED_END as u32;
-
-/// Positive, so that nobody takes one for an error; above `FIRST`, since adding wraps at 2^31.
-const MASK: u32 = 0x7fff_ffff;
-
-/// Odd and large, so that all integers are tried in the end.
-const STEP: u32 = 0x0100_0001;
+/// Leaves room for the predefined handles below 2^31.
+const PLACE_MASK: u32 = 0x3fff_ffff;
 
 /// No predefined handle, and of an even generation: nobody's.
 const UNKNOWN: Handle = PREDEFINED_END;
 
 #[cfg(test)]
 mod tests {
-    use super::{from_int, to_int};
+    use super::{comm_from_int, comm_to_int, group_from_int, group_to_int, request_from_int, request_to_int};
 
     #[test]
     fn handles_come_back_from_their_integers() {
-        let handles =
-            [0x101, 0x209, 1 << 32, 1 << 32 | 5, 3 << 32 | 0x4000_0005, 7 << 32 | u32::MAX as usize];
+        let handles = [0x101, 0x209, 1 << 32, 1 << 32 | 5, 3 << 32 | 0x4000_0005, 7 << 32 | 0x8000_0005];
         for handle in handles {
-            let integer = to_int(handle);
+            let integer = request_to_int(handle);
             assert!(integer > 0);
-            assert_eq!(from_int(integer), handle);
+            assert_eq!(request_from_int(integer), handle);
         }
         for handle in handles {
-            assert_eq!(from_int(to_int(handle)), handle);
+            assert_eq!(request_from_int(request_to_int(handle)), handle);
         }
-        assert_eq!(to_int(0x101), 0x101);
-        assert_eq!(from_int(0x7654_3210) >> 32, 0);
+        assert_eq!(comm_to_int(0x101), 0x101);
+        assert_eq!(comm_from_int(0x3654_3210) >> 32, 0);
+    }
+
+    #[test]
+    fn objects_of_two_kinds_at_the_same_place_do_not_disturb_each_other() {
+        let (comm, group) = (1 << 32 | 9, 3 << 32 | 9);
+        let integers = (comm_to_int(comm), group_to_int(group));
+        assert_eq!((comm_from_int(integers.0), group_from_int(integers.1)), (comm, group));
     }
 }

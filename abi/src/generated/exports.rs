@@ -458,24 +458,24 @@ export! {
     fn MPI_Session_iflush_buffer PMPI_Session_iflush_buffer(session: Handle, request: *mut Handle) -> c_int { unsupported("MPI_Session_iflush_buffer", On::Session(session)) }
     fn MPI_Session_init PMPI_Session_init(info: Handle, errhandler: Handle, session: *mut Handle) -> c_int { unsupported("MPI_Session_init", On::Errhandler(errhandler)) }
     fn MPI_Session_set_errhandler PMPI_Session_set_errhandler(session: Handle, errhandler: Handle) -> c_int { unsupported("MPI_Session_set_errhandler", On::Session(session)) }
-    fn MPI_Comm_fromint PMPI_Comm_fromint(comm: c_int) -> Handle { integer::from_int(comm) }
-    fn MPI_Comm_toint PMPI_Comm_toint(comm: Handle) -> c_int { integer::to_int(comm) }
-    fn MPI_Errhandler_fromint PMPI_Errhandler_fromint(errhandler: c_int) -> Handle { integer::from_int(errhandler) }
-    fn MPI_Errhandler_toint PMPI_Errhandler_toint(errhandler: Handle) -> c_int { integer::to_int(errhandler) }
-    fn MPI_Group_fromint PMPI_Group_fromint(group: c_int) -> Handle { integer::from_int(group) }
-    fn MPI_Group_toint PMPI_Group_toint(group: Handle) -> c_int { integer::to_int(group) }
-    fn MPI_Info_fromint PMPI_Info_fromint(info: c_int) -> Handle { integer::from_int(info) }
-    fn MPI_Info_toint PMPI_Info_toint(info: Handle) -> c_int { integer::to_int(info) }
-    fn MPI_Message_fromint PMPI_Message_fromint(message: c_int) -> Handle { integer::from_int(message) }
-    fn MPI_Message_toint PMPI_Message_toint(message: Handle) -> c_int { integer::to_int(message) }
-    fn MPI_Op_fromint PMPI_Op_fromint(op: c_int) -> Handle { integer::from_int(op) }
-    fn MPI_Op_toint PMPI_Op_toint(op: Handle) -> c_int { integer::to_int(op) }
-    fn MPI_Request_fromint PMPI_Request_fromint(request: c_int) -> Handle { integer::from_int(request) }
-    fn MPI_Request_toint PMPI_Request_toint(request: Handle) -> c_int { integer::to_int(request) }
-    fn MPI_Session_fromint PMPI_Session_fromint(session: c_int) -> Handle { integer::from_int(session) }
-    fn MPI_Session_toint PMPI_Session_toint(session: Handle) -> c_int { integer::to_int(session) }
-    fn MPI_Type_fromint PMPI_Type_fromint(datatype: c_int) -> Handle { integer::from_int(datatype) }
-    fn MPI_Type_toint PMPI_Type_toint(datatype: Handle) -> c_int { integer::to_int(datatype) }
+    fn MPI_Comm_fromint PMPI_Comm_fromint(comm: c_int) -> Handle { integer::comm_from_int(comm) }
+    fn MPI_Comm_toint PMPI_Comm_toint(comm: Handle) -> c_int { integer::comm_to_int(comm) }
+    fn MPI_Errhandler_fromint PMPI_Errhandler_fromint(errhandler: c_int) -> Handle { integer::errhandler_from_int(errhandler) }
+    fn MPI_Errhandler_toint PMPI_Errhandler_toint(errhandler: Handle) -> c_int { integer::errhandler_to_int(errhandler) }
+    fn MPI_Group_fromint PMPI_Group_fromint(group: c_int) -> Handle { integer::group_from_int(group) }
+    fn MPI_Group_toint PMPI_Group_toint(group: Handle) -> c_int { integer::group_to_int(group) }
+    fn MPI_Info_fromint PMPI_Info_fromint(info: c_int) -> Handle { integer::info_from_int(info) }
+    fn MPI_Info_toint PMPI_Info_toint(info: Handle) -> c_int { integer::info_to_int(info) }
+    fn MPI_Message_fromint PMPI_Message_fromint(message: c_int) -> Handle { integer::message_from_int(message) }
+    fn MPI_Message_toint PMPI_Message_toint(message: Handle) -> c_int { integer::message_to_int(message) }
+    fn MPI_Op_fromint PMPI_Op_fromint(op: c_int) -> Handle { integer::op_from_int(op) }
+    fn MPI_Op_toint PMPI_Op_toint(op: Handle) -> c_int { integer::op_to_int(op) }
+    fn MPI_Request_fromint PMPI_Request_fromint(request: c_int) -> Handle { integer::request_from_int(request) }
+    fn MPI_Request_toint PMPI_Request_toint(request: Handle) -> c_int { integer::request_to_int(request) }
+    fn MPI_Session_fromint PMPI_Session_fromint(session: c_int) -> Handle { integer::session_from_int(session) }
+    fn MPI_Session_toint PMPI_Session_toint(session: Handle) -> c_int { integer::session_to_int(session) }
+    fn MPI_Type_fromint PMPI_Type_fromint(datatype: c_int) -> Handle { integer::type_from_int(datatype) }
+    fn MPI_Type_toint PMPI_Type_toint(datatype: Handle) -> c_int { integer::type_to_int(datatype) }
     fn MPI_Accumulate PMPI_Accumulate(origin_addr: *const c_void, origin_count: c_int, origin_datatype: Handle, target_rank: c_int, target_disp: isize, target_count: c_int, target_datatype: Handle, op: Handle, win: Handle) -> c_int { unsupported("MPI_Accumulate", On::Win(win)) }
     fn MPI_Accumulate_c PMPI_Accumulate_c(origin_addr: *const c_void, origin_count: i64, origin_datatype: Handle, target_rank: c_int, target_disp: isize, target_count: i64, target_datatype: Handle, op: Handle, win: Handle) -> c_int { unsupported("MPI_Accumulate_c", On::Win(win)) }
     fn MPI_Compare_and_swap PMPI_Compare_and_swap(origin_addr: *const c_void, compare_addr: *const c_void, result_addr: *mut c_void, datatype: Handle, target_rank: c_int, target_disp: isize, win: Handle) -> c_int { unsupported("MPI_Compare_and_swap", On::Win(win)) }
@@ -515,7 +515,7 @@ export! {
     fn MPI_Win_flush_local_all PMPI_Win_flush_local_all(win: Handle) -> c_int { unsupported("MPI_Win_flush_local_all", On::Win(win)) }
     fn MPI_Win_free PMPI_Win_free(win: *mut Handle) -> c_int { unsupported("MPI_Win_free", On::Process) }
     fn MPI_Win_free_keyval PMPI_Win_free_keyval(win_keyval: *mut c_int) -> c_int { unsupported("MPI_Win_free_keyval", On::Process) }
-    fn MPI_Win_fromint PMPI_Win_fromint(win: c_int) -> Handle { integer::from_int(win) }
+    fn MPI_Win_fromint PMPI_Win_fromint(win: c_int) -> Handle { integer::win_from_int(win) }
     fn MPI_Win_get_attr PMPI_Win_get_attr(win: Handle, win_keyval: c_int, attribute_val: *mut c_void, flag: *mut c_int) -> c_int { unsupported("MPI_Win_get_attr", On::Win(win)) }
     fn MPI_Win_get_errhandler PMPI_Win_get_errhandler(win: Handle, errhandler: *mut Handle) -> c_int { unsupported("MPI_Win_get_errhandler", On::Win(win)) }
     fn MPI_Win_get_group PMPI_Win_get_group(win: Handle, group: *mut Handle) -> c_int { unsupported("MPI_Win_get_group", On::Win(win)) }
@@ -533,7 +533,7 @@ export! {
     fn MPI_Win_start PMPI_Win_start(group: Handle, assert: c_int, win: Handle) -> c_int { unsupported("MPI_Win_start", On::Win(win)) }
     fn MPI_Win_sync PMPI_Win_sync(win: Handle) -> c_int { unsupported("MPI_Win_sync", On::Win(win)) }
     fn MPI_Win_test PMPI_Win_test(win: Handle, flag: *mut c_int) -> c_int { unsupported("MPI_Win_test", On::Win(win)) }
-    fn MPI_Win_toint PMPI_Win_toint(win: Handle) -> c_int { integer::to_int(win) }
+    fn MPI_Win_toint PMPI_Win_toint(win: Handle) -> c_int { integer::win_to_int(win) }
     fn MPI_Win_unlock PMPI_Win_unlock(rank: c_int, win: Handle) -> c_int { unsupported("MPI_Win_unlock", On::Win(win)) }
     fn MPI_Win_unlock_all PMPI_Win_unlock_all(win: Handle) -> c_int { unsupported("MPI_Win_unlock_all", On::Win(win)) }
     fn MPI_Win_wait PMPI_Win_wait(win: Handle) -> c_int { unsupported("MPI_Win_wait", On::Win(win)) }
@@ -541,7 +541,7 @@ export! {
     fn MPI_File_close PMPI_File_close(fh: *mut Handle) -> c_int { unsupported("MPI_File_close", On::File(FILE_NULL)) }
     fn MPI_File_create_errhandler PMPI_File_create_errhandler(file_errhandler_fn: *const c_void, errhandler: *mut Handle) -> c_int { unsupported("MPI_File_create_errhandler", On::File(FILE_NULL)) }
     fn MPI_File_delete PMPI_File_delete(filename: *const c_char, info: Handle) -> c_int { unsupported("MPI_File_delete", On::File(FILE_NULL)) }
-    fn MPI_File_fromint PMPI_File_fromint(file: c_int) -> Handle { integer::from_int(file) }
+    fn MPI_File_fromint PMPI_File_fromint(file: c_int) -> Handle { integer::file_from_int(file) }
     fn MPI_File_get_amode PMPI_File_get_amode(fh: Handle, amode: *mut c_int) -> c_int { unsupported("MPI_File_get_amode", On::File(fh)) }
     fn MPI_File_get_atomicity PMPI_File_get_atomicity(fh: Handle, flag: *mut c_int) -> c_int { unsupported("MPI_File_get_atomicity", On::File(fh)) }
     fn MPI_File_get_byte_offset PMPI_File_get_byte_offset(fh: Handle, offset: i64, disp: *mut i64) -> c_int { unsupported("MPI_File_get_byte_offset", On::File(fh)) }
@@ -605,7 +605,7 @@ export! {
     fn MPI_File_set_size PMPI_File_set_size(fh: Handle, size: i64) -> c_int { unsupported("MPI_File_set_size", On::File(fh)) }
     fn MPI_File_set_view PMPI_File_set_view(fh: Handle, disp: i64, etype: Handle, filetype: Handle, datarep: *const c_char, info: Handle) -> c_int { unsupported("MPI_File_set_view", On::File(fh)) }
     fn MPI_File_sync PMPI_File_sync(fh: Handle) -> c_int { unsupported("MPI_File_sync", On::File(fh)) }
-    fn MPI_File_toint PMPI_File_toint(file: Handle) -> c_int { integer::to_int(file) }
+    fn MPI_File_toint PMPI_File_toint(file: Handle) -> c_int { integer::file_to_int(file) }
     fn MPI_File_write PMPI_File_write(fh: Handle, buf: *const c_void, count: c_int, datatype: Handle, status: *mut Status) -> c_int { unsupported("MPI_File_write", On::File(fh)) }
     fn MPI_File_write_c PMPI_File_write_c(fh: Handle, buf: *const c_void, count: i64, datatype: Handle, status: *mut Status) -> c_int { unsupported("MPI_File_write_c", On::File(fh)) }
     fn MPI_File_write_all PMPI_File_write_all(fh: Handle, buf: *const c_void, count: c_int, datatype: Handle, status: *mut Status) -> c_int { unsupported("MPI_File_write_all", On::File(fh)) }
