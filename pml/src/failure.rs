@@ -23,12 +23,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.slow_down(peer);
         self.count_gone(peer);
         self.drop_offers(peer);
+        self.end_streams_of(peer);
         let ended: Vec<_> =
             self.entries.iter().filter_map(|(key, entry)| Some((key, self.needs(entry, peer)?))).collect();
         for (key, rank) in ended {
             self.end(key, why.error(rank));
         }
-        self.end_streams_of(peer);
+        self.answer_offers();
         self.contexts.gone(peer);
     }
 
@@ -54,12 +55,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 mend_base::reach!("pml.failure: a posted receive");
                 self.unpost(key);
             }
-            Phase::Accepting { stream, .. } => {
-                mend_base::reach!("pml.failure: an accepting receive");
-                if let Some(stream) = stream {
-                    self.abandon(stream);
-                }
-            }
+            Phase::Accepting { .. } => mend_base::reach!("pml.failure: an accepting receive"),
             Phase::Done(_) => return,
         }
         self.finish(key, Err(error));
@@ -120,9 +116,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// a message to ourselves may still have been on its way.
     pub(crate) fn end_orphans(&mut self) {
         self.orphans.retain(|&channel| self.channels.get(channel).is_some());
-        let channels = self.orphans.clone();
-        for channel in channels {
-            let Some(open) = self.channels.get(channel) else { continue };
+        for at in 0..self.orphans.len() {
+            // Ending the last request of a channel may close it, which takes nothing off this list.
+            let channel = self.orphans[at];
+            let Some(open) = self.channels.get(channel).filter(|open| !open.any.is_empty()) else { continue };
             let Some(error) = self.last_word(channel) else { continue };
             let waiting: Vec<_> = open.any.iter(&self.entries).map(|(key, _)| key).collect();
             for key in waiting {

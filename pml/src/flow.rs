@@ -244,7 +244,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Sends what can be sent to one peer now.
     pub(crate) fn flush<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
-        let Some(way) = self.peers[peer.index()].way else { return 0 };
+        let state = &self.peers[peer.index()];
+        let Some(way) = state.way.filter(|_| !state.is_quiet()) else { return 0 };
         let mut sent = self.flush_answers(net, peer, way);
         sent += self.flush_parked(net, peer, way);
         sent + self.flush_streams(net, peer)

@@ -11,13 +11,12 @@
 //! ```
 //!
 //! A stream's number is the receiver's own: place and generation of an entry in its table of streams. What comes for
-//! another, from another peer, or past the end is garbage. An entry whose receive has ended early stays until the rest
-//! of its bytes has come, and drops them (I7).
+//! another, from another peer, or past the end is garbage. A receive that has accepted ends with its last byte or with
+//! its sender, never before: so no byte comes for a buffer that is not ours any more (I7).
 
 use crate::Ob1;
 use crate::envelope::Packet;
 use crate::flow::Way;
-use crate::list::NONE;
 use crate::request::{Phase, outcome};
 use crate::{AM_ID, Error, Status};
 use mend_base::{Key, PeerIndex, Rank, Tag};
@@ -26,7 +25,7 @@ use mend_transport::{Btl, Class, Payload, SendError, Stream};
 /// A stream that comes in.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    /// Whose bytes they are; nobody's: they are dropped.
+    /// Whose bytes they are.
     request: Key,
     from: PeerIndex,
     /// Bytes that have come.
@@ -56,7 +55,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let wanted = total.min(entry.data.packed_bytes() as u64);
         let status = Status { source: Some(source), tag, bytes: wanted, cancelled: false };
-        entry.phase = Phase::Accepting { from: source, key: sender, stream: None, status, total };
+        entry.phase = Phase::Accepting { from: source, key: sender, status, total };
         if wanted == 0 {
             mend_base::reach!("pml.rendezvous: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
@@ -68,15 +67,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Gives the receives that have matched an offer their streams, as far as there are numbers.
-    fn answer_offers(&mut self) {
+    pub(crate) fn answer_offers(&mut self) {
         while self.incoming.len() < self.config.streams_max as usize
             && let Some((request, from)) = self.unanswered.pop_front()
         {
-            let Some(entry) = self.entries.get_mut(request) else { continue };
-            let Phase::Accepting { key, stream, status, .. } = &mut entry.phase else { continue };
-            let (key, wanted) = (*key, status.bytes);
+            let Some(entry) = self.entries.get(request) else { continue };
+            let Phase::Accepting { key, status, .. } = entry.phase else { continue };
+            let wanted = status.bytes;
             let place = self.incoming.insert(Incoming { request, from, came: 0, wanted });
-            *stream = Some(place);
             mend_base::reach!("pml.rendezvous: accepted");
             self.answer(from, Packet::Accept { key, stream: number(place), wanted });
         }
@@ -153,7 +151,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per chunk.
     /// A piece of a stream has come.
     pub(crate) fn on_piece(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
-        let place = place(stream).and_then(|index| self.incoming.key_at(index));
+        let place = self.incoming.key_at(stream.0 & ((1 << PLACE_BITS) - 1));
         let Some(place) = place.filter(|&place| number(place) == stream) else { return self.garbage(from) };
         let Some(incoming) = self.incoming.get_mut(place) else { return };
         let length = payload.len() as u64;
@@ -163,11 +161,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let at = incoming.came as usize;
         incoming.came += length;
         let (request, last) = (incoming.request, incoming.came == incoming.wanted);
-        if let Some(entry) = self.entries.get(request) {
-            entry.data.unpack(at, payload);
-        } else {
-            mend_base::reach!("pml.rendezvous: bytes that nobody wants any more");
-        }
+        // A receive that accepts ends with its stream, or with its peer's (`end_streams_of`): it stands.
+        let Some(entry) = self.entries.get(request) else {
+            return debug_assert!(false, "a stream of nobody");
+        };
+        entry.data.unpack(at, payload);
         if last {
             self.incoming.remove(place);
             self.on_whole(request);
@@ -183,13 +181,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.finish(request, outcome(status, total));
     }
 
-    /// A receive ends before its bytes have come: what still comes is dropped.
-    pub(crate) fn abandon(&mut self, stream: Key) {
-        if let Some(incoming) = self.incoming.get_mut(stream) {
-            incoming.request = NONE;
-        }
-    }
-
     /// Nothing comes from `peer` any more.
     pub(crate) fn end_streams_of(&mut self, peer: PeerIndex) {
         let ended: Vec<_> =
@@ -197,7 +188,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         for key in ended {
             self.incoming.remove(key);
         }
-        self.answer_offers();
     }
 }
 
@@ -209,10 +199,6 @@ fn longest_piece<E>(way: &Way<E>) -> u64 {
 fn number(place: Key) -> Stream {
     debug_assert!(place.index < 1 << PLACE_BITS);
     Stream(place.generation << PLACE_BITS | place.index)
-}
-
-fn place(stream: Stream) -> Option<u32> {
-    Some(stream.0 & ((1 << PLACE_BITS) - 1))
 }
 
 /// The most streams that may come in at once.

@@ -154,8 +154,8 @@ pub(crate) enum Phase {
     Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
     /// A receive without a match.
     Posted { from: Source, tag: TagSelector, stamp: u64 },
-    /// A receive that has matched an offer of `total` bytes; the status says how many it takes.
-    Accepting { from: Rank, key: Key, stream: Option<Key>, status: Status, total: u64 },
+    /// A receive that has matched the offer `key` of `total` bytes; the status says how many it takes.
+    Accepting { from: Rank, key: Key, status: Status, total: u64 },
     /// Over.
     Done(Result<Status, Error>),
 }

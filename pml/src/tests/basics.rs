@@ -176,6 +176,27 @@ fn sends_wait_for_the_connection_in_order_and_nobody_is_asked_for_twice() {
 }
 
 #[test]
+fn sequence_numbers_go_round() {
+    let mut cluster = Cluster::new(2, 10);
+    let on = cluster.open(1, Plane::User);
+    for number in 0..70_000u32 {
+        let sent = cluster.send(0, on[0], 1, 1, &number.to_le_bytes());
+        let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 4);
+        while cluster.poll(1, received) == State::Running || cluster.poll(0, sent) == State::Running {
+            cluster.turn(1);
+            cluster.turn(0);
+        }
+        assert_eq!(buffer.to_vec(), number.to_le_bytes());
+        for (at, started) in [(0, sent), (1, received)] {
+            if let Started::Running(request) = started {
+                cluster.nodes[at].ob1.release(request);
+            }
+        }
+    }
+    cluster.assert_clean();
+}
+
+#[test]
 fn planes_do_not_meet_even_with_the_same_tags() {
     let mut cluster = Cluster::new(2, 8);
     let user = cluster.open(1, Plane::User);

@@ -104,16 +104,16 @@ fn a_thousand_communicators_come_and_go_with_late_messages_and_leave_nothing() {
                     .is_running();
             }
             // Some are received, the others are on their way when the communicator goes.
-            for at in 0..3 {
+            for (at, &channel) in on.iter().enumerate() {
                 cluster.turn(at);
-                let (started, buffer) = cluster.receive(at, on[at], Source::Any, TagSelector::Any, 4);
+                let (started, buffer) = cluster.receive(at, channel, Source::Any, TagSelector::Any, 4);
                 if let Started::Running(request) = started {
                     cluster.nodes[at].ob1.cancel(request);
                     cluster.nodes[at].ob1.release(request);
                 } else {
                     assert_eq!(buffer.to_vec(), number.to_le_bytes(), "seed {seed}: of another communicator");
                 }
-                cluster.nodes[at].ob1.close(on[at]);
+                cluster.nodes[at].ob1.close(channel);
             }
             assert!(sent < 7);
         }
