@@ -68,7 +68,7 @@ impl Drop for MemoryLimit {
 fn parents() -> Vec<(PathBuf, bool)> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let ours = |prefix: &str| {
-        let line = text.lines().find(|line| line.splitn(3, ':').nth(1) == Some(prefix));
+        let line = text.lines().find(|line| line.split(':').nth(1) == Some(prefix));
         line.and_then(|line| line.splitn(3, ':').nth(2)).unwrap_or("/").trim_start_matches('/').to_owned()
     };
     let mut found = Vec::new();

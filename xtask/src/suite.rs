@@ -145,7 +145,8 @@ const TIDY: &[&str] = &["run", "--quiet", "--package", "mend-ci", "--bin", "tidy
 const INSTALL: &[&str] = &["xtask", "install", "--prefix", "target/prefix"];
 const SYMBOLS: &[&str] =
     &["test", "--package", "mend-tests", "--lib", "--test", "symbols", "--test", "pages"];
-const PROGRAMS: &[&str] = &["test", "--package", "mend-tests", "--test", "programs", "--test", "jobs"];
+const PROGRAMS: &[&str] =
+    &["test", "--package", "mend-tests", "--no-fail-fast", "--test", "programs", "--test", "benchmarks"];
 const LIMITS: &[&str] = &[
     "test",
     "--package",
