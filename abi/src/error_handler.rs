@@ -11,6 +11,7 @@ use crate::handle::{self, Comm, Handle};
 use crate::report::{self, Said};
 use core::ffi::c_int;
 use mend_base::Slab;
+use mend_runtime::environment::INITIAL_ERROR_HANDLER;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -30,14 +31,11 @@ pub(crate) enum Handler {
     User(Handle),
 }
 
-/// How the launcher says what communicators have from the start (`mpiexec --initial-errhandler`, MPI-5.0 §11.2.4).
-pub(crate) const INITIAL_VARIABLE: &str = "MEND_INITIAL_ERRHANDLER";
-
 impl Handler {
     /// What predefined communicators have at first, and errors that belong to none outside Init and Finalize.
     pub(crate) fn initial() -> Handler {
         static INITIAL: OnceLock<Handler> = OnceLock::new();
-        *INITIAL.get_or_init(|| Handler::named(&std::env::var(INITIAL_VARIABLE).unwrap_or_default()))
+        *INITIAL.get_or_init(|| Handler::named(&std::env::var(INITIAL_ERROR_HANDLER).unwrap_or_default()))
     }
 
     /// The names are `mpi_errors_are_fatal`, `mpi_errors_abort`, `mpi_errors_return`; another, which the launcher has
