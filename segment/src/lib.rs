@@ -42,6 +42,8 @@ pub use layout::{
     CHUNK_AREA, CHUNK_SLOTS, CONTROL_BYTES_MAX, CONTROL_SLOTS, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, Ring,
 };
 #[cfg(not(loom))]
+pub use limits::bytes_left as memory_left;
+#[cfg(not(loom))]
 pub use outbox::{Block, ChunkProducer, Outbox};
 #[cfg(not(loom))]
 pub use peer_block::{ChunkConsumer, PeerBlock, Site};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// How many bytes may still be used under the tightest limit; `None` where there is none, or none that can be read.
-pub(crate) fn bytes_left() -> Option<u64> {
+pub fn bytes_left() -> Option<u64> {
     // Where the files are does not change while a process lives (it may be moved, but not out of its limits).
     static LEVELS: OnceLock<Vec<Level>> = OnceLock::new();
     LEVELS.get_or_init(|| levels(Path::new("/proc/self"))).iter().filter_map(Level::bytes_left).min()

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What there is to say, before it becomes text or JSON.
+
+use mend_base::parameter::{self, Assignments, Kind, Origin, Parameter, Settings};
+use mend_runtime::environment::{COMMAND_LINE, foreign_launcher, read_assignments};
+use mend_segment::{FaultPage, FaultView};
+use std::os::fd::AsFd as _;
+
+/// All of it.
+pub struct Facts {
+    /// Names and values.
+    pub versions: Vec<(&'static str, String)>,
+    /// Names and values.
+    pub host: Vec<(&'static str, String)>,
+    /// Every row of the table.
+    pub parameters: Vec<Value>,
+    /// Every component.
+    pub components: Vec<Component>,
+    /// What is wrong with what was set.
+    pub problems: Vec<String>,
+    /// Whether a rank would refuse to start with it.
+    pub refused: bool,
+}
+
+/// A parameter with its value.
+pub struct Value {
+    /// Its row.
+    pub row: &'static Parameter,
+    /// Its value, as written.
+    pub value: String,
+    /// Who said so.
+    pub origin: Origin,
+}
+
+/// A component of a framework.
+pub struct Component {
+    /// `btl`, `coll`, `runtime`.
+    pub framework: &'static str,
+    /// As in the parameter of the framework.
+    pub name: &'static str,
+    /// What it does.
+    pub sentence: &'static str,
+    /// Why it can run here; or why not.
+    pub runs: Result<String, String>,
+}
+
+impl Facts {
+    /// Looks around. Starts nothing: what is tried is undone at once.
+    pub fn gather() -> Facts {
+        let (settings, problems, refused) = settings();
+        let parameters = parameter::TABLE
+            .iter()
+            .map(|row| {
+                let (value, origin) = settings.text(row.name);
+                Value { row, value: value.to_owned(), origin }
+            })
+            .collect();
+        let components = components(&settings);
+        Facts { versions: versions(), host: host(), parameters, components, problems, refused }
+    }
+}
+
+/// The values in force, as a rank that is started here would have them.
+fn settings() -> (Settings, Vec<String>, bool) {
+    let said = std::env::var(COMMAND_LINE).ok().and_then(|text| read_assignments(&text));
+    match mend_world::settings_from_environment(&said.unwrap_or(Assignments::new())) {
+        Ok((settings, strangers)) => (settings, strangers.iter().map(ToString::to_string).collect(), false),
+        Err(error) => {
+            (Settings::default(), vec![format!("{error}; the values shown are the defaults")], true)
+        }
+    }
+}
+
+fn versions() -> Vec<(&'static str, String)> {
+    vec![
+        ("mend", env!("CARGO_PKG_VERSION").to_owned()),
+        ("standard", "MPI-5.0".to_owned()),
+        ("abi", "1.0, libmpi_abi.so.1".to_owned()),
+        ("platform", format!("{} {}", std::env::consts::ARCH, std::env::consts::OS)),
+    ]
+}
+
+fn host() -> Vec<(&'static str, String)> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let memory = match mend_segment::memory_left() {
+        Some(bytes) => format!("{} MiB left under the tightest limit", bytes >> 20),
+        None => "no limit".to_owned(),
+    };
+    let launcher = match foreign_launcher(|name| std::env::var_os(name)) {
+        Some(foreign) => format!("{} ({} is set)", foreign.name, foreign.variable),
+        None if std::env::var_os(mend_runtime::environment::DAEMON).is_some() => "mpiexec of Mend".to_owned(),
+        None => "none: a program started like this is a job of one".to_owned(),
+    };
+    vec![
+        ("name", read("/proc/sys/kernel/hostname")),
+        ("kernel", read("/proc/sys/kernel/osrelease")),
+        (
+            "processors",
+            format!("{} may be used (affinity mask and cgroup quota)", mend_world::usable_processors()),
+        ),
+        ("memory", memory),
+        ("launcher", launcher),
+    ]
+}
+
+fn components(settings: &Settings) -> Vec<Component> {
+    let shared_memory = shared_memory();
+    let always = |reason: &str| Ok(reason.to_owned());
+    let rows = [
+        ("btl", "self", "messages of a process to itself", always("needs nothing")),
+        ("btl", "shm", "shared memory of one host", shared_memory),
+        ("coll", "basic", "collective operations by simple schedules", always("needs nothing")),
+    ];
+    let chosen = |(framework, name, sentence, able): (&'static str, &'static str, &'static str, _)| {
+        let runs = match settings.allows(framework, name) {
+            true => able,
+            false => Err(excluded(settings, framework)),
+        };
+        Component { framework, name, sentence, runs }
+    };
+    rows.into_iter().map(chosen).collect()
+}
+
+fn excluded(settings: &Settings, framework: &str) -> String {
+    let (value, origin) = settings.text(framework);
+    format!("left out by {framework} = {value} ({})", origin_words(origin))
+}
+
+/// Makes what shared memory is made of, and lets it go: a sealed memory file, mapped once writable and once for reading.
+fn shared_memory() -> Result<String, String> {
+    let (page, descriptor) = FaultPage::create(1).map_err(|error| error.to_string())?;
+    FaultView::map(descriptor.as_fd(), 1).map_err(|error| error.to_string())?;
+    drop(page);
+    Ok("memory files can be made, sealed and mapped here".to_owned())
+}
+
+/// Who said so, in words.
+pub fn origin_words(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Default => "default",
+        Origin::File => "file",
+        Origin::Environment => "environment",
+        Origin::CommandLine => "command line",
+    }
+}
+
+/// What values a parameter takes, in words.
+pub fn kind_words(kind: Kind) -> String {
+    match kind {
+        Kind::Number(least, most) => format!("a number from {least} to {most}"),
+        Kind::Choice(words) => format!("one of {}", words.join(", ")),
+        Kind::Names(words) => format!("a list of {}, or ^ and a list", words.join(", ")),
+        Kind::Words(words) => format!("a list of {}", words.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Facts;
+    use crate::{json, text};
+
+    #[test]
+    fn every_parameter_and_component_is_in_both_forms() {
+        let facts = Facts::gather();
+        let (text, json) = (text::text(&facts), json::json(&facts));
+        for row in mend_base::parameter::TABLE {
+            assert!(text.contains(row.name) && json.contains(row.name), "{}", row.name);
+            assert!(text.contains(row.sentence), "{}", row.name);
+        }
+        assert!(text.contains("btl self") && text.contains("coll basic"));
+        assert_eq!(json.matches('{').count(), json.matches('}').count());
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `mend-info`: what Mend is and could do here. Versions, facts of the host that it decides by, every parameter with its value
+//! and where that came from, every component with why it can or cannot run. Text, or JSON with `--json`.
+#![forbid(unsafe_code)]
+
+mod facts;
+mod json;
+mod text;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: mend-info [--json]";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let print = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => text::text,
+        ["--json"] => json::json,
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let facts = facts::Facts::gather();
+    // A reader that has gone (`| head`) is no error of ours.
+    let _ = std::io::stdout().write_all(print(&facts).as_bytes());
+    for problem in &facts.problems {
+        eprintln!("mend-info: {problem}");
+    }
+    if facts.refused { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
