@@ -7,6 +7,7 @@ mod exports;
 mod header;
 mod hot;
 mod leftovers;
+mod names;
 mod panics;
 mod purity;
 pub mod rows;
@@ -35,6 +36,7 @@ const ALL: &[Rule] = &[
     header::check,
     hot::check,
     leftovers::check,
+    names::check,
     panics::check,
     purity::check,
     rows::check,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dependencies point down only, as the table in ARCHITECTURE.md says: lines `crate: what it may use` in the code block
 //! that begins with `may use`. Nobody depends on `tests`, `bench`, `sim` or `ci`; only `world`, `bench` and `tests` name
-//! a concrete BTL; no BTL knows another, `pml` or `mpi`.
+//! a concrete BTL; no BTL knows another, `pml` or `mpi`. What others wrote has a line with its reason in
+//! `docs/dependencies.md`.
 
 use crate::{Finding, Source, Tree};
 use std::collections::BTreeMap;
 
 const TABLE_PAGE: &str = "ARCHITECTURE.md";
+const REASONS_PAGE: &str = "docs/dependencies.md";
 const TABLE_FIRST_LINE: &str = "may use";
 
 /// What no table can permit.
@@ -18,7 +20,23 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let table = tree.get(TABLE_PAGE).map(read_table).unwrap_or_default();
     let manifests =
         tree.sources.iter().filter(|source| source.path == format!("{}/Cargo.toml", source.room()));
-    manifests.flat_map(|manifest| of_crate(manifest, &table)).collect()
+    let reasons = tree.get(REASONS_PAGE).map_or("", |page| &page.text);
+    let findings = manifests.flat_map(|manifest| {
+        let mut findings = of_crate(manifest, &table);
+        findings.extend(without_reason(manifest, reasons));
+        findings
+    });
+    findings.collect()
+}
+
+/// What others wrote and nobody gave a reason for.
+fn without_reason<'a>(manifest: &'a Source, reasons: &'a str) -> impl Iterator<Item = Finding> + 'a {
+    let foreign = entries(&manifest.text).filter(|(_, name, _)| !name.starts_with("mend-"));
+    let silent = foreign.filter(|(_, name, _)| !reasons.contains(&format!("| `{name}` |")));
+    silent.map(|(line, name, _)| {
+        let what = format!("`{name}` has no line in {REASONS_PAGE}");
+        Finding { file: manifest.path.clone(), line, rule: "dependencies", what }
+    })
 }
 
 /// Crate to what it may use.
@@ -70,14 +88,22 @@ fn refuse(name: &str, used: &str, listed: bool) -> Option<String> {
 
 /// The crates of this project that a manifest names: line, folder, and whether for tests alone.
 fn uses(manifest: &str) -> impl Iterator<Item = (usize, &str, bool)> {
+    entries(manifest)
+        .filter_map(|(line, name, for_tests)| Some((line, name.strip_prefix("mend-")?, for_tests)))
+}
+
+/// Everything under a heading of dependencies.
+fn entries(manifest: &str) -> impl Iterator<Item = (usize, &str, bool)> {
     let mut section = "";
     (1..).zip(manifest.lines()).filter_map(move |(number, line)| {
         if line.starts_with('[') {
             section = line.trim();
+            return None;
         }
         let (name, _) = line.split_once(['.', '=', ' '])?;
-        let folder = name.strip_prefix("mend-")?;
-        section.contains("dependencies").then_some((number, folder, section.contains("dev-dependencies")))
+        let counts =
+            section.contains("dependencies") && !name.is_empty() && !name.starts_with(['#', '"', '}']);
+        counts.then_some((number, name, section.contains("dev-dependencies")))
     })
 }
 
@@ -110,5 +136,14 @@ mod tests {
         let manifest = "name = \"mend-base\"\n[dependencies]\n[dev-dependencies]\nmend-world = { workspace = true }\nmend-btl-a.workspace = true\n";
         let files = [("ARCHITECTURE.md", PAGE), ("base/Cargo.toml", manifest)];
         assert_eq!(places(super::check, files), ["base/Cargo.toml:5"]);
+    }
+
+    #[test]
+    fn a_foreign_crate_without_a_reason_is_found() {
+        let manifest = "name = \"mend-base\"\n[dependencies]\nknown = \"1\"\nunknown.workspace = true\n[features]\nx = []\n";
+        let reasons = "| crate | for what |\n|---|---|\n| `known` | things |\n";
+        let files =
+            [("ARCHITECTURE.md", PAGE), ("docs/dependencies.md", reasons), ("base/Cargo.toml", manifest)];
+        assert_eq!(places(super::check, files), ["base/Cargo.toml:4"]);
     }
 }

@@ -3,6 +3,7 @@
 
 use super::Fixture;
 use crate::{Ability, AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
+use core::fmt;
 use mend_base::parameter::Settings;
 use mend_base::{Instant, PeerIndex};
 
@@ -161,8 +162,18 @@ impl<F: Fixture> Cluster<F> {
             }
             self.turn_all();
         }
-        let heard: Vec<_> = self.nodes.iter().map(|node| &node.heard.all).collect();
-        panic!("after {STEPS} turns still not: {what}; heard: {heard:?}");
+        panic!("after {STEPS} turns still not: {what}; {}", self.last_words());
+    }
+
+    /// What everybody heard last, in short.
+    fn last_words(&self) -> String {
+        let mut words = String::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let all = &node.heard.all;
+            words += &format!("\n  process {index} heard {} events, the last being", all.len());
+            all.iter().rev().take(12).rev().for_each(|heard| words += &format!(" {heard}"));
+        }
+        words
     }
 
     /// How much was heard so far; evidence, which may repeat for ever, is not news.
@@ -292,6 +303,23 @@ impl<F: Fixture> Cluster<F> {
         let way = self.way(Self::SENDER, Self::RECEIVER);
         let limits = self.btl(Self::SENDER).limits(way);
         (limits.packed_bytes_max as usize, limits.chunk_bytes as usize, limits.inline_bytes_max as usize)
+    }
+}
+
+impl<E> fmt::Display for Heard<E> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Heard::Message(from, id, header, payload) => {
+                write!(out, "Message({}, {}, {:?}+{})", from.0, id.0, header.get(..4), payload.len())
+            }
+            Heard::Chunk(from, stream, payload) => {
+                write!(out, "Chunk({}, {}, {})", from.0, stream.0, payload.len())
+            }
+            Heard::Done(cookie, result) => write!(out, "Done({}, {result:?})", cookie.0),
+            Heard::Room(to, _) => write!(out, "Room({})", to.0),
+            Heard::Error(peer, _, cause) => write!(out, "Error({}, {cause:?})", peer.0),
+            Heard::Severed(peer, _) => write!(out, "Severed({})", peer.0),
+        }
     }
 }
 
