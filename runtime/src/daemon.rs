@@ -31,6 +31,8 @@ pub struct Client {
     published: bool,
     /// What the socket had no room for yet, in order.
     unsent: VecDeque<Unsent>,
+    /// Who has left, of whom nobody above has heard yet.
+    left: VecDeque<Peer>,
     /// Moves on while something is unsent, so that whoever compares versions comes back to send it.
     nudges: AtomicU32,
 }
@@ -81,6 +83,7 @@ impl Client {
             state: State::Open,
             published: false,
             unsent: VecDeque::new(),
+            left: VecDeque::new(),
             nudges: AtomicU32::new(0),
         };
         Ok((client, bells))
@@ -114,6 +117,16 @@ impl Client {
         peer.job() == self.membership.peer.job() && peer != self.membership.peer
     }
 
+    /// One packet names many that have left: the first is today's notice, the others are next.
+    fn read_left(&mut self, peers: Vec<Peer>) -> Option<Notice> {
+        if !peers.iter().all(|&peer| self.in_job(peer)) {
+            self.lose();
+            return None;
+        }
+        self.left.extend(peers);
+        self.left.pop_front().map(Notice::Finalized)
+    }
+
     /// The daemon's word is checked like any peer's: nonsense ends the connection.
     fn read(&mut self, packet: Packet) -> Option<Notice> {
         let answer = if packet.whole { decode(&packet.bytes) } else { None };
@@ -123,7 +136,7 @@ impl Client {
                 Some((peer, Notice::Contact { peer, card }))
             }
             Some(Answer::Refused(peer, cause)) => Some((peer, Notice::Refused { peer, cause })),
-            Some(Answer::Finalized(peer)) => Some((peer, Notice::Finalized(peer))),
+            Some(Answer::Finalized(peers)) => return self.read_left(peers),
             Some(Answer::Failed(peer)) => Some((peer, Notice::Failed(peer))),
             Some(Answer::Alive(peer)) => Some((peer, Notice::Alive(peer))),
             Some(Answer::JobAborted(code)) => return Some(Notice::JobAborted { code }),
@@ -180,6 +193,9 @@ impl Runtime for Client {
 
     fn notice(&mut self) -> Option<Notice> {
         self.flush(Waiting::Never);
+        if let Some(peer) = self.left.pop_front() {
+            return Some(Notice::Finalized(peer));
+        }
         if self.state == State::Open {
             match receive(self.socket.as_fd(), Waiting::Never) {
                 Arrival::Nothing => return None,

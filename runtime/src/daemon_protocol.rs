@@ -20,6 +20,9 @@ pub const VERSION: u16 = 1;
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
 
+/// The most peers of which one message says that they have left.
+pub const FINALIZED_MAX: usize = 250;
+
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 + Card::BYTES_MAX;
 
@@ -117,8 +120,8 @@ pub enum Answer {
     Contact(Peer, Card),
     /// There is no way to a peer.
     Refused(Peer, Cause),
-    /// It has left.
-    Finalized(Peer),
+    /// These have left: one or more, at most [`FINALIZED_MAX`].
+    Finalized(Vec<Peer>),
     /// It is dead.
     Failed(Peer),
     /// It lives.
@@ -253,7 +256,12 @@ impl Wire for Answer {
                 card.write(out);
             }
             Answer::Refused(peer, cause) => evidence_message(out, kind::REFUSED, *peer, *cause),
-            Answer::Finalized(peer) => peer_message(out, kind::FINALIZED, *peer),
+            Answer::Finalized(peers) => {
+                assert!((1..=FINALIZED_MAX).contains(&peers.len()));
+                out.u8(kind::FINALIZED);
+                out.u8(peers.len() as u8);
+                peers.iter().for_each(|peer| out.u64(peer.0));
+            }
             Answer::Failed(peer) => peer_message(out, kind::FAILED, *peer),
             Answer::Alive(peer) => peer_message(out, kind::ALIVE, *peer),
             Answer::JobAborted(code) => {
@@ -269,7 +277,7 @@ impl Wire for Answer {
             kind::TURNED_AWAY => Answer::TurnedAway(TurnedAway::from_numbers(from.u8()?, from.u32()?)?),
             kind::CONTACT => Answer::Contact(Peer(from.u64()?), Card::read(from)?),
             kind::REFUSED => Answer::Refused(Peer(from.u64()?), read_cause(from)?),
-            kind::FINALIZED => Answer::Finalized(Peer(from.u64()?)),
+            kind::FINALIZED => Answer::Finalized(read_peers(from)?),
             kind::FAILED => Answer::Failed(Peer(from.u64()?)),
             kind::ALIVE => Answer::Alive(Peer(from.u64()?)),
             kind::JOB_ABORTED => Answer::JobAborted(from.u32()? as i32),
@@ -333,6 +341,14 @@ fn peer_message(out: &mut Writer<'_>, kind: u8, peer: Peer) {
     out.u64(peer.0);
 }
 
+fn read_peers(from: &mut Reader<'_>) -> Option<Vec<Peer>> {
+    let count = usize::from(from.u8()?);
+    if !(1..=FINALIZED_MAX).contains(&count) {
+        return None;
+    }
+    (0..count).map(|_| from.u64().map(Peer)).collect()
+}
+
 fn evidence_message(out: &mut Writer<'_>, kind: u8, peer: Peer, cause: Cause) {
     peer_message(out, kind, peer);
     out.u8(CAUSES.iter().position(|&each| each == cause).expect("CAUSES has every cause") as u8);
@@ -348,7 +364,10 @@ const CAUSES: [Cause; 6] =
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, CAUSES, Hello, Namespaces, Request, TurnedAway, VERSION, Welcome, decode, encode};
+    use super::{
+        Answer, CAUSES, FINALIZED_MAX, Hello, Namespaces, Request, TurnedAway, VERSION, Welcome, decode,
+        encode,
+    };
     use mend_base::{Job, Peer, Random, Wire};
     use mend_transport::{Card, TransportId};
 
@@ -381,7 +400,7 @@ mod tests {
             Answer::Refused(PEER, CAUSES[4]),
         ]);
         all.extend([
-            Answer::Finalized(PEER),
+            Answer::Finalized(vec![PEER; FINALIZED_MAX]),
             Answer::Failed(PEER),
             Answer::Alive(PEER),
             Answer::JobAborted(3),

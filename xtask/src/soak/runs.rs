@@ -25,8 +25,9 @@ pub fn wakeups(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
 /// A job a second.
 pub fn jobs(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
-    cargo.args(["test", "--package", "mend-tests", "--test", "jobs", "--", "--ignored", "--nocapture"]);
-    cargo.env("MEND_JOBS", time.as_secs().to_string());
+    cargo.args(["test", "--package", "mend-launch", "--test", "jobs", "soak", "--", "--nocapture"]);
+    cargo.env("MEND_SOAK_JOBS", time.as_secs().to_string());
+    cargo.env("MEND_SOAK_SEED", drawn_seed().to_string());
     Ok(vec![
         Step::new("jobs", "jobs ended at random moments leave nothing behind", cargo)
             .within(10 * time + COMPILING),

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `mpiexec` and its keeper say to each other. One program, so the messages have no version.
+
+use mend_base::{Reader, Wire, Writer};
+use mend_runtime::packet::{self, Arrival, Sent, Waiting};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// What `mpiexec` asks of its keeper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Pass this signal on to every rank; one that ends jobs also says that deaths from now on are wanted.
+    Signal(i32),
+    /// Kill everything.
+    Kill,
+}
+
+/// What the keeper reports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// This rank runs; the descriptors of its stdout and stderr beside it.
+    Started(u32),
+    /// Where rank 0 reads from; the descriptor beside it.
+    Input,
+    /// A line for the user.
+    Line(String),
+    /// The job is over, with this exit code: no process of it is left.
+    Ended(u8),
+}
+
+/// The longest line, in bytes.
+const LINE_BYTES_MAX: usize = 2048;
+
+impl Wire for Order {
+    const BYTES_MAX: usize = 5;
+
+    fn write(&self, out: &mut Writer<'_>) {
+        match self {
+            Order::Signal(signal) => {
+                out.u8(1);
+                out.u32(*signal as u32);
+            }
+            Order::Kill => out.u8(2),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        Some(match from.u8()? {
+            1 => Order::Signal(from.u32()? as i32),
+            2 => Order::Kill,
+            _ => return None,
+        })
+    }
+}
+
+impl Wire for Report {
+    const BYTES_MAX: usize = 1 + LINE_BYTES_MAX;
+
+    fn write(&self, out: &mut Writer<'_>) {
+        match self {
+            Report::Started(rank) => {
+                out.u8(1);
+                out.u32(*rank);
+            }
+            Report::Input => out.u8(2),
+            Report::Line(line) => {
+                out.u8(3);
+                out.bytes(&line.as_bytes()[..line.len().min(LINE_BYTES_MAX)]);
+            }
+            Report::Ended(code) => {
+                out.u8(4);
+                out.u8(*code);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        Some(match from.u8()? {
+            1 => Report::Started(from.u32()?),
+            2 => Report::Input,
+            3 => Report::Line(String::from_utf8_lossy(from.bytes(from.rest().len())?).into_owned()),
+            4 => Report::Ended(from.u8()?),
+            _ => return None,
+        })
+    }
+}
+
+/// Sends a message, waiting for room. `false`: the other end is gone.
+pub fn tell(socket: BorrowedFd<'_>, message: &impl Wire, with: &[BorrowedFd<'_>]) -> bool {
+    let mut bytes = vec![0; packet::PACKET_BYTES_MAX];
+    let mut out = Writer::new(&mut bytes);
+    message.write(&mut out);
+    let used = out.used();
+    loop {
+        match packet::send(socket, &bytes[..used], with, Waiting::Allowed) {
+            Sent::Yes => return true,
+            Sent::Closed => return false,
+            // The kernel limits descriptors on their way; the other end takes them off all the time.
+            Sent::Busy => std::thread::sleep(std::time::Duration::from_millis(1)),
+        }
+    }
+}
+
+/// What came on the socket between the two.
+#[derive(Debug)]
+pub enum Told<M> {
+    /// A message, and the descriptors beside it.
+    Message(M, Vec<OwnedFd>),
+    /// Nothing now.
+    Nothing,
+    /// The other end is gone, or raves.
+    Gone,
+}
+
+/// The next message, without waiting.
+pub fn hear<M: Wire>(socket: BorrowedFd<'_>) -> Told<M> {
+    match packet::receive(socket, Waiting::Never) {
+        Arrival::Nothing => Told::Nothing,
+        Arrival::Closed => Told::Gone,
+        Arrival::Packet(packet) => match M::read(&mut Reader::new(&packet.bytes)) {
+            Some(message) if packet.whole => Told::Message(message, packet.descriptors),
+            _ => Told::Gone,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Order, Report, Told, hear, tell};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn orders_and_reports_arrive_and_the_end_shows() {
+        let (a, b) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        for order in [Order::Signal(15), Order::Kill] {
+            assert!(tell(a.as_fd(), &order, &[]));
+            assert!(matches!(hear::<Order>(b.as_fd()), Told::Message(heard, _) if heard == order));
+        }
+        for report in [Report::Started(3), Report::Input, Report::Line("why".to_owned()), Report::Ended(7)] {
+            assert!(tell(a.as_fd(), &report, &[a.as_fd()]));
+            let Told::Message(heard, descriptors) = hear::<Report>(b.as_fd()) else { panic!("{report:?}") };
+            assert_eq!((heard, descriptors.len()), (report, 1));
+        }
+        assert!(matches!(hear::<Report>(b.as_fd()), Told::Nothing));
+        drop(a);
+        assert!(matches!(hear::<Report>(b.as_fd()), Told::Gone));
+        assert!(!tell(b.as_fd(), &Order::Kill, &[]));
+    }
+}

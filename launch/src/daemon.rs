@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The keeper: the node's daemon. Parent of all ranks of the job; one thread, one loop.
+//!
+//! [`serve`] hears ranks, [`tell`] answers them, [`watch`] knows how their processes fare, [`kill`] ends them. This file
+//! lets them meet, and decides when the job is over.
+
+pub mod kill;
+pub mod serve;
+pub mod tell;
+pub mod watch;
+
+use crate::arguments::{App, Job};
+use crate::control::{Order, Report, Told, hear, tell as report};
+use crate::exit::abort_code;
+use crate::signals::{self, Meaning};
+use crate::{Failure, spawn};
+use mend_base::Peer;
+use mend_runtime::daemon_protocol::{Request, TurnedAway, Welcome};
+use mend_runtime::draw;
+use mend_runtime::environment::Address;
+use mend_transport::Cause;
+use rustix::event::{Timespec, epoll};
+use rustix::process::Signal;
+use serve::{Desk, Heard};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use tell::Teller;
+use watch::{Verdict, Watch};
+
+/// Runs the job as its keeper. The socket to `mpiexec` is our standard input.
+pub fn run(job: Job) -> Result<u8, Failure> {
+    let control = spawn::take_standard_input().map_err(Failure::System)?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
+    let mut keeper = Keeper::new(job, control.as_fd())?;
+    let over = match keeper.start().and_then(|()| keeper.keep()) {
+        Ok(over) => over,
+        Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")] },
+    };
+    // The connections stay until all are dead: a rank that sees one close would complain of it.
+    let left = kill::kill_all(Duration::from_secs(10), |_, _| {});
+    let mismatch = keeper.mismatch.take();
+    drop(keeper);
+    // If mpiexec is gone, nobody is left to hear it.
+    for line in mismatch.into_iter().chain(over.lines).chain(kill::immortals(&left)) {
+        report(control.as_fd(), &Report::Line(line), &[]);
+    }
+    report(control.as_fd(), &Report::Ended(over.code), &[]);
+    Ok(0)
+}
+
+/// How the job ended.
+#[derive(Debug)]
+struct Over {
+    code: u8,
+    lines: Vec<String>,
+}
+
+struct Keeper<'front> {
+    job: Job,
+    host: String,
+    control: std::os::fd::BorrowedFd<'front>,
+    waits: OwnedFd,
+    address: Address,
+    job_number: mend_base::Job,
+    descriptor_limit: rustix::process::Rlimit,
+    desk: Desk,
+    teller: Teller,
+    watch: Watch,
+    /// What is said of a rank whose library is of another version.
+    mismatch: Option<String>,
+    over: Option<Over>,
+}
+
+/// What an event is about: the kind above, an index below.
+mod token {
+    pub const CONTROL: u64 = 0;
+    pub const DESK: u64 = 1;
+    pub const CONNECTION: u64 = 2;
+    pub const PROCESS: u64 = 3;
+    pub const fn of(kind: u64, index: u32) -> u64 {
+        kind << 32 | index as u64
+    }
+}
+
+impl<'front> Keeper<'front> {
+    fn new(job: Job, control: std::os::fd::BorrowedFd<'front>) -> Result<Self, Failure> {
+        let ranks = job.ranks();
+        // For each rank a process, a connection and an outbox, and while it starts the ends of its pipes.
+        let wanted = 64 + 4 * u64::from(ranks);
+        let descriptor_limit =
+            spawn::raise_descriptor_limit(wanted).map_err(|limit| Failure::Descriptors { wanted, limit })?;
+        let waits = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Failure::system)?;
+        let address = Address {
+            socket: draw::random_bytes(),
+            network: mend_runtime::namespace("net"),
+            secret: draw::random_bytes(),
+            rank: 0,
+        };
+        let desk = Desk::open(&address).map_err(Failure::system)?;
+        let job_number = mend_base::Job(draw::random_u32());
+        let keeper = Keeper {
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            control,
+            address,
+            job_number,
+            descriptor_limit,
+            desk,
+            teller: Teller::new(job_number, ranks, slots_for(ranks))?,
+            watch: Watch::new(ranks),
+            mismatch: None,
+            over: None,
+            waits,
+            job,
+        };
+        listen(&keeper.waits, keeper.control, token::of(token::CONTROL, 0)).map_err(Failure::System)?;
+        listen(&keeper.waits, keeper.desk.listener(), token::of(token::DESK, 0)).map_err(Failure::System)?;
+        Ok(keeper)
+    }
+
+    fn peer(&self, rank: u32) -> Peer {
+        Peer::new(self.job_number, rank)
+    }
+
+    /// Starts every rank, or ends the job with the first that cannot be.
+    fn start(&mut self) -> Result<(), Failure> {
+        let pins = spawn::pins(self.job.binding).map_err(Failure::System)?;
+        let programs: Vec<App> = self.job.programs().cloned().collect();
+        for (rank, app) in (0..).zip(&programs) {
+            let address = Address { rank, ..self.address };
+            let descriptor_limit = self.descriptor_limit;
+            let seat = spawn::Seat { address, pinned: pins.of(rank), descriptor_limit };
+            match spawn::rank(&self.job, app, &seat) {
+                Ok(started) => self.started(rank, started).map_err(Failure::System)?,
+                Err(error) => {
+                    self.end(not_started(rank, app, &error));
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn started(&mut self, rank: u32, started: spawn::Started) -> io::Result<()> {
+        report(self.control, &Report::Started(rank), &[started.output.as_fd(), started.complaints.as_fd()]);
+        if let Some(input) = &started.input {
+            report(self.control, &Report::Input, &[input.as_fd()]);
+        }
+        let pidfd = self.watch.started(rank, started.pid)?;
+        listen(&self.waits, pidfd, token::of(token::PROCESS, rank))
+    }
+
+    /// The loop, until the job is over.
+    fn keep(&mut self) -> Result<Over, Failure> {
+        loop {
+            self.teller.tell_all(&self.desk);
+            let verdict = self.watch.verdict(Instant::now());
+            self.judge(verdict);
+            if let Some(over) = self.over.take() {
+                return Ok(over);
+            }
+            self.wait().map_err(Failure::System)?;
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(64);
+        let deadlines = [self.watch.look_again_at(), self.teller.look_again_at()];
+        let next = deadlines.into_iter().flatten().min();
+        let span = next.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+        let at_most = span.and_then(|span| Timespec::try_from(span).ok());
+        match epoll::wait(&self.waits, rustix::buffer::spare_capacity(&mut events), at_most.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        for event in events {
+            let index = event.data.u64() as u32;
+            match event.data.u64() >> 32 {
+                token::CONTROL => self.on_order(),
+                token::DESK => self.on_arrivals()?,
+                token::CONNECTION => self.on_connection(index),
+                _ => self.on_process(index),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_order(&mut self) {
+        while self.over.is_none() {
+            match hear::<Order>(self.control) {
+                Told::Nothing => return,
+                Told::Message(Order::Signal(signal), _) => self.pass_on(signal),
+                // What the code is, mpiexec knows; if it is gone, nobody asks.
+                Told::Message(Order::Kill, _) | Told::Gone => {
+                    self.over = Some(Over { code: 1, lines: vec![] })
+                }
+            }
+        }
+    }
+
+    fn pass_on(&mut self, signal: i32) {
+        let Some(signal) = Signal::from_named_raw(signal) else { return };
+        if signals::meaning(signal) == Meaning::End {
+            self.watch.deaths_are_wanted();
+        }
+        for group in self.watch.groups() {
+            // It may have ended just now.
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+    }
+
+    fn on_arrivals(&mut self) -> io::Result<()> {
+        for connection in self.desk.accept() {
+            if let Some(socket) = self.desk.socket(connection) {
+                listen(&self.waits, socket, token::of(token::CONNECTION, connection))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes everything that lies there.
+    fn on_connection(&mut self, connection: u32) {
+        loop {
+            match self.desk.hear(connection) {
+                Heard::Nothing => return,
+                Heard::Closed(rank) => {
+                    if let Some(rank) = rank {
+                        self.watch.on_silence(rank, Instant::now());
+                    }
+                    return;
+                }
+                Heard::Garbage(None) => return self.desk.turn_away(connection, TurnedAway::Garbled),
+                Heard::Garbage(Some(rank)) => return self.on_garbage(rank),
+                Heard::FromStranger(request) => self.on_hello(connection, request),
+                Heard::FromRank(rank, request) => self.on_request(rank, request),
+            }
+        }
+    }
+
+    fn on_hello(&mut self, connection: u32, request: Request) {
+        let size = self.job.ranks();
+        let Some(process) = self.desk.process(connection) else { return };
+        let hello = match serve::check_hello(&request, &self.address.secret, size) {
+            Ok(hello) => hello,
+            Err(why) => {
+                self.note_mismatch(process, &request, why);
+                return self.desk.turn_away(connection, why);
+            }
+        };
+        let rank = hello.rank;
+        let pidfd = match self.watch.join(rank, process) {
+            Ok(pidfd) => pidfd,
+            Err(why) => return self.desk.turn_away(connection, why),
+        };
+        if let Some(pidfd) = pidfd {
+            // Without it the end of the connection still shows.
+            let _ = listen(&self.waits, pidfd, token::of(token::PROCESS, rank));
+        }
+        let welcome = Welcome {
+            peer: self.peer(rank),
+            size,
+            slot: rank,
+            slots: self.teller.slots(),
+            local_ranks: size,
+        };
+        self.desk.welcome(connection, rank, &welcome, self.teller.pages());
+        self.teller.arrived(rank);
+    }
+
+    /// Two installations mixed up show at both ends, here once for the job.
+    fn note_mismatch(&mut self, process: i32, request: &Request, why: TurnedAway) {
+        let differs = match (request, why) {
+            (Request::OtherVersion(theirs), TurnedAway::VersionDiffers(ours)) => {
+                format!("speaks version {theirs} of the launcher's protocol, and this mpiexec version {ours}")
+            }
+            (Request::Hello(hello), TurnedAway::LayoutDiffers(ours)) => {
+                format!("shares memory in layout {}, and this mpiexec in layout {ours}", hello.layout)
+            }
+            _ => return,
+        };
+        let host = &self.host;
+        self.mismatch.get_or_insert_with(|| {
+            format!(
+                "mpiexec: the MPI library of process {process} on {host} {differs}; \
+                 use the mpiexec of the same installation [E-JOB-008]"
+            )
+        });
+    }
+
+    fn on_request(&mut self, rank: u32, request: Request) {
+        let sound = match request {
+            Request::Publish(card) => self.teller.publish(rank, card),
+            Request::Lookup(peer) => self.other(rank, peer).is_some_and(|other| {
+                let gone = self.watch.is_gone(other);
+                self.teller.lookup(rank, other, gone);
+                true
+            }),
+            Request::Refuse(peer, cause) => self.other(rank, peer).is_some_and(|other| {
+                self.teller.refuse(rank, other, cause);
+                true
+            }),
+            Request::Ask(peer, cause) => self.other(rank, peer).is_some_and(|other| {
+                self.on_evidence(rank, other, cause);
+                true
+            }),
+            Request::Finalize => self.on_finalize(rank),
+            Request::Abort(code) => {
+                let words = format!("called MPI_Abort with code {code}; the job has been ended [E-JOB-002]");
+                self.end_for(rank, abort_code(code), &words);
+                true
+            }
+            Request::Hello(_) | Request::OtherVersion(_) => false,
+        };
+        if !sound {
+            self.on_garbage(rank);
+        }
+    }
+
+    /// The rank of `peer`, if it is another one of this job.
+    fn other(&self, rank: u32, peer: Peer) -> Option<u32> {
+        let other = peer.number();
+        (peer == self.peer(other) && other < self.job.ranks() && other != rank).then_some(other)
+    }
+
+    fn on_finalize(&mut self, rank: u32) -> bool {
+        let sound = self.watch.finalize(rank);
+        if sound {
+            self.teller.finalized(rank);
+        }
+        sound
+    }
+
+    /// Who writes garbage is fenced; anything else is a question about its health.
+    fn on_evidence(&mut self, from: u32, against: u32, cause: Cause) {
+        if cause == Cause::Garbage {
+            let words = format!(
+                "wrote garbage into memory that rank {from} reads, and was killed for it; the job has been ended. \
+                 Most likely its program wrote through a wild pointer [E-JOB-005]"
+            );
+            return self.end_for(against, 1, &words);
+        }
+        // Of one that does not live, its end is the next news.
+        if self.watch.lives(against) {
+            self.teller.alive(from, against);
+        }
+    }
+
+    fn on_garbage(&mut self, rank: u32) {
+        let words = "wrote garbage to the daemon, and was killed for it; the job has been ended. \
+             Most likely its program wrote into a descriptor that is not its own [E-JOB-006]";
+        self.end_for(rank, 1, words);
+    }
+
+    /// A process of that rank has ended, and others may have: what they still said comes before it is judged.
+    fn on_process(&mut self, rank: u32) {
+        for ended in self.watch.look(rank, Instant::now()) {
+            if let Some(connection) = self.desk.connection_of(ended) {
+                self.on_connection(connection);
+            }
+            if self.watch.is_gone(ended) {
+                self.teller.gone(ended);
+            }
+        }
+    }
+
+    fn judge(&mut self, verdict: Option<Verdict>) {
+        match verdict {
+            None => {}
+            Some(Verdict::Done { code, killed }) => {
+                let lines = killed.into_iter().map(|(rank, words)| self.line(rank, &words)).collect();
+                self.end(Over { code, lines });
+            }
+            Some(Verdict::Failed { rank, code, words }) => self.end_for(rank, code, &words),
+        }
+    }
+
+    fn end_for(&mut self, rank: u32, code: u8, words: &str) {
+        let lines = vec![self.line(rank, words)];
+        self.end(Over { code, lines });
+    }
+
+    /// The first reason stands.
+    fn end(&mut self, over: Over) {
+        self.over.get_or_insert(over);
+    }
+
+    fn line(&self, rank: u32, words: &str) -> String {
+        let program = self.job.programs().nth(rank as usize);
+        let program = program.map_or_else(String::new, |app| app.program.to_string_lossy().into_owned());
+        let process = self.watch.process(rank).map_or(0, |pid| pid.as_raw_nonzero().get());
+        format!("mpiexec: rank {rank} ({program}, process {process} on {}) {words}", self.host)
+    }
+}
+
+fn listen(waits: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {
+    Ok(epoll::add(waits, to, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+}
+
+fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
+    // As a shell has it.
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => 127,
+        io::ErrorKind::PermissionDenied => 126,
+        _ => 1,
+    };
+    let place = app.directory.as_ref().map(|path| format!(" in {}", path.display())).unwrap_or_default();
+    let line = format!(
+        "mpiexec: '{}' (rank {rank}) cannot be started{place}: {error}; check its name and place [E-JOB-007]",
+        app.program.to_string_lossy(),
+    );
+    Over { code, lines: vec![line] }
+}
+
+/// Places on the node: room for processes that join late.
+fn slots_for(ranks: u32) -> u32 {
+    (2 * ranks).max(ranks + 16).min(Job::RANKS_MAX).max(ranks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slots_for;
+
+    #[test]
+    fn a_node_has_room_for_late_joiners_but_not_without_end() {
+        assert_eq!([slots_for(1), slots_for(4), slots_for(64), slots_for(1000)], [17, 20, 128, 1024]);
+    }
+}

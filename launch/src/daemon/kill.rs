@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ends every descendant of this process, whatever it did to get away (R-35): sessions, process groups and double forks
+//! do not matter, because whoever calls this is a subreaper, to whom orphans come.
+
+use crate::exit::Ending;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// One look at the process table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    pid: i32,
+    parent: i32,
+    zombie: bool,
+}
+
+/// Kills every descendant and reaps those that are ours, until none is left. `ended` hears of each that was ours.
+/// Returns those that the kernel would not let die in `patience`.
+pub fn kill_all(patience: Duration, mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
+    let give_up = Instant::now() + patience;
+    loop {
+        reap(&mut ended);
+        let left: Vec<Entry> = descendants(&process_table(), own_pid());
+        let Some(first) = left.first() else { return vec![] };
+        if Instant::now() >= give_up {
+            return left.iter().map(|entry| entry.pid).collect();
+        }
+        for entry in left.iter().filter(|entry| !entry.zombie) {
+            kill(*entry);
+        }
+        wait_a_little(first.pid);
+    }
+}
+
+/// Takes the status of every child that has ended.
+pub fn reap(mut ended: impl FnMut(Pid, Ending)) {
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if let Some(ending) = Ending::from_status(status) {
+            ended(pid, ending);
+        }
+    }
+}
+
+/// What the user is told of processes that would not die, if there are any.
+pub fn immortals(left: &[i32]) -> Option<String> {
+    let first = left.first()?;
+    Some(format!(
+        "mpiexec: {} process(es) of the job would not die in 10 s, process {first} among them; \
+         see what they wait for in /proc/{first}/stack [E-JOB-012]",
+        left.len()
+    ))
+}
+
+fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// The number may belong to another process by now: the descriptor is taken first, and its parent looked at again.
+fn kill(entry: Entry) {
+    let Some(pid) = Pid::from_raw(entry.pid) else { return };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => {
+            // Not found, or another parent: it has ended, or was handed on; the next look finds it.
+            if read_entry(entry.pid).is_some_and(|now| now.parent == entry.parent) {
+                let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            }
+        }
+        // Without pidfds (seccomp, no descriptor left) the number must do.
+        Err(_) => {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Until that process has ended, or 20 ms.
+fn wait_a_little(pid: i32) {
+    let pidfd = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let mut waited: Vec<PollFd<'_>> = pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)).collect();
+    let at_most = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let _ = poll(&mut waited, Some(&at_most));
+    // A zombie that somebody else is to reap is "ended" at once: do not spin on it.
+    if waited.iter().any(|each| !each.revents().is_empty()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Those whose chain of parents leads to `root`, `root` itself not among them.
+fn descendants(table: &[Entry], root: i32) -> Vec<Entry> {
+    let mut children: HashMap<i32, Vec<Entry>> = HashMap::new();
+    for entry in table {
+        children.entry(entry.parent).or_default().push(*entry);
+    }
+    let mut found: Vec<Entry> = Vec::new();
+    let mut seen = HashSet::from([root]);
+    let mut open = vec![root];
+    while let Some(parent) = open.pop() {
+        for entry in children.get(&parent).into_iter().flatten() {
+            // The table is read one process after another: a reused number could close a circle.
+            if seen.insert(entry.pid) {
+                found.push(*entry);
+                open.push(entry.pid);
+            }
+        }
+    }
+    found
+}
+
+fn process_table() -> Vec<Entry> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(read_entry).collect()
+}
+
+fn read_entry(pid: i32) -> Option<Entry> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(pid, &String::from_utf8_lossy(&stat))
+}
+
+/// `pid (name) state parent ...`; the name may hold blanks and parentheses.
+fn parse_stat(pid: i32, stat: &str) -> Option<Entry> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    let mut fields = behind_name.split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    Some(Entry { pid, parent, zombie: matches!(state, "Z" | "X") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, descendants, parse_stat};
+
+    fn entry(pid: i32, parent: i32) -> Entry {
+        Entry { pid, parent, zombie: false }
+    }
+
+    #[test]
+    fn names_of_processes_may_hold_anything() {
+        assert_eq!(parse_stat(7, "7 (a) Z 99 (b)) S 3 7 7"), Some(entry(7, 3)));
+        assert_eq!(parse_stat(7, "7 (a) Z 3 7"), Some(Entry { pid: 7, parent: 3, zombie: true }));
+        assert_eq!(parse_stat(7, "7 (a) Z"), None);
+    }
+
+    #[test]
+    fn descendants_are_found_through_any_chain_and_circles_end() {
+        let table =
+            [entry(1, 0), entry(5, 1), entry(6, 5), entry(9, 6), entry(7, 1), entry(30, 31), entry(31, 30)];
+        let mut found: Vec<i32> = descendants(&table, 5).iter().map(|entry| entry.pid).collect();
+        found.sort_unstable();
+        assert_eq!(found, [6, 9]);
+        assert_eq!(descendants(&table, 30).len(), 1);
+    }
+}

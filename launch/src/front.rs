@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `mpiexec` itself: starts the keeper, prints what ranks print, passes signals on, and ends with the job's exit code.
+//!
+//! ```text
+//!            keeper starts ranks          Ended           pipes empty, all printed
+//!   Running ─────────────────────▶ Running ────▶ Draining ────────────────────────▶ exit code
+//!      │ End signal, --timeout, nobody reads our output: Kill at once or 2 s later     ▲
+//!      └── keeper gone: kill every descendant ourselves ───────────────────────────────┘
+//! ```
+
+use crate::arguments::Job;
+use crate::control::{Order, Report, Told, hear, tell};
+use crate::daemon::kill;
+use crate::exit::signal_code;
+use crate::output::{Assembler, Joiner, Printer};
+use crate::signals::{self, Heard, Meaning};
+use crate::{Failure, spawn, stdin};
+use rustix::event::{Timespec, epoll};
+use rustix::process::Signal;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long ranks have after a signal that ends jobs.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs the job to its end; the exit code of `mpiexec`.
+pub fn run(job: &Job) -> Result<u8, Failure> {
+    let wanted = 64 + 2 * u64::from(job.ranks());
+    spawn::raise_descriptor_limit(wanted).map_err(|limit| Failure::Descriptors { wanted, limit })?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
+    let heard = signals::listen().map_err(Failure::System)?;
+    let (control, keepers_end) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(Failure::system)?;
+    spawn::keeper(keepers_end).map_err(Failure::System)?;
+    let mut front = Front::new(job, control, heard).map_err(Failure::System)?;
+    loop {
+        if let Some(code) = front.code() {
+            return Ok(code);
+        }
+        front.turn().map_err(Failure::System)?;
+    }
+}
+
+/// Of the two funnels, the one into our stderr.
+const COMPLAINTS: usize = 1;
+
+struct Front<'job> {
+    job: &'job Job,
+    control: OwnedFd,
+    signals: Vec<Heard>,
+    waits: OwnedFd,
+    /// What all ranks print, into our stdout and our stderr.
+    funnels: [Funnel; 2],
+    state: State,
+    /// What a signal, the clock or a broken pipe made of the exit code.
+    forced_code: Option<u8>,
+    /// What the user is told at the end, behind everything the ranks printed.
+    lines: Vec<String>,
+    started: Instant,
+    /// When the ranks' patience ends.
+    kill_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// The keeper reports.
+    Running,
+    /// No process of the job is left; what it printed still is.
+    Draining(u8),
+}
+
+/// All that flows into one of our streams. Its pipes are in a set of their own, which is not waited for while there is
+/// no room.
+struct Funnel {
+    printer: Printer,
+    joiner: Joiner,
+    pipes: Vec<Option<Pipe>>,
+    open: u32,
+    set: OwnedFd,
+    listening: bool,
+}
+
+struct Pipe {
+    rank: u32,
+    end: OwnedFd,
+    assembler: Assembler,
+}
+
+mod token {
+    pub const CONTROL: u64 = 0;
+    pub const FUNNEL: u64 = 1;
+    pub const PRINTER: u64 = 3;
+    pub const SIGNAL: u64 = 5;
+}
+
+impl<'job> Front<'job> {
+    fn new(job: &'job Job, control: OwnedFd, signals: Vec<Heard>) -> io::Result<Self> {
+        let waits = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        listen(&waits, &control, token::CONTROL)?;
+        for (index, heard) in signals.iter().enumerate() {
+            listen(&waits, &heard.arrivals, token::SIGNAL + index as u64)?;
+        }
+        let funnels = [Funnel::new(job, io::stdout())?, Funnel::new(job, io::stderr())?];
+        for (index, funnel) in funnels.iter().enumerate() {
+            listen(&waits, &funnel.set, token::FUNNEL + index as u64)?;
+            listen(&waits, funnel.printer.descriptor(), token::PRINTER + index as u64)?;
+        }
+        Ok(Front {
+            job,
+            control,
+            signals,
+            waits,
+            funnels,
+            state: State::Running,
+            forced_code: None,
+            lines: vec![],
+            started: Instant::now(),
+            kill_at: None,
+        })
+    }
+
+    /// The exit code, once all is over and printed.
+    fn code(&mut self) -> Option<u8> {
+        let State::Draining(code) = self.state else { return None };
+        if self.funnels.iter().any(|funnel| funnel.open > 0 && !funnel.printer.broken()) {
+            return None;
+        }
+        for line in std::mem::take(&mut self.lines) {
+            self.funnels[COMPLAINTS].say(&line);
+        }
+        let printed = self.funnels.iter().all(|funnel| funnel.printer.idle());
+        printed.then(|| self.forced_code.unwrap_or(code))
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(16);
+        let at_most = self.wait_at_most();
+        match epoll::wait(&self.waits, rustix::buffer::spare_capacity(&mut events), at_most.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let quiet = events.is_empty();
+        for event in events {
+            match event.data.u64() {
+                token::CONTROL => self.hear_keeper()?,
+                at @ (1 | 2) => self.read((at - token::FUNNEL) as usize)?,
+                at @ (3 | 4) => self.on_printed((at - token::PRINTER) as usize)?,
+                at => self.on_signal((at - token::SIGNAL) as usize),
+            }
+        }
+        if quiet && matches!(self.state, State::Draining(_)) {
+            // Nobody of the job is left to write: whoever still holds a pipe is none of ours.
+            self.funnels.iter_mut().filter(|funnel| funnel.listening).for_each(Funnel::close_all);
+        }
+        self.look_at_the_clock();
+        Ok(())
+    }
+
+    /// Until the next thing that time brings; once all have ended, not at all while pipes are read.
+    fn wait_at_most(&self) -> Option<Timespec> {
+        let now = Instant::now();
+        if matches!(self.state, State::Draining(_)) {
+            let reading = self.funnels.iter().any(|funnel| funnel.listening && funnel.open > 0);
+            return reading.then_some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        let timeout = self.job.timeout.filter(|_| self.forced_code.is_none());
+        let next = [self.kill_at, timeout.and_then(|span| self.started.checked_add(span))]
+            .into_iter()
+            .flatten()
+            .min()?;
+        let span = next.saturating_duration_since(now) + Duration::from_millis(1);
+        Timespec::try_from(span).ok()
+    }
+
+    fn look_at_the_clock(&mut self) {
+        if self.state != State::Running {
+            return;
+        }
+        let now = Instant::now();
+        if self.kill_at.is_some_and(|at| now >= at) {
+            self.kill();
+        }
+        let timeout = self.job.timeout.filter(|_| self.forced_code.is_none());
+        if let Some(span) = timeout.filter(|span| now.duration_since(self.started) >= *span) {
+            self.forced_code = Some(124);
+            self.lines.push(format!(
+                "mpiexec: the job has run for {} s, as long as --timeout allows, and has been ended [E-JOB-010]",
+                span.as_secs_f64()
+            ));
+            self.kill();
+        }
+    }
+
+    fn kill(&mut self) {
+        self.kill_at = None;
+        tell(self.control.as_fd(), &Order::Kill, &[]);
+    }
+
+    fn hear_keeper(&mut self) -> io::Result<()> {
+        loop {
+            match hear::<Report>(self.control.as_fd()) {
+                Told::Nothing => return Ok(()),
+                Told::Gone => return self.on_keeper_gone(),
+                Told::Message(Report::Started(rank), ends) => {
+                    for (funnel, end) in self.funnels.iter_mut().zip(ends) {
+                        funnel.add(rank, self.job.ranks() == 1, end)?;
+                    }
+                }
+                Told::Message(Report::Input, mut ends) => {
+                    if let Some(end) = ends.pop() {
+                        stdin::pass_on(end)?;
+                    }
+                }
+                Told::Message(Report::Line(line), _) => self.lines.push(line),
+                Told::Message(Report::Ended(code), _) => self.over(code),
+            }
+        }
+    }
+
+    fn over(&mut self, code: u8) {
+        if self.state == State::Running {
+            self.state = State::Draining(code);
+        }
+    }
+
+    /// It is the parent of all: its orphans are ours now.
+    fn on_keeper_gone(&mut self) -> io::Result<()> {
+        epoll::delete(&self.waits, &self.control)?;
+        if self.state == State::Running {
+            let left = kill::kill_all(Duration::from_secs(10), |_, _| {});
+            self.lines.push(
+                "mpiexec: the keeper, which starts and watches the ranks, was killed; the job has been ended \
+                 [E-JOB-011]"
+                    .to_owned(),
+            );
+            self.lines.extend(kill::immortals(&left));
+            self.over(1);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, index: usize) -> io::Result<()> {
+        let funnel = &mut self.funnels[index];
+        funnel.read()?;
+        if !funnel.printer.has_room() {
+            epoll::delete(&self.waits, &funnel.set)?;
+            funnel.listening = false;
+        }
+        Ok(())
+    }
+
+    fn on_printed(&mut self, index: usize) -> io::Result<()> {
+        let funnel = &mut self.funnels[index];
+        funnel.printer.seen();
+        if funnel.printer.broken() {
+            // Nobody reads: as a program that SIGPIPE kills, without a word.
+            if self.state == State::Running && self.forced_code.is_none() {
+                self.forced_code = Some(signal_code(Signal::PIPE.as_raw()));
+                self.kill();
+            }
+            return Ok(());
+        }
+        let room = funnel.printer.has_room();
+        if room && !funnel.listening {
+            listen(&self.waits, &funnel.set, token::FUNNEL + index as u64)?;
+            funnel.listening = true;
+        }
+        Ok(())
+    }
+
+    fn on_signal(&mut self, index: usize) {
+        let heard = &mut self.signals[index];
+        let signal = heard.signal;
+        let mut arrivals = [0; 64];
+        let count = heard.arrivals.read(&mut arrivals).unwrap_or(0);
+        if count == 0 || self.state != State::Running {
+            return;
+        }
+        match signals::meaning(signal) {
+            Meaning::PassOn | Meaning::Continue => self.pass_on(signal),
+            Meaning::Stop => {
+                // The ranks are not of our session: only SIGSTOP stops them.
+                self.pass_on(Signal::STOP);
+                let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+            }
+            Meaning::End => {
+                let again = self.kill_at.is_some() || count > 1;
+                if self.forced_code.is_none() {
+                    self.forced_code = Some(signal_code(signal.as_raw()));
+                    self.pass_on(signal);
+                    self.kill_at = Some(Instant::now() + PATIENCE);
+                }
+                if again {
+                    self.kill();
+                }
+            }
+        }
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        tell(self.control.as_fd(), &Order::Signal(signal.as_raw()), &[]);
+    }
+}
+
+impl Funnel {
+    fn new(job: &Job, out: impl io::Write + Send + 'static) -> io::Result<Self> {
+        Ok(Funnel {
+            printer: Printer::start(out)?,
+            joiner: Joiner::new(job.labels),
+            pipes: vec![],
+            open: 0,
+            set: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            listening: true,
+        })
+    }
+
+    fn add(&mut self, rank: u32, alone: bool, end: OwnedFd) -> io::Result<()> {
+        rustix::io::ioctl_fionbio(&end, true)?;
+        listen(&self.set, &end, self.pipes.len() as u64)?;
+        let assembler = if alone { Assembler::at_once() } else { Assembler::whole_lines() };
+        self.pipes.push(Some(Pipe { rank, end, assembler }));
+        self.open += 1;
+        Ok(())
+    }
+
+    /// Reads once from each pipe that has something; no more once there is no room.
+    fn read(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(64);
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut events), Some(&at_once)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        for event in events {
+            self.read_one(event.data.u64() as usize);
+        }
+        Ok(())
+    }
+
+    fn read_one(&mut self, index: usize) {
+        let Some(pipe) = self.pipes.get_mut(index).and_then(Option::as_mut) else { return };
+        let mut bytes = [0; 16 << 10];
+        let text = match rustix::io::read(&pipe.end, &mut bytes) {
+            Ok(0) => return self.close(index),
+            Ok(count) => pipe.assembler.add(&bytes[..count]),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            Err(_) => return self.close(index),
+        };
+        self.print(index, &text);
+    }
+
+    fn print(&mut self, index: usize, text: &[u8]) {
+        let Some(pipe) = &self.pipes[index] else { return };
+        let mut joined = Vec::with_capacity(text.len());
+        self.joiner.join(pipe.rank, text, &mut joined);
+        self.printer.print(&joined);
+    }
+
+    fn close(&mut self, index: usize) {
+        let rest = self.pipes[index].as_mut().map(|pipe| pipe.assembler.rest()).unwrap_or_default();
+        self.print(index, &rest);
+        if self.pipes[index].take().is_some() {
+            self.open -= 1;
+        }
+    }
+
+    fn close_all(&mut self) {
+        (0..self.pipes.len()).for_each(|index| self.close(index));
+    }
+
+    /// A line of our own.
+    fn say(&mut self, line: &str) {
+        let mut text = Vec::with_capacity(line.len() + 2);
+        self.joiner.end_line(&mut text);
+        text.extend_from_slice(line.as_bytes());
+        text.push(b'\n');
+        self.printer.print(&text);
+    }
+}
+
+fn listen(set: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {
+    Ok(epoll::add(set, to, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What ranks print: put together into whole lines, joined into one stream, and written by a thread of its own, so that
+//! a slow reader slows the ranks down and never stops the launcher from hearing a signal.
+//!
+//! ```text
+//!   pipe of rank 0 ─▶ Assembler ─┐
+//!   pipe of rank 1 ─▶ Assembler ─┼─▶ Joiner ─▶ Printer ─▶ our stdout
+//! ```
+
+use rustix::event::{EventfdFlags, eventfd};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Puts the pieces that a pipe gives together into whole lines.
+#[derive(Debug)]
+pub struct Assembler {
+    partial: Vec<u8>,
+    /// Lines up to this many bytes are kept whole; 0 hands everything on at once.
+    line_bytes_max: usize,
+}
+
+impl Assembler {
+    /// Lines up to this length, in bytes, stay whole; a longer one is handed on in pieces.
+    pub const LINE_BYTES_MAX: usize = 64 << 10;
+
+    /// For one of several streams: keeps lines whole.
+    pub fn whole_lines() -> Self {
+        Assembler { partial: Vec::new(), line_bytes_max: Self::LINE_BYTES_MAX }
+    }
+
+    /// For the only stream: there is nothing to mix it with, and a prompt is seen at once.
+    pub fn at_once() -> Self {
+        Assembler { partial: Vec::new(), line_bytes_max: 0 }
+    }
+
+    /// Takes what came, and returns what may be printed: whole lines, mostly.
+    pub fn add(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let ready = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let mut out = Vec::new();
+        if ready > 0 {
+            out.append(&mut self.partial);
+            out.extend_from_slice(&bytes[..ready]);
+        }
+        self.partial.extend_from_slice(&bytes[ready..]);
+        if self.partial.len() > self.line_bytes_max {
+            out.append(&mut self.partial);
+        }
+        out
+    }
+
+    /// The stream has ended: what is left of it, a line without its end.
+    pub fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.partial)
+    }
+}
+
+/// Joins the streams of all ranks into one, so that no line is mixed into another's.
+#[derive(Debug)]
+pub struct Joiner {
+    labels: bool,
+    /// The rank whose line has begun and not ended.
+    open: Option<u32>,
+}
+
+impl Joiner {
+    /// `labels`: begin each line with its rank.
+    pub fn new(labels: bool) -> Self {
+        Joiner { labels, open: None }
+    }
+
+    /// Appends to `out` what `rank` printed. Where another's line has not ended, it is ended first.
+    pub fn join(&mut self, rank: u32, text: &[u8], out: &mut Vec<u8>) {
+        for line in text.split_inclusive(|&byte| byte == b'\n') {
+            if self.open.is_some_and(|other| other != rank) {
+                self.end_line(out);
+            }
+            if self.labels && self.open.is_none() {
+                out.extend_from_slice(format!("[{rank}] ").as_bytes());
+            }
+            out.extend_from_slice(line);
+            self.open = (line.last() != Some(&b'\n')).then_some(rank);
+        }
+    }
+
+    /// Ends the line that is open, if one is.
+    pub fn end_line(&mut self, out: &mut Vec<u8>) {
+        if self.open.take().is_some() {
+            out.push(b'\n');
+        }
+    }
+}
+
+/// Writes to our stdout or stderr from a thread of its own. Ends with the process.
+#[derive(Debug)]
+pub struct Printer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    more: Condvar,
+    /// Readable when something was written, or cannot be.
+    written: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: Vec<u8>,
+    writing: bool,
+    broken: bool,
+}
+
+impl Printer {
+    /// More than this waits to be written: the ranks' pipes are left alone, and fill up.
+    pub const BACKLOG_BYTES_MAX: usize = 1 << 20;
+
+    /// Starts the thread that writes to `out`.
+    pub fn start(out: impl Write + Send + 'static) -> std::io::Result<Self> {
+        let written = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { state: Mutex::new(State::default()), more: Condvar::new(), written });
+        let threads = Arc::clone(&shared);
+        std::thread::Builder::new().name("printer".to_owned()).spawn(move || threads.write_all(out))?;
+        Ok(Printer { shared })
+    }
+
+    /// Readable when [`has_room`](Printer::has_room), [`idle`](Printer::idle) or [`broken`](Printer::broken) may have
+    /// changed; [`seen`](Printer::seen) makes it unreadable again.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.shared.written.as_fd()
+    }
+
+    /// What the descriptor said has been heard.
+    pub fn seen(&self) {
+        // Empty already: as good.
+        let _ = rustix::io::read(&self.shared.written, &mut [0; 8]);
+    }
+
+    /// Hands over what is to be written.
+    pub fn print(&self, bytes: &[u8]) {
+        let mut state = self.shared.lock();
+        if !state.broken && !bytes.is_empty() {
+            state.queue.extend_from_slice(bytes);
+            self.shared.more.notify_one();
+        }
+    }
+
+    /// Whether little enough waits.
+    pub fn has_room(&self) -> bool {
+        self.shared.lock().queue.len() < Self::BACKLOG_BYTES_MAX
+    }
+
+    /// Whether everything was written.
+    pub fn idle(&self) -> bool {
+        let state = self.shared.lock();
+        state.broken || (state.queue.is_empty() && !state.writing)
+    }
+
+    /// Whether nobody reads any more.
+    pub fn broken(&self) -> bool {
+        self.shared.lock().broken
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_all(&self, mut out: impl Write) {
+        loop {
+            let mut state = self.lock();
+            while state.queue.is_empty() {
+                state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            state.writing = true;
+            let batch = std::mem::take(&mut state.queue);
+            drop(state);
+            let result = out.write_all(&batch).and_then(|()| out.flush());
+            let mut state = self.lock();
+            state.writing = false;
+            state.broken = result.is_err();
+            let broken = state.broken;
+            drop(state);
+            // The counter of the eventfd is far from full.
+            let _ = rustix::io::write(&self.written, &1_u64.to_ne_bytes());
+            if broken {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Assembler, Joiner, Printer};
+    use mend_base::Random;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    fn joined(labels: bool, pieces: &[(u32, &str)]) -> String {
+        let mut joiner = Joiner::new(labels);
+        let mut out = Vec::new();
+        for (rank, text) in pieces {
+            joiner.join(*rank, text.as_bytes(), &mut out);
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_stay_whole_however_the_pipe_cuts_them() {
+        let text: Vec<u8> =
+            (0..2_000).flat_map(|n| format!("line {n}\n").into_bytes()).chain(*b"rest").collect();
+        for seed in 0..50 {
+            let (mut random, mut assembler) = (Random(seed), Assembler::whole_lines());
+            let (mut rest, mut out) = (text.as_slice(), Vec::new());
+            while !rest.is_empty() {
+                let (piece, behind) = rest.split_at(1 + random.below(rest.len().min(300) as u64) as usize);
+                let ready = assembler.add(piece);
+                assert!(ready.is_empty() || ready.ends_with(b"\n"));
+                out.extend(ready);
+                rest = behind;
+            }
+            assert_eq!(assembler.rest(), b"rest");
+            assert_eq!(out, text[..text.len() - 4]);
+        }
+    }
+
+    #[test]
+    fn a_line_of_64_kib_is_whole_and_a_longer_one_is_not_held_for_ever() {
+        let mut assembler = Assembler::whole_lines();
+        assert!(assembler.add(&vec![b'x'; Assembler::LINE_BYTES_MAX]).is_empty());
+        assert_eq!(assembler.add(b"\n").len(), Assembler::LINE_BYTES_MAX + 1);
+        assert!(!assembler.add(&vec![b'x'; Assembler::LINE_BYTES_MAX + 1]).is_empty());
+        assert_eq!(Assembler::at_once().add(b"name: "), b"name: ");
+    }
+
+    #[test]
+    fn labels_begin_lines_and_an_unfinished_line_is_ended_before_anothers() {
+        assert_eq!(joined(true, &[(0, "a\nb\n"), (1, "c\n")]), "[0] a\n[0] b\n[1] c\n");
+        assert_eq!(joined(true, &[(0, "a"), (0, "b\n"), (0, "c"), (1, "d\n")]), "[0] ab\n[0] c\n[1] d\n");
+        assert_eq!(joined(false, &[(0, "a"), (1, "b\n"), (0, "c")]), "a\nb\nc");
+    }
+
+    #[test]
+    fn a_printer_writes_in_order_and_says_when_nobody_reads() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let printer = Printer::start(ours).unwrap();
+        printer.print(b"one ");
+        printer.print(b"two");
+        let mut seen = [0; 7];
+        theirs.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"one two");
+        drop(theirs);
+        while !printer.broken() {
+            printer.print(b"to nobody");
+            std::thread::yield_now();
+        }
+        assert!(printer.idle());
+    }
+
+    #[test]
+    fn what_waits_for_a_slow_reader_shows_as_no_room() {
+        struct Never;
+        impl Write for Never {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                std::thread::park();
+                Ok(0)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let printer = Printer::start(Never).unwrap();
+        for _ in 0..3 {
+            printer.print(&vec![0; Printer::BACKLOG_BYTES_MAX]);
+        }
+        assert!(!printer.has_room() && !printer.idle());
+    }
+}

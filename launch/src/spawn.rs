@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Starts processes: the keeper, and the ranks. The one place of this crate with `unsafe`: the step between fork and
+//! exec.
+
+use crate::arguments::{App, Binding, Job};
+use mend_runtime::environment::{self, Address};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// What a rank is started with.
+#[derive(Debug)]
+pub struct Seat {
+    /// Its rank, and where the daemon is.
+    pub address: Address,
+    /// On which processor alone, if pinned.
+    pub pinned: Option<CpuSet>,
+    /// The limit on descriptors that it is given back: ours was raised.
+    pub descriptor_limit: Rlimit,
+}
+
+/// A rank that has been started.
+#[derive(Debug)]
+pub struct Started {
+    /// Its process.
+    pub pid: Pid,
+    /// What it prints.
+    pub output: OwnedFd,
+    /// What it complains.
+    pub complaints: OwnedFd,
+    /// Where it reads from; rank 0 alone.
+    pub input: Option<OwnedFd>,
+}
+
+/// Starts one rank. It dies with the thread that calls this.
+pub fn rank(job: &Job, app: &App, seat: &Seat) -> io::Result<Started> {
+    let rank = seat.address.rank;
+    let (output, output_end) = pipe()?;
+    let (complaints, complaints_end) = pipe()?;
+    let mut command = Command::new(&app.program);
+    command.args(&app.arguments).stdout(output_end).stderr(complaints_end).process_group(0);
+    let input = match rank {
+        0 => {
+            let (input_end, input) = pipe()?;
+            command.stdin(input_end);
+            Some(input)
+        }
+        _ => {
+            command.stdin(Stdio::null());
+            None
+        }
+    };
+    set_environment(&mut command, job, app, seat);
+    if let Some(directory) = &app.directory {
+        command.current_dir(directory);
+    }
+    let parent = rustix::process::getpid();
+    let (pinned, limit) = (seat.pinned, seat.descriptor_limit);
+    let step = move || before_exec(parent, pinned.as_ref(), limit);
+    // SAFETY: `before_exec` makes bare system calls on values made before the fork: it allocates nothing and takes no
+    // lock, so it may run in the child of a process that had threads.
+    unsafe { command.pre_exec(step) };
+    let child = command.spawn()?;
+    let pid = Pid::from_child(&child);
+    Ok(Started { pid, output, complaints, input })
+}
+
+/// In the child: dies with its parent, runs where it was told, and has the usual limit on descriptors.
+fn before_exec(parent: Pid, pinned: Option<&CpuSet>, limit: Rlimit) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent may have died before that.
+    if rustix::process::getppid() != Some(parent) {
+        return Err(rustix::io::Errno::SRCH.into());
+    }
+    if let Some(processors) = pinned {
+        sched_setaffinity(None, processors)?;
+    }
+    setrlimit(Resource::Nofile, limit)?;
+    Ok(())
+}
+
+fn set_environment(command: &mut Command, job: &Job, app: &App, seat: &Seat) {
+    let (rank, size) = (seat.address.rank.to_string(), job.ranks().to_string());
+    command.envs(app.environment.iter().map(|(name, value)| (name, value)));
+    command.env(environment::DAEMON, seat.address.to_text());
+    command.env(environment::RANK, &rank).env(environment::SIZE, &size);
+    command.env("MPI_LOCALRANKID", &rank).env("MPI_LOCALNRANKS", &size);
+    // Not ours, but of the mpiexec that we may run under: its words are not for our ranks.
+    command.env_remove(environment::COMMAND_LINE);
+    if !job.settings.is_empty() {
+        command.env(environment::COMMAND_LINE, environment::write_assignments(&job.settings));
+    }
+    if let Some(handler) = job.error_handler {
+        command.env(environment::INITIAL_ERROR_HANDLER, handler);
+    }
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
+}
+
+/// The first word of the keeper's command line; the words of `mpiexec`'s own follow.
+pub const KEEPER_WORD: &str = "--mend-keeper";
+
+/// Starts the keeper: this program again, with the same words, in a session of its own, so that the terminal's signals
+/// come to us alone. Its end of `socket` is its standard input.
+pub fn keeper(socket: OwnedFd) -> io::Result<Pid> {
+    let mut command = Command::new("/proc/self/exe");
+    let name = std::env::args_os().next().unwrap_or_else(|| "mpiexec".into());
+    command.arg0(name).arg(KEEPER_WORD).args(std::env::args_os().skip(1));
+    command.stdin(socket).stdout(File::open("/dev/null")?);
+    // SAFETY: one bare system call: it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };
+    let child = command.spawn()?;
+    Ok(Pid::from_child(&child))
+}
+
+/// For each rank the processor it is pinned to: the i-th of those we may use, beginning anew after the last.
+pub fn pins(binding: Binding) -> io::Result<Pins> {
+    match binding {
+        Binding::None => Ok(Pins(vec![])),
+        Binding::Core => {
+            let allowed = sched_getaffinity(None)?;
+            Ok(Pins((0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).collect()))
+        }
+    }
+}
+
+/// The processors that ranks are pinned to; none where they are not.
+#[derive(Debug)]
+pub struct Pins(Vec<usize>);
+
+impl Pins {
+    /// Where `rank` runs, if it is pinned.
+    pub fn of(&self, rank: u32) -> Option<CpuSet> {
+        let processor = *self.0.get(rank as usize % self.0.len().max(1))?;
+        let mut set = CpuSet::new();
+        set.set(processor);
+        Some(set)
+    }
+}
+
+/// Makes sure that this process may have `wanted` descriptors. Returns the limit as it was; `Err`: the most it may have.
+pub fn raise_descriptor_limit(wanted: u64) -> Result<Rlimit, u64> {
+    let before = getrlimit(Resource::Nofile);
+    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
+    if enough(before.current) {
+        return Ok(before);
+    }
+    let raised = Rlimit { current: before.maximum, maximum: before.maximum };
+    if enough(before.maximum) && setrlimit(Resource::Nofile, raised).is_ok() {
+        return Ok(before);
+    }
+    Err(before.maximum.or(before.current).unwrap_or(0))
+}
+
+/// The descriptor that was given to us as standard input, which is empty from now on.
+pub fn take_standard_input() -> io::Result<OwnedFd> {
+    let taken = io::stdin().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pins, pins};
+    use crate::arguments::Binding;
+
+    #[test]
+    fn pinned_ranks_go_round_the_processors() {
+        let pins = Pins(vec![2, 5]);
+        let of = |rank| (0..8).find(|&processor| pins.of(rank).unwrap().is_set(processor));
+        assert_eq!([of(0), of(1), of(2)], [Some(2), Some(5), Some(2)]);
+    }
+
+    #[test]
+    fn ranks_are_not_pinned_unless_asked() {
+        assert!(pins(Binding::None).unwrap().of(0).is_none());
+        assert!(pins(Binding::Core).unwrap().of(7).is_some());
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Nothing of a job outlives `mpiexec` or the keeper by 5 seconds, whatever it did to get away.
+
+use crate::run::{PROBE, run, signal, start};
+use rustix::process::Signal;
+
+/// Each rank: itself, a child in a session of its own, and one that was forked twice.
+const FAMILY: &str = "setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000' &) ; exec sleep 1000";
+const FAMILY_SIZE: usize = 5;
+
+#[test]
+fn when_mpiexec_is_killed_nothing_is_left() {
+    let run = start(&["-n", "3", "sh", "-c", FAMILY]);
+    run.until_processes(2 + 3 * FAMILY_SIZE);
+    run.signal(Signal::KILL);
+    run.until_nothing_is_left();
+    assert_eq!(run.end().code, 1009);
+}
+
+#[test]
+fn when_the_keeper_is_killed_nothing_is_left_and_one_line_says_so() {
+    for how in [Signal::KILL, Signal::TERM, Signal::ABORT] {
+        let run = start(&["-n", "3", "sh", "-c", FAMILY]);
+        run.until_processes(2 + 3 * FAMILY_SIZE);
+        signal(run.keeper(), how);
+        run.until_nothing_is_left();
+        let ended = run.end();
+        assert_eq!((ended.code, ended.stderr.lines().count()), (1, 1), "{}", ended.stderr);
+        assert!(ended.stderr.contains("[E-JOB-011]"));
+    }
+}
+
+#[test]
+fn when_either_is_killed_while_ranks_start_nothing_is_left() {
+    for kill_the_keeper in [true, false] {
+        let run = start(&["-n", "100", "sh", "-c", "setsid sleep 1000 & exec sleep 1000"]);
+        let keeper = run.keeper();
+        run.until_processes(6);
+        signal(if kill_the_keeper { keeper } else { run.child.id() as i32 }, Signal::KILL);
+        run.until_nothing_is_left();
+        run.end();
+    }
+}
+
+#[test]
+fn ranks_in_mpi_and_their_children_are_ended_too() {
+    let script = format!("setsid sleep 1000 & {PROBE} wait");
+    let run = start(&["-n", "2", "sh", "-c", &script]);
+    run.until_processes(2 + 2 * 3);
+    run.signal(Signal::KILL);
+    run.until_nothing_is_left();
+    run.end();
+}
+
+#[test]
+fn a_job_of_ranks_that_are_stopped_can_be_ended() {
+    let run = start(&["-n", "2", "sh", "-c", "kill -STOP $$"]);
+    run.until_processes(4);
+    run.signal(Signal::INT);
+    run.until_nothing_is_left();
+    assert_eq!(run.end().code, 130);
+}
+
+#[test]
+fn ranks_have_no_descriptor_of_the_launcher_and_the_usual_limit() {
+    // Those that whoever runs this test left open are inherited by all alike.
+    let script = "ls /proc/self/fd | wc -l; ulimit -n";
+    let alone =
+        std::process::Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::null()).output();
+    let alone = String::from_utf8(alone.unwrap().stdout).unwrap();
+    let ended = run(&["-n", "1", "sh", "-c", script]);
+    assert_eq!(ended.stdout, alone);
+}

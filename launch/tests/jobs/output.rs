@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What ranks read and print.
+
+use crate::run::{MPIEXEC, run, run_with_input, shell, start_command};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::process::Command;
+
+#[test]
+fn a_program_without_mpi_runs_on_every_rank_and_nothing_is_said_on_stderr() {
+    let ended = run(&["-n", "3", "hostname"]);
+    assert_eq!((ended.code, ended.stdout.lines().count(), ended.stderr.as_str()), (0, 3, ""));
+}
+
+#[test]
+fn standard_input_goes_to_rank_0_its_end_included() {
+    let ended = run_with_input(&["-n", "3", "-l", "wc", "-c"], &vec![b'x'; 300_000]);
+    let mut lines: Vec<_> = ended.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] 300000", "[1] 0", "[2] 0"]);
+}
+
+#[test]
+fn lines_are_never_mixed_and_keep_their_order() {
+    let script =
+        "i=0; while [ $i -lt 400 ]; do printf '%s:' $MEND_RANK; printf '%0200d\\n' $i; i=$((i+1)); done";
+    let ended = shell("8", script);
+    let mut next: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in ended.stdout.lines() {
+        let (rank, number) = line.split_once(':').unwrap_or_else(|| panic!("mixed: {line}"));
+        assert_eq!(number.len(), 200, "mixed: {line}");
+        let expected = next.entry(rank).or_default();
+        assert_eq!(number.parse::<usize>().unwrap(), *expected);
+        *expected += 1;
+    }
+    assert!(next.len() == 8 && next.values().all(|&count| count == 400));
+}
+
+#[test]
+fn a_line_of_64_kib_stays_whole() {
+    let ended = shell("4", "printf '%065535d\\n' $MEND_RANK; printf '%065535d\\n' $MEND_RANK");
+    assert_eq!(ended.stdout.lines().count(), 8);
+    assert!(ended.stdout.lines().all(|line| line.len() == 65_535));
+}
+
+#[test]
+fn what_one_rank_prints_comes_out_byte_by_byte_the_same() {
+    let ended = run(&["-n", "1", "printf", "a\\nb without an end"]);
+    assert_eq!(ended.stdout, "a\nb without an end");
+    let ended = shell("2", "printf 'rest of %s' $MEND_RANK");
+    let mut lines: Vec<_> = ended.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["rest of 0", "rest of 1"]);
+}
+
+#[test]
+fn complaints_come_out_on_stderr() {
+    let ended = shell("2", "echo out; echo complaint >&2");
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("out\nout\n", "complaint\ncomplaint\n"));
+}
+
+#[test]
+fn a_slow_reader_slows_the_job_down_and_memory_does_not_grow() {
+    let mut command = Command::new(MPIEXEC);
+    command.args(["-n", "2", "sh", "-c", "head -c 30000000 /dev/zero | tr '\\0' 'x' | fold -w 99"]);
+    let mut run = start_command(command);
+    let mut stdout = run.child.stdout.take().unwrap();
+    let status = || std::fs::read_to_string(format!("/proc/{}/status", run.child.id())).unwrap();
+    let resident = || {
+        let line = status().lines().find(|line| line.starts_with("VmRSS")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let (mut bytes, mut total, mut most) = (vec![0; 1 << 20], 0, 0);
+    loop {
+        let count = stdout.read(&mut bytes).unwrap();
+        if count == 0 {
+            break;
+        }
+        total += count;
+        if total < 50_000_000 {
+            most = most.max(resident());
+        }
+    }
+    let lines = 30_000_000_usize.div_ceil(99);
+    // The last line of each rank has no end; the first of the two that ends is given one.
+    assert!((2 * (30_000_000 + lines - 1)..=2 * (30_000_000 + lines)).contains(&total), "{total}");
+    assert!(most < 32 << 10, "{most} KiB");
+    assert_eq!(run.end().code, 0);
+}
+
+#[test]
+fn a_reader_who_leaves_ends_the_job() {
+    let mut run = start_command({
+        let mut command = Command::new(MPIEXEC);
+        command.args(["-n", "2", "yes"]);
+        command
+    });
+    drop(run.child.stdout.take());
+    run.until_nothing_is_left();
+    let ended = run.end();
+    assert_eq!((ended.code, ended.stderr.as_str()), (128 + 13, ""));
+}
+
+#[test]
+fn variables_directories_and_programs_are_per_app() {
+    let ended = run(&[
+        "-n",
+        "1",
+        "-x",
+        "WORD=a b",
+        "-wdir",
+        "/",
+        "sh",
+        "-c",
+        "echo \"$WORD\" $(pwd) $MEND_RANK/$MEND_SIZE",
+        ":",
+        "-np",
+        "2",
+        "sh",
+        "-c",
+        "echo \"$WORD\" $MPI_LOCALRANKID/$MPI_LOCALNRANKS",
+    ]);
+    let mut lines: Vec<_> = ended.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [" 1/3", " 2/3", "a b / 0/3"]);
+}
+
+#[test]
+fn help_version_and_refusals_are_short_and_clear() {
+    let help = run(&["--help"]);
+    assert!(help.code == 0 && help.stdout.contains("usage: mpiexec") && help.stderr.is_empty());
+    assert!(run(&["--version"]).stdout.starts_with("mpiexec (Mend) "));
+    for words in [&["--frobnicate", "a"][..], &["--mca", "bttl", "shm", "a"], &["-n", "2"]] {
+        let refused = run(words);
+        assert_eq!((refused.code, refused.stdout.as_str(), refused.stderr.lines().count()), (2, "", 1));
+        assert!(refused.stderr.contains("[E-ARG-"), "{}", refused.stderr);
+    }
+}

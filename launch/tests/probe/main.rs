@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A rank that speaks the daemon's protocol without the rest of MPI. The first word says what it does.
+#![forbid(unsafe_code)]
+
+use mend_base::Peer;
+use mend_runtime::daemon_protocol::{Answer, Hello, Namespaces, Request, decode, encode};
+use mend_runtime::environment::{Address, DAEMON};
+use mend_runtime::packet::{Arrival, Waiting, receive, send};
+use mend_runtime::{Launched, Notice, Runtime, StartError, connect_from_environment};
+use mend_transport::{Card, TransportId};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    match words[0].as_str() {
+        "meet" => meet(),
+        "abort" => on_rank_1(|launched| launched.runtime.abort(number)),
+        "exit" => on_rank_1(|_| std::process::exit(number)),
+        "signal" => on_rank_1(|_| raise(number)),
+        "exec" => on_rank_1(|_| panic!("{}", Command::new("sleep").arg("1000").exec())),
+        "leave" => leave(number),
+        "wait" => wait_for_ever(&mut hello()),
+        "await" => await_rank_1(),
+        "garbage" => garbage(number as usize),
+        "settings" => settings(),
+        "again" => again(),
+        "mixed" => mixed(number),
+        other => panic!("no such word: {other}"),
+    }
+}
+
+fn hello() -> Launched {
+    match connect_from_environment() {
+        Ok(launched) => launched,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(42);
+        }
+    }
+}
+
+/// A file that says whose it is, as an outbox would.
+fn card_of(rank: u32) -> Card {
+    let file = rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let mut file = std::fs::File::from(file);
+    writeln!(file, "outbox of {rank}").unwrap();
+    let descriptor = Some(Arc::new(OwnedFd::from(file)));
+    Card { layout: Card::LAYOUT, entries: vec![(TransportId::SHM, rank.to_le_bytes().to_vec())], descriptor }
+}
+
+/// Sleeps as an engine would until the daemon has something, and returns it.
+fn next_notice(launched: &mut Launched) -> Notice {
+    let slot = launched.place.slot;
+    loop {
+        let version = launched.runtime.fault_version();
+        if let Some(notice) = launched.runtime.notice() {
+            return notice;
+        }
+        launched.place.bells.announce_sleep(slot);
+        if launched.runtime.fault_version() == version {
+            let _ = launched.place.bells.sleep(slot, mend_base::Duration::from_millis(10_000));
+        }
+        launched.place.bells.leave_sleep(slot);
+    }
+}
+
+fn others(launched: &Launched) -> BTreeSet<u32> {
+    let me = launched.runtime.membership();
+    (0..me.size).filter(|&rank| rank != me.peer.number()).collect()
+}
+
+/// Everybody meets everybody, reads the other's file, and hears everybody leave.
+fn meet() -> ExitCode {
+    let mut launched = hello();
+    let me = launched.runtime.membership().clone();
+    assert!(me.slots > me.size && me.slot == me.peer.number() && me.local_ranks == me.size);
+    launched.runtime.publish(&card_of(me.peer.number())).unwrap();
+    let mut unmet = others(&launched);
+    for &rank in unmet.iter().filter(|&&rank| rank > me.peer.number()) {
+        launched.runtime.lookup(Peer::new(me.peer.job(), rank)).unwrap();
+    }
+    while !unmet.is_empty() {
+        match next_notice(&mut launched) {
+            Notice::Contact { peer, card } => {
+                assert!(unmet.remove(&peer.number()));
+                check_card(peer.number(), &card);
+            }
+            Notice::Finalized(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    launched.runtime.finalize();
+    println!("rank {} of {} met all", me.peer.number(), me.size);
+    ExitCode::SUCCESS
+}
+
+fn check_card(rank: u32, card: &Card) {
+    assert_eq!(card.entry(TransportId::SHM), Some(&rank.to_le_bytes()[..]));
+    let descriptor = card.descriptor.as_ref().expect("the daemon passes the outbox on");
+    let mut text = [0; 64];
+    // All who hold the descriptor share one file position: it is left alone.
+    let count = rustix::io::pread(descriptor, &mut text, 0).unwrap();
+    assert_eq!(text[..count], *format!("outbox of {rank}\n").as_bytes());
+}
+
+/// All say hello; rank 1 does something once all others have met it, the others spin for ever.
+fn on_rank_1(act: impl FnOnce(&mut Launched)) -> ExitCode {
+    let mut launched = hello();
+    let me = launched.runtime.membership().clone();
+    launched.runtime.publish(&card_of(me.peer.number())).unwrap();
+    if me.peer.number() != 1 {
+        launched.runtime.lookup(Peer::new(me.peer.job(), 1)).unwrap();
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    let mut unmet = others(&launched);
+    while !unmet.is_empty() {
+        if let Notice::Contact { peer, .. } = next_notice(&mut launched) {
+            unmet.remove(&peer.number());
+        }
+    }
+    act(&mut launched);
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+fn raise(signal: i32) {
+    let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
+    rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
+}
+
+/// Leaves MPI, hears the others leave, and ends with its own exit code.
+fn leave(code: i32) -> ExitCode {
+    let mut launched = hello();
+    let rank = launched.runtime.membership().peer.number();
+    if rank == 0 {
+        let mut here = others(&launched);
+        while !here.is_empty() {
+            if let Notice::Finalized(peer) = next_notice(&mut launched) {
+                assert!(here.remove(&peer.number()), "each leaves once");
+            }
+        }
+    }
+    launched.runtime.finalize();
+    ExitCode::from(if rank == 1 { code as u8 } else { 0 })
+}
+
+fn wait_for_ever(launched: &mut Launched) -> ExitCode {
+    println!("ready");
+    loop {
+        let _ = launched.runtime.notice();
+        // Sleeps: a rank that lives until it is killed.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Rank 0 wants to reach rank 1, and says what it is told.
+fn await_rank_1() -> ExitCode {
+    let mut launched = hello();
+    let me = launched.runtime.membership().clone();
+    launched.runtime.publish(&card_of(0)).unwrap();
+    launched.runtime.lookup(Peer::new(me.peer.job(), 1)).unwrap();
+    println!("{:?}", next_notice(&mut launched));
+    launched.runtime.finalize();
+    ExitCode::SUCCESS
+}
+
+/// Says hello, and then, as rank 1, what no correct rank says; the others spin.
+fn garbage(which: usize) -> ExitCode {
+    let (address, socket) = connected();
+    if address.rank != 1 {
+        let _launched = hello();
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    let namespaces = Namespaces::default();
+    let hello = Hello { layout: Card::LAYOUT, secret: address.secret, rank: 1, namespaces };
+    let hello = encode(&Request::Hello(hello));
+    send(socket.as_fd(), &hello, &[], Waiting::Allowed);
+    assert!(matches!(receive(socket.as_fd(), Waiting::Allowed), Arrival::Packet(_)));
+    let own = encode(&Request::Lookup(Peer(1)));
+    let card = encode(&Request::Publish(card_of(1)));
+    let many = vec![255; 4096];
+    let raves: [&[&[u8]]; 6] =
+        [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&encode(&Request::Finalize), &own]];
+    for bytes in raves[which] {
+        send(socket.as_fd(), bytes, &[], Waiting::Allowed);
+    }
+    loop {
+        // Sleeps: a rank that lives until it is killed.
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// A connection to the daemon that nothing has been said on.
+fn connected() -> (Address, OwnedFd) {
+    let address = Address::from_text(&std::env::var(DAEMON).unwrap()).unwrap();
+    let name = rustix::net::SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).unwrap();
+    let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
+    let socket = rustix::net::socket(family, kind, None).unwrap();
+    rustix::net::connect(&socket, &name).unwrap();
+    (address, socket)
+}
+
+/// A library of another layout, or one that speaks another version of the protocol.
+fn mixed(layout: i32) -> ExitCode {
+    let (address, socket) = connected();
+    let namespaces = Namespaces::default();
+    let hello = Hello { layout: layout as u32, secret: address.secret, rank: address.rank, namespaces };
+    let hello = if layout == 0 { Request::OtherVersion(77) } else { Request::Hello(hello) };
+    send(socket.as_fd(), &encode(&hello), &[], Waiting::Allowed);
+    let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Allowed) else { panic!("no answer") };
+    println!("{:?}", decode::<Answer>(&packet.bytes));
+    ExitCode::from(9)
+}
+
+/// Prints what it was told on the command line.
+fn settings() -> ExitCode {
+    let mut launched = hello();
+    let processors = rustix::thread::sched_getaffinity(None).unwrap().count();
+    println!("{:?} {:?} {processors}", launched.place.settings, launched.place.error_handler);
+    launched.runtime.finalize();
+    ExitCode::SUCCESS
+}
+
+/// A second program under one rank: why it cannot be that rank.
+fn again() -> ExitCode {
+    let mut launched = hello();
+    let first = connect_from_environment().expect_err("the rank is taken");
+    launched.runtime.finalize();
+    // The daemon reads one connection's packets in order, but not those of two: it may see the second hello first.
+    let second = loop {
+        match connect_from_environment() {
+            Err(StartError::TurnedAway(why)) if format!("{why:?}").starts_with("Taken") => {
+                std::thread::yield_now()
+            }
+            other => break other.expect_err("the rank has been"),
+        }
+    };
+    println!("{first}\n{second}");
+    ExitCode::SUCCESS
+}
