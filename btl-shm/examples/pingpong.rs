@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The latency and bandwidth of this transport alone, between two pinned threads with an outbox each: what the layers
+//! above have to add to. `cargo run --release -p mend-btl-shm --example pingpong [BYTES] [ROUNDS]`
+
+use mend_base::parameter::Settings;
+use mend_base::{Instant, PeerIndex};
+use mend_btl_shm::{Place, Shm, ShmEndpoint};
+use mend_segment::BellPage;
+use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
+use std::sync::{Arc, Barrier};
+use std::time;
+
+/// Counts what arrives.
+struct Tally {
+    messages: u64,
+    bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl Sink<ShmEndpoint> for Tally {
+    fn on_message(&mut self, _: PeerIndex, _: AmId, _: &[u8], payload: Payload<'_>) {
+        payload.copy_to_slice(&mut self.buffer[..payload.len()]);
+        self.messages += 1;
+    }
+
+    fn on_chunk(&mut self, _: PeerIndex, _: Stream, payload: Payload<'_>) {
+        let at = self.bytes as usize % (self.buffer.len() - payload.len()).max(1);
+        payload.copy_to_slice(&mut self.buffer[at..at + payload.len()]);
+        self.bytes += payload.len() as u64;
+    }
+
+    fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
+    fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {}
+    fn on_error(&mut self, _: PeerIndex, _: ShmEndpoint, cause: Cause) {
+        panic!("{cause:?}");
+    }
+    fn on_severed(&mut self, _: PeerIndex, _: ShmEndpoint) {}
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("a number"));
+    let bytes = arguments.next().unwrap_or(8) as usize;
+    let rounds = arguments.next().unwrap_or(1_000_000);
+    let bells = Arc::new(BellPage::create(2).expect("a bell page").0);
+    let mut ends: Vec<Shm> = (0..2)
+        .map(|slot| {
+            let place = Place { slot, slots: 2, bells: Arc::clone(&bells) };
+            Shm::new(place, &Settings::default(), Instant(0)).expect("an outbox")
+        })
+        .collect();
+    let cards: Vec<Card> = ends
+        .iter()
+        .map(|end| {
+            let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
+            end.advertise(&mut card);
+            card
+        })
+        .collect();
+    let barrier = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (slot, mut end) in ends.drain(..).enumerate() {
+            let (cards, barrier) = (&cards, &barrier);
+            scope.spawn(move || {
+                pin(slot);
+                let way = end.connect(PeerIndex(0), &cards[1 - slot]).expect("a way");
+                barrier.wait();
+                if bytes <= 4096 {
+                    ping_pong(&mut end, way, slot, bytes, rounds);
+                } else {
+                    stream(&mut end, way, slot, bytes, rounds);
+                }
+            });
+        }
+    });
+}
+
+fn pin(core: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).expect("two cores");
+}
+
+/// Round trips timed together; the least of them were not interrupted.
+const BATCH: u64 = 200;
+
+fn ping_pong(end: &mut Shm, way: ShmEndpoint, slot: usize, bytes: usize, rounds: u64) {
+    let mut tally = Tally { messages: 0, bytes: 0, buffer: vec![0; 1 << 20] };
+    let payload = vec![7; bytes];
+    let header = [1; 16];
+    end.expect(way, true);
+    let mut began = time::Instant::now();
+    let mut batches = Vec::new();
+    for round in 0..rounds {
+        if round % BATCH == 0 {
+            batches.push(began.elapsed().as_secs_f64());
+            began = time::Instant::now();
+        }
+        if slot == 0 {
+            end.send(way, Class::Data, AmId(1), &header, bytes, |mut room| room.put(&payload)).expect("room");
+        }
+        while tally.messages <= round {
+            end.progress(Instant(0), 64, &mut tally);
+        }
+        if slot == 1 {
+            end.send(way, Class::Data, AmId(1), &header, bytes, |mut room| room.put(&payload)).expect("room");
+        }
+    }
+    if slot == 0 {
+        batches.sort_by(f64::total_cmp);
+        let one_way = |part: usize| batches[batches.len() * part / 100] / BATCH as f64 / 2.0 * 1e9;
+        println!("{bytes} bytes: least {:.1}, median {:.1} ns one way", one_way(1), one_way(50));
+        println!("{:?}", end.statistics());
+    }
+}
+
+fn stream(end: &mut Shm, way: ShmEndpoint, slot: usize, bytes: usize, rounds: u64) {
+    let mut tally = Tally { messages: 0, bytes: 0, buffer: vec![0; (2 * bytes).max(1 << 20)] };
+    let payload = vec![7; bytes];
+    let chunk = end.limits(way).chunk_bytes as usize;
+    end.expect(way, true);
+    let mut least = f64::MAX;
+    for round in 0..rounds {
+        let began = time::Instant::now();
+        let (mut sent, mut size) = (0, 2048.min(chunk));
+        while slot == 0 && sent < bytes {
+            let len = size.min(bytes - sent);
+            match end.send_chunk(way, Stream(1), len, |mut room| room.put(&payload[sent..sent + len])) {
+                Ok(()) => (sent, size) = (sent + len, (size * 2).min(chunk)),
+                Err(_) => _ = end.progress(Instant(0), 64, &mut tally),
+            }
+        }
+        while slot == 1 && tally.bytes < (round + 1) * bytes as u64 {
+            end.progress(Instant(0), 64, &mut tally);
+        }
+        least = least.min(began.elapsed().as_secs_f64());
+    }
+    if slot == 1 {
+        println!("{bytes} bytes: at best {:.2} GB/s", bytes as f64 / least / 1e9);
+    }
+}
