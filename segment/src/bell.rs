@@ -98,6 +98,11 @@ impl BellPage {
         sleep::wake(word);
     }
 
+    #[cfg(feature = "broken_peer")]
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
     fn sleep_word(&self, slot: u32) -> &SleepWord {
         assert!(slot < self.slots, "a slot that the node does not have");
         self.mapping.at(slot as usize * row_bytes(self.slots))

@@ -10,6 +10,8 @@
 mod atomic;
 #[cfg(not(loom))]
 mod bell;
+#[cfg(all(feature = "broken_peer", not(loom)))]
+pub mod broken_peer;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
@@ -21,6 +23,8 @@ mod limits;
 mod mailbox;
 #[cfg(not(loom))]
 mod mapping;
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(not(loom))]
 mod outbox;
 #[cfg(not(loom))]

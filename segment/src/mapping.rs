@@ -101,6 +101,12 @@ impl Mapping {
         unsafe { start.as_ref() }
     }
 
+    /// How long it is.
+    #[cfg(feature = "broken_peer")]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn pointer<T: Shared>(&self, offset: usize, count: usize) -> NonNull<T> {
         let bytes = count.checked_mul(size_of::<T>()).expect("a count of what fits into an address space");
         assert!(offset <= self.bytes && bytes <= self.bytes - offset, "a place outside a mapping");

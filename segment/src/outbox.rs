@@ -47,6 +47,16 @@ impl Outbox {
         Arc::clone(&self.file)
     }
 
+    #[cfg(feature = "broken_peer")]
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    #[cfg(feature = "broken_peer")]
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots
+    }
+
     /// Makes the block for the peer at `peer`, reserving its first part, and announces it in the directory. A block
     /// that was withdrawn before is made anew.
     pub fn make_block(&self, peer: u32) -> Result<Block, SegmentError> {

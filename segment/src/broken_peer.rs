@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a broken or evil process can do: write anything it likes into its own outbox, and into the bell page. Only for
+//! tests that play one (feature `broken_peer`).
+
+use crate::layout::{
+    BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CREDITS, BLOCK_MAILBOXES, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH,
+    HEADER_DIRECTORY, Ring, block_at,
+};
+use crate::{BellPage, Outbox};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// A word that another process reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// Whether the block is made.
+    Directory,
+    /// What is new in the block.
+    State,
+    /// What the owner wishes to be rung for.
+    Wish,
+    /// How far the owner has read this ring.
+    Credit(Ring),
+    /// This word (of 32) of this mailbox.
+    Mailbox(usize, usize),
+    /// This word (of 8) of this slot of this ring.
+    Slot(Ring, usize, usize),
+}
+
+impl Outbox {
+    /// Overwrites a word of the block for `peer`, as much of `value` as fits into it.
+    pub fn scribble(&self, peer: u32, target: Target, value: u64) {
+        let block = block_at(self.slots(), peer);
+        match target {
+            Target::Directory => self.narrow(HEADER_DIRECTORY + 4 * peer as usize, value),
+            Target::Wish => self.narrow(block + BLOCK_WISH, value),
+            Target::Credit(ring) => self.narrow(block + BLOCK_CREDITS + 4 * ring as usize, value),
+            Target::State => self.wide(block + BLOCK_STATE, value),
+            Target::Mailbox(index, word) => {
+                self.wide(block + BLOCK_MAILBOXES + 256 * index + 8 * word, value);
+            }
+            Target::Slot(ring, slot, word) => {
+                let ring = match ring {
+                    Ring::Control => BLOCK_CONTROL,
+                    Ring::Messages => BLOCK_MESSAGES,
+                    Ring::Chunks => BLOCK_CHUNKS,
+                };
+                self.wide(block + ring + 64 * slot + 8 * word, value);
+            }
+        }
+    }
+
+    fn narrow(&self, offset: usize, value: u64) {
+        self.mapping().at::<AtomicU32>(offset).store(value as u32, Ordering::Release);
+    }
+
+    fn wide(&self, offset: usize, value: u64) {
+        self.mapping().at::<AtomicU64>(offset).store(value, Ordering::Release);
+    }
+}
+
+impl BellPage {
+    /// Overwrites any byte of the page; gives how many it has.
+    pub fn scribble(&self, at: usize, value: u8) -> usize {
+        let bytes = self.mapping().bytes();
+        self.mapping().at::<AtomicU8>(at % bytes).store(value, Ordering::Release);
+        bytes
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The wake-up protocol under loom: ring, wish, bell and sleep word as they are, and around them the smallest sender and
+//! receiver that do what `btl-shm` and `world` do. A lost wake-up is a deadlock, which loom reports.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p mend-segment --release --lib model`
+//!
+//! Time does not exist here. The 1 ms that the first sleep lasts, in which every store becomes visible, is the event
+//! [`Node::settle`]: it joins the sender's current step. Later timed looks are left out: they would hide what is lost.
+//! Each of these mutations must make a test here fail (`--cfg mend_mutation="NAME"` beside `--cfg loom`):
+//! `no_settle`, `no_last_look`, `clear_bell_unpolled`.
+
+use crate::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::ring::{Bounds, Consumer, Envelope, Line, Producer, START, prepare};
+use crate::sleep::SleepWord;
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+const SLOTS: usize = 2;
+type Lines = std::sync::Arc<[Line; SLOTS]>;
+type Area = std::sync::Arc<[AtomicU8; 0]>;
+
+/// What one process has in shared memory, as far as the protocol goes.
+struct Process {
+    /// Its wish, in its own outbox.
+    wish: AtomicU32,
+    /// The other's byte in its row of the bell page.
+    bell: AtomicU8,
+    sleep: SleepWord,
+    /// Held while the *other* process takes a step towards this one.
+    step: Mutex<()>,
+    /// The kernel's list of who sleeps on the word, and its lock.
+    kernel: Mutex<()>,
+    sleepers: Condvar,
+}
+
+impl Process {
+    fn new(wish: u32) -> Self {
+        Process {
+            wish: AtomicU32::new(wish),
+            bell: AtomicU8::new(0),
+            sleep: SleepWord::new(),
+            step: Mutex::new(()),
+            kernel: Mutex::new(()),
+            sleepers: Condvar::new(),
+        }
+    }
+
+    /// `publish_and_notify`: one store, one look at the wish, and a bell if it says so.
+    fn publish_and_notify(&self, publish: impl FnOnce()) {
+        let step = self.step.lock().unwrap();
+        publish();
+        let wake = self.wish.load(Ordering::Relaxed) != 0 && self.ring();
+        drop(step);
+        // The kernel's part stands outside of the step: a wake may come as late as it likes.
+        if wake {
+            let _lock = self.kernel.lock().unwrap();
+            self.sleepers.notify_all();
+        }
+    }
+
+    /// As `BellPage::ring`.
+    fn ring(&self) -> bool {
+        self.bell.store(1, Ordering::Release);
+        self.sleep.rouse()
+    }
+
+    /// A millisecond passes: the step that the other is taking comes to its end, and both see each other's stores.
+    fn settle(&self) {
+        if !cfg!(mend_mutation = "no_settle") {
+            drop(self.step.lock().unwrap());
+        }
+    }
+
+    /// Sleeps, unless `look` finds something; returns when there may be something.
+    fn sleep_unless(&self, look: impl Fn() -> bool) {
+        self.wish.store(1, Ordering::Release);
+        self.sleep.announce();
+        if self.last_look(&look) {
+            return self.sleep.leave();
+        }
+        // The first sleep is a short one, and a look follows.
+        self.settle();
+        if self.last_look(&look) {
+            return self.sleep.leave();
+        }
+        // The kernel compares the word under its lock, and a time-out that never comes is left out.
+        let mut lock = self.kernel.lock().unwrap();
+        while self.sleep.asleep().is_some() {
+            lock = self.sleepers.wait(lock).unwrap();
+        }
+        drop(lock);
+        self.sleep.leave();
+    }
+
+    fn last_look(&self, look: &impl Fn() -> bool) -> bool {
+        !cfg!(mend_mutation = "no_last_look") && look()
+    }
+
+    fn rung(&self) -> bool {
+        self.bell.load(Ordering::Acquire) != 0
+    }
+}
+
+fn ring() -> (Producer<Lines, Area, SLOTS, 0>, Consumer<Lines, Area, SLOTS, 0>) {
+    let line = || Line(core::array::from_fn(|_| AtomicU64::new(0)));
+    let lines: Lines = std::sync::Arc::new([line(), line()]);
+    prepare(&lines);
+    let area: Area = std::sync::Arc::new([]);
+    let bounds = Bounds { message_bytes: 0, chunk_bytes: 0 };
+    (Producer::new(lines.clone(), area.clone()), Consumer::new(lines, area, bounds))
+}
+
+fn push(producer: &mut Producer<Lines, Area, SLOTS, 0>) -> bool {
+    producer.push(Envelope { id: 1, header: &[], chunk: false }, 0, |_| ()).is_ok()
+}
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.max_branches = 10_000;
+    builder.check(model);
+}
+
+const PREEMPTIONS: usize = 3;
+
+/// A polled ring: the receiver looks, and sleeps where it finds nothing.
+#[test]
+fn a_receiver_that_polls_and_sleeps_gets_every_message() {
+    check(|| {
+        const MESSAGES: u32 = 2;
+        let receiver = Arc::new(Process::new(0));
+        let (mut producer, mut consumer) = ring();
+        let sender = {
+            let receiver = receiver.clone();
+            thread::spawn(move || {
+                for _ in 0..MESSAGES {
+                    receiver.publish_and_notify(|| assert!(push(&mut producer)));
+                }
+            })
+        };
+        let mut taken = 0;
+        while taken < MESSAGES {
+            if consumer.take(|_| ()).unwrap() {
+                taken += 1;
+                continue;
+            }
+            receiver.sleep_unless(|| consumer.is_ready());
+            receiver.wish.store(0, Ordering::Release);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A belled ring: the receiver looks at the bell, polls the ring from then on, and before it goes back to the bell looks
+/// once more, a millisecond after it cleared the bell.
+#[test]
+fn a_receiver_that_is_rung_and_demotes_again_gets_every_message() {
+    check(|| {
+        const MESSAGES: u32 = 2;
+        let receiver = Arc::new(Process::new(1));
+        let (mut producer, mut consumer) = ring();
+        let sender = {
+            let receiver = receiver.clone();
+            thread::spawn(move || {
+                for _ in 0..MESSAGES {
+                    receiver.publish_and_notify(|| assert!(push(&mut producer)));
+                }
+            })
+        };
+        let mut taken = 0;
+        while taken < MESSAGES {
+            receiver.sleep_unless(|| receiver.rung());
+            if !receiver.rung() {
+                continue;
+            }
+            // Promoted, so it may be cleared.
+            receiver.bell.store(0, Ordering::Release);
+            while consumer.take(|_| ()).unwrap() {
+                taken += 1;
+            }
+            if cfg!(mend_mutation = "clear_bell_unpolled") {
+                continue;
+            }
+            // Demoted: the look that finds nothing comes a millisecond after the store to the bell.
+            receiver.settle();
+            while consumer.take(|_| ()).unwrap() {
+                taken += 1;
+            }
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A full ring: the sender sleeps until it gets credit, and is woken like a receiver.
+#[test]
+fn a_sender_that_sleeps_on_a_full_ring_gets_its_credit() {
+    check(|| {
+        let sender = Arc::new(Process::new(0));
+        let credit = Arc::new(AtomicU32::new(START));
+        let (mut producer, mut consumer) = ring();
+        for _ in 0..SLOTS {
+            assert!(push(&mut producer));
+        }
+        let receiver = {
+            let (sender, credit) = (sender.clone(), credit.clone());
+            thread::spawn(move || {
+                assert!(consumer.take(|_| ()).unwrap());
+                let consumed = consumer.give_credit();
+                sender.publish_and_notify(|| credit.store(consumed, Ordering::Release));
+            })
+        };
+        while !push(&mut producer) {
+            producer.credit(credit.load(Ordering::Acquire)).unwrap();
+            if !producer.has_room(0) {
+                sender.sleep_unless(|| credit.load(Ordering::Acquire) != START);
+            }
+        }
+        receiver.join().unwrap();
+    });
+}
+
+/// Two wakers and a sleeper: whichever saw "asleep" or "rung" calls the kernel.
+#[test]
+fn the_second_waker_wakes_where_the_first_was_killed_before_it_could() {
+    check(|| {
+        let owner = Arc::new(Process::new(1));
+        let published = Arc::new(AtomicU32::new(0));
+        let wakers: Vec<_> = [false, true]
+            .into_iter()
+            .map(|lives| {
+                let (owner, published) = (owner.clone(), published.clone());
+                thread::spawn(move || {
+                    if lives {
+                        owner.publish_and_notify(|| published.store(1, Ordering::Release));
+                    } else {
+                        // Killed between the word and the kernel.
+                        owner.sleep.rouse();
+                    }
+                })
+            })
+            .collect();
+        while published.load(Ordering::Acquire) == 0 {
+            owner.sleep_unless(|| published.load(Ordering::Acquire) != 0);
+        }
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+    });
+}
