@@ -38,7 +38,7 @@ pub fn run(job: Job) -> Result<u8, Failure> {
         Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")] },
     };
     // The connections stay until all are dead: a rank that sees one close would complain of it.
-    let left = kill::kill_all(Duration::from_secs(10), |_, _| {});
+    let left = kill::kill_all(|_, _| {});
     let mismatch = keeper.mismatch.take();
     drop(keeper);
     // If mpiexec is gone, nobody is left to hear it.
@@ -87,7 +87,7 @@ impl<'front> Keeper<'front> {
     fn new(job: Job, control: std::os::fd::BorrowedFd<'front>) -> Result<Self, Failure> {
         let ranks = job.ranks();
         // For each rank a process, a connection and an outbox, and while it starts the ends of its pipes.
-        let wanted = 64 + 4 * u64::from(ranks);
+        let wanted = 192 + 4 * u64::from(ranks);
         let descriptor_limit =
             spawn::raise_descriptor_limit(wanted).map_err(|limit| Failure::Descriptors { wanted, limit })?;
         let waits = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Failure::system)?;
@@ -97,7 +97,7 @@ impl<'front> Keeper<'front> {
             secret: draw::random_bytes(),
             rank: 0,
         };
-        let desk = Desk::open(&address).map_err(Failure::system)?;
+        let desk = Desk::open(&address, ranks).map_err(Failure::system)?;
         let job_number = mend_base::Job(draw::random_u32());
         let keeper = Keeper {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),

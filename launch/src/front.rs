@@ -16,7 +16,7 @@ use crate::output::{Assembler, Joiner, Printer};
 use crate::signals::{self, Heard, Meaning};
 use crate::{Failure, spawn, stdin};
 use rustix::event::{Timespec, epoll};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -24,10 +24,14 @@ use std::time::{Duration, Instant};
 /// How long ranks have after a signal that ends jobs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long the keeper has to kill them; a little more than it waits for those that do not die.
+const KEEPER_PATIENCE: Duration = kill::PATIENCE.saturating_add(Duration::from_secs(1));
+
 /// Runs the job to its end; the exit code of `mpiexec`.
 pub fn run(job: &Job) -> Result<u8, Failure> {
     let wanted = 64 + 2 * u64::from(job.ranks());
-    spawn::raise_descriptor_limit(wanted).map_err(|limit| Failure::Descriptors { wanted, limit })?;
+    let limit = spawn::raise_descriptor_limit(wanted);
+    let limit = limit.map_err(|limit| Failure::Descriptors { wanted, limit })?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
     let heard = signals::listen().map_err(Failure::System)?;
     let (control, keepers_end) = rustix::net::socketpair(
@@ -37,8 +41,8 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
         None,
     )
     .map_err(Failure::system)?;
-    spawn::keeper(keepers_end).map_err(Failure::System)?;
-    let mut front = Front::new(job, control, heard).map_err(Failure::System)?;
+    let keeper = spawn::keeper(keepers_end, limit).map_err(Failure::System)?;
+    let mut front = Front::new(job, keeper, control, heard).map_err(Failure::System)?;
     loop {
         if let Some(code) = front.code() {
             return Ok(code);
@@ -52,6 +56,7 @@ const COMPLAINTS: usize = 1;
 
 struct Front<'job> {
     job: &'job Job,
+    keeper: Pid,
     control: OwnedFd,
     signals: Vec<Heard>,
     waits: OwnedFd,
@@ -63,8 +68,10 @@ struct Front<'job> {
     /// What the user is told at the end, behind everything the ranks printed.
     lines: Vec<String>,
     started: Instant,
-    /// When the ranks' patience ends.
+    /// When our patience with the ranks ends.
     kill_at: Option<Instant>,
+    /// When our patience with the keeper ends, which was told to kill them.
+    enforce_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +107,7 @@ mod token {
 }
 
 impl<'job> Front<'job> {
-    fn new(job: &'job Job, control: OwnedFd, signals: Vec<Heard>) -> io::Result<Self> {
+    fn new(job: &'job Job, keeper: Pid, control: OwnedFd, signals: Vec<Heard>) -> io::Result<Self> {
         let waits = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         listen(&waits, &control, token::CONTROL)?;
         for (index, heard) in signals.iter().enumerate() {
@@ -113,6 +120,7 @@ impl<'job> Front<'job> {
         }
         Ok(Front {
             job,
+            keeper,
             control,
             signals,
             waits,
@@ -122,6 +130,7 @@ impl<'job> Front<'job> {
             lines: vec![],
             started: Instant::now(),
             kill_at: None,
+            enforce_at: None,
         })
     }
 
@@ -170,7 +179,7 @@ impl<'job> Front<'job> {
             return reading.then_some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let timeout = self.job.timeout.filter(|_| self.forced_code.is_none());
-        let next = [self.kill_at, timeout.and_then(|span| self.started.checked_add(span))]
+        let next = [self.kill_at, self.enforce_at, timeout.and_then(|span| self.started.checked_add(span))]
             .into_iter()
             .flatten()
             .min()?;
@@ -186,6 +195,11 @@ impl<'job> Front<'job> {
         if self.kill_at.is_some_and(|at| now >= at) {
             self.kill();
         }
+        if self.enforce_at.is_some_and(|at| now >= at) {
+            // It is stopped, or worse. Not reaped by anybody yet, so its number is its own.
+            let _ = rustix::process::kill_process(self.keeper, Signal::KILL);
+            self.enforce_at = None;
+        }
         let timeout = self.job.timeout.filter(|_| self.forced_code.is_none());
         if let Some(span) = timeout.filter(|span| now.duration_since(self.started) >= *span) {
             self.forced_code = Some(124);
@@ -199,6 +213,7 @@ impl<'job> Front<'job> {
 
     fn kill(&mut self) {
         self.kill_at = None;
+        self.enforce_at.get_or_insert_with(|| Instant::now() + KEEPER_PATIENCE);
         tell(self.control.as_fd(), &Order::Kill, &[]);
     }
 
@@ -233,12 +248,13 @@ impl<'job> Front<'job> {
     fn on_keeper_gone(&mut self) -> io::Result<()> {
         epoll::delete(&self.waits, &self.control)?;
         if self.state == State::Running {
-            let left = kill::kill_all(Duration::from_secs(10), |_, _| {});
-            self.lines.push(
-                "mpiexec: the keeper, which starts and watches the ranks, was killed; the job has been ended \
-                 [E-JOB-011]"
-                    .to_owned(),
-            );
+            let left = kill::kill_all(|_, _| {});
+            let line = "mpiexec: the keeper, which starts and watches the ranks, was killed; the job has been ended \
+                 [E-JOB-011]";
+            // Unless we had to.
+            if self.forced_code.is_none() {
+                self.lines.push(line.to_owned());
+            }
             self.lines.extend(kill::immortals(&left));
             self.over(1);
         }

@@ -107,14 +107,18 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 pub const KEEPER_WORD: &str = "--mend-keeper";
 
 /// Starts the keeper: this program again, with the same words, in a session of its own, so that the terminal's signals
-/// come to us alone. Its end of `socket` is its standard input.
-pub fn keeper(socket: OwnedFd) -> io::Result<Pid> {
+/// come to us alone, and with the limit on descriptors that we had. Its end of `socket` is its standard input.
+pub fn keeper(socket: OwnedFd, limit: Rlimit) -> io::Result<Pid> {
     let mut command = Command::new("/proc/self/exe");
     let name = std::env::args_os().next().unwrap_or_else(|| "mpiexec".into());
     command.arg0(name).arg(KEEPER_WORD).args(std::env::args_os().skip(1));
     command.stdin(socket).stdout(File::open("/dev/null")?);
-    // SAFETY: one bare system call: it allocates nothing and takes no lock.
-    unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };
+    let step = move || {
+        rustix::process::setsid()?;
+        Ok(setrlimit(Resource::Nofile, limit)?)
+    };
+    // SAFETY: two bare system calls: they allocate nothing and take no lock.
+    unsafe { command.pre_exec(step) };
     let child = command.spawn()?;
     Ok(Pid::from_child(&child))
 }

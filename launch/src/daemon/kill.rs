@@ -16,10 +16,13 @@ struct Entry {
     zombie: bool,
 }
 
+/// How long a process may take to die.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Kills every descendant and reaps those that are ours, until none is left. `ended` hears of each that was ours.
-/// Returns those that the kernel would not let die in `patience`.
-pub fn kill_all(patience: Duration, mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
-    let give_up = Instant::now() + patience;
+/// Returns those that the kernel would not let die in [`PATIENCE`].
+pub fn kill_all(mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
+    let give_up = Instant::now() + PATIENCE;
     loop {
         reap(&mut ended);
         let left: Vec<Entry> = descendants(&process_table(), own_pid());
@@ -47,7 +50,7 @@ pub fn reap(mut ended: impl FnMut(Pid, Ending)) {
 pub fn immortals(left: &[i32]) -> Option<String> {
     let first = left.first()?;
     Some(format!(
-        "mpiexec: {} process(es) of the job would not die in 10 s, process {first} among them; \
+        "mpiexec: {} process(es) of the job would not die in 5 s, process {first} among them; \
          see what they wait for in /proc/{first}/stack [E-JOB-012]",
         left.len()
     ))

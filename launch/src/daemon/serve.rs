@@ -26,7 +26,9 @@ pub struct Desk {
     /// By a number that is never used again.
     connections: HashMap<u32, Connection>,
     next: u32,
+    /// Who has not been welcomed yet: so many, and at most so many; more are sent away.
     strangers: u32,
+    strangers_max: u32,
     /// By rank: its connection.
     of_rank: HashMap<u32, u32>,
 }
@@ -55,17 +57,24 @@ pub enum Heard {
 }
 
 impl Desk {
-    /// Who has not been welcomed yet may be this many; more are not let in. They are one user's own processes.
-    const STRANGERS_MAX: u32 = 64;
+    /// Besides the ranks, so many processes of the same user may come and say nothing.
+    const IDLERS_MAX: u32 = 64;
 
-    /// Listens at `address`.
-    pub fn open(address: &Address) -> rustix::io::Result<Self> {
+    /// Listens at `address` for so many ranks.
+    pub fn open(address: &Address, ranks: u32) -> rustix::io::Result<Self> {
         let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes())?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         rustix::net::bind(&listener, &name)?;
         rustix::net::listen(&listener, 4096)?;
-        Ok(Desk { listener, connections: HashMap::new(), next: 0, strangers: 0, of_rank: HashMap::new() })
+        Ok(Desk {
+            listener,
+            connections: HashMap::new(),
+            next: 0,
+            strangers: 0,
+            strangers_max: ranks + Self::IDLERS_MAX,
+            of_rank: HashMap::new(),
+        })
     }
 
     /// Readable when somebody comes.
@@ -76,7 +85,7 @@ impl Desk {
     /// Lets in those who wait; their numbers. Other users are sent away: they cannot know the secret.
     pub fn accept(&mut self) -> Vec<u32> {
         let mut come = vec![];
-        while self.strangers < Self::STRANGERS_MAX {
+        loop {
             let socket = match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
@@ -84,7 +93,7 @@ impl Desk {
                 Err(_) => break,
             };
             let Ok(credentials) = sockopt::socket_peercred(&socket) else { continue };
-            if credentials.uid != rustix::process::geteuid() {
+            if credentials.uid != rustix::process::geteuid() || self.strangers >= self.strangers_max {
                 continue;
             }
             // The kernel says 0 of a process in a pid name space that we do not see into.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Nothing of a job outlives `mpiexec` or the keeper by 5 seconds, whatever it did to get away.
 
-use crate::run::{PROBE, run, signal, start};
+use crate::run::{MPIEXEC, PROBE, signal, start, start_command, until};
 use rustix::process::Signal;
+use std::process::{Command, Stdio};
 
 /// Each rank: itself, a child in a session of its own, and one that was forked twice.
 const FAMILY: &str = "setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000' &) ; exec sleep 1000";
@@ -62,12 +63,32 @@ fn a_job_of_ranks_that_are_stopped_can_be_ended() {
 }
 
 #[test]
+fn a_keeper_that_is_stopped_does_not_save_its_job() {
+    let run = start(&["-n", "2", "--timeout", "0.3", "sh", "-c", FAMILY]);
+    run.until_processes(2 + 2 * FAMILY_SIZE);
+    signal(run.keeper(), Signal::STOP);
+    until("an end of the job", || run.processes().is_empty());
+    assert_eq!(run.end().code, 124);
+}
+
+#[test]
 fn ranks_have_no_descriptor_of_the_launcher_and_the_usual_limit() {
     // Those that whoever runs this test left open are inherited by all alike.
-    let script = "ls /proc/self/fd | wc -l; ulimit -n";
-    let alone =
-        std::process::Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::null()).output();
+    let script = "ulimit -Sn 50; ls /proc/self/fd | wc -l; ulimit -Sn";
+    let alone = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).output();
     let alone = String::from_utf8(alone.unwrap().stdout).unwrap();
-    let ended = run(&["-n", "1", "sh", "-c", script]);
-    assert_eq!(ended.stdout, alone);
+    let inner = "ls /proc/self/fd | wc -l; ulimit -Sn";
+    let job = format!("ulimit -Sn 50; exec {MPIEXEC} -n 1 sh -c '{inner}' : -n 30 true");
+    let mut command = Command::new("sh");
+    command.args(["-c", &job]);
+    assert_eq!(start_command(command).end().stdout, alone);
+}
+
+#[test]
+fn a_limit_on_descriptors_that_is_too_low_is_said_before_anything_starts() {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n 60; exec {MPIEXEC} -n 30 echo started")]);
+    let ended = start_command(command).end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""));
+    assert!(ended.stderr.contains("[E-EXEC-001]"), "{}", ended.stderr);
 }
