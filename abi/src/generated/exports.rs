@@ -574,7 +574,7 @@ export! {
     fn MPI_File_iwrite_at_all_c PMPI_File_iwrite_at_all_c(fh: Handle, offset: i64, buf: *const c_void, count: i64, datatype: Handle, request: *mut Handle) -> c_int { unsupported("MPI_File_iwrite_at_all_c", On::File(fh)) }
     fn MPI_File_iwrite_shared PMPI_File_iwrite_shared(fh: Handle, buf: *const c_void, count: c_int, datatype: Handle, request: *mut Handle) -> c_int { unsupported("MPI_File_iwrite_shared", On::File(fh)) }
     fn MPI_File_iwrite_shared_c PMPI_File_iwrite_shared_c(fh: Handle, buf: *const c_void, count: i64, datatype: Handle, request: *mut Handle) -> c_int { unsupported("MPI_File_iwrite_shared_c", On::File(fh)) }
-    fn MPI_File_open PMPI_File_open(comm: Handle, filename: *const c_char, amode: c_int, info: Handle, fh: *mut Handle) -> c_int { unsupported("MPI_File_open", On::Comm(comm)) }
+    fn MPI_File_open PMPI_File_open(comm: Handle, filename: *const c_char, amode: c_int, info: Handle, fh: *mut Handle) -> c_int { unsupported("MPI_File_open", On::File(FILE_NULL)) }
     fn MPI_File_preallocate PMPI_File_preallocate(fh: Handle, size: i64) -> c_int { unsupported("MPI_File_preallocate", On::File(fh)) }
     fn MPI_File_read PMPI_File_read(fh: Handle, buf: *mut c_void, count: c_int, datatype: Handle, status: *mut Status) -> c_int { unsupported("MPI_File_read", On::File(fh)) }
     fn MPI_File_read_c PMPI_File_read_c(fh: Handle, buf: *mut c_void, count: i64, datatype: Handle, status: *mut Status) -> c_int { unsupported("MPI_File_read_c", On::File(fh)) }

@@ -47,19 +47,21 @@ fn unsupported(call: &Call, name: &str) -> String {
     if call.stem.starts_with("T_") {
         return format!("unsupported_tool(\"{name}\")");
     }
-    let object = call.parameters.iter().find_map(|parameter| {
-        let constructor = match parameter.kind.as_str() {
-            "comm" => "Comm",
-            "file" => "File",
-            "win" => "Win",
-            "session" => "Session",
-            "errhandler" => "Errhandler",
-            _ => return None,
-        };
-        Some(format!("On::{constructor}({})", safe(&parameter.name)))
-    });
-    let opens_file = call.stem.starts_with("File_");
-    let fallback = if opens_file { "On::File(FILE_NULL)" } else { "On::Process" };
+    // What goes wrong with a file that is not open goes to the null file's handler (MPI-5.0 §14.7).
+    let is_file = call.stem.starts_with("File_");
+    let object =
+        call.parameters.iter().filter(|each| !is_file || each.kind == "file").find_map(|parameter| {
+            let constructor = match parameter.kind.as_str() {
+                "comm" => "Comm",
+                "file" => "File",
+                "win" => "Win",
+                "session" => "Session",
+                "errhandler" => "Errhandler",
+                _ => return None,
+            };
+            Some(format!("On::{constructor}({})", safe(&parameter.name)))
+        });
+    let fallback = if is_file { "On::File(FILE_NULL)" } else { "On::Process" };
     format!("unsupported(\"{name}\", {})", object.unwrap_or(fallback.to_owned()))
 }
 

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+// ranks: 1 2
+/* Counts of 64 bits: what a status says of a message, and of one longer than an int can count. */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+static int rank, errors;
+
+static void expect(const char *what, long got, long wanted)
+{
+    if (got != wanted && errors++ < 10)
+        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
+}
+
+static void received(void)
+{
+    MPI_Status status;
+    MPI_Count large = -1;
+    char bytes[100] = "";
+    int count = -1, from = -1;
+    MPI_Sendrecv(bytes, 30, MPI_BYTE, 0, 9, bytes + 50, 50, MPI_BYTE, 0, 9, MPI_COMM_SELF, &status);
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    expect("bytes", count, 30);
+    MPI_Get_count(&status, MPI_SHORT, &count);
+    expect("shorts", count, 15);
+    MPI_Get_count(&status, MPI_INT, &count);
+    expect("30 bytes are no whole ints", count, MPI_UNDEFINED);
+    MPI_Get_count_c(&status, MPI_SHORT, &large);
+    expect("shorts, counted largely", large, 15);
+    MPI_Get_elements(&status, MPI_BYTE, &count);
+    expect("elements", count, 30);
+    MPI_Status_get_source(&status, &from);
+    expect("the source", from, 0);
+    MPI_Status_get_tag(&status, &from);
+    expect("the tag", from, 9);
+}
+
+static void set(void)
+{
+    MPI_Status status;
+    MPI_Count large = -1;
+    int count = -1, flag = -1;
+    memset(&status, 0, sizeof status);
+    MPI_Status_set_elements_c(&status, MPI_INT, 3000000000);
+    MPI_Get_count_c(&status, MPI_INT, &large);
+    expect("3e9 ints", large, 3000000000);
+    MPI_Get_count(&status, MPI_INT, &count);
+    expect("3e9 ints are too many for an int", count, MPI_UNDEFINED);
+    MPI_Get_count_c(&status, MPI_BYTE, &large);
+    expect("12e9 bytes", large, 12000000000);
+    MPI_Test_cancelled(&status, &flag);
+    expect("not cancelled", flag, 0);
+    MPI_Status_set_cancelled(&status, 1);
+    MPI_Test_cancelled(&status, &flag);
+    expect("cancelled", flag, 1);
+    MPI_Get_count_c(&status, MPI_INT, &large);
+    expect("which changes no count", large, 3000000000);
+    MPI_Status_set_source(&status, 5);
+    MPI_Status_set_tag(&status, 6);
+    MPI_Status_set_error(&status, 7);
+    expect("source, tag and error are fields", status.MPI_SOURCE == 5 && status.MPI_TAG == 6 && status.MPI_ERROR == 7, 1);
+}
+
+static void sizes(void)
+{
+    int size = -1, length = -1;
+    MPI_Count large = -1;
+    MPI_Aint lower = -1, extent = -1;
+    char name[MPI_MAX_OBJECT_NAME];
+    MPI_Type_size(MPI_DOUBLE, &size);
+    expect("the size of a double", size, 8);
+    MPI_Type_size_c(MPI_DOUBLE_INT, &large);
+    expect("the size of a double and an int", large, 12);
+    MPI_Type_get_extent(MPI_DOUBLE_INT, &lower, &extent);
+    expect("its extent", extent, 16);
+    expect("its lower bound", lower, 0);
+    MPI_Type_get_name(MPI_LONG_LONG_INT, name, &length);
+    expect("a name", strcmp(name, "MPI_LONG_LONG") == 0 || strcmp(name, "MPI_LONG_LONG_INT") == 0, 1);
+    MPI_Get_address(name, &lower);
+    expect("an address and a difference", MPI_Aint_diff(MPI_Aint_add(lower, 24), lower), 24);
+}
+
+int main(void)
+{
+    int all = 0;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    received();
+    set();
+    sizes();
+    MPI_Allreduce_c(&errors, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0 && all == 0)
+        printf("No errors\n");
+    MPI_Finalize();
+    return all != 0;
+}
