@@ -47,7 +47,7 @@ pub(crate) enum Wrong {
 }
 
 impl Wrong {
-    /// Class, number of the code E-ARG-..., what is wrong, what to do.
+    /// Class, number of the code E-CALL-..., what is wrong, what to do.
     pub(crate) const fn row(self) -> (c_int, u16, &'static str, &'static str) {
         match self {
             Wrong::NegativeCount => (ERR_COUNT, 1, "a count is negative", "counts are 0 or more"),

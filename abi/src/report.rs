@@ -122,7 +122,7 @@ fn words(call: &str, why: Why, code: c_int) -> Words {
     match why {
         Why::Argument(wrong) => {
             let (_, number, cause, advice) = wrong.row();
-            Words { cause: cause.to_owned(), advice: advice.to_owned(), code: format!("E-ARG-{number:03}") }
+            Words { cause: cause.to_owned(), advice: advice.to_owned(), code: format!("E-CALL-{number:03}") }
         }
         Why::Engine(error) => Words {
             cause: error.detail.to_string(),
