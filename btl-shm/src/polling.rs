@@ -258,8 +258,8 @@ impl Shm {
                 link.mine.set_wish(Wish::EVERYTHING);
             }
         }
-        // SYNC: our wishes, before our looks: what the peers publish after reading no wish is seen by the looks, but
-        // for what sits in their store buffers (a timed look sees that).
+        // SYNC: our wishes before our looks, with no other side: what the peers publish after reading no wish is
+        // seen by the looks, but for what sits in their store buffers (a timed look sees that).
         fence(Ordering::SeqCst);
         self.answer_bells(self.place.slots);
         let arrived = self.polling.polled.iter().any(|&index| self.endpoints[index as usize].is_ready());

@@ -82,7 +82,8 @@ impl Source {
     }
 
     fn function_at(&self, at: usize) -> Option<Function> {
-        let name: String = self.code[at + 2..].trim_start().chars().take_while(|&c| is_word(c)).collect();
+        let name: String =
+            self.code[at + 2..].trim_start().chars().take_while(|&c| is_word(c) || c == '$').collect();
         if name.is_empty() {
             // A type such as `fn(u32)`.
             return None;

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 /// How many bytes may still be used under the tightest limit; `None` where there is none, or none that can be read.
 pub fn bytes_left() -> Option<u64> {
     // Where the files are does not change while a process lives (it may be moved, but not out of its limits).
+    // Not state of an engine: a fact about the process.
     static LEVELS: OnceLock<Vec<Level>> = OnceLock::new();
     LEVELS.get_or_init(|| levels(Path::new("/proc/self"))).iter().filter_map(Level::bytes_left).min()
 }

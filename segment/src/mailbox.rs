@@ -36,7 +36,7 @@ impl Sheet {
 
     fn store(&self, body: &Body) {
         for (word, bytes) in self.body().zip(body.chunks_exact(8)) {
-            let bytes = bytes.try_into().expect("chunks of eight");
+            let bytes = bytes.try_into().expect("chunks_exact gives chunks of eight");
             word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
     }

@@ -135,7 +135,8 @@ impl PeerBlock {
     /// most `at_most`. Gives how many those were.
     #[cold]
     pub fn look(&mut self, at_most: u32, mut state: impl FnMut(Arrival<'_>)) -> Result<u32, Garbage> {
-        // SYNC: with `Block::make_chunks` and `Block::put_state`.
+        // SYNC: a prepared chunk ring, with `Block::make_chunks`.
+        // SYNC: mailbox content, with `Block::put_state`.
         let word = self.state.load(Ordering::Acquire);
         if word as u32 & !STATE_CHUNKS != 0 {
             return Err(Garbage);

@@ -75,7 +75,7 @@ impl Image {
 
     // Hot: per message.
     fn word(&self, index: usize) -> u64 {
-        let bytes = self.0[8 * index..8 * index + 8].try_into().expect("eight bytes");
+        let bytes = self.0[8 * index..8 * index + 8].try_into().expect("a range of eight has eight bytes");
         u64::from_ne_bytes(bytes)
     }
 }

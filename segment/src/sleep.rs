@@ -37,8 +37,8 @@ impl SleepWord {
     /// The owner will look once more and then sleep.
     pub(crate) fn announce(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        // SYNC: pairs with the load in `rouse`; hints only, so Release is for good manners, and the fence (a cold path)
-        // makes the look that follows see all but what is in a sender's store buffer.
+        // SYNC: asleep before the last look, with no other side: hints only, so Release is for good manners, and the
+        // fence (a cold path) makes the look that follows see all but what is in a sender's store buffer.
         self.0.store(word & !STATE | ASLEEP, Ordering::Release);
         fence(Ordering::SeqCst);
     }

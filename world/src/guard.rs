@@ -86,7 +86,7 @@ impl<T> Guard<T> {
 
     #[inline]
     fn release(&self) {
-        // SYNC: what this holder did, with Guard::try_take
+        // SYNC: what the last holder did, with Guard::try_take
         self.held.swap(0, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) != 0 {
             self.wake_first();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Nothing is left for later in the code: no marks of unfinished work, no macros that stand for it, no tests that do not
-//! run. What comes later has its place in the plan.
+//! run. What comes later has its place in the plan. A test too long for the suite says which soak runs it:
+//! `#[ignore = "a long run: cargo soak NAME"]`.
 
 use crate::{Finding, Source, Tree, source};
 
@@ -8,6 +9,7 @@ use crate::{Finding, Source, Tree, source};
 const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const MACROS: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 const NOT_RUN: &str = concat!("#[ig", "nore");
+const BY_SOAK: &str = " = \"a long run: cargo soak ";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let code = tree.sources.iter().filter(|source| !source.path.ends_with(".md"));
@@ -37,7 +39,10 @@ fn macros(source: &Source) -> Vec<Finding> {
             uses.map(|at| finding(source, source.line_of(at), format!("`{name}` is left in the code"))),
         );
     }
-    let ignored = source.code.match_indices(NOT_RUN);
+    let ignored = source
+        .code
+        .match_indices(NOT_RUN)
+        .filter(|(at, _)| !source.text[at + NOT_RUN.len()..].starts_with(BY_SOAK));
     findings.extend(
         ignored.map(|(at, _)| finding(source, source.line_of(at), "a test that does not run".to_owned())),
     );
@@ -50,7 +55,7 @@ fn finding(source: &Source, line: usize, what: String) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{MARKS, NOT_RUN};
+    use super::{BY_SOAK, MARKS, NOT_RUN};
     use crate::rules::places;
 
     #[test]
@@ -61,5 +66,7 @@ mod tests {
         );
         assert_eq!(places(super::check, [("a.rs", &*text)]), ["a.rs:1", "a.rs:2", "a.rs:3"]);
         assert_eq!(places(super::check, [("a.md", &*text)]), [""; 0]);
+        let long = format!("{NOT_RUN}{BY_SOAK}jobs\"]\nfn f() {{}}\n");
+        assert_eq!(places(super::check, [("a.rs", &*long)]), [""; 0]);
     }
 }

@@ -7,11 +7,12 @@ use crate::{Finding, Source, Tree};
 
 const WORDS_MIN: usize = 4;
 
-/// Tools of the project's own development.
+/// Tools of the project's own development; examples beside a crate are such too.
 const TOOLS: &[&str] = &["ci", "xtask", "examples"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let crates = tree.rust().filter(|source| !TOOLS.contains(&source.room()));
+    let crates =
+        tree.rust().filter(|source| !TOOLS.contains(&source.room()) && !source.path.contains("/examples/"));
     crates
         .flat_map(|source| unwraps(source).into_iter().chain(expects(source)).chain(unreachables(source)))
         .collect()

@@ -89,7 +89,10 @@ fn is_c(path: &str) -> bool {
 
 /// The ids that follow the word Row or Rows.
 fn ids(comment: &str) -> impl Iterator<Item = &str> {
-    let after = comment.match_indices("Row").map(|(at, _)| comment[at + 3..].trim_start_matches('s'));
+    let after = comment.match_indices("ow").filter_map(|(at, _)| {
+        let named = at > 0 && comment[..at].ends_with(['R', 'r']);
+        named.then(|| comment[at + 2..].trim_start_matches('s'))
+    });
     after.flat_map(|text| {
         let words = text
             .split([' ', ',', ';', '.', ':', ')', '(', '`'])
@@ -167,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_table_and_code_that_agree_are_left_alone() {
-        let rust = "// Row PP3\n#[test]\n// Row PP2\nfn a_true_sentence() {}\n#[cfg(test)]\nmod t {\n    // Rows PP2, PP3 and PP1.\n}\n";
+        let rust = "// Row PP3\n#[test]\n// Row PP2\nfn a_true_sentence() {}\n#[cfg(test)]\nmod t {\n    // See rows PP2, PP3 and PP1.\n}\n";
         assert_eq!(found(&[("tests/c/a.c", "/* Row PP1: so */\n"), ("a/src/x.rs", rust)]), [""; 0]);
     }
 

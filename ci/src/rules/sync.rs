@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Orderings are named in pairs: `// SYNC: slot content, with Ring::pop` at the Release, and the same subject, with the
-//! other place, at the Acquire. A label that nobody answers is an ordering that orders nothing.
+//! other place, at the Acquire. A label that nobody answers is an ordering that orders nothing; a fence that has no other
+//! side by design says so: `// SYNC: asleep before the last look, with no other side: why`.
 
 use crate::{Finding, Source, Tree};
 use std::collections::BTreeMap;
 
 const LABEL: &str = "SYNC: ";
+const ONE_SIDED: &str = "no other side: ";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -14,6 +16,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         for (line, label) in labels(source) {
             let place = (source.path.clone(), line);
             match label.split_once(", with ") {
+                Some((_, other)) if other.starts_with(ONE_SIDED) => {}
                 Some((subject, _)) => subjects.entry(subject.to_owned()).or_default().push(place),
                 None => {
                     findings.push(finding(place, format!("'{label}' is not 'subject, with the other place'")))
@@ -60,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_label_without_its_other_side_is_found() {
-        let good = "// SYNC: slot,\n// with `pop`\n// SYNC: slot, with `push`\n";
+        let good = "// SYNC: bell, with no other side: a hint.\n\n// SYNC: slot,\n// with `pop`\n// SYNC: slot, with `push`\n";
         assert_eq!(places(super::check, [("a/src/x.rs", good)]), [""; 0]);
         let bad = "// SYNC: slot, with `pop`\n// SYNC: credit\n";
         assert_eq!(places(super::check, [("a/src/x.rs", bad)]), ["a/src/x.rs:2", "a/src/x.rs:1"]);
