@@ -29,7 +29,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.detach(request);
     }
 
-    /// Nobody asks for it any more: it goes on to its end, and vanishes (row PP22).
+    /// Nobody asks for it any more: it goes on to its end, and vanishes (Row PP22).
     pub fn detach(&mut self, request: Request) {
         let Some(entry) = self.entries.get_mut(request.0) else { return };
         if let Phase::Done(_) = entry.phase {

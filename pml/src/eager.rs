@@ -15,7 +15,7 @@ use mend_transport::{Btl, Class, SendError};
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// Starts a send. `Err` is only for what names nothing; to a peer that is gone it starts and then ends in error
-    /// (rows PP1, PP3).
+    /// (Row PP1, Row PP3).
     #[inline]
     pub fn send<N: Btl<Endpoint = E>>(
         &mut self,

@@ -2,7 +2,7 @@
 //! What ends because a peer will never answer again.
 //!
 //! The engine says so after it has handed up whatever the peer had sent whole, so a message that came in time is still
-//! received (row PP7). A receive from anybody goes on as long as anybody else could send.
+//! received (Row PP7). A receive from anybody goes on as long as anybody else could send.
 
 use crate::envelope::Form;
 use crate::request::{Entry, Phase};

@@ -17,7 +17,7 @@ pub struct Request(pub Key);
 pub enum Started {
     /// It is over, and took no request.
     Done(Status),
-    /// It goes on. Also where it is over already, but in error: the error belongs to the wait (row PP3).
+    /// It goes on. Also where it is over already, but in error: the error belongs to the wait (Row PP3).
     Running(Request),
 }
 

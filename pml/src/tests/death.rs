@@ -50,6 +50,7 @@ fn a_send_ends_in_whatever_state_it_is() {
         let other = cluster.send(0, on[0], 2, 4, b"x");
         assert!(!cluster.nodes[0].ob1.idle());
         cluster.nodes[0].ob1.gone(PeerIndex(1), why);
+        // Row PP2, Row PP4: the wait says it.
         for ended in [offered, synchronous, streaming, parked] {
             assert_eq!(cluster.poll(0, ended), State::Done(Err(error)));
         }
@@ -84,10 +85,11 @@ fn a_receive_ends_in_whatever_state_it_is_and_its_buffer_is_silent() {
     assert!(cluster.fabric.borrow().lanes[1][0][CHUNKS].len() > 1, "chunks are under way");
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     let before = buffer.to_vec();
+    // Row PP5, Row PP6.
     for ended in [posted, accepting] {
         assert_eq!(cluster.poll(0, ended), State::Done(Err(Error::ProcFailed(Rank(1)))));
     }
-    // A transport would have drained first; even so nothing is written.
+    // Row PP23: a transport would have drained first; even so nothing is written.
     cluster.settle();
     assert_eq!(buffer.to_vec(), before);
     let late = cluster.receive(0, on[0], rank(1), tag(2), 8).0;
