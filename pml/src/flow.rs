@@ -40,6 +40,8 @@ pub(crate) struct PeerState<E> {
     queues: Option<Box<Queues>>,
 }
 
+const _: () = assert!(size_of::<PeerState<u32>>() <= 64);
+
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way<E> {
