@@ -305,7 +305,10 @@ impl<'front> Keeper<'front> {
             }),
             Request::Finalize => self.on_finalize(rank),
             Request::Abort(code) => {
-                let words = format!("called MPI_Abort with code {code}; the job has been ended [E-JOB-002]");
+                let words = format!(
+                    "called MPI_Abort, or met an error that is fatal, with code {code}; the job has been ended. \
+                     Look at its own messages [E-JOB-002]"
+                );
                 self.end_for(rank, abort_code(code), &words);
                 true
             }

@@ -265,8 +265,9 @@ mod tests {
         struct Never;
         impl Write for Never {
             fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-                std::thread::park();
-                Ok(0)
+                loop {
+                    std::thread::park();
+                }
             }
             fn flush(&mut self) -> std::io::Result<()> {
                 Ok(())

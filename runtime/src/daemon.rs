@@ -269,3 +269,126 @@ pub fn namespace(kind: &str) -> u64 {
     let number = link.to_str().and_then(|text| text.split(['[', ']']).nth(1));
     number.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Client, namespace};
+    use crate::daemon_protocol::{Answer, Request, TurnedAway, Welcome, decode, encode};
+    use crate::environment::Address;
+    use crate::packet::{Arrival, Waiting, receive, send};
+    use crate::{Notice, Runtime, RuntimeError, StartError, draw};
+    use mend_base::{Job, Peer};
+    use mend_segment::{BellPage, FaultPage};
+    use mend_transport::Card;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::thread::JoinHandle;
+
+    const JOB: Job = Job(9);
+
+    /// A daemon that answers the hello with this, and then is ours to play.
+    fn daemon(answer: Answer) -> (Address, JoinHandle<(OwnedFd, FaultPage)>) {
+        let address =
+            Address { socket: draw::random_bytes(), network: namespace("net"), secret: [3; 16], rank: 0 };
+        let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).unwrap();
+        let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::net::bind(&listener, &name).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let socket = rustix::net::accept(&listener).unwrap();
+            let Arrival::Packet(hello) = receive(socket.as_fd(), Waiting::Allowed) else {
+                panic!("no hello")
+            };
+            assert!(matches!(decode(&hello.bytes), Some(Request::Hello(hello)) if hello.secret == [3; 16]));
+            let ((_, bells), (faults, faults_file)) =
+                (BellPage::create(17).unwrap(), FaultPage::create(17).unwrap());
+            send(socket.as_fd(), &encode(&answer), &[bells.as_fd(), faults_file.as_fd()], Waiting::Allowed);
+            (socket, faults)
+        });
+        (address, daemon)
+    }
+
+    fn joined() -> (Client, OwnedFd, FaultPage) {
+        let peer = Peer::new(JOB, 0);
+        let (address, daemon) =
+            daemon(Answer::Welcome(Welcome { peer, size: 2, slot: 0, slots: 17, local_ranks: 2 }));
+        let (client, _) = Client::connect(&address).unwrap();
+        let (socket, faults) = daemon.join().unwrap();
+        (client, socket, faults)
+    }
+
+    fn say(socket: &OwnedFd, bytes: &[u8]) {
+        send(socket.as_fd(), bytes, &[], Waiting::Never);
+    }
+
+    #[test]
+    fn the_version_changes_with_a_notice_and_a_daemon_that_goes_is_told_once() {
+        let (mut client, socket, faults) = joined();
+        let before = client.fault_version();
+        assert!(client.notice().is_none());
+        say(&socket, &encode(&Answer::Finalized(vec![Peer::new(JOB, 1), Peer::new(JOB, 1)])));
+        faults.bump(0);
+        assert_ne!(client.fault_version(), before);
+        assert!(matches!(client.notice(), Some(Notice::Finalized(peer)) if peer.number() == 1));
+        assert!(matches!(client.notice(), Some(Notice::Finalized(_))));
+        assert!(client.notice().is_none());
+        drop(socket);
+        assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })));
+        assert!(client.notice().is_none());
+        assert_eq!(client.publish(&Card::default()), Err(RuntimeError::Lost));
+    }
+
+    #[test]
+    fn a_daemon_that_raves_is_believed_nothing() {
+        let other_job = encode(&Answer::Alive(Peer::new(Job(8), 1)));
+        let ourselves = encode(&Answer::Failed(Peer::new(JOB, 0)));
+        for bytes in [&b"garbage"[..], &[255; 4096], &other_job, &ourselves] {
+            let (mut client, socket, _) = joined();
+            say(&socket, bytes);
+            say(&socket, &encode(&Answer::Alive(Peer::new(JOB, 1))));
+            assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })), "{bytes:?}");
+            assert!(client.notice().is_none());
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_is_behind_blocks_nobody_and_gets_everything_in_order() {
+        let (mut client, socket, _faults) = joined();
+        let quiet = client.fault_version();
+        let mut asked = 0;
+        while client.fault_version() == quiet {
+            client.lookup(Peer::new(JOB, 1)).unwrap();
+            asked += 1;
+        }
+        client.lookup(Peer::new(JOB, 1)).unwrap();
+        asked += 1;
+        let mut heard = 0;
+        while heard < asked {
+            assert!(client.notice().is_none());
+            while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
+                assert!(matches!(decode(&packet.bytes), Some(Request::Lookup(_))));
+                heard += 1;
+            }
+        }
+        assert_eq!(client.fault_version(), client.fault_version());
+    }
+
+    #[test]
+    fn who_is_turned_away_is_told_why() {
+        let (address, daemon) = daemon(Answer::TurnedAway(TurnedAway::LayoutDiffers(77)));
+        let refused = Client::connect(&address).unwrap_err();
+        assert!(matches!(refused, StartError::TurnedAway(TurnedAway::LayoutDiffers(77))));
+        assert!(refused.to_string().contains("layout 77"));
+        drop(daemon.join().unwrap());
+    }
+
+    #[test]
+    fn questions_about_strangers_are_not_passed_on() {
+        let (mut client, _socket, _faults) = joined();
+        for stranger in [Peer::new(Job(8), 1), Peer::new(JOB, 0)] {
+            assert_eq!(client.lookup(stranger), Err(RuntimeError::NoSuchPeer));
+        }
+        assert_eq!(client.publish(&Card::default()), Ok(()));
+        assert_eq!(client.publish(&Card::default()), Err(RuntimeError::PublishedTwice));
+    }
+}

@@ -44,7 +44,11 @@ fn a_rank_that_dies_in_mpi_ends_the_job_also_those_that_spin() {
 
 #[test]
 fn abort_ends_the_job_also_those_that_spin() {
-    one_line(&run(&["-n", "4", PROBE, "abort", "7"]), 7, &["rank 1", "MPI_Abort with code 7", "[E-JOB-002]"]);
+    one_line(
+        &run(&["-n", "4", PROBE, "abort", "7"]),
+        7,
+        &["rank 1", "MPI_Abort", "with code 7", "[E-JOB-002]"],
+    );
     assert_eq!(run(&["-n", "2", PROBE, "abort", "0"]).code, 1);
     assert_eq!(run(&["-n", "2", PROBE, "abort", "257"]).code, 1);
     assert_eq!(run(&["-n", "2", PROBE, "abort", "-1"]).code, 255);
