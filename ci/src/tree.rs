@@ -106,8 +106,9 @@ fn is_text(path: &str) -> bool {
 /// Rooms where everything is a test or a measurement.
 const TEST_ROOMS: &[&str] = &["tests", "bench", "sim"];
 const HIDDEN_ROOMS: &[&str] = &[".ci", ".cargo"];
-const ENDINGS: &[&str] =
-    &["rs", "toml", "md", "c", "h", "cpp", "sh", "py", "yml", "yaml", "table", "txt", "in", "json", "map"];
+const ENDINGS: &[&str] = &[
+    "rs", "toml", "md", "c", "cc", "h", "cpp", "sh", "py", "yml", "yaml", "table", "txt", "in", "json", "map",
+];
 
 #[cfg(test)]
 mod tests {

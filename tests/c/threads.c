@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 4
 // timeout: 120
+// Row WT13: threads wait in calls of their own
 /* MPI_THREAD_MULTIPLE: threads that talk on one communicator apart by tag, threads that block while others complete what
  * they wait for, one message for each of several threads that receive alike, collectives side by side. */
 #include <mpi.h>

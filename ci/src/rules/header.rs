@@ -21,7 +21,7 @@ fn finding(source: &Source) -> Option<Finding> {
 }
 
 fn is_source(path: &str) -> bool {
-    [".rs", ".toml", ".c", ".h", ".cpp", ".sh", ".py", ".yml", ".table"]
+    [".rs", ".toml", ".c", ".cc", ".h", ".cpp", ".sh", ".py", ".yml", ".table"]
         .iter()
         .any(|ending| path.ends_with(ending))
         || path.starts_with(".ci/")

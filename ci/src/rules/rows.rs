@@ -84,7 +84,7 @@ fn citations(tree: &Tree) -> Vec<Citation<'_>> {
 }
 
 fn is_c(path: &str) -> bool {
-    [".c", ".h", ".cpp"].iter().any(|ending| path.ends_with(ending))
+    [".c", ".cc", ".h", ".cpp"].iter().any(|ending| path.ends_with(ending))
 }
 
 /// The ids that follow the word Row or Rows.

@@ -287,8 +287,8 @@ impl Walk {
         self.silence.check();
     }
 
-    /// Wildcards match in the order they were posted, and each sender's messages in the order they were sent (Row PP5,
-    /// MPI-5.0 §3.5): whatever sender each of them took, it must be that sender's next message.
+    /// Wildcards match in the order they were posted, and each sender's messages in the order they were sent
+    /// (MPI-5.0 §3.5): whatever sender each of them took, it must be that sender's next message.
     fn check_wildcards(&mut self) {
         for got in std::mem::take(&mut self.wildcards) {
             let (posted, status, room) = got.expect("every receive was waited for");
