@@ -100,8 +100,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             Some(ranks) => ranks.iter().map(|rank| parents[rank.index()]).collect(),
         };
         let identity = born.communicator.identity;
-        // A member that names two communicators alike is out of its mind; its messages could not be told apart.
-        if self.communicators.iter().any(|(_, entry)| entry.communicator.identity == identity) {
+        // A member that names two communicators alike is out of its mind; their messages could not be told apart.
+        if self.pml.is_used(identity) {
             return Err(Error::of(Detail::BadCreation));
         }
         Ok(self.enter(born.communicator, members))

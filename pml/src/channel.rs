@@ -123,6 +123,14 @@ impl<E: Copy> Open<E> {
         others > 0 && self.gone >= others
     }
 
+    /// Whether a message to ourselves is on the wire.
+    pub(crate) fn talks_to_itself(&self) -> bool {
+        let at = self.me.index();
+        let sent = self.routes.get(at).map_or(0, |route| route.sequence);
+        let come = self.lanes.get(at).map_or(0, |lane| lane.sequence);
+        sent != come
+    }
+
     /// Every rank that is `peer`: one, in an intracommunicator.
     pub(crate) fn ranks_of(&self, peer: PeerIndex) -> impl Iterator<Item = Rank> {
         (0u32..)

@@ -112,21 +112,34 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Some(why.error(rank))
     }
 
-    /// Ends receives from anybody on channels where everybody else is gone. Only after a turn in which nothing came:
-    /// a message to ourselves may still have been on its way.
-    pub(crate) fn end_orphans(&mut self) {
+    /// Ends receives from anybody on channels where everybody else is gone, unless a message to ourselves is still on
+    /// its way: then a later turn does. How many ended.
+    pub(crate) fn end_orphans(&mut self) -> u32 {
+        let mut ended = 0;
         self.orphans.retain(|&channel| self.channels.get(channel).is_some());
         for at in 0..self.orphans.len() {
             // Ending the last request of a channel may close it, which takes nothing off this list.
             let channel = self.orphans[at];
             let Some(open) = self.channels.get(channel).filter(|open| !open.any.is_empty()) else { continue };
+            if open.talks_to_itself() || self.keeps_one_to_itself(channel, open.me) {
+                mend_base::reach!("pml.failure: nobody is left, but our own message is on its way");
+                continue;
+            }
             let Some(error) = self.last_word(channel) else { continue };
             let waiting: Vec<_> = open.any.iter(&self.entries).map(|(key, _)| key).collect();
             for key in waiting {
                 mend_base::reach!("pml.failure: a receive from anybody, and nobody is left");
                 self.end(key, error);
+                ended += 1;
             }
         }
+        ended
+    }
+
+    /// Whether a message to ourselves waits to be sent.
+    fn keeps_one_to_itself(&self, channel: Key, me: Rank) -> bool {
+        let parked = |entry: &Entry| matches!(entry.phase, Phase::Parked { to, .. } if to == me);
+        self.entries.iter().any(|(_, entry)| entry.channel == channel && parked(entry))
     }
 
     /// Of those gone the last rank: a failed one, if any failed.

@@ -167,7 +167,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             self.report(up);
         }
         if events == 0 && !self.orphans.is_empty() {
-            self.end_orphans();
+            events += self.end_orphans();
         }
         events
     }

@@ -184,6 +184,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         form: Form,
         payload: Payload<'_>,
     ) {
+        if self.channels.get(channel).is_some_and(|open| open.closing) {
+            return self.on_late(from, form);
+        }
         mend_base::reach!("pml.matching: unexpected");
         let payload = self.store(from, payload);
         let arrived = Arrived { source, tag, form, payload, by_lane: Links::ALONE, by_channel: Links::ALONE };

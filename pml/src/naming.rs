@@ -35,12 +35,22 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Channel(key)
     }
 
-    /// Nothing new starts on it. It goes when its last operation is over (MPI-5.0 §7.4.3): what comes later is dropped,
-    /// and whoever waits for an answer is refused.
+    /// Whether this identity is open, or was: it cannot be opened. Identities come from other members, unbelieved.
+    pub fn is_used(&self, identity: Identity) -> bool {
+        [Plane::User, Plane::Collective].iter().any(|&plane| {
+            let name = Name { identity, plane };
+            self.names.contains_key(&name) || self.unborn.is_dead(name)
+        })
+    }
+
+    /// Nothing new starts on it. It goes when its last operation is over (MPI-5.0 §7.4.3): what no receive has matched
+    /// by now, or will match of those posted, is dropped, and whoever waits for an answer to it is refused. At once: our
+    /// own last operation may need a peer that waits for this answer.
     pub fn close(&mut self, channel: Channel) {
         let Some(open) = self.channels.get_mut(channel.0) else { return };
         open.closing = true;
-        if open.active == 0 {
+        self.drop_unread(channel.0);
+        if self.channels.get(channel.0).is_some_and(|open| open.active == 0) {
             self.shut(channel.0);
         }
     }
@@ -58,8 +68,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// The last operation is over.
-    pub(crate) fn shut(&mut self, channel: Key) {
+    fn drop_unread(&mut self, channel: Key) {
         while let Some(key) = self.oldest_arrived(channel) {
             let Some(message) = self.take_arrived(channel, key) else { break };
             let from = self.channels.get(channel).and_then(|open| open.member(message.source));
@@ -69,6 +78,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.unstore(from, message.payload);
             }
         }
+    }
+
+    /// The last operation is over.
+    pub(crate) fn shut(&mut self, channel: Key) {
+        self.drop_unread(channel);
         let Some(open) = self.channels.remove(channel) else { return };
         self.names.remove(&open.name);
         let waiting = self.unborn.died(open.name);

@@ -8,7 +8,7 @@
 
 use crate::clock::Clock;
 use crate::launcher::{FabricRuntime, Launcher};
-use crate::network::{FabricBtl, Network, Shared, Sizes};
+use crate::network::{FabricBtl, Network, Shared, Sizes, Trouble};
 use crate::oracle;
 use mend_base::parameter::{Origin, Settings};
 use mend_base::{Job, Peer, Random, Rank};
@@ -142,6 +142,11 @@ impl Cluster {
             steps: 0,
             trace: false,
         }
+    }
+
+    /// What else may happen in this job.
+    pub fn trouble(&mut self, trouble: Trouble) {
+        self.network.borrow_mut().trouble = trouble;
     }
 
     /// Prints every step that did something.

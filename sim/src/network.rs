@@ -7,7 +7,7 @@
 
 use mend_base::{Instant, PeerIndex, Random, Reader};
 use mend_transport::{
-    Ability, AmId, Btl, Card, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
+    Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
     TransportId, WakeSet, WriteSlot,
 };
 use std::cell::RefCell;
@@ -24,11 +24,22 @@ pub struct Network {
     pub random: Random,
     /// Everything that can move, moves: how a run finds out whether it has come to rest.
     pub hurry: bool,
+    /// What else may happen.
+    pub trouble: Trouble,
     pipes: BTreeMap<(u32, u32), Pipe>,
     /// Messages and chunks handed to the network, and by it: they are equal at the end of a run that lost nobody.
     pub sent: u64,
     /// See [`sent`](Network::sent).
     pub delivered: u64,
+}
+
+/// What may happen although everybody lives: once in so many times; 0 is never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trouble {
+    /// A look at a way reports evidence against the peer, falsely.
+    pub evidence_once_in: u64,
+    /// A connection cannot be made, for want of memory.
+    pub refusal_once_in: u64,
 }
 
 /// From one process to another.
@@ -125,6 +136,7 @@ impl Network {
         Rc::new(RefCell::new(Network {
             random: Random(seed),
             hurry: false,
+            trouble: Trouble::default(),
             pipes: BTreeMap::new(),
             sent: 0,
             delivered: 0,
@@ -225,6 +237,11 @@ impl FabricBtl {
                 return 1;
             }
             State::Connecting | State::Quarantined | State::Severed => return 0,
+            State::Standing if !hurry && network.misjudges() => {
+                drop(network);
+                sink.on_error(way.index, endpoint, Cause::Silent);
+                return 1;
+            }
             State::Standing => {
                 let allowed = if hurry { budget } else { network.random.below(5).min(budget.into()) as u32 };
                 while events < allowed && network.hand_up(way, self.me, sink) {
@@ -270,6 +287,14 @@ impl FabricBtl {
 }
 
 impl Network {
+    fn misjudges(&mut self) -> bool {
+        self.trouble.evidence_once_in > 0 && self.random.once_in(self.trouble.evidence_once_in)
+    }
+
+    fn refuses(&mut self) -> bool {
+        self.trouble.refusal_once_in > 0 && self.random.once_in(self.trouble.refusal_once_in)
+    }
+
     /// Hands up the next arrival of this way, if there is one.
     fn hand_up(&mut self, way: &Way, me: u32, sink: &mut impl Sink<u32>) -> bool {
         let Some(pipe) = self.pipes.get_mut(&(way.peer, me)) else { return false };
@@ -302,6 +327,9 @@ impl Btl for FabricBtl {
         let mut reader = Reader::new(entry);
         let number = reader.u32().ok_or(ConnectError::LayoutDiffers)?;
         let sizes = Sizes::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
+        if number != self.me && self.shared.borrow_mut().refuses() {
+            return Err(ConnectError::NoMemory);
+        }
         let limits = Limits {
             abilities: Ability::Streams as u32,
             inline_bytes_max: sizes.inline_bytes_max,

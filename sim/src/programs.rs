@@ -6,6 +6,7 @@ mod birth;
 mod collectives;
 mod early;
 mod fairness;
+mod refused;
 mod ring;
 mod traffic;
 
@@ -14,7 +15,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 /// Every program, with its name.
-pub fn all() -> [(&'static str, Program); 6] {
+pub fn all() -> [(&'static str, Program); 9] {
     [
         ("ring", program(ring::run)),
         ("traffic", program(traffic::run)),
@@ -22,6 +23,10 @@ pub fn all() -> [(&'static str, Program); 6] {
         ("birth", program(birth::run)),
         ("early", program(early::run)),
         ("fairness", program(fairness::run)),
+        ("refused", program(refused::run)),
+        // The one that finds most comes more often.
+        ("traffic", program(traffic::run)),
+        ("traffic", program(traffic::run)),
     ]
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Many jobs, one seed each: which program, how many ranks, everything follows from the seed.
 
+use crate::network::Trouble;
 use crate::{Cluster, Summary, programs};
 use mend_base::{Random, arms};
 use std::collections::BTreeMap;
@@ -37,6 +38,10 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failu
     let (name, program) = all[random.below(all.len() as u64) as usize].clone();
     let size = draw_size(&mut random);
     let mut cluster = Cluster::new(random.bits(), size, program);
+    // False evidence is survived by every program, without a trace; a refused connection only by one that expects it.
+    let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
+    let refusal_once_in = if name == "refused" { 2 + random.below(8) } else { 0 };
+    cluster.trouble(Trouble { evidence_once_in, refusal_once_in });
     if trace {
         cluster.trace();
     }

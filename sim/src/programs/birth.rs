@@ -20,7 +20,7 @@ struct Known {
 pub async fn run(process: Process) {
     let world = Known { members: (0..process.size).collect(), key: Some(process.mpi.engine().world()) };
     let mut all = vec![world];
-    let steps = 1 + process.together.borrow_mut().below(6);
+    let steps = 1 + process.together.borrow_mut().below(12);
     for step in 0..steps {
         let (which, parent) = {
             let mut together = process.together.borrow_mut();

@@ -17,7 +17,7 @@ type Pending = (Operation<Net, FabricRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
 /// All ranks draw the same operations.
 pub async fn run(process: Process) {
     let comm = process.mpi.engine().world();
-    let count = 1 + process.together.borrow_mut().below(8);
+    let count = 1 + process.together.borrow_mut().below(20);
     let mut pending: Vec<Pending> = Vec::new();
     for number in 0..count {
         process.at("collectives: start", number);

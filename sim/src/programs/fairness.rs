@@ -6,10 +6,10 @@ use crate::oracle::{content, poisoned};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_transport::Buffer;
 
-const EACH: u64 = 40;
+const EACH: u64 = 120;
 
 /// While a sender still has messages to send, it must not wait for longer than this many receives per sender.
-const PATIENCE: u64 = 30;
+const PATIENCE: u64 = 80;
 
 /// Senders wait for each message, so each always has one under way.
 pub async fn run(process: Process) {

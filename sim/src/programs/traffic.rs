@@ -140,7 +140,7 @@ pub async fn run(process: Process) {
 
 fn draw_plan(process: &Process) -> Vec<Message> {
     let mut random = process.together.borrow_mut();
-    let count = 1 + random.below(10 * u64::from(process.size));
+    let count = 1 + random.below(40 * u64::from(process.size));
     (0..count).map(|id| Message::draw(&mut random, id, process.size)).collect()
 }
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Scripted jobs, each for one sentence, over many schedules: what a random job once found, and what a row demands.
+
+use mend_base::{Rank, Source, Tag, TagSelector};
+use mend_mpi::{Class, Detail};
+use mend_sim::network::Trouble;
+use mend_sim::oracle::{content, holds, poisoned, says};
+use mend_sim::programs::program;
+use mend_sim::{Cluster, Process};
+use mend_transport::Buffer;
+use std::future::Future;
+
+const TAG: Tag = Tag(5);
+
+/// Runs `script` on `size` ranks under 300 schedules.
+fn holds_always<F: Future<Output = ()> + 'static>(size: u32, script: impl Fn(Process) -> F + 'static) {
+    with_trouble(size, Trouble::default(), script);
+}
+
+fn with_trouble<F: Future<Output = ()> + 'static>(
+    size: u32,
+    trouble: Trouble,
+    script: impl Fn(Process) -> F + 'static,
+) {
+    let script = program(script);
+    for seed in 0..300 {
+        let mut cluster = Cluster::new(seed, size, script.clone());
+        cluster.trouble(trouble);
+        if let Err(report) = cluster.run() {
+            panic!("{report}");
+        }
+    }
+}
+
+/// Waits until the others have left, as far as this rank knows.
+async fn alone(process: &Process) {
+    let world = process.mpi.engine().world();
+    for rank in (0..process.size).map(Rank).filter(|rank| *rank != process.rank) {
+        let room = poisoned(0);
+        let never = process.mpi.receive(world, Source::Rank(rank), TagSelector::Tag(Tag(99)), &room).await;
+        assert!(matches!(never.expect_err("it has left").detail, Detail::PeerLeft(_)));
+    }
+}
+
+#[test]
+fn a_wildcard_takes_our_own_message_when_nobody_else_is_left() {
+    holds_always(2, |process| async move {
+        if process.rank == Rank(1) {
+            return;
+        }
+        alone(&process).await;
+        let world = process.mpi.engine().world();
+        let room = poisoned(5_000);
+        let received = process.mpi.receive(world, Source::Any, TagSelector::Any, &room);
+        let sent = process.mpi.send(world, Rank(0), TAG, &Buffer::from_bytes(&content(1, 5_000)));
+        says(received.await.expect("our own message comes"), Rank(0), TAG, 5_000);
+        holds(&room, 1, 5_000);
+        sent.await.expect("we live");
+    });
+}
+
+#[test]
+fn a_wildcard_ends_when_everybody_else_has_left() {
+    holds_always(3, |process| async move {
+        if process.rank != Rank(0) {
+            return;
+        }
+        let world = process.mpi.engine().world();
+        let ended = process.mpi.receive(world, Source::Any, TagSelector::Any, &poisoned(8)).await;
+        assert_eq!(ended.expect_err("nobody is left").class, Class::Other);
+    });
+}
+
+#[test]
+fn a_collective_ends_when_a_member_has_left_instead() {
+    holds_always(4, |process| async move {
+        let world = process.mpi.engine().world();
+        if process.rank == Rank(2) {
+            return;
+        }
+        let ended = process.mpi.barrier(world).await;
+        let error = ended.expect_err("a member did not come");
+        assert!(matches!(error.detail, Detail::PeerLeft(_) | Detail::PeerFreed(_)), "{error}");
+    });
+}
+
+#[test]
+fn two_ranks_that_finalize_with_offers_to_each_other_both_leave() {
+    holds_always(2, |process| async move {
+        let world = process.mpi.engine().world();
+        let other = Rank(1 - process.rank.0);
+        // Given up at once, as MPI_Request_free would: nobody receives it.
+        drop(process.mpi.ssend(world, other, TAG, &poisoned(9_000)));
+    });
+}
+
+#[test]
+fn evidence_that_was_false_costs_no_message_and_no_order() {
+    let trouble = Trouble { evidence_once_in: 4, refusal_once_in: 0 };
+    with_trouble(2, trouble, |process| async move {
+        let world = process.mpi.engine().world();
+        for id in 0..20 {
+            let bytes = [0, 40, 3_000][id as usize % 3];
+            if process.rank == Rank(0) {
+                let data = Buffer::from_bytes(&content(id, bytes));
+                process.mpi.send(world, Rank(1), TAG, &data).await.expect("it lives");
+            } else {
+                let room = poisoned(bytes);
+                let source = Source::Rank(Rank(0));
+                let status = process.mpi.receive(world, source, TagSelector::Tag(TAG), &room).await;
+                says(status.expect("it lives"), Rank(0), TAG, bytes);
+                holds(&room, id, bytes);
+            }
+        }
+    });
+}
+
+#[test]
+fn who_cannot_be_reached_is_said_so_to_both_ends() {
+    let trouble = Trouble { evidence_once_in: 0, refusal_once_in: 1 };
+    with_trouble(2, trouble, |process| async move {
+        let world = process.mpi.engine().world();
+        let other = Rank(1 - process.rank.0);
+        let sent = process.mpi.ssend(world, other, TAG, &poisoned(3)).await;
+        let error = sent.expect_err("no connection can be made");
+        assert!(matches!(error.detail, Detail::Unreachable(rank, _) if rank == other), "{error}");
+    });
+}
+
+#[test]
+fn arguments_that_are_wrong_are_refused_and_leave_nothing() {
+    holds_always(2, |process| async move {
+        let world = process.mpi.engine().world();
+        let data = poisoned(1);
+        let wrong = [
+            (process.mpi.send(world, Rank(2), TAG, &data).await, Class::Rank),
+            (process.mpi.send(world, Rank(0), Tag(-3), &data).await, Class::Tag),
+            (process.mpi.receive(world, Source::Rank(Rank(7)), TagSelector::Any, &data).await, Class::Rank),
+            (process.mpi.bcast(world, Rank(2), &data).await, Class::Root),
+        ];
+        for (result, class) in wrong {
+            assert_eq!(result.expect_err("a wrong argument").class, class);
+        }
+        assert_eq!(process.mpi.free(world).expect_err("it is predefined").class, Class::Comm);
+    });
+}
