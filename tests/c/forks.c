@@ -83,6 +83,7 @@ static void around(int round, void (*meanwhile)(void))
 /* The child writes to its copy of the buffers, looks around, and leaves by the front door. */
 static void a_child_that_exits(void)
 {
+    fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         memset(sent, 0, sizeof sent);
