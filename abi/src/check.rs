@@ -47,6 +47,37 @@ pub(crate) enum Wrong {
 }
 
 impl Wrong {
+    /// Every one, for tests.
+    #[cfg(test)]
+    pub(crate) const ALL: [Wrong; 26] = [
+        Wrong::NegativeCount,
+        Wrong::NullBuffer,
+        Wrong::Datatype,
+        Wrong::Tag,
+        Wrong::Rank,
+        Wrong::Root,
+        Wrong::Op,
+        Wrong::Request,
+        Wrong::NullPointer,
+        Wrong::Group,
+        Wrong::GroupRank,
+        Wrong::Errhandler,
+        Wrong::Info,
+        Wrong::Overlong,
+        Wrong::InPlace,
+        Wrong::ErrorCode,
+        Wrong::Keyval,
+        Wrong::FixedErrhandler,
+        Wrong::Memory,
+        Wrong::NotOurMemory,
+        Wrong::ThreadLevel,
+        Wrong::Split,
+        Wrong::NegativeSize,
+        Wrong::OpType,
+        Wrong::GroupRange,
+        Wrong::Communicator,
+    ];
+
     /// Class, number of the code E-CALL-..., what is wrong, what to do.
     pub(crate) const fn row(self) -> (c_int, u16, &'static str, &'static str) {
         match self {
@@ -268,4 +299,22 @@ pub(crate) fn out_array<T: Copy>(pointer: *mut T) -> OutArray<T> {
 #[inline]
 pub(crate) fn statuses(pointer: *mut Status) -> Statuses {
     Statuses::new(pointer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Wrong;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_cause_has_a_code_of_its_own_that_the_manual_explains() {
+        let manual = include_str!("../../docs/errors.md");
+        let numbers: BTreeSet<u16> = Wrong::ALL.iter().map(|wrong| wrong.row().1).collect();
+        assert_eq!(numbers.len(), Wrong::ALL.len());
+        for wrong in Wrong::ALL {
+            let (_, number, cause, _) = wrong.row();
+            let line = manual.lines().find(|line| line.contains(&format!("E-CALL-{number:03} ")));
+            assert!(line.is_some_and(|line| line.contains(cause)), "E-CALL-{number:03}: {cause}");
+        }
+    }
 }

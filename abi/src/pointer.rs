@@ -73,7 +73,7 @@ impl<T: Copy> Array<T> {
             return Err(Wrong::NullPointer.into());
         }
         // SAFETY: not null; the user promised `length` values (the module's contract).
-        Ok((0..length).map(|index| unsafe { self.0.add(index).read() }).collect())
+        Ok((0..length).map(|index| unsafe { self.0.wrapping_add(index).read() }).collect())
     }
 }
 
@@ -95,13 +95,13 @@ impl<T: Copy> OutArray<T> {
     /// Reads one of the values that were checked for.
     pub(crate) fn get(self, index: usize) -> T {
         // SAFETY: not null by `check`; the user promised as many values as the call's count says.
-        unsafe { self.0.add(index).read() }
+        unsafe { self.0.wrapping_add(index).read() }
     }
 
     /// Writes one of the values that were checked for.
     pub(crate) fn set(self, index: usize, value: T) {
         // SAFETY: as in `get`.
-        unsafe { self.0.add(index).write(value) }
+        unsafe { self.0.wrapping_add(index).write(value) }
     }
 }
 
@@ -141,7 +141,7 @@ impl OutText {
         }
         for (index, byte) in text.bytes().take(length).chain([0]).enumerate() {
             // SAFETY: not null; the user promised as many bytes as the constant says, and `length` is below it.
-            unsafe { self.0.add(index).write(byte as c_char) }
+            unsafe { self.0.wrapping_add(index).write(byte as c_char) }
         }
         length as c_int
     }

@@ -217,6 +217,32 @@ mod tests {
     }
 
     #[test]
+    fn every_code_of_the_engine_is_in_the_manual() {
+        let sources = [
+            include_str!("../../mpi/src/error.rs"),
+            include_str!("../../world/src/world.rs"),
+            include_str!("../../world/src/settings.rs"),
+        ];
+        let (manual, text) = (include_str!("../../docs/errors.md"), sources.concat());
+        let rows = text.match_indices("Code(\"").map(|(at, _)| &text[at + 6..at + 20]).filter_map(|row| {
+            let (letters, rest) = row.split_once("\", ")?;
+            let number: u16 = rest.split(')').next()?.parse().ok()?;
+            Some(format!("E-{letters}-{number:03}"))
+        });
+        let written = text.match_indices("E-").map(|(at, _)| &text[at..]).filter_map(|rest| {
+            let end = rest
+                .char_indices()
+                .skip(2)
+                .find(|(_, c)| !(c.is_ascii_uppercase() || c.is_ascii_digit() || *c == '-'));
+            let code = &rest[..end?.0];
+            (code.len() > 6 && code.ends_with(|last: char| last.is_ascii_digit())).then(|| code.to_owned())
+        });
+        for code in rows.chain(written).filter(|code| !code.starts_with("E-CLS")) {
+            assert!(manual.contains(&code), "{code}");
+        }
+    }
+
+    #[test]
     fn every_cause_has_a_code_and_an_advice() {
         let causes =
             [Why::Unsupported, Why::TooEarly, Why::TooLate, Why::Forked, Why::Start("x"), Why::Panic("x")];
@@ -224,6 +250,7 @@ mod tests {
         for why in causes {
             let words = words("MPI_Send", why, 16);
             assert!(!words.advice.is_empty() && words.code.starts_with("E-"), "{why:?}");
+            assert!(include_str!("../../docs/errors.md").contains(&words.code), "{}", words.code);
         }
     }
 }

@@ -96,9 +96,7 @@ impl Statuses {
     pub(crate) fn set(self, index: usize, status: Status) {
         if !self.0.is_null() {
             // SAFETY: not to be ignored; the user promised as many statuses as requests.
-            let place = unsafe { self.0.add(index) };
-            // SAFETY: as above.
-            unsafe { place.write(status) }
+            unsafe { self.0.wrapping_add(index).write(status) }
         }
     }
 }

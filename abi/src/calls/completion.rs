@@ -43,7 +43,12 @@ impl Answers for Users {
 }
 
 /// Copies of handles: the user's array is not read again.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives in the call's frame, so that few handles need no heap"
+)]
 enum Copied {
+    One(Handle),
     Few([Handle; FEW], usize),
     Many(Vec<Handle>),
 }
@@ -66,6 +71,7 @@ impl Copied {
 
     fn handles(&self) -> &[Handle] {
         match self {
+            Copied::One(handle) => core::slice::from_ref(handle),
             Copied::Few(few, count) => &few[..*count],
             Copied::Many(many) => many,
         }
@@ -102,7 +108,7 @@ impl Watch {
     // Hot: per turn of a waiting call.
     fn is_early(&mut self, handles: &[Handle], engine: &mut Engine) -> bool {
         self.looks = self.looks.wrapping_add(1);
-        if self.looks % 16 == 0 {
+        if self.looks.is_multiple_of(16) {
             return false;
         }
         let mut live = Live(engine);
@@ -131,22 +137,15 @@ fn outcome(failure: Option<Failure>) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-fn one(request: Out<Handle>, status: Statuses) -> Result<(Copied, Users), Failure> {
-    let requests = request.as_array();
-    let copied = Copied::Few(
-        {
-            let mut few = [REQUEST_NULL; FEW];
-            few[0] = request.get();
-            few
-        },
-        1,
-    );
-    Ok((copied, Users { requests, statuses: status, several: false, indices: None }))
+// Hot: per message.
+fn one(request: Out<Handle>, status: Statuses) -> (Copied, Users) {
+    let users = Users { requests: request.as_array(), statuses: status, several: false, indices: None };
+    (Copied::One(request.get()), users)
 }
 
 // Row WT1
 pub(crate) fn wait(world: &World, request: Out<Handle>, status: Statuses) -> Result<(), Failure> {
-    let (copied, mut users) = one(request, status)?;
+    let (copied, mut users) = one(request, status);
     let (found, failure) = waited(world, Want::Any, &copied, &mut users)?;
     if found == Found::Nothing {
         status.set_one(Status::EMPTY);
@@ -162,7 +161,7 @@ pub(crate) fn test(
     status: Statuses,
 ) -> Result<(), Failure> {
     flag.set(0);
-    let (copied, mut users) = one(request, status)?;
+    let (copied, mut users) = one(request, status);
     let (found, failure) = tested(world, Want::Any, &copied, &mut users)?;
     match found {
         Found::Nothing => {

@@ -47,10 +47,55 @@ fn start_send(
     world.with(|engine| Ok(engine.send(comm.key(engine)?, dest, tag, mode, data)?))
 }
 
+// Hot: per message.
+#[inline]
+fn blocking(
+    world: &World,
+    mode: SendMode,
+    buffer: *const c_void,
+    count: u64,
+    datatype: Datatype,
+    dest: Option<Rank>,
+    tag: Tag,
+    comm: Comm,
+) -> Result<(), Failure> {
+    let data = typed(buffer, count, datatype)?;
+    let Some(dest) = dest else { return check_comm(world, comm) };
+    finish(world, start_send(world, mode, data, dest, tag, comm)?).map(|_| ())
+}
+
+// Hot: per message.
+#[inline]
+fn immediate(
+    world: &World,
+    mode: SendMode,
+    buffer: *const c_void,
+    count: u64,
+    datatype: Datatype,
+    dest: Option<Rank>,
+    tag: Tag,
+    comm: Comm,
+    request: Out<Handle>,
+) -> Result<(), Failure> {
+    request.set(REQUEST_NULL);
+    let data = typed(buffer, count, datatype)?;
+    let Some(dest) = dest else {
+        check_comm(world, comm)?;
+        request.set(REQUEST_DONE);
+        return Ok(());
+    };
+    let handle = world.with(|engine| -> Result<Handle, Failure> {
+        let started = engine.send(comm.key(engine)?, dest, tag, mode, data)?;
+        Ok(handle_of_send(engine, started, comm))
+    })?;
+    request.set(handle);
+    Ok(())
+}
+
+/// The calls by mode: one that waits, one that gives a request.
 macro_rules! sends {
-    ($($blocking:ident $immediate:ident $mode:ident;)*) => { $(
-        // Hot: per message.
-        pub(crate) fn $blocking(
+    ($($send:ident $isend:ident $mode:ident;)*) => { $(
+        pub(crate) fn $send(
             world: &World,
             buffer: *const c_void,
             count: u64,
@@ -59,13 +104,10 @@ macro_rules! sends {
             tag: Tag,
             comm: Comm,
         ) -> Result<(), Failure> {
-            let data = typed(buffer, count, datatype)?;
-            let Some(dest) = dest else { return check_comm(world, comm) };
-            finish(world, start_send(world, SendMode::$mode, data, dest, tag, comm)?).map(|_| ())
+            blocking(world, SendMode::$mode, buffer, count, datatype, dest, tag, comm)
         }
 
-        // Hot: per message.
-        pub(crate) fn $immediate(
+        pub(crate) fn $isend(
             world: &World,
             buffer: *const c_void,
             count: u64,
@@ -75,19 +117,7 @@ macro_rules! sends {
             comm: Comm,
             request: Out<Handle>,
         ) -> Result<(), Failure> {
-            request.set(REQUEST_NULL);
-            let data = typed(buffer, count, datatype)?;
-            let Some(dest) = dest else {
-                check_comm(world, comm)?;
-                request.set(REQUEST_DONE);
-                return Ok(());
-            };
-            let handle = world.with(|engine| -> Result<Handle, Failure> {
-                let started = engine.send(comm.key(engine)?, dest, tag, SendMode::$mode, data)?;
-                Ok(handle_of_send(engine, started, comm))
-            })?;
-            request.set(handle);
-            Ok(())
+            immediate(world, SendMode::$mode, buffer, count, datatype, dest, tag, comm, request)
         }
     )* };
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What there is to say, before it becomes text or JSON.
 
-use mend_base::parameter::{self, Assignments, Kind, Origin, Parameter, Settings};
+use mend_base::parameter::{self, Kind, Origin, Parameter, Settings};
 use mend_runtime::environment::{COMMAND_LINE, foreign_launcher, read_assignments};
 use mend_segment::{FaultPage, FaultView};
 use std::os::fd::AsFd as _;
@@ -63,7 +63,7 @@ impl Facts {
 /// The values in force, as a rank that is started here would have them.
 fn settings() -> (Settings, Vec<String>, bool) {
     let said = std::env::var(COMMAND_LINE).ok().and_then(|text| read_assignments(&text));
-    match mend_world::settings_from_environment(&said.unwrap_or(Assignments::new())) {
+    match mend_world::settings_from_environment(&said.unwrap_or_default()) {
         Ok((settings, strangers)) => (settings, strangers.iter().map(ToString::to_string).collect(), false),
         Err(error) => {
             (Settings::default(), vec![format!("{error}; the values shown are the defaults")], true)
