@@ -199,7 +199,7 @@ fn end_of(text: &str) -> &str {
     text.get(text.ceil_char_boundary(start)..).unwrap_or(text)
 }
 
-const MARK: &str = "MEND_TESTS_JOB";
+const MARK: &str = "MENDTEST_JOB";
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// no process is left 5 s after the end.
 const PATIENCE: Duration = Duration::from_secs(5);

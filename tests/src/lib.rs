@@ -6,8 +6,9 @@
 //! namespaces); [`live`] looks into ranks while they run. Where the machine does not permit a sandbox, the test says so
 //! through [`skip`].
 //!
-//! `MEND_TESTS_PREFIX=DIR` tests what is installed there instead; `MEND_TESTS_CFLAGS` adds flags to every compilation;
-//! `MEND_TESTS_ONLY=NAME` runs the C programs whose name holds NAME.
+//! `MENDTEST_PREFIX=DIR` tests what is installed there instead; `MENDTEST_CFLAGS` adds flags to every compilation;
+//! `MENDTEST_ONLY=NAME` runs the C programs whose name holds NAME. (Variables that begin with `MEND_` are parameters of the
+//! library, and it reports those it does not know.)
 #![forbid(unsafe_code)]
 
 pub mod elf;

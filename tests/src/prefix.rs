@@ -12,7 +12,7 @@ use mend_xtask::place::Place;
 /// The prefix, installed and current.
 pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| match std::env::var_os("MEND_TESTS_PREFIX") {
+    PREFIX.get_or_init(|| match std::env::var_os("MENDTEST_PREFIX") {
         Some(given) => PathBuf::from(given),
         None => install_once(),
     })

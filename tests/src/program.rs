@@ -108,7 +108,7 @@ impl Header {
 
 /// Compiles `source` with our mpicc or mpicxx, into a folder of its own for each set of flags. `Err`: what the compiler said.
 pub fn compile(source: &Path) -> Result<PathBuf, String> {
-    let flags = std::env::var("MEND_TESTS_CFLAGS").unwrap_or_default();
+    let flags = std::env::var("MENDTEST_CFLAGS").unwrap_or_default();
     let folder = prefix::folder(if flags.is_empty() { "programs" } else { "programs-with-flags" });
     let stem = source.file_stem().ok_or("a source has a name")?.to_string_lossy().into_owned();
     let product = folder.join(&stem);

@@ -52,21 +52,22 @@ fn a_job_runs_without_dev_shm() {
     in_mount_namespace("a_job_runs_without_dev_shm", &dev_without_shm());
 }
 
-/// Everything of the test's is reached through a second mount, so that /tmp can be a fresh one: which also shows that the
-/// installed library can be moved.
+/// The library and the program are reached through other mounts, so that /tmp can be a fresh one: which also shows that the
+/// installed folder can be moved.
 #[test]
 fn jobs_leave_nothing_in_dev_shm_and_tmp() {
     let test = "jobs_leave_nothing_in_dev_shm_and_tmp";
     let exchange = program::limit_program("exchange.c");
-    let name = exchange.file_name().expect("a program has a name").to_string_lossy().into_owned();
-    let ours = prefix::folder("");
     let script = format!(
-        "mount --bind '{}' /mnt && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm && cd /mnt
+        "mount -t tmpfs none /mnt && mkdir /mnt/prefix && touch /mnt/exchange
+         mount --bind '{}' /mnt/prefix && mount --bind '{}' /mnt/exchange
+         mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm && cd /mnt
          export LD_LIBRARY_PATH=/mnt/prefix/lib",
-        ours.display()
+        prefix::prefix().display(),
+        exchange.display()
     );
     let mut jobs = Command::new("sh");
-    jobs.args(["-ec", JOBS_AND_LIST, "sh", &name]);
+    jobs.args(["-ec", JOBS_AND_LIST]);
     match sandbox::unshare(&["-m"], &script, &jobs) {
         Err(why) => skip(test, &why),
         Ok(command) => {
@@ -119,5 +120,5 @@ fn dev_without_shm() -> String {
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
-const JOBS_AND_LIST: &str = "for round in 1 2 3; do prefix/bin/mpiexec -n 4 programs/$1; done
+const JOBS_AND_LIST: &str = "for round in 1 2 3; do prefix/bin/mpiexec -n 4 ./exchange; done
     echo left:; ls -A /tmp /dev/shm | grep -v -e '^/' -e '^$' || true";

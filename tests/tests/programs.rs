@@ -11,7 +11,7 @@ use mend_xtask::install::c_programs;
 
 #[test]
 fn every_program_says_no_errors_on_each_number_of_ranks_and_nothing_on_stderr() {
-    let only = std::env::var("MEND_TESTS_ONLY").unwrap_or_default();
+    let only = std::env::var("MENDTEST_ONLY").unwrap_or_default();
     let mut table = Table::default();
     for source in c_programs(&prefix::place().root.join("tests/c")) {
         if name(&source).contains(&only) {

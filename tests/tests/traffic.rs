@@ -9,9 +9,9 @@ use mend_tests::{prefix, program, say};
 #[test]
 #[ignore = "a long run: cargo soak traffic"]
 fn random_traffic_between_eight_ranks_is_right_and_in_order() {
-    let seconds = number("MEND_TRAFFIC_SECONDS").unwrap_or(600);
-    let seed = number("MEND_TRAFFIC_SEED").unwrap_or_else(drawn);
-    say(&format!("seed: {seed} (replay: MEND_TRAFFIC_SEED={seed} cargo soak traffic)"));
+    let seconds = number("MENDTEST_TRAFFIC_SECONDS").unwrap_or(600);
+    let seed = number("MENDTEST_TRAFFIC_SEED").unwrap_or_else(drawn);
+    say(&format!("seed: {seed} (replay: MENDTEST_TRAFFIC_SEED={seed} cargo soak traffic)"));
     let limit = Duration::from_secs(seconds + 120);
     let traffic = program::compile(&prefix::place().root.join("tests/c/traffic.c"))
         .unwrap_or_else(|why| panic!("{why}"));

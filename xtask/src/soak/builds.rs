@@ -32,7 +32,7 @@ pub fn asan(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
 pub fn ubsan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
     cargo.args(["test", "--package", "mend-tests", "--test", "programs", "--", "--nocapture"]);
-    cargo.env("MEND_TESTS_CFLAGS", "-g -fsanitize=undefined -fno-sanitize-recover=undefined");
+    cargo.env("MENDTEST_CFLAGS", "-g -fsanitize=undefined -fno-sanitize-recover=undefined");
     Ok(vec![Step::new("ubsan", "C programs under gcc's UBSan", cargo).within(time + COMPILING)])
 }
 

@@ -47,7 +47,7 @@ pub fn jobs(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
 pub fn traffic(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
     cargo.args(["test", "--package", "mend-tests", "--test", "traffic", "--", "--ignored", "--nocapture"]);
-    cargo.env("MEND_TRAFFIC_SECONDS", time.as_secs().to_string());
+    cargo.env("MENDTEST_TRAFFIC_SECONDS", time.as_secs().to_string());
     Ok(vec![
         Step::new("traffic", "random traffic between 8 ranks, every byte checked", cargo)
             .within(time + COMPILING),
