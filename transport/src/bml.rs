@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Several transports as one (Open MPI's BML): to oneself and shared memory inlined, networks behind one `dyn` each.
 
+use crate::network::once;
 use crate::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
-    WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Network, Payload, Pending, SendError, Sink,
+    Stream, WakeSet, WriteSlot,
 };
 use mend_base::{Instant, PeerIndex};
 
@@ -49,51 +50,6 @@ pub enum Way<O, N> {
         /// Its endpoint.
         endpoint: u32,
     },
-}
-
-/// [`Btl`] for transports whose messages take longer than a function pointer: object-safe, call by call the same
-/// contract. Every [`Btl`] whose endpoint is a `u32` is one.
-pub trait Network {
-    /// [`Btl::advertise`].
-    fn advertise(&self, card: &mut Card);
-    /// [`Btl::connect`].
-    fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError>;
-    /// [`Btl::limits`].
-    fn limits(&self, to: u32) -> &Limits;
-    /// [`Btl::quarantine`].
-    fn quarantine(&mut self, endpoint: u32);
-    /// [`Btl::resume`].
-    fn resume(&mut self, endpoint: u32);
-    /// [`Btl::sever`].
-    fn sever(&mut self, endpoint: u32);
-    /// [`Btl::send`].
-    fn send(
-        &mut self,
-        to: u32,
-        class: Class,
-        id: AmId,
-        header: &[u8],
-        len: usize,
-        fill: &mut dyn FnMut(WriteSlot<'_>),
-    ) -> Result<(), SendError>;
-    /// [`Btl::send_chunk`].
-    fn send_chunk(
-        &mut self,
-        to: u32,
-        stream: Stream,
-        len: usize,
-        fill: &mut dyn FnMut(WriteSlot<'_>),
-    ) -> Result<(), SendError>;
-    /// [`Btl::ready`].
-    fn ready(&self, from: u32) -> bool;
-    /// [`Btl::expect`].
-    fn expect(&mut self, from: u32, on: bool);
-    /// [`Btl::progress`].
-    fn progress(&mut self, now: Instant, budget: u32, sink: &mut dyn Sink<u32>) -> u32;
-    /// [`Btl::arm`].
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;
-    /// [`Btl::disarm`].
-    fn disarm(&mut self);
 }
 
 impl<Own: Btl, Near: Btl> Bml<Own, Near> {
@@ -328,74 +284,6 @@ impl<Own: Btl, Near: Btl> Bml<Own, Near> {
     }
 }
 
-impl<B: Btl<Endpoint = u32>> Network for B {
-    fn advertise(&self, card: &mut Card) {
-        Btl::advertise(self, card);
-    }
-
-    fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
-        Btl::connect(self, peer, card)
-    }
-
-    fn limits(&self, to: u32) -> &Limits {
-        Btl::limits(self, to)
-    }
-
-    fn quarantine(&mut self, endpoint: u32) {
-        Btl::quarantine(self, endpoint);
-    }
-
-    fn resume(&mut self, endpoint: u32) {
-        Btl::resume(self, endpoint);
-    }
-
-    fn sever(&mut self, endpoint: u32) {
-        Btl::sever(self, endpoint);
-    }
-
-    fn send(
-        &mut self,
-        to: u32,
-        class: Class,
-        id: AmId,
-        header: &[u8],
-        len: usize,
-        fill: &mut dyn FnMut(WriteSlot<'_>),
-    ) -> Result<(), SendError> {
-        Btl::send(self, to, class, id, header, len, fill)
-    }
-
-    fn send_chunk(
-        &mut self,
-        to: u32,
-        stream: Stream,
-        len: usize,
-        fill: &mut dyn FnMut(WriteSlot<'_>),
-    ) -> Result<(), SendError> {
-        Btl::send_chunk(self, to, stream, len, fill)
-    }
-
-    fn ready(&self, from: u32) -> bool {
-        Btl::ready(self, from)
-    }
-
-    fn expect(&mut self, from: u32, on: bool) {
-        Btl::expect(self, from, on);
-    }
-
-    fn progress(&mut self, now: Instant, budget: u32, mut sink: &mut dyn Sink<u32>) -> u32 {
-        Btl::progress(self, now, budget, &mut sink)
-    }
-
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
-        Btl::arm(self, wake)
-    }
-
-    fn disarm(&mut self) {
-        Btl::disarm(self);
-    }
-}
-
 impl<Own: Btl, Near: Btl> core::fmt::Debug for Bml<Own, Near> {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         out.debug_struct("Bml")
@@ -437,16 +325,6 @@ impl<S: Sink<W>, W, E, F: Fn(E) -> W> Sink<E> for Named<'_, S, F> {
     }
 }
 
-/// A `FnOnce` behind a `&mut dyn FnMut`: a transport fills a slot at most once.
-fn once(fill: impl FnOnce(WriteSlot<'_>)) -> impl FnMut(WriteSlot<'_>) {
-    let mut fill = Some(fill);
-    move |slot| {
-        if let Some(fill) = fill.take() {
-            fill(slot);
-        }
-    }
-}
-
 /// `index`, which is less than twice `count`, on the circle of `count` places.
 fn wrap(index: u8, count: u8) -> u8 {
     if index >= count { index - count } else { index }
@@ -461,13 +339,13 @@ const OF_ANOTHER: &str = "a Way names a transport of the Bml that made it";
 
 #[cfg(test)]
 mod tests {
-    use super::{Bml, NETWORK_TURNS, Network, Way};
+    use super::{Bml, NETWORK_TURNS, Way};
     use crate::conformance::paper::{self, Paper};
     use crate::conformance::{Fixture, Injected};
     use crate::{
         AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Loopback, Payload, SendError, Sink, Stream,
     };
-    use crate::{Pending, WakeSet};
+    use crate::{Network, Pending, WakeSet};
     use mend_base::parameter::Settings;
     use mend_base::{Instant, Job, Peer, PeerIndex};
 

@@ -13,15 +13,17 @@ pub mod conformance;
 mod hooks;
 mod loopback;
 mod memory;
+mod network;
 mod queue;
 mod rdma;
 mod sink;
 
-pub use bml::{Bml, Network, Way};
+pub use bml::{Bml, Way};
 pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
 pub use card::{Card, TransportId};
 pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, Ledger, OneIn, Tracer};
 pub use loopback::Loopback;
 pub use memory::{Buffer, Payload, UserMemory, WriteSlot};
+pub use network::Network;
 pub use rdma::{Access, Atomic, Rdma, RegisterError, RemoteKey, Span};
 pub use sink::{Cause, Sink};
