@@ -14,7 +14,7 @@ use mend_base::parameter::Settings;
 use mend_base::{Identity, Instant, Key, PeerIndex, Rank, Slab, Source, Tag, TagSelector};
 use mend_comm::{Communicator, Group};
 use mend_datatype::Typed;
-use mend_pml::{Gone, Ob1, SendMode, Status};
+use mend_pml::{Config, Gone, Ob1, SendMode, Status};
 use mend_proto::identity::Maker;
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card, Cause, Pending, WakeSet};
@@ -91,7 +91,12 @@ const _: () = assert!(WORLD_NUMBER < Maker::FIRST && SELF_NUMBER < Maker::FIRST)
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Publishes the card of these transports; WORLD and SELF stand when this returns.
-    pub fn new(net: N, mut runtime: R, settings: &Settings) -> Result<Self, StartError> {
+    pub fn new(net: N, runtime: R, settings: &Settings) -> Result<Self, StartError> {
+        Self::with_config(net, runtime, Config::from(settings))
+    }
+
+    /// The same with a PML whose limits are not parameters.
+    pub fn with_config(net: N, mut runtime: R, config: Config) -> Result<Self, StartError> {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         net.advertise(&mut card);
         runtime.publish(&card)?;
@@ -100,7 +105,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let nobody = CommKey(Key { index: 0, generation: 0 });
         let mut engine = Engine {
             net,
-            pml: Ob1::new(settings.into()),
+            pml: Ob1::new(config),
             seen_version: runtime.fault_version().wrapping_sub(1),
             runtime,
             contacts: Contacts::new(me.job(), size),

@@ -10,9 +10,8 @@ use crate::clock::Clock;
 use crate::launcher::{FabricRuntime, Launcher};
 use crate::network::{FabricBtl, Network, Shared, Sizes, Trouble};
 use crate::oracle;
-use mend_base::parameter::{Origin, Settings};
 use mend_base::{Job, Peer, Random, Rank};
-use mend_mpi::{Engine, Mpi};
+use mend_mpi::{Config, Engine, Mpi};
 use mend_transport::{Bml, Loopback};
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;
@@ -230,7 +229,7 @@ impl Cluster {
         let own = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
         let net = Bml::new(own, Some(fabric), Vec::new());
         let engine =
-            Engine::new(net, runtime, &settings(&mut random)).expect("the launcher takes every card");
+            Engine::with_config(net, runtime, config(&mut random)).expect("the launcher takes every card");
         let process = Process {
             mpi: Mpi::new(engine),
             rank: Rank(rank),
@@ -302,11 +301,12 @@ impl Cluster {
     }
 }
 
-/// Parameters that a seed may choose, rank by rank: each end obeys the other's word.
-fn settings(random: &mut Random) -> Settings {
-    let eager = [0, 16, 200, 4096][random.below(4) as usize];
-    let mut settings = Settings::default();
-    let chosen = vec![("pml.eager_bytes".to_owned(), eager.to_string())];
-    settings.apply(Origin::CommandLine, &chosen).expect("the table takes these values");
-    settings
+/// What a seed may choose, rank by rank: each end obeys the other's word.
+fn config(random: &mut Random) -> Config {
+    Config {
+        eager_bytes: [0, 16, 200, 4096][random.below(4) as usize],
+        held_bytes_max: [500, 20_000, 4 << 20][random.below(3) as usize],
+        events_per_turn: 1 + random.below(64) as u32,
+        streams_max: [1, 2, 1 << 10][random.below(3) as usize],
+    }
 }

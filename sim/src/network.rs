@@ -89,7 +89,7 @@ pub struct Sizes {
     pub inline_bytes_max: u32,
     /// [`Limits::packed_bytes_max`].
     pub packed_bytes_max: u32,
-    /// [`Limits::chunk_bytes`].
+    /// [`Limits::chunk_bytes`]; 0: no streams.
     pub chunk_bytes: u32,
 }
 
@@ -102,7 +102,8 @@ impl Sizes {
             chunk_depth: 1 + random.below(6) as u32,
             inline_bytes_max: 24 + random.below(41) as u32,
             packed_bytes_max: 64 << random.below(7),
-            chunk_bytes: 256 << random.below(7),
+            // Some ways have no streams: large messages go as fragments.
+            chunk_bytes: if random.once_in(4) { 0 } else { 256 << random.below(7) },
         }
     }
 
@@ -331,7 +332,7 @@ impl Btl for FabricBtl {
             return Err(ConnectError::NoMemory);
         }
         let limits = Limits {
-            abilities: Ability::Streams as u32,
+            abilities: if sizes.chunk_bytes > 0 { Ability::Streams as u32 } else { 0 },
             inline_bytes_max: sizes.inline_bytes_max,
             packed_bytes_max: sizes.packed_bytes_max,
             chunk_bytes: sizes.chunk_bytes,
