@@ -41,9 +41,15 @@ pub struct Process {
     /// Numbers of its own.
     pub random: Rc<RefCell<Random>>,
     at: Rc<Cell<(&'static str, u64)>>,
+    network: Shared,
 }
 
 impl Process {
+    /// Who writes garbage; without one, a rank that does not exist.
+    pub fn liar(&self) -> Rank {
+        Rank(self.network.borrow().trouble.liar.map_or(self.size, |liar| liar.number))
+    }
+
     /// Says what comes next, for reports of a hang.
     pub fn at(&self, what: &'static str, number: u64) {
         self.at.set((what, number));
@@ -158,9 +164,10 @@ impl Cluster {
         let mut quiet = 0;
         while !self.alive.is_empty() {
             quiet = if self.step() { 0 } else { quiet + 1 };
+            self.fence();
             if quiet > 8 * self.alive.len() + 32 {
                 quiet = 0;
-                if !self.sweep() {
+                if !self.sweep() && !self.kill_liar() {
                     return Err(self.report("nothing moves any more"));
                 }
             }
@@ -177,6 +184,29 @@ impl Cluster {
         self.seats[rank.index()].at.set(("killed", 0));
         self.launcher.borrow_mut().bury(rank.0);
         self.alive.retain(|alive| *alive != rank.0);
+    }
+
+    /// Kills who was accused of garbage. Only a liar may be; what a liar says of others is not believed.
+    fn fence(&mut self) {
+        let accused = self.launcher.borrow_mut().accused();
+        let Some(accusation) = accused else { return };
+        let liar = self.network.borrow().trouble.liar.map(|liar| liar.number);
+        if Some(accusation.by) != liar {
+            assert_eq!(
+                Some(accusation.against),
+                liar,
+                "rank {} is accused, and innocent",
+                accusation.against
+            );
+            self.kill_liar();
+        }
+    }
+
+    /// A liar may have lied to itself about what it waits for. Whether it lived.
+    fn kill_liar(&mut self) -> bool {
+        let liar = self.network.borrow().trouble.liar.map(|liar| liar.number);
+        let lives = liar.filter(|liar| self.alive.contains(liar));
+        lives.inspect(|liar| self.kill(Rank(*liar))).is_some()
     }
 
     /// One decision. Whether anything happened.
@@ -237,6 +267,7 @@ impl Cluster {
             together: Rc::new(RefCell::new(Random(self.seed.wrapping_add(1)))),
             random: Rc::new(RefCell::new(random)),
             at: Rc::clone(&seat.at),
+            network: Rc::clone(&self.network),
         };
         seat.at.set(("started", 0));
         seat.woken.0.store(true, Ordering::Relaxed);

@@ -18,6 +18,16 @@ pub struct Launcher {
     asked: BTreeSet<(u32, u32)>,
     /// Pairs that were told of each other, or refused.
     answered: BTreeSet<(u32, u32)>,
+    accusations: Vec<Accusation>,
+}
+
+/// Somebody wrote what no correct peer writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accusation {
+    /// Who says so.
+    pub by: u32,
+    /// Who wrote it.
+    pub against: u32,
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +52,13 @@ impl Launcher {
     /// For `size` processes of a job.
     pub fn new(job: Job, size: u32) -> Rc<RefCell<Launcher>> {
         let seats = (0..size).map(|_| Seat::default()).collect();
-        Rc::new(RefCell::new(Launcher { job, seats, asked: BTreeSet::new(), answered: BTreeSet::new() }))
+        Rc::new(RefCell::new(Launcher {
+            job,
+            seats,
+            asked: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            accusations: Vec::new(),
+        }))
     }
 
     /// Lets the processes hear some of what there is for them, as `random` decides; all of it in a hurry.
@@ -58,9 +74,21 @@ impl Launcher {
         published
     }
 
-    /// The process is dead; what others learn of it comes in a later issue's scenarios.
+    /// The process is dead, and everybody will hear of it.
     pub fn bury(&mut self, number: u32) {
-        self.seats[number as usize].life = Life::Dead;
+        let dead = Peer::new(self.job, number);
+        for (seat, other) in self.seats.iter_mut().zip(0u32..) {
+            if other == number {
+                seat.life = Life::Dead;
+            } else {
+                seat.coming.push_back(Notice::Failed(dead));
+            }
+        }
+    }
+
+    /// Who was accused of garbage and lives, with who said so: to be fenced.
+    pub fn accused(&mut self) -> Option<Accusation> {
+        self.accusations.pop()
     }
 
     fn seat(&mut self, peer: Peer) -> Option<&mut Seat> {
@@ -153,9 +181,14 @@ impl Runtime for FabricRuntime {
         }
     }
 
-    fn ask(&mut self, peer: Peer, _cause: Cause) {
+    fn ask(&mut self, peer: Peer, cause: Cause) {
         let me = self.membership.peer;
         let mut launcher = self.launcher.borrow_mut();
+        if cause == Cause::Garbage {
+            // Never resumed: the answer is its end.
+            launcher.accusations.push(Accusation { by: me.number(), against: peer.number() });
+            return;
+        }
         let life = launcher.seat(peer).map(|seat| seat.life);
         let answer = match life {
             Some(Life::Lives) => Notice::Alive(peer),

@@ -40,6 +40,17 @@ pub struct Trouble {
     pub evidence_once_in: u64,
     /// A connection cannot be made, for want of memory.
     pub refusal_once_in: u64,
+    /// A process that writes garbage into this share of what it sends.
+    pub liar: Option<Liar>,
+}
+
+/// A process whose memory is broken, or which means ill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Liar {
+    /// Who.
+    pub number: u32,
+    /// How often.
+    pub once_in: u64,
 }
 
 /// From one process to another.
@@ -287,7 +298,30 @@ impl FabricBtl {
     }
 }
 
+impl Item {
+    /// Changes something that its receiver reads: a byte, the length of header or payload, the id.
+    fn garble(&mut self, random: &mut Random) {
+        match random.below(16) {
+            0 => self.header.truncate(random.below(self.header.len() as u64 + 1) as usize),
+            1 => self.header.resize(Limits::HEADER_BYTES_MAX, 7),
+            2 => self.payload.truncate(random.below(self.payload.len() as u64 + 1) as usize),
+            3 => self.payload.push(0),
+            4 => self.id = AmId(random.bits() as u8),
+            _ if self.header.is_empty() => {}
+            kind => {
+                let at = random.below(self.header.len() as u64) as usize;
+                let noise = if kind < 10 { 1 << random.below(8) } else { random.bits() as u8 };
+                self.header[at] ^= noise;
+            }
+        }
+    }
+}
+
 impl Network {
+    fn lies(&mut self, me: u32) -> bool {
+        self.trouble.liar.is_some_and(|liar| liar.number == me && self.random.once_in(liar.once_in))
+    }
+
     fn misjudges(&mut self) -> bool {
         self.trouble.evidence_once_in > 0 && self.random.once_in(self.trouble.evidence_once_in)
     }
@@ -399,6 +433,7 @@ impl Btl for FabricBtl {
         let (peer, sizes) = (way.peer, way.sizes);
         let shared = Rc::clone(&self.shared);
         let mut network = shared.borrow_mut();
+        let (lies, mut garbling) = (network.lies(me), Random(network.random.bits()));
         let pipe = network.pipes.entry((me, peer)).or_default();
         let full = match class {
             Class::Data => pipe.data.len() >= sizes.data_depth as usize,
@@ -412,7 +447,10 @@ impl Btl for FabricBtl {
         checked?;
         let mut payload = vec![0; len];
         fill(WriteSlot::from(&mut payload[..]));
-        let item = Item { id, header: header.to_vec(), payload };
+        let mut item = Item { id, header: header.to_vec(), payload };
+        if lies {
+            item.garble(&mut garbling);
+        }
         let replaced = match class {
             Class::Data => {
                 pipe.data.push_back(item);
@@ -442,6 +480,7 @@ impl Btl for FabricBtl {
         let (peer, sizes) = (way.peer, way.sizes);
         let shared = Rc::clone(&self.shared);
         let mut network = shared.borrow_mut();
+        let stream = if network.lies(me) { Stream(network.random.bits() as u32) } else { stream };
         let pipe = network.pipes.entry((me, peer)).or_default();
         if checked == Err(SendError::Busy) || pipe.chunks.len() >= sizes.chunk_depth as usize {
             self.way(to).refused = true;

@@ -6,6 +6,7 @@ mod birth;
 mod collectives;
 mod early;
 mod fairness;
+mod hostile;
 mod refused;
 mod ring;
 mod traffic;
@@ -15,7 +16,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 /// Every program, with its name.
-pub fn all() -> [(&'static str, Program); 9] {
+pub fn all() -> [(&'static str, Program); 10] {
     [
         ("ring", program(ring::run)),
         ("traffic", program(traffic::run)),
@@ -24,6 +25,7 @@ pub fn all() -> [(&'static str, Program); 9] {
         ("early", program(early::run)),
         ("fairness", program(fairness::run)),
         ("refused", program(refused::run)),
+        ("hostile", program(hostile::run)),
         // The one that finds most comes more often.
         ("traffic", program(traffic::run)),
         ("traffic", program(traffic::run)),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Many jobs, one seed each: which program, how many ranks, everything follows from the seed.
 
-use crate::network::Trouble;
+use crate::network::{Liar, Trouble};
 use crate::{Cluster, Summary, programs};
 use mend_base::{Random, arms};
 use std::collections::BTreeMap;
@@ -41,7 +41,9 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failu
     // False evidence is survived by every program, without a trace; a refused connection only by one that expects it.
     let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
     let refusal_once_in = if name == "refused" { 2 + random.below(8) } else { 0 };
-    cluster.trouble(Trouble { evidence_once_in, refusal_once_in });
+    let liar = (name == "hostile")
+        .then(|| Liar { number: random.below(size.into()) as u32, once_in: 1 + random.below(30) });
+    cluster.trouble(Trouble { evidence_once_in, refusal_once_in, liar });
     if trace {
         cluster.trace();
     }

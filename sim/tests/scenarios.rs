@@ -96,7 +96,7 @@ fn two_ranks_that_finalize_with_offers_to_each_other_both_leave() {
 
 #[test]
 fn evidence_that_was_false_costs_no_message_and_no_order() {
-    let trouble = Trouble { evidence_once_in: 4, refusal_once_in: 0 };
+    let trouble = Trouble { evidence_once_in: 4, ..Trouble::default() };
     with_trouble(2, trouble, |process| async move {
         let world = process.mpi.engine().world();
         for id in 0..20 {
@@ -117,7 +117,7 @@ fn evidence_that_was_false_costs_no_message_and_no_order() {
 
 #[test]
 fn who_cannot_be_reached_is_said_so_to_both_ends() {
-    let trouble = Trouble { evidence_once_in: 0, refusal_once_in: 1 };
+    let trouble = Trouble { refusal_once_in: 1, ..Trouble::default() };
     with_trouble(2, trouble, |process| async move {
         let world = process.mpi.engine().world();
         let other = Rank(1 - process.rank.0);
