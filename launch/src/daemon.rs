@@ -32,6 +32,8 @@ use watch::{Verdict, Watch};
 pub fn run(job: Job) -> Result<u8, Failure> {
     let control = spawn::take_standard_input().map_err(Failure::System)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
+    // For those who look at the process table; without it the name is that of /proc/self/exe.
+    let _ = rustix::thread::set_name(c"mend-keeper");
     let mut keeper = Keeper::new(job, control.as_fd())?;
     let over = match keeper.start().and_then(|()| keeper.keep()) {
         Ok(over) => over,
