@@ -33,11 +33,11 @@ impl Build {
     }
 }
 
-/// `cargo xtask install --prefix DIR`.
-pub fn command(place: &Place, prefix: &str) -> Outcome {
+/// `cargo xtask install [--asan] --prefix DIR`.
+pub fn command(place: &Place, build: &Build, prefix: &str) -> Outcome {
     let here = std::env::current_dir().map_err(|error| failure("cannot find the current folder", error))?;
     let prefix = here.join(prefix);
-    install(place, &Build::release(place), &prefix)?;
+    install(place, build, &prefix)?;
     println!("installed into {}: try {}/bin/mpicc and {0}/bin/mpiexec", prefix.display(), prefix.display());
     Ok(())
 }

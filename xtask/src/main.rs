@@ -22,7 +22,10 @@ fn main() -> ExitCode {
 fn obey(words: &[&str]) -> Outcome {
     let place = Place::find()?;
     match words {
-        ["install", "--prefix", prefix] => install::command(&place, prefix),
+        ["install", "--prefix", prefix] => install::command(&place, &install::Build::release(&place), prefix),
+        ["install", "--asan", "--prefix", prefix] => {
+            install::command(&place, &soak::asan_build(&place), prefix)
+        }
         ["demo"] => demo::command(&place),
         ["suite", only @ ..] => suite::command(&place, only),
         ["soak", rest @ ..] => soak::command(&place, rest),
@@ -38,6 +41,7 @@ fn obey(words: &[&str]) -> Outcome {
 
 const USAGE: &str = "\
 cargo xtask install --prefix DIR     build the library and lay out bin, lib, include and share under DIR
+cargo xtask install --asan --prefix DIR   the same, built with AddressSanitizer, for programs compiled with it
 cargo xtask docs                     write docs/parameters.md from the table of parameters
 cargo demo                           build, compile examples/hello.c, run it on 4 ranks, then two benchmarks on 2
 cargo suite [STEP...]                every kind of test, in minutes; STEP: only these

@@ -13,6 +13,8 @@ use crate::{Failure, Outcome, suite};
 mod builds;
 mod runs;
 
+pub use builds::asan_build;
+
 /// One long run.
 struct Soak {
     name: &'static str,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `MPI_Alloc_mem` (MPI-5.0 §9.2). In this version the memory is ordinary; it becomes the outbox's when peers can copy from
-//! it directly.
+//! `MPI_Alloc_mem` (MPI-5.0 §9.2). In this version the memory is this process's own; it becomes the outbox's when peers can
+//! copy from it directly.
+//!
+//! Under a memory limit the kernel kills where it should refuse, and only when memory is touched. So what is given has been
+//! touched, in steps small enough that all ranks of a node may take one at once, and before each the limit is read.
 
 use crate::books;
 use crate::check::Wrong;
@@ -9,29 +12,71 @@ use crate::handle::Handle;
 use crate::pointer::Out;
 use core::ffi::c_void;
 use mend_world::World;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-/// A page: what devices and vectors want.
-const ALIGNMENT: usize = 4096;
+/// A page: what devices and vectors want, and what the kernel gives at once.
+const PAGE: usize = 4096;
+/// How much is touched between two looks at the limit.
+const STEP: usize = 256 << 10;
 
-fn layout(bytes: usize) -> Result<Layout, Failure> {
-    Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| Wrong::Memory.into())
+/// Pages of our own, given back when dropped.
+struct Pages {
+    start: *mut c_void,
+    bytes: usize,
+}
+
+impl Pages {
+    fn map(bytes: usize) -> Result<Pages, Failure> {
+        let bytes = bytes.max(1);
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe { libc::mmap(core::ptr::null_mut(), bytes, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED { Err(Wrong::Memory.into()) } else { Ok(Pages { start, bytes }) }
+    }
+
+    /// Touches all pages, as long as `keep_free` bytes stay under every limit. Without a limit nothing needs to be touched.
+    fn reserve(&self, keep_free: u64) -> Result<(), Failure> {
+        for step in (0..self.bytes).step_by(STEP) {
+            let Some(left) = mend_segment::memory_left() else { return Ok(()) };
+            // The first look judges the whole, so that what can never fit takes nothing from others meanwhile.
+            let wanted = if step == 0 { self.bytes } else { STEP };
+            if (wanted as u64).saturating_add(keep_free) > left {
+                return Err(Wrong::Memory.into());
+            }
+            for at in (step..self.bytes.min(step + STEP)).step_by(PAGE) {
+                // SAFETY: `at` is below the length of the mapping.
+                let page = unsafe { self.start.cast::<u8>().add(at) };
+                // SAFETY: the page is mapped for writing and nobody else knows it yet.
+                unsafe { page.write_volatile(0) };
+            }
+        }
+        Ok(())
+    }
+
+    fn into_raw(self) -> *mut c_void {
+        let start = self.start;
+        core::mem::forget(self);
+        start
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and whoever was given its address has given it back. It cannot fail for a whole mapping.
+        unsafe { libc::munmap(self.start, self.bytes) };
+    }
 }
 
 pub(crate) fn alloc_mem(
-    _world: &World,
+    world: &World,
     bytes: usize,
     _info: Handle,
     base: Out<*mut c_void>,
 ) -> Result<(), Failure> {
-    let layout = layout(bytes)?;
-    // SAFETY: the layout's size is not zero.
-    let memory = unsafe { alloc_zeroed(layout) };
-    if memory.is_null() {
-        return Err(Wrong::Memory.into());
-    }
-    books::with(|books| books.memory.insert(memory as usize, bytes));
-    base.set(memory.cast());
+    let pages = Pages::map(bytes)?;
+    pages.reserve(world.settings().number("btl_shm.memory_reserve_bytes"))?;
+    let start = pages.into_raw();
+    books::with(|books| books.memory.insert(start as usize, bytes));
+    base.set(start);
     Ok(())
 }
 
@@ -40,8 +85,7 @@ pub(crate) fn free_mem(_world: &World, base: *mut c_void) -> Result<(), Failure>
         return Ok(());
     }
     let bytes = books::with(|books| books.memory.remove(&(base as usize))).ok_or(Wrong::NotOurMemory)?;
-    let layout = layout(bytes)?;
-    // SAFETY: it stood in the books, so `alloc_mem` got it with this layout, and nobody has freed it.
-    unsafe { dealloc(base.cast(), layout) };
+    // It stood in the books, so `alloc_mem` mapped it with this length, and nobody has given it back.
+    drop(Pages { start: base, bytes: bytes.max(1) });
     Ok(())
 }

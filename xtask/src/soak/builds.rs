@@ -2,30 +2,88 @@
 //! Soaks that need a build of their own: loom, mutations, sanitizers. Each has its own target folder, so that the ordinary
 //! build stays as it is.
 
+use std::process::Command;
 use std::time::Duration;
 
 use crate::Outcome;
+use crate::install::Build;
 use crate::place::Place;
 use crate::step::Step;
 
 /// `--cfg loom` turns segment's atomics into loom's.
 pub fn loom(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
-    let mut cargo = place.cargo();
-    cargo.args(["test", "--release", "--package", "mend-segment", "loom", "--", "--nocapture"]);
-    cargo.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", place.folder("loom")?);
+    let cargo = loom_models(place, "")?;
     Ok(vec![Step::new("loom", "models of ring, bell and sleep", cargo).within(time + COMPILING)])
 }
 
-/// Each protection taken out in turn; what then passes has not been tested.
+/// Each protection taken out in turn: the models must find it, and so must the real thing within a minute.
 pub fn mutations(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
-    let _ = place;
-    Ok(Vec::new())
+    let mut steps = Vec::new();
+    for mutation in MUTATIONS {
+        let name = |kind: &str| format!("{kind}-{}", mutation.replace('_', "-"));
+        let models = format!("a loom model fails under '{mutation}'");
+        let step = Step::new(&name("loom"), &models, loom_models(place, mutation)?);
+        steps.push(step.within(COMPILING).must_fail());
+        let stress = format!("the stress of wake-ups finds '{mutation}' within a minute");
+        let step = Step::new(&name("stress"), &stress, mutated_wakeups(place, mutation)?);
+        steps.push(step.within(COMPILING).must_fail());
+    }
+    Ok(steps)
 }
 
-/// AddressSanitizer on a stable compiler: RUSTC_BOOTSTRAP for our crates alone, std as it is.
-pub fn asan(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
-    let _ = place;
-    Ok(Vec::new())
+/// A mutation changes every object file, so each has a target folder of its own.
+fn loom_models(place: &Place, mutation: &str) -> Outcome<Command> {
+    let mut cargo = place.cargo();
+    cargo.args(["test", "--release", "--package", "mend-segment", "--lib", "model", "--", "--nocapture"]);
+    cargo.env("RUSTFLAGS", format!("--cfg loom{}", flag_of(mutation)));
+    cargo.env("CARGO_TARGET_DIR", place.folder(&format!("loom/{mutation}"))?);
+    Ok(cargo)
+}
+
+fn mutated_wakeups(place: &Place, mutation: &str) -> Outcome<Command> {
+    let mut cargo = place.cargo();
+    cargo.args(["run", "--quiet", "--release", "--package", "mend-btl-shm", "--example", "wakeups", "--"]);
+    cargo.args(["pair", "--for", "60s"]).env("RUSTFLAGS", flag_of(mutation).trim());
+    cargo.env("CARGO_TARGET_DIR", place.folder(&format!("mutated/{mutation}"))?);
+    Ok(cargo)
+}
+
+fn flag_of(mutation: &str) -> String {
+    if mutation.is_empty() { String::new() } else { format!(" --cfg mend_mutation=\"{mutation}\"") }
+}
+
+/// AddressSanitizer on a stable compiler: RUSTC_BOOTSTRAP unlocks the flag for our crates and their dependencies, std stays
+/// as it was shipped. The C programs are compiled with gcc's ASan, whose runtime then serves the library too.
+pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let build = asan_build(place);
+    let prefix = build.target.join("prefix");
+    let mut units = place.cargo();
+    units.args(["test", "--no-fail-fast", "--target", TRIPLE]).envs(build.environment);
+    units.args(["--package", "mend-segment", "--package", "mend-btl-shm", "--package", "mend-world"]);
+    units.env("CARGO_TARGET_DIR", &build.target);
+    let mut install = place.cargo();
+    install.args(["xtask", "install", "--asan", "--prefix"]).arg(&prefix);
+    let mut programs = place.cargo();
+    programs.args(["test", "--package", "mend-tests", "--test", "programs", "--", "--nocapture"]);
+    programs.env("MENDTEST_PREFIX", &prefix).env("MENDTEST_CFLAGS", "-fsanitize=address");
+    // What the process holds at its end (one engine, the helper's stack) is no leak of a call.
+    programs.env("ASAN_OPTIONS", "detect_leaks=0");
+    Ok(vec![
+        Step::new("asan-units", "units and conformance of segment, btl-shm and world", units)
+            .within(time + COMPILING),
+        Step::new("asan-install", "the library built with AddressSanitizer", install).within(COMPILING),
+        Step::new("asan-programs", "C programs on that library", programs).within(time + COMPILING),
+    ])
+}
+
+/// How the library is built with AddressSanitizer. The triple is named so that build scripts are left alone.
+pub fn asan_build(place: &Place) -> Build {
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    Build {
+        target: place.target.join("asan"),
+        environment: vec![variable("RUSTC_BOOTSTRAP", "1"), variable("RUSTFLAGS", "-Zsanitizer=address")],
+        triple: Some(TRIPLE.to_owned()),
+    }
 }
 
 /// gcc's UBSan for the C programs; the library is the ordinary one.
@@ -36,4 +94,8 @@ pub fn ubsan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![Step::new("ubsan", "C programs under gcc's UBSan", cargo).within(time + COMPILING)])
 }
 
+/// The protections of ring, bell and sleep, by the names that segment and btl-shm take them out by.
+const MUTATIONS: [&str; 3] = ["no_settle", "no_last_look", "clear_bell_unpolled"];
+const TRIPLE: &str =
+    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 const COMPILING: Duration = Duration::from_secs(900);
