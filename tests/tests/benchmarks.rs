@@ -10,7 +10,7 @@ use mend_tests::{prefix, program};
 #[test]
 fn every_benchmark_passes_with_every_byte_checked() {
     for name in benchmarks() {
-        let ended = run(&name, &["--validate", "--iterations", "20", "--warmup", "2"]);
+        let ended = run(&name, &["--validate"]);
         assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{name}: {}", ended.story());
     }
 }
@@ -18,11 +18,11 @@ fn every_benchmark_passes_with_every_byte_checked() {
 #[test]
 fn tables_for_programs_hold_nothing_else_on_stdout() {
     for name in benchmarks() {
-        let csv = run(&name, &["--format", "csv", "--iterations", "20", "--warmup", "2"]);
+        let csv = run(&name, &["--format", "csv"]);
         let columns: Vec<usize> = csv.stdout.lines().map(|line| line.split(',').count()).collect();
         assert!(csv.exited_with(0) && columns.len() >= 2, "{name}: {}", csv.story());
         assert!(columns.iter().all(|&number| number == columns[0] && number > 1), "{name}: {}", csv.stdout);
-        let json = run(&name, &["--format", "json", "--iterations", "20", "--warmup", "2"]).stdout;
+        let json = run(&name, &["--format", "json"]).stdout;
         let text = json.trim();
         let braces = |open, close| text.matches(open).count() == text.matches(close).count();
         assert!(text.starts_with(['{', '[']) && braces('{', '}') && braces('[', ']'), "{name}: {text}");
@@ -32,6 +32,7 @@ fn tables_for_programs_hold_nothing_else_on_stdout() {
 fn run(name: &str, options: &[&str]) -> Ended {
     let mut command = program::mpiexec(2, LIMIT);
     command.arg(prefix::prefix().join("bin").join(name)).args(options);
+    command.args(["--sizes", "8,64K,1M", "--iterations", "5", "--warmup", "1", "--window", "8"]);
     Job::new(command, LIMIT).run()
 }
 
