@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Many engines in one process: what an idle one costs, and a job of a thousand.
+//!
+//! Cost is what the kernel counts: the growth of this process's data segment (`/proc/self/statm`), over so many engines
+//! that the allocator's own steps do not matter. Whatever an engine allocates is in it, tables' spare room included.
+
+use mend_base::{Job, Peer};
+use mend_mpi::{Config, Engine};
+use mend_sim::cluster::Net;
+use mend_sim::launcher::{FabricRuntime, Launcher};
+use mend_sim::network::{FabricBtl, Network, Sizes};
+use mend_sim::{Cluster, programs};
+use mend_transport::Loopback;
+
+const IDLE_BYTES_MAX: u64 = 16 << 10;
+const ENGINES: u32 = 1_000;
+const PAGE_BYTES: u64 = 4_096;
+
+fn data_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages = statm.split_whitespace().nth(5).and_then(|field| field.parse::<u64>().ok());
+    pages.expect("the sixth field of statm is a number") * PAGE_BYTES
+}
+
+#[test]
+fn an_idle_engine_costs_at_most_16_kib_and_a_thousand_ranks_run_in_one_process() {
+    idle_engines_are_small();
+    a_thousand_ranks_pass_a_token();
+}
+
+fn idle_engines_are_small() {
+    let job = Job(1);
+    let (network, launcher) = (Network::new(1), Launcher::new(job, ENGINES));
+    let sizes = Sizes::random(&mut mend_base::Random(1));
+    let before = data_bytes();
+    let engines: Vec<Engine<Net, FabricRuntime>> = (0..ENGINES)
+        .map(|number| {
+            let own = Some(Loopback::new(Peer::new(job, number)));
+            let net = Net::new(own, Some(FabricBtl::new(&network, number, sizes)), Vec::new());
+            let runtime = FabricRuntime::new(&launcher, number);
+            Engine::with_config(net, runtime, Config::default()).expect("the launcher takes every card")
+        })
+        .collect();
+    let each = (data_bytes() - before) / u64::from(ENGINES);
+    println!("an idle engine of {ENGINES} ranks: {each} bytes, {} of them itself", size_of_val(&engines[0]));
+    assert!(each <= IDLE_BYTES_MAX, "{each} bytes");
+}
+
+fn a_thousand_ranks_pass_a_token() {
+    let ring = programs::all().into_iter().find(|(name, _)| *name == "ring").expect("it is listed");
+    let summary = Cluster::new(1, ENGINES, ring.1).run().unwrap_or_else(|report| panic!("{report}"));
+    println!("{ENGINES} ranks: {summary:?}");
+}
