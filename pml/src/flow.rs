@@ -119,10 +119,7 @@ impl Queues {
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// What we know of `peer`.
     pub(crate) fn peer(&mut self, peer: PeerIndex) -> &mut PeerState<E> {
-        if peer.index() >= self.peers.len() {
-            self.peers.resize_with(peer.index() + 1, PeerState::default);
-        }
-        &mut self.peers[peer.index()]
+        self.peers.at(peer.index())
     }
 
     // Hot: per message.

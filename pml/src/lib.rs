@@ -18,6 +18,7 @@ mod flow;
 mod list;
 mod matching;
 mod naming;
+mod paged;
 mod probe;
 mod rendezvous;
 mod request;
@@ -35,6 +36,7 @@ use mend_base::parameter::Settings;
 use mend_base::{Instant, Key, PeerIndex, Slab};
 use mend_proto::identity::{Contexts, Name, Unborn};
 use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
+use paged::Paged;
 use rendezvous::Incoming;
 use request::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -101,7 +103,7 @@ pub struct Ob1<E> {
     /// Immediate sends since the last turn.
     unturned: u32,
     contexts: Contexts<Key>,
-    peers: Vec<PeerState<E>>,
+    peers: Paged<PeerState<E>>,
     /// Messages not matched yet.
     arrived: Slab<Arrived>,
     incoming: Slab<Incoming>,
@@ -134,7 +136,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             crowded: 0,
             unturned: 0,
             contexts: Contexts::new(),
-            peers: Vec::new(),
+            peers: Paged::new(),
             arrived: Slab::new(),
             incoming: Slab::new(),
             unanswered: VecDeque::new(),
