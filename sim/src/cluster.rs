@@ -125,7 +125,7 @@ pub struct Summary {
 }
 
 /// Steps per rank after which a job that still moves is taken for one that never ends.
-const STEPS_MAX: u64 = 5_000_000;
+const STEPS_MAX: u64 = 500_000;
 
 impl Cluster {
     /// A job of `size` ranks that all run `program`.

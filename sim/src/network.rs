@@ -26,6 +26,7 @@ pub struct Network {
     pub hurry: bool,
     /// What else may happen.
     pub trouble: Trouble,
+    misjudged: u64,
     pipes: BTreeMap<(u32, u32), Pipe>,
     /// Messages and chunks handed to the network, and by it: they are equal at the end of a run that lost nobody.
     pub sent: u64,
@@ -149,6 +150,7 @@ impl Network {
             random: Random(seed),
             hurry: false,
             trouble: Trouble::default(),
+            misjudged: 0,
             pipes: BTreeMap::new(),
             sent: 0,
             delivered: 0,
@@ -223,6 +225,9 @@ enum State {
     Severing,
     Severed,
 }
+
+/// How much false evidence a job gets.
+const MISJUDGED_MAX: u64 = 500;
 
 /// The fabric's entry in a card.
 const FABRIC: TransportId = TransportId(200);
@@ -322,8 +327,13 @@ impl Network {
         self.trouble.liar.is_some_and(|liar| liar.number == me && self.random.once_in(liar.once_in))
     }
 
+    /// Not for ever: false evidence moves a job that is at rest otherwise, and would hide that it hangs.
     fn misjudges(&mut self) -> bool {
-        self.trouble.evidence_once_in > 0 && self.random.once_in(self.trouble.evidence_once_in)
+        let now = self.trouble.evidence_once_in > 0
+            && self.misjudged < MISJUDGED_MAX
+            && self.random.once_in(self.trouble.evidence_once_in);
+        self.misjudged += u64::from(now);
+        now
     }
 
     fn refuses(&mut self) -> bool {
