@@ -144,3 +144,39 @@ fn arguments_that_are_wrong_are_refused_and_leave_nothing() {
         assert_eq!(process.mpi.free(world).expect_err("it is predefined").class, Class::Comm);
     });
 }
+
+/// MPI-5.0 §3.5: of two receives that both admit a message, the one that was posted first takes it, whichever of them
+/// names the source.
+#[test]
+fn receives_match_in_the_order_they_were_posted_named_or_not() {
+    holds_always(2, |process| async move {
+        let world = process.mpi.engine().world();
+        let pattern = process.together.borrow_mut().below(64);
+        let lengths = [3, 900, 20_000, 0, 64, 5];
+        if process.rank == Rank(0) {
+            let mut sent = Vec::new();
+            for (id, bytes) in (0..).zip(lengths) {
+                let data = Buffer::from_bytes(&content(id, bytes));
+                sent.push(process.mpi.send(world, Rank(1), TAG, &data));
+                process.pause().await;
+            }
+            for each in sent {
+                each.await.expect("it lives");
+            }
+            return;
+        }
+        let mut posted = Vec::new();
+        for at in 0..lengths.len() {
+            let named = pattern >> at & 1 == 1;
+            let source = if named { Source::Rank(Rank(0)) } else { Source::Any };
+            let tag = if named { TagSelector::Any } else { TagSelector::Tag(TAG) };
+            let room = poisoned(lengths[at]);
+            posted.push((process.mpi.receive(world, source, tag, &room), room));
+            process.pause().await;
+        }
+        for (id, ((receive, room), bytes)) in (0..).zip(posted.into_iter().zip(lengths)) {
+            says(receive.await.expect("it lives"), Rank(0), TAG, bytes);
+            holds(&room, id, bytes);
+        }
+    });
+}
