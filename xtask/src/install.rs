@@ -17,12 +17,14 @@ pub struct Build {
     pub environment: Vec<(String, String)>,
     /// A target triple, for builds whose flags must not reach build scripts.
     pub triple: Option<String>,
+    /// Flags that every C program must be compiled with to link against this build.
+    pub c_flags: &'static [&'static str],
 }
 
 impl Build {
     /// What a user gets.
     pub fn release(place: &Place) -> Build {
-        Build { target: place.target.clone(), environment: Vec::new(), triple: None }
+        Build { target: place.target.clone(), environment: Vec::new(), triple: None, c_flags: &[] }
     }
 
     fn products(&self) -> PathBuf {
@@ -46,7 +48,7 @@ pub fn command(place: &Place, build: &Build, prefix: &str) -> Outcome {
 pub fn install(place: &Place, build: &Build, prefix: &Path) -> Outcome {
     compile(place, build)?;
     lay_out(place, &build.products(), prefix)?;
-    benchmarks(place, prefix)
+    benchmarks(place, build, prefix)
 }
 
 fn compile(place: &Place, build: &Build) -> Outcome {
@@ -89,7 +91,7 @@ fn lay_out(place: &Place, products: &Path, prefix: &Path) -> Outcome {
 }
 
 /// The benchmarks are portable MPI programs: they are compiled by the `mpicc` just installed, so they also try it out.
-fn benchmarks(place: &Place, prefix: &Path) -> Outcome {
+fn benchmarks(place: &Place, build: &Build, prefix: &Path) -> Outcome {
     for source in c_programs(&place.root.join("bench/c")) {
         let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let program = prefix.join("bin").join(format!("mend-{stem}"));
@@ -97,7 +99,12 @@ fn benchmarks(place: &Place, prefix: &Path) -> Outcome {
             continue;
         }
         let mut mpicc = Command::new(prefix.join("bin/mpicc"));
-        mpicc.args(["-O2", "-Wall", "-Wextra", "-o"]).arg(&program).arg(&source).arg("-lm");
+        mpicc
+            .args(build.c_flags)
+            .args(["-O2", "-Wall", "-Wextra", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .arg("-lm");
         succeed(&mut mpicc, &format!("mpicc {}", source.display()))?;
     }
     Ok(())

@@ -33,7 +33,7 @@ fn steps(place: &Place) -> Vec<Step> {
         cargo_step(place, "units", "units of every crate, conformance of every transport", UNITS),
         seeds(place),
         documentation(place),
-        cargo_step(place, "install", "the release build, laid out as a user gets it", INSTALL),
+        installation(place),
         cargo_step(
             place,
             "symbols",
@@ -81,6 +81,13 @@ fn seeds(place: &Place) -> Step {
     cargo.args(["test", "--package", "mend-sim", "--no-fail-fast", "--", "--nocapture"]);
     cargo.env("MEND_SIM_SEEDS", "10000");
     Step::new("seeds", "10,000 seeds of the simulated cluster", cargo).within(LONGEST_STEP)
+}
+
+/// Into the prefix that the tests after it use: they then find everything current.
+fn installation(place: &Place) -> Step {
+    let mut cargo = place.cargo();
+    cargo.args(["xtask", "install", "--prefix"]).arg(place.target.join("mend-tests/prefix"));
+    Step::new("install", "the release build, laid out as a user gets it", cargo).within(LONGEST_STEP)
 }
 
 fn documentation(place: &Place) -> Step {
@@ -142,7 +149,6 @@ const UNITS: &[&str] =
     &["test", "--workspace", "--exclude", "mend-tests", "--exclude", "mend-sim", "--no-fail-fast"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const TIDY: &[&str] = &["run", "--quiet", "--package", "mend-ci", "--bin", "tidy"];
-const INSTALL: &[&str] = &["xtask", "install", "--prefix", "target/prefix"];
 const SYMBOLS: &[&str] =
     &["test", "--package", "mend-tests", "--lib", "--test", "symbols", "--test", "pages"];
 const PROGRAMS: &[&str] =

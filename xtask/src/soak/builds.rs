@@ -65,7 +65,7 @@ pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     install.args(["xtask", "install", "--asan", "--prefix"]).arg(&prefix);
     let mut programs = place.cargo();
     programs.args(["test", "--package", "mend-tests", "--test", "programs", "--", "--nocapture"]);
-    programs.env("MENDTEST_PREFIX", &prefix).env("MENDTEST_CFLAGS", "-fsanitize=address");
+    programs.env("MENDTEST_PREFIX", &prefix).env("MENDTEST_CFLAGS", ASAN);
     // What the process holds at its end (one engine, the helper's stack) is no leak of a call.
     programs.env("ASAN_OPTIONS", "detect_leaks=0");
     Ok(vec![
@@ -83,6 +83,7 @@ pub fn asan_build(place: &Place) -> Build {
         target: place.target.join("asan"),
         environment: vec![variable("RUSTC_BOOTSTRAP", "1"), variable("RUSTFLAGS", "-Zsanitizer=address")],
         triple: Some(TRIPLE.to_owned()),
+        c_flags: &[ASAN],
     }
 }
 
@@ -96,6 +97,7 @@ pub fn ubsan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
 
 /// The protections of ring, bell and sleep, by the names that segment and btl-shm take them out by.
 const MUTATIONS: [&str; 3] = ["no_settle", "no_last_look", "clear_bell_unpolled"];
+const ASAN: &str = "-fsanitize=address";
 const TRIPLE: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 const COMPILING: Duration = Duration::from_secs(900);
