@@ -84,6 +84,9 @@ const BELLS_PER_LOOK: u32 = 16;
 /// Demotion is thought about every so many turns.
 const TEND_TURNS: u32 = 256;
 
+/// A mutation that a test of the race must find: bells are cleared, and their rings not polled afterwards.
+const UNPOLLED: bool = cfg!(mend_mutation = "clear_bell_unpolled");
+
 impl Shm {
     /// Looks at this endpoint from now on.
     pub(crate) fn promote(&mut self, index: usize) {
@@ -96,6 +99,7 @@ impl Shm {
         self.statistics.promotions += 1;
         if !self.polling.armed
             && !endpoint.blocked
+            && !UNPOLLED
             && let State::Open(link) = &endpoint.state
         {
             link.mine.set_wish(Wish::NOTHING);
@@ -174,6 +178,9 @@ impl Shm {
                 Err(_) => self.found_garbage(index),
             }
         }
+        if UNPOLLED {
+            self.demote_at_once();
+        }
         if self.polling.turns.is_multiple_of(TEND_TURNS) && self.polling.polled.len() > self.polling.always {
             self.demote_idle(now);
         }
@@ -197,6 +204,14 @@ impl Shm {
         if ring {
             self.place.bells.ring(endpoint.slot, self.place.slot);
             self.statistics.rings += 1;
+        }
+    }
+
+    /// What must not be done: the bell was cleared, and the ring is polled no more.
+    #[cold]
+    fn demote_at_once(&mut self) {
+        for index in core::mem::take(&mut self.polling.polled) {
+            self.endpoints[index as usize].watch = Watch::Belled;
         }
     }
 
@@ -262,6 +277,9 @@ impl Shm {
         // seen by the looks, but for what sits in their store buffers (a timed look sees that).
         fence(Ordering::SeqCst);
         self.answer_bells(self.place.slots);
+        if cfg!(mend_mutation = "no_last_look") {
+            return Ok(());
+        }
         let arrived = self.polling.polled.iter().any(|&index| self.endpoints[index as usize].is_ready());
         if arrived || !self.reports.is_empty() || !self.severing.is_empty() || self.is_roomy() {
             return Err(Pending);
