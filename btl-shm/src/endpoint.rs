@@ -353,3 +353,37 @@ fn payload(lent: Lent<'_>) -> Payload<'_> {
         Lent::Shared(bytes) => Payload::from(bytes),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::pair::{Heard, pair};
+    use mend_base::Instant;
+    use mend_transport::{AmId, Btl, Class, SendError, Stream};
+
+    #[test]
+    fn without_space_for_chunks_they_go_with_the_messages_in_order() {
+        let ([mut sender, mut receiver], way) = pair();
+        sender.endpoints[0].chunks_as_messages = true;
+        let longest = sender.limits(way).chunk_bytes as usize;
+        let (mut heard, mut nothing) = (Heard::default(), Heard::default());
+        let mut busy = 0;
+        for number in 0..100u8 {
+            let len = [longest, 1, 2048, 60][usize::from(number) % 4];
+            let chunk = vec![number; len];
+            while let Err(error) = sender.send_chunk(way, Stream(1), len, |mut slot| slot.put(&chunk)) {
+                assert_eq!(error, SendError::Busy);
+                busy += 1;
+                receiver.progress(Instant(0), 100, &mut heard);
+                sender.progress(Instant(0), 100, &mut nothing);
+            }
+            if number % 10 == 0 {
+                let _ = sender.send(way, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number]));
+            }
+        }
+        while receiver.progress(Instant(0), 100, &mut heard) > 0 {}
+        assert!(busy > 10 && nothing.room > 10);
+        let numbers: Vec<u8> = heard.chunks.iter().map(|chunk| chunk[0]).collect();
+        assert!(numbers.iter().copied().eq(0..100));
+        assert!(heard.chunks.iter().all(|chunk| chunk.iter().all(|&byte| byte == chunk[0])));
+    }
+}

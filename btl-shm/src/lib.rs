@@ -10,6 +10,8 @@
 mod connect;
 mod death;
 mod endpoint;
+#[cfg(test)]
+mod pair;
 mod polling;
 
 pub use connect::ShmError;

@@ -304,3 +304,95 @@ impl Shm {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Watch;
+    use crate::Shm;
+    use crate::pair::{Heard, pair};
+    use mend_base::Instant;
+    use mend_transport::{AmId, Btl, Class, WakeSet};
+
+    const LATER: Instant = Instant(1_000_000_000);
+
+    fn say(sender: &mut Shm, way: crate::ShmEndpoint) {
+        sender.send(way, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1])).unwrap();
+    }
+
+    fn hear(receiver: &mut Shm, heard: &mut Heard) {
+        let before = heard.messages.len();
+        while heard.messages.len() == before {
+            receiver.progress(Instant(0), 100, heard);
+        }
+    }
+
+    #[test]
+    fn a_peer_rings_once_then_is_polled_and_rings_again_after_it_was_idle() {
+        let ([mut sender, mut receiver], way) = pair();
+        let mut heard = Heard::default();
+        say(&mut sender, way);
+        assert_eq!(sender.statistics().rings, 1, "nobody polls a peer that never spoke");
+        hear(&mut receiver, &mut heard);
+        (0..10).for_each(|_| {
+            say(&mut sender, way);
+            hear(&mut receiver, &mut heard);
+        });
+        assert_eq!((sender.statistics().rings, receiver.polled()), (1, 1), "who is polled does not ring");
+        receiver.poll_always(0);
+        while receiver.polled() > 0 {
+            receiver.progress(LATER, 100, &mut heard);
+        }
+        say(&mut sender, way);
+        assert_eq!((sender.statistics().rings, receiver.statistics().demotions), (2, 1));
+        hear(&mut receiver, &mut heard);
+        assert_eq!(heard.messages.len(), 12);
+    }
+
+    #[test]
+    fn whoever_is_expected_is_never_demoted() {
+        let ([_sender, mut receiver], way) = pair();
+        receiver.poll_always(0);
+        receiver.expect(way, true);
+        let mut heard = Heard::default();
+        (0..10_000).for_each(|_| _ = receiver.progress(LATER, 100, &mut heard));
+        assert_eq!(receiver.polled(), 1);
+        receiver.expect(way, false);
+        while receiver.polled() > 0 {
+            receiver.progress(LATER, 100, &mut heard);
+        }
+    }
+
+    #[test]
+    fn what_arrives_while_demoting_takes_the_wish_back() {
+        let ([mut sender, mut receiver], way) = pair();
+        let mut heard = Heard::default();
+        receiver.poll_always(0);
+        receiver.expect(way, true);
+        receiver.expect(way, false);
+        while !matches!(receiver.endpoints[0].watch, Watch::Demoting { .. }) {
+            receiver.progress(LATER, 100, &mut heard);
+        }
+        say(&mut sender, way);
+        assert_eq!(sender.statistics().rings, 1);
+        hear(&mut receiver, &mut heard);
+        assert!(matches!(receiver.endpoints[0].watch, Watch::Polled { .. }));
+        say(&mut sender, way);
+        assert_eq!(sender.statistics().rings, 1);
+    }
+
+    #[test]
+    fn sleepers_are_rung_and_who_is_awake_again_is_not() {
+        let ([mut sender, mut receiver], way) = pair();
+        let mut heard = Heard::default();
+        receiver.expect(way, true);
+        receiver.progress(Instant(0), 100, &mut heard);
+        assert_eq!(receiver.arm(&mut WakeSet::default()), Ok(()));
+        say(&mut sender, way);
+        assert_eq!(sender.statistics().rings, 1);
+        assert!(receiver.arm(&mut WakeSet::default()).is_err(), "there is something");
+        receiver.disarm();
+        hear(&mut receiver, &mut heard);
+        say(&mut sender, way);
+        assert_eq!(sender.statistics().rings, 1);
+    }
+}

@@ -265,7 +265,7 @@ fn values_that_a_correct_peer_may_write_are_no_evidence() {
         (
             "the longest message that we take",
             Target::Slot(Ring::Messages, 0, 0),
-            start + 1 | 40 << 40 | 4160 << 48,
+            (start + 1) | 40 << 40 | 4160 << 48,
         ),
         ("a slot of the last lap", Target::Slot(Ring::Messages, 0, 0), start + 1 - 64),
         ("a wish for anything", Target::Wish, 0xffff_ffff),
