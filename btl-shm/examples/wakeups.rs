@@ -29,6 +29,7 @@ fn main() {
         turns: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
         returned: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
         stop: AtomicBool::new(false),
+        last_round: AtomicU64::new(u64::MAX),
         began: time::Instant::now(),
     });
     println!(
@@ -132,6 +133,8 @@ struct Job {
     /// When each rank's last send returned.
     returned: Vec<AtomicU64>,
     stop: AtomicBool,
+    /// After which everybody stops.
+    last_round: AtomicU64,
     began: time::Instant,
 }
 
@@ -274,10 +277,10 @@ impl<'a> Rank<'a> {
     /// Everybody must stop after the same round: rank 0 decides it, well ahead.
     fn is_over(&self) -> bool {
         let mine = self.job.turns[self.slot as usize].load(Ordering::Relaxed);
-        LAST_ROUND.load(Ordering::Acquire) <= mine || {
+        self.job.last_round.load(Ordering::Acquire) <= mine || {
             if self.slot == 0 && mine.is_multiple_of(16) && self.job.stop.load(Ordering::Relaxed) {
                 // No rank can be this far ahead: in so many rounds everybody meets everybody.
-                LAST_ROUND.fetch_min(mine + 2_000, Ordering::AcqRel);
+                self.job.last_round.fetch_min(mine + 2_000, Ordering::AcqRel);
             }
             false
         }
@@ -391,8 +394,6 @@ impl<'a> Rank<'a> {
 /// What came less than this before the time-out was not slept through: its wake was on its way.
 const ON_ITS_WAY: Duration = Duration::from_micros(100);
 const FOR_EVER: Duration = Duration::from_millis(3_600_000);
-
-static LAST_ROUND: AtomicU64 = AtomicU64::new(u64::MAX);
 
 fn connect(job: &Job, shm: &mut Shm, peer: u32) -> ShmEndpoint {
     loop {
