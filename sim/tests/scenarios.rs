@@ -166,11 +166,11 @@ fn receives_match_in_the_order_they_were_posted_named_or_not() {
             return;
         }
         let mut posted = Vec::new();
-        for at in 0..lengths.len() {
+        for (at, &length) in lengths.iter().enumerate() {
             let named = pattern >> at & 1 == 1;
             let source = if named { Source::Rank(Rank(0)) } else { Source::Any };
             let tag = if named { TagSelector::Any } else { TagSelector::Tag(TAG) };
-            let room = poisoned(lengths[at]);
+            let room = poisoned(length);
             posted.push((process.mpi.receive(world, source, tag, &room), room));
             process.pause().await;
         }

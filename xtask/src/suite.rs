@@ -150,7 +150,7 @@ const UNITS: &[&str] =
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const TIDY: &[&str] = &["run", "--quiet", "--package", "mend-ci", "--bin", "tidy"];
 const SYMBOLS: &[&str] =
-    &["test", "--package", "mend-tests", "--lib", "--test", "symbols", "--test", "pages"];
+    &["test", "--package", "mend-tests", "--no-fail-fast", "--lib", "--test", "symbols", "--test", "pages"];
 const PROGRAMS: &[&str] =
     &["test", "--package", "mend-tests", "--no-fail-fast", "--test", "programs", "--test", "benchmarks"];
 const LIMITS: &[&str] = &[
