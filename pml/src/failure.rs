@@ -112,6 +112,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Some(why.error(rank))
     }
 
+    /// The same of a probe from anybody: everybody else is gone, and no message to ourselves is still on its way. A
+    /// receive is told by a later turn, since it may be posted before the message to ourselves is sent.
+    pub(crate) fn why_never_from_anybody(&self, channel: Key) -> Option<Error> {
+        let open = self.channels.get(channel)?;
+        let hopeless =
+            open.is_orphaned() && !open.talks_to_itself() && !self.keeps_one_to_itself(channel, open.me);
+        if hopeless { self.last_word(channel) } else { None }
+    }
+
     /// Ends receives from anybody on channels where everybody else is gone, unless a message to ourselves is still on
     /// its way: then a later turn does. How many ended.
     pub(crate) fn end_orphans(&mut self) -> u32 {

@@ -31,9 +31,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 cancelled: false,
             }));
         }
-        match self.why_never(on.0, from) {
-            Some(error) => Err(error),
-            None => Ok(None),
-        }
+        let never = match from {
+            Source::Rank(_) => self.why_never(on.0, from),
+            Source::Any => self.why_never_from_anybody(on.0),
+        };
+        never.map_or(Ok(None), Err)
     }
 }

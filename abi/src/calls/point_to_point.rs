@@ -11,7 +11,7 @@ use crate::status::{Status, Statuses};
 use core::ffi::{c_int, c_void};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_datatype::{Datatype, Typed};
-use mend_mpi::{SendMode, Started};
+use mend_mpi::{Detail, SendMode, Started};
 use mend_transport::UserMemory;
 use mend_world::World;
 
@@ -275,8 +275,13 @@ pub(crate) fn iprobe(
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let found = world
-        .with_turn(|engine| -> Result<_, Failure> { Ok(engine.probe(comm.key(engine)?, source, tag)?) })?;
+    let found = world.with_turn(|engine| -> Result<_, Failure> {
+        match engine.probe(comm.key(engine)?, source, tag) {
+            // Nobody waits here: that nothing will come from those who have finalized is no error of the program's.
+            Err(error) if matches!(error.detail, Detail::PeerLeft(_)) => Ok(None),
+            looked => Ok(looked?),
+        }
+    })?;
     if let Some(found) = found {
         flag.set(1);
         status.set_one(Status::of(found));

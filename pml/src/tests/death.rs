@@ -145,6 +145,33 @@ fn a_receive_from_anybody_goes_on_while_anybody_is_left() {
 }
 
 #[test]
+fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
+    let mut cluster = Cluster::new(3, 8);
+    let on = cluster.open(1, Plane::User);
+    let probe = |cluster: &mut Cluster| {
+        let node = &mut cluster.nodes[0];
+        node.ob1.probe(&mut node.port, on[0], Source::Any, tag(1))
+    };
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    assert_eq!(probe(&mut cluster), Ok(None));
+    cluster.send(2, on[2], 0, 1, b"last");
+    cluster.settle();
+    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Finalized);
+    assert!(matches!(probe(&mut cluster), Ok(Some(_))), "what came whole is still found");
+    cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    cluster.send(0, on[0], 0, 1, b"mine");
+    assert_eq!(probe(&mut cluster), Ok(None), "our own message is on its way");
+    cluster.settle();
+    assert!(matches!(probe(&mut cluster), Ok(Some(_))));
+    cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    assert_eq!(
+        probe(&mut cluster),
+        Err(Error::ProcFailed(Rank(1))),
+        "a failed one is named before one that left"
+    );
+}
+
+#[test]
 fn a_communicator_of_one_waits_for_itself() {
     let mut cluster = Cluster::new(1, 5);
     let on = cluster.open(1, Plane::User);
