@@ -25,6 +25,10 @@ pub trait Runtime {
     /// Changes whenever [`notice`](Runtime::notice) has something new: one load of a line that nobody writes while
     /// nothing fails.
     fn fault_version(&self) -> u32;
+    /// Looks whether whoever started us is still there, and has said something that nobody bumped the version for: then
+    /// `fault_version` changes. A system call, mostly: for those who are about to sleep, and about once in a second while
+    /// they wait. Without it the loss of a daemon that could tell nobody would never be noticed.
+    fn check(&mut self) {}
     /// The next notice; `None` where there is none now. Never blocks. After `fault_version` has changed, asked until it
     /// says `None`.
     fn notice(&mut self) -> Option<Notice>;

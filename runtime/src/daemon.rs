@@ -14,7 +14,7 @@ use mend_base::Peer;
 use mend_segment::{BellPage, FaultView};
 use mend_transport::{Card, Cause};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -33,7 +33,9 @@ pub struct Client {
     unsent: VecDeque<Unsent>,
     /// Who has left, of whom nobody above has heard yet.
     left: VecDeque<Peer>,
-    /// Moves on while something is unsent, so that whoever compares versions comes back to send it.
+    /// A look at the socket found something: the daemon's last words, or its end.
+    stirred: bool,
+    /// Moves on while something is unsent or stirs, so that whoever compares versions comes back for it.
     nudges: AtomicU32,
 }
 
@@ -84,6 +86,7 @@ impl Client {
             published: false,
             unsent: VecDeque::new(),
             left: VecDeque::new(),
+            stirred: false,
             nudges: AtomicU32::new(0),
         };
         Ok((client, bells))
@@ -110,6 +113,7 @@ impl Client {
 
     fn lose(&mut self) {
         self.state = State::Lost;
+        self.stirred = false;
         self.unsent.clear();
     }
 
@@ -181,14 +185,24 @@ impl Runtime for Client {
         let _ = self.say(&Request::Ask(peer, cause), None);
     }
 
-    /// Also changes when a call found the daemon gone, and, again and again, while something waits for room in the
+    /// Also changes when a call or a [`check`](Runtime::check) found the daemon gone, and, again and again, while something waits for room in the
     /// socket: then `notice` has something to do.
     fn fault_version(&self) -> u32 {
         let version = self.faults.version(self.membership.slot);
-        if self.state != State::Lost && self.unsent.is_empty() {
+        if self.state != State::Lost && !self.stirred && self.unsent.is_empty() {
             return version;
         }
         version.wrapping_add(1).wrapping_add(self.nudges.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A daemon that was killed bumps nothing: only its end of the socket shows it.
+    fn check(&mut self) {
+        if self.state != State::Open {
+            return;
+        }
+        let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let seen = rustix::net::recv(&self.socket, &mut [0; 1], look);
+        self.stirred = !matches!(seen, Err(Errno::AGAIN | Errno::INTR));
     }
 
     fn notice(&mut self) -> Option<Notice> {
@@ -198,7 +212,10 @@ impl Runtime for Client {
         }
         if self.state == State::Open {
             match receive(self.socket.as_fd(), Waiting::Never) {
-                Arrival::Nothing => return None,
+                Arrival::Nothing => {
+                    self.stirred = false;
+                    return None;
+                }
                 Arrival::Closed => self.lose(),
                 Arrival::Packet(packet) => {
                     if let Some(notice) = self.read(packet) {
@@ -336,6 +353,38 @@ mod tests {
         assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })));
         assert!(client.notice().is_none());
         assert_eq!(client.publish(&Card::default()), Err(RuntimeError::Lost));
+    }
+
+    #[test]
+    fn a_daemon_that_was_killed_is_missed_at_the_next_check_and_its_last_words_are_heard() {
+        let (mut client, socket, _faults) = joined();
+        let before = client.fault_version();
+        client.check();
+        assert_eq!(client.fault_version(), before);
+        // It could bump nothing any more.
+        say(&socket, &encode(&Answer::Finalized(vec![Peer::new(JOB, 1)])));
+        drop(socket);
+        assert_eq!(client.fault_version(), before);
+        client.check();
+        assert_ne!(client.fault_version(), before);
+        assert!(matches!(client.notice(), Some(Notice::Finalized(_))));
+        assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })));
+        client.check();
+        assert!(client.notice().is_none());
+        assert_eq!(client.fault_version(), before);
+    }
+
+    #[test]
+    fn a_check_that_finds_words_makes_the_version_change_until_they_are_heard() {
+        let (mut client, socket, _faults) = joined();
+        let before = client.fault_version();
+        say(&socket, &encode(&Answer::Alive(Peer::new(JOB, 1))));
+        client.check();
+        assert_ne!(client.fault_version(), before);
+        assert!(matches!(client.notice(), Some(Notice::Alive(_))));
+        assert!(client.notice().is_none());
+        client.check();
+        assert_eq!(client.fault_version(), before);
     }
 
     #[test]

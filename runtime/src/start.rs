@@ -130,6 +130,10 @@ impl Runtime for Starter {
         }
     }
 
+    fn check(&mut self) {
+        self.any_mut().check();
+    }
+
     fn notice(&mut self) -> Option<Notice> {
         self.any_mut().notice()
     }
