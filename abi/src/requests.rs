@@ -78,27 +78,75 @@ pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status
     }
 }
 
-/// Waits for a request of our own. A wildcard receive in doubt is taken back, and fails (facts 16.3, trap 6): a blocking
-/// call leaves nothing behind.
-pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, Failure> {
-    let mut doubt = false;
-    world.wait(|engine| match engine.poll(request) {
-        State::Running => None,
-        State::Stalled => {
-            doubt = true;
-            engine.cancel(request);
-            None
+// Hot: per message.
+/// Starts an operation and waits for it, in one entry where it is over at once or soon.
+#[inline]
+pub(crate) fn run(
+    world: &World,
+    start: impl FnOnce(&mut Engine) -> Result<Started, Failure>,
+) -> Result<mend_mpi::Status, Failure> {
+    let mut step = Step::Start(start);
+    world.wait(|engine| {
+        if let Step::Running(waiting) = &mut step {
+            return waiting.look(engine);
         }
-        State::Done(result) => {
-            engine.release(request);
-            Some(match result {
-                Ok(status) if doubt && status.cancelled => {
-                    Err(Error::plain(mend_mpi::Class::ProcFailed).into())
-                }
-                result => result.map_err(Failure::from),
-            })
+        let Step::Start(start) = core::mem::replace(&mut step, Step::Begun) else { return None };
+        match start(engine) {
+            Err(failure) => Some(Err(failure)),
+            Ok(Started::Done(status)) => Some(Ok(status)),
+            Ok(Started::Running(request)) => {
+                step = Step::Running(Waiting::new(request));
+                None
+            }
         }
     })
+}
+
+enum Step<F> {
+    Start(F),
+    Begun,
+    Running(Waiting),
+}
+
+/// Waits for a request of our own.
+pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, Failure> {
+    let mut waiting = Waiting::new(request);
+    world.wait(|engine| waiting.look(engine))
+}
+
+/// A request that a blocking call waits for. A wildcard receive in doubt is taken back, and fails (facts 16.3, trap 6):
+/// a blocking call leaves nothing behind.
+struct Waiting {
+    request: Request,
+    doubt: bool,
+}
+
+impl Waiting {
+    fn new(request: Request) -> Self {
+        Waiting { request, doubt: false }
+    }
+
+    // Hot: per look.
+    #[inline]
+    fn look(&mut self, engine: &mut Engine) -> Option<Result<mend_mpi::Status, Failure>> {
+        match engine.poll(self.request) {
+            State::Running => None,
+            State::Stalled => {
+                self.doubt = true;
+                engine.cancel(self.request);
+                None
+            }
+            State::Done(result) => {
+                engine.release(self.request);
+                Some(match result {
+                    Ok(status) if self.doubt && status.cancelled => {
+                        Err(Error::plain(mend_mpi::Class::ProcFailed).into())
+                    }
+                    result => result.map_err(Failure::from),
+                })
+            }
+        }
+    }
 }
 
 /// The status that goes with an error: a message that was too long has one, otherwise there is nothing to say.

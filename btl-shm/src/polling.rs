@@ -77,10 +77,8 @@ const ALWAYS: usize = 8;
 const IDLE: Duration = Duration::from_millis(10);
 /// What a store to a wish or a bell needs at most to be visible to everybody.
 const SETTLED: Duration = Duration::from_millis(1);
-/// Bells are looked at every so many turns ...
+/// Bells are looked at every so many turns.
 const BELL_TURNS: u32 = 4;
-/// ... this many at a time.
-const BELLS_PER_LOOK: u32 = 16;
 /// Demotion is thought about every so many turns.
 const TEND_TURNS: u32 = 256;
 
@@ -117,8 +115,10 @@ impl Shm {
         self.polling.turns = self.polling.turns.wrapping_add(1);
         if self.polling.armed {
             self.answer_bells(self.place.slots);
-        } else if self.polling.turns.is_multiple_of(BELL_TURNS) {
-            self.answer_bells(BELLS_PER_LOOK.min(self.place.slots));
+        } else if self.polling.turns.is_multiple_of(BELL_TURNS)
+            && self.place.bells.is_any_rung(self.place.slot)
+        {
+            self.answer_bells(self.place.slots);
         }
     }
 

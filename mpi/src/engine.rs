@@ -41,6 +41,8 @@ pub struct Engine<N: Btl, R: Runtime> {
     pub(crate) seen_version: u32,
     pub(crate) job_notices: VecDeque<JobNotice>,
     phase: Phase,
+    /// The way on which the blocking call that cranks expects something.
+    watched: Option<N::Endpoint>,
 }
 
 /// How far MPI_Finalize is.
@@ -120,6 +122,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             maker: Maker::new(me),
             job_notices: VecDeque::new(),
             phase: Phase::Running,
+            watched: None,
         };
         engine.open_predefined();
         let myself = engine.contacts.place(me);
@@ -166,6 +169,22 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             events += 1;
         }
         events
+    }
+
+    /// A blocking call waits for `from`: its ring is what [`is_ready`](Engine::is_ready) looks at until the next call.
+    #[inline]
+    pub fn watch(&mut self, comm: CommKey, from: Source) {
+        self.watched = match (from, self.communicators.get(comm.0)) {
+            (Source::Rank(rank), Some(entry)) => self.pml.endpoint(entry.user, rank),
+            _ => None,
+        };
+    }
+
+    // Hot: per look.
+    /// Whether a turn is worth it now: something lies in the ring that is watched, or nobody knows which one counts.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.watched.is_none_or(|endpoint| self.net.ready(endpoint))
     }
 
     /// Before sleeping: adds what to sleep on. `Pending`: a turn would find something.

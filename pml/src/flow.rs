@@ -10,10 +10,10 @@
 //! until half of them have been received. A sender that never turns the crank would not read that, so of its immediate
 //! sends every [`SENDS_PER_TURN`]th waits for a turn.
 
-use crate::Ob1;
 use crate::envelope::{Form, Header, Packet, Reason};
 use crate::request::Gone;
-use mend_base::{ContextId, Key, PeerIndex};
+use crate::{Channel, Ob1};
+use mend_base::{ContextId, Key, PeerIndex, Rank};
 use mend_transport::{Ability, Btl, Cause, Class, Limits, Payload, SendError};
 use std::collections::VecDeque;
 
@@ -151,6 +151,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             self.slow_down(peer);
         }
         self.list(peer);
+    }
+
+    /// The way to a rank, if it is connected: for looks at its ring between turns.
+    pub fn endpoint(&self, on: Channel, rank: Rank) -> Option<E> {
+        let peer = self.channels.get(on.0)?.member(rank)?;
+        Some(self.peers.get(peer.index())?.way.as_ref()?.endpoint)
     }
 
     /// Peers that somebody sends to and nobody has connected yet, each once.

@@ -185,8 +185,11 @@ impl Runtime for Client {
         let _ = self.say(&Request::Ask(peer, cause), None);
     }
 
-    /// Also changes when a call or a [`check`](Runtime::check) found the daemon gone, and, again and again, while something waits for room in the
+    // Hot: per turn.
+    /// Also changes when a call or a [`check`](Runtime::check) found the daemon gone, and, again and again, while
+    /// something waits for room in the
     /// socket: then `notice` has something to do.
+    #[inline]
     fn fault_version(&self) -> u32 {
         let version = self.faults.version(self.membership.slot);
         if self.state != State::Lost && !self.stirred && self.unsent.is_empty() {

@@ -123,6 +123,7 @@ impl Runtime for Starter {
     }
 
     // Looked at in every turn of the crank: a branch, and no `dyn`.
+    #[inline]
     fn fault_version(&self) -> u32 {
         match self {
             Starter::Daemon(client) => client.fault_version(),

@@ -7,7 +7,7 @@
 use crate::mapping::{self, Access, Mapping};
 use crate::sleep::{self, SleepWord, Woken};
 use crate::{SegmentError, reserve};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use mend_base::Duration;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -49,6 +49,15 @@ impl BellPage {
         if word.rouse() {
             sleep::wake(word);
         }
+    }
+
+    // Hot: every few turns.
+    /// Whether anybody rang `receiver`: eight bells a load.
+    #[inline]
+    pub fn is_any_rung(&self, receiver: u32) -> bool {
+        let words: &[AtomicU64] = self.mapping.slice(self.row(receiver), (self.slots as usize).div_ceil(8));
+        // SYNC: bell byte, with `ring`.
+        words.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
     /// Whether `sender` rang `receiver`.
@@ -109,8 +118,13 @@ impl BellPage {
     }
 
     fn bells(&self, slot: u32) -> &[AtomicU8] {
+        self.mapping.slice(self.row(slot), self.slots as usize)
+    }
+
+    /// Where the bells of `slot` begin: at the front of a line.
+    fn row(&self, slot: u32) -> usize {
         assert!(slot < self.slots, "a slot that the node does not have");
-        self.mapping.slice(slot as usize * row_bytes(self.slots) + LINE_BYTES, self.slots as usize)
+        slot as usize * row_bytes(self.slots) + LINE_BYTES
     }
 }
 
@@ -140,6 +154,7 @@ mod tests {
         assert!(daemons.is_rung(3, 69));
         assert!(!daemons.is_rung(3, 68));
         assert!(!daemons.is_rung(4, 69));
+        assert!(daemons.is_any_rung(3) && !daemons.is_any_rung(4));
         assert_eq!(daemons.next_rung(3, 5, 70), Some(69));
         assert_eq!(daemons.next_rung(3, 5, 10), None);
         daemons.clear(3, 69);

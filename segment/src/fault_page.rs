@@ -50,6 +50,7 @@ impl FaultView {
 
     // Hot: per turn.
     /// Changes whenever the daemon has something new for the rank at `slot`.
+    #[inline]
     pub fn version(&self, slot: u32) -> u32 {
         // SYNC: version, with `FaultPage::bump`.
         word(&self.mapping, slot, self.slots).load(Ordering::Acquire)

@@ -177,7 +177,7 @@ impl<'a> Payload<'a> {
         assert!(out.len() <= self.bytes, "a copy past the end of a payload");
         // SAFETY: the source is readable for `bytes` while `'a` lasts (it came from a reference); a peer that writes it
         // meanwhile can only change which bytes are copied. `out` is exclusive.
-        unsafe { ptr::copy_nonoverlapping(self.start, out.as_mut_ptr(), out.len()) }
+        unsafe { copy_blocks(self.start, out.as_mut_ptr(), out.len()) }
     }
 
     // Hot: per message.
@@ -186,7 +186,7 @@ impl<'a> Payload<'a> {
         to.check(offset, self.bytes);
         // SAFETY: source as in `copy_to_slice`; target checked against what `from_user`'s caller promised. A user's
         // buffer does not overlap a transport's memory.
-        unsafe { ptr::copy_nonoverlapping(self.start, to.start.wrapping_add(offset), self.bytes) }
+        unsafe { copy_blocks(self.start, to.start.wrapping_add(offset), self.bytes) }
     }
 
     /// A private copy.
@@ -244,7 +244,7 @@ impl WriteSlot<'_> {
         from.check(offset, bytes);
         let at = self.take(bytes);
         // SAFETY: source checked against what `from_user`'s caller promised; target as in `put`.
-        unsafe { ptr::copy_nonoverlapping(from.start.wrapping_add(offset), at, bytes) }
+        unsafe { copy_blocks(from.start.wrapping_add(offset), at, bytes) }
     }
 
     fn take(&mut self, bytes: usize) -> *mut u8 {
@@ -253,6 +253,27 @@ impl WriteSlot<'_> {
         self.used += bytes;
         at
     }
+}
+
+/// Bytes a block: below the length from which glibc's memcpy takes `rep movsb` (2 KiB at the least, by vector length).
+const BLOCK_BYTES: usize = 1024;
+
+// Hot: per message.
+/// Copies in blocks. One long memcpy would be a `rep movsb`, which waits for one line after the other where they lie
+/// dirty in another core's cache, as a peer's do: 64 KiB took 35 us one way with it, and 6 us in blocks.
+///
+/// # Safety
+/// As `ptr::copy_nonoverlapping` of bytes: `from` readable and `to` writable for `bytes`, and no overlap.
+#[inline]
+unsafe fn copy_blocks(from: *const u8, to: *mut u8, bytes: usize) {
+    let mut at = 0;
+    while bytes - at > BLOCK_BYTES {
+        // SAFETY: `at + BLOCK_BYTES < bytes`, so the block lies inside both ranges that the caller vouches for.
+        unsafe { ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), BLOCK_BYTES) }
+        at += BLOCK_BYTES;
+    }
+    // SAFETY: the last `bytes - at` bytes of both ranges.
+    unsafe { ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), bytes - at) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The guard at the entry: the one place of Mend where threads exclude each other (DESIGN rule 5).
 //!
-//! Plain: two locked instructions an entry. Biasing it to the first thread comes later and changes no caller. Whoever
+//! Plain: two locked instructions an entry where threads may meet, none where the program promised that they do not.
+//! Biasing it to the first thread comes later and changes no caller. Whoever
 //! finds it held queues a [`Cell`] and sleeps there. Entering does not queue behind sleepers (a thread that is running
 //! already is cheaper than one that must be woken), so a holder that means to come back at once, as the thread that
 //! cranks does, calls [`Entered::hand_over`] instead: it queues itself last.
@@ -13,9 +14,19 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Who may come: what the program promised in `MPI_Init_thread` (MPI-5.0 §11.6.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Threads {
+    /// One at a time, by the program's own care: below `MPI_THREAD_MULTIPLE`. Entering costs nothing.
+    Ordered,
+    /// Several at once.
+    Any,
+}
+
 /// Lets one thread at a time at `T`.
 #[derive(Debug)]
 pub struct Guard<T> {
+    threads: Threads,
     /// 1 while a thread is inside.
     held: AtomicU32,
     /// Cells in the queue, and threads about to queue: never less than the queue is long.
@@ -24,8 +35,8 @@ pub struct Guard<T> {
     inside: UnsafeCell<T>,
 }
 
-// SAFETY: `inside` is only reached through `Entered`, of which `held` lets at most one exist; so threads take turns at a
-// `T` that may move between threads.
+// SAFETY: `inside` is only reached through `Entered`, of which at most one is used at a time: `held` sees to it, or, with
+// `Threads::Ordered`, the program does, as it promised. So threads take turns at a `T` that may move between threads.
 unsafe impl<T: Send> Sync for Guard<T> {}
 
 /// The way to what the guard keeps, until it is dropped.
@@ -36,8 +47,9 @@ pub struct Entered<'a, T> {
 
 impl<T> Guard<T> {
     /// Keeps `inside`.
-    pub fn new(inside: T) -> Self {
+    pub fn new(threads: Threads, inside: T) -> Self {
         Guard {
+            threads,
             held: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             queue: Mutex::new(VecDeque::new()),
@@ -49,7 +61,7 @@ impl<T> Guard<T> {
     /// Waits until nobody is inside, and goes in.
     #[inline]
     pub fn enter(&self) -> Entered<'_, T> {
-        if !self.try_take() {
+        if self.threads == Threads::Any && !self.try_take() {
             self.enter_slowly();
         }
         Entered { guard: self }
@@ -86,6 +98,9 @@ impl<T> Guard<T> {
 
     #[inline]
     fn release(&self) {
+        if self.threads == Threads::Ordered {
+            return;
+        }
         // SYNC: what the last holder did, with Guard::try_take
         self.held.swap(0, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) != 0 {
@@ -113,11 +128,17 @@ impl<T> Entered<'_, T> {
         self.guard.waiting.load(Ordering::Relaxed) != 0
     }
 
+    // Hot: per turn.
     /// Lets those who wait go first, and comes back behind them. Returns at once when nobody waits.
+    #[inline]
     pub fn hand_over(&mut self) {
-        if !self.is_wanted() {
-            return;
+        if self.is_wanted() {
+            self.queue_last();
         }
+    }
+
+    #[cold]
+    fn queue_last(&mut self) {
         self.outside(|guard| {
             guard.waiting.fetch_add(1, Ordering::SeqCst);
             let cell = Cell::mine();
@@ -145,7 +166,7 @@ impl<T> Entered<'_, T> {
         struct Back<'a, T>(&'a Guard<T>);
         impl<T> Drop for Back<'_, T> {
             fn drop(&mut self) {
-                if !self.0.try_take() {
+                if self.0.threads == Threads::Any && !self.0.try_take() {
                     self.0.enter_slowly();
                 }
             }
@@ -181,13 +202,13 @@ impl<T> Drop for Entered<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Guard;
+    use super::{Guard, Threads};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn no_two_threads_are_inside_together() {
-        let guard = Arc::new(Guard::new(0u64));
+        let guard = Arc::new(Guard::new(Threads::Any, 0u64));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let guard = Arc::clone(&guard);
@@ -207,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_hands_over_starves_nobody() {
-        let guard = Arc::new(Guard::new(0u64));
+        let guard = Arc::new(Guard::new(Threads::Any, 0u64));
         let done = Arc::new(AtomicBool::new(false));
         let cranker = std::thread::spawn({
             let (guard, done) = (Arc::clone(&guard), Arc::clone(&done));
@@ -228,7 +249,7 @@ mod tests {
 
     #[test]
     fn others_enter_while_the_holder_is_out() {
-        let guard = Guard::new(1);
+        let guard = Guard::new(Threads::Any, 1);
         let mut inside = guard.enter();
         inside.while_out(|| *guard.enter() += 1);
         assert_eq!(*inside, 2);

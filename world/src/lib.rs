@@ -16,6 +16,7 @@ mod wait;
 mod world;
 
 pub use clock::now;
+pub use guard::Threads;
 pub use processors::usable as usable_processors;
 pub use settings::{OTHER_VARIABLES, SettingsError, from_environment as settings_from_environment};
 pub use wait::Statistics;

@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub trait Crank {
     /// Makes progress; the number of events. Never blocks.
     fn turn(&mut self, now: Instant) -> u32;
+    /// Whether a turn is worth it now, as far as a cheap look tells: the one ring that the caller waits for.
+    fn is_ready(&self) -> bool;
     /// Asks everybody to ring; `Pending` when something is there already.
     fn arm(&mut self) -> Result<(), Pending>;
     /// Asks nobody to ring any more.
@@ -41,6 +43,8 @@ pub struct Inside<C> {
     asleep: bool,
     /// Threads that wait for something of theirs while another cranks.
     parked: Vec<Arc<Cell>>,
+    /// When the clock was last read: as stale as a `now` may be.
+    now: Instant,
     statistics: Statistics,
 }
 
@@ -74,6 +78,9 @@ pub struct Bed {
 /// Empty turns between two looks at the clock (28 ns each).
 const TURNS_PER_CLOCK: u32 = 64;
 
+/// Looks at the ring that is waited for between two whole turns: a look is one load, a turn some 40 ns.
+const LOOKS_PER_TURN: u32 = 16;
+
 /// The first sleep, and the look at what a lost ring was for.
 const SLEEP_FIRST: Duration = Duration::from_millis(1);
 
@@ -88,6 +95,7 @@ impl<C> Inside<C> {
             cranking: false,
             asleep: false,
             parked: Vec::new(),
+            now: Instant(0),
             statistics: Statistics::default(),
         }
     }
@@ -98,7 +106,15 @@ impl<C> Inside<C> {
     }
 
     /// Threads that park look again.
+    #[inline]
     fn ring_parked(&mut self) {
+        if !self.parked.is_empty() {
+            self.ring_all_parked();
+        }
+    }
+
+    #[cold]
+    fn ring_all_parked(&mut self) {
         for cell in self.parked.drain(..) {
             cell.ring();
         }
@@ -163,9 +179,9 @@ struct Cranking<'a, C: Crank> {
 
 impl<C: Crank> Cranking<'_, C> {
     fn until<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> T {
-        let mut now = clock::now();
         let mut empty = 0;
         loop {
+            let now = self.inside.now;
             let events = self.inside.engine.turn(now);
             if events > 0 {
                 empty = 0;
@@ -178,10 +194,15 @@ impl<C: Crank> Cranking<'_, C> {
             self.inside.hand_over();
             if events == 0 {
                 empty += 1;
+                for _ in 0..LOOKS_PER_TURN {
+                    if self.inside.engine.is_ready() {
+                        break;
+                    }
+                }
                 if self.patience.spin > Duration(0) && empty % TURNS_PER_CLOCK != 0 {
                     continue;
                 }
-                now = self.rest();
+                self.inside.now = self.rest();
             }
         }
     }
@@ -240,7 +261,7 @@ impl<C: Crank> Drop for Cranking<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::{Bed, Crank, Inside, Patience, leave, wait};
-    use crate::guard::Guard;
+    use crate::guard::{Guard, Threads};
     use mend_base::{Duration, Instant};
     use mend_segment::BellPage;
     use mend_transport::Pending;
@@ -261,6 +282,10 @@ mod tests {
             u32::try_from(events).unwrap()
         }
 
+        fn is_ready(&self) -> bool {
+            self.sent.load(Ordering::SeqCst) != self.arrived
+        }
+
         fn arm(&mut self) -> Result<(), Pending> {
             if self.sent.load(Ordering::SeqCst) == self.arrived { Ok(()) } else { Err(Pending) }
         }
@@ -270,7 +295,7 @@ mod tests {
 
     fn fixture(spin_us: u64) -> (Arc<AtomicU64>, Guard<Inside<Counter>>, Bed, Patience) {
         let sent = Arc::new(AtomicU64::new(0));
-        let guard = Guard::new(Inside::new(Counter { sent: Arc::clone(&sent), arrived: 0 }));
+        let guard = Guard::new(Threads::Any, Inside::new(Counter { sent: Arc::clone(&sent), arrived: 0 }));
         let bed = Bed { bells: Arc::new(BellPage::create(2).unwrap().0), slot: 0 };
         let patience =
             Patience { spin: Duration::from_micros(spin_us), yielding: Duration::from_micros(1_000) };

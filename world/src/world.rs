@@ -2,7 +2,7 @@
 //! This process's one engine: which transports and which runtime it is made of, and its beginning and end.
 
 use crate::fork;
-use crate::guard::Guard;
+use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
 use crate::settings::{self, SettingsError};
 use crate::wait::{self, Bed, Crank, Inside, Patience, Statistics};
@@ -76,11 +76,11 @@ pub fn get() -> Option<&'static World> {
 }
 
 /// Makes the world. Once in the life of a process; collective only in that every rank does it.
-pub fn start() -> Result<&'static World, StartError> {
+pub fn start(threads: Threads) -> Result<&'static World, StartError> {
     if stage() != Stage::Before {
         return Err(StartError::Again);
     }
-    let world: &'static World = Box::leak(Box::new(World::make()?));
+    let world: &'static World = Box::leak(Box::new(World::make(threads)?));
     // SYNC: the world as made, with get
     WORLD.store(ptr::from_ref(world).cast_mut(), Ordering::Release);
     STAGE.store(1, Ordering::Release);
@@ -122,7 +122,7 @@ pub enum StartError {
 }
 
 impl World {
-    fn make() -> Result<World, StartError> {
+    fn make(threads: Threads) -> Result<World, StartError> {
         let Launched { runtime, place } = mend_runtime::connect_from_environment()?;
         let (settings, strangers) = settings::from_environment(&place.settings)?;
         let launched = matches!(runtime, Starter::Daemon(_));
@@ -139,7 +139,7 @@ impl World {
         let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
         let helper = Helper::start().map_err(StartError::Helper)?;
         Ok(World {
-            guard: Guard::new(Inside::new(engine)),
+            guard: Guard::new(threads, Inside::new(engine)),
             bed: Bed { bells, slot },
             patience: patience(&settings, local_ranks),
             settings,
@@ -235,6 +235,11 @@ impl Crank for Engine {
     #[inline]
     fn turn(&mut self, now: Instant) -> u32 {
         Engine::turn(self, now)
+    }
+
+    #[inline]
+    fn is_ready(&self) -> bool {
+        Engine::is_ready(self)
     }
 
     fn arm(&mut self) -> Result<(), Pending> {

@@ -11,7 +11,7 @@ use crate::handle::Comm;
 use crate::pointer::{Out, OutText};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use mend_world::{Stage, World};
+use mend_world::{Stage, Threads, World};
 
 /// What Init_thread gave.
 static PROVIDED: AtomicI32 = AtomicI32::new(THREAD_SINGLE);
@@ -29,10 +29,10 @@ fn start(required: c_int) -> Result<c_int, Failure> {
     if !matches!(required, THREAD_SINGLE | THREAD_FUNNELED | THREAD_SERIALIZED | THREAD_MULTIPLE) {
         return Err(Wrong::ThreadLevel.into());
     }
-    // Any level is served as the highest is: one guard at the entry, whoever comes.
     PROVIDED.store(required, Ordering::Relaxed);
     MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
-    match mend_world::start() {
+    let threads = if required == THREAD_MULTIPLE { Threads::Any } else { Threads::Ordered };
+    match mend_world::start(threads) {
         Ok(world) => {
             for stranger in world.strangers() {
                 eprintln!("mend: {stranger}");

@@ -145,10 +145,12 @@ pub(crate) fn recv(
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let started = world.with(|engine| -> Result<Started, Failure> {
-        Ok(engine.receive(comm.key(engine)?, source, tag, data)?)
-    })?;
-    received(finish(world, started), status)
+    let result = requests::run(world, |engine| {
+        let key = comm.key(engine)?;
+        engine.watch(key, source);
+        Ok(engine.receive(key, source, tag, data)?)
+    });
+    received(result, status)
 }
 
 // Hot: per message.
