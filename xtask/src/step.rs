@@ -23,8 +23,9 @@ pub struct Step {
     pub work: Result<Command, String>,
     /// A step that has not ended by then hangs: it is killed and has failed.
     pub limit: Duration,
-    /// Mutations: a step that must fail, because a protection has been taken out.
-    pub must_fail: bool,
+    /// Mutations: a protection has been taken out, so the step must fail, and the log must hold this sign that it failed
+    /// for that reason (and not because it does not compile, for instance).
+    pub must_fail: Option<&'static str>,
     /// Where its randomness begins, if it was drawn here; repeated in the summary.
     pub seed: Option<u64>,
 }
@@ -38,7 +39,7 @@ impl Step {
             sentence: sentence.to_owned(),
             work: Ok(command),
             limit,
-            must_fail: false,
+            must_fail: None,
             seed: None,
         }
     }
@@ -53,9 +54,9 @@ impl Step {
         Step { limit, ..self }
     }
 
-    /// The same step, which must fail now.
-    pub fn must_fail(self) -> Step {
-        Step { must_fail: true, ..self }
+    /// The same step, which must fail now and show `sign`.
+    pub fn must_fail(self, sign: &'static str) -> Step {
+        Step { must_fail: Some(sign), ..self }
     }
 }
 
@@ -133,7 +134,7 @@ fn wait(mut child: Child, limit: Duration) -> Outcome<Option<ExitStatus>> {
     Ok(None)
 }
 
-fn read_report(text: &str, succeeded: bool, must_fail: bool) -> Report {
+fn read_report(text: &str, succeeded: bool, must_fail: Option<&str>) -> Report {
     let mut report = Report::default();
     for line in text.lines().map(str::trim) {
         if let Some(counts) = line.strip_prefix("test result:").or_else(|| line.strip_prefix("checks:")) {
@@ -145,8 +146,9 @@ fn read_report(text: &str, succeeded: bool, must_fail: bool) -> Report {
             report.notes.push(line.to_owned());
         }
     }
-    if must_fail {
-        (report.passed, report.failed) = if succeeded { (0, 1) } else { (1, 0) };
+    if let Some(sign) = must_fail {
+        let found = !succeeded && text.contains(sign);
+        (report.passed, report.failed) = if found { (1, 0) } else { (0, 1) };
     } else if !succeeded {
         report.failed = report.failed.max(1);
     } else if report.passed + report.failed == 0 {
@@ -201,23 +203,25 @@ mod tests {
     #[test]
     fn checks_are_counted_from_libtest_and_from_our_own_lines() {
         let text = "test result: ok. 12 passed; 0 failed; 1 ignored\nchecks: 30 passed, 2 failed\nskipped: no cgroup";
-        let report = read_report(text, true, false);
+        let report = read_report(text, true, None);
         assert_eq!((report.passed, report.failed), (42, 2));
         assert_eq!(report.skips, ["no cgroup"]);
     }
 
     #[test]
     fn a_program_that_counts_nothing_is_one_check() {
-        let silent = read_report("", true, false);
+        let silent = read_report("", true, None);
         assert_eq!((silent.passed, silent.failed), (1, 0));
-        let broken = read_report("error: no", false, false);
+        let broken = read_report("error: no", false, None);
         assert_eq!((broken.passed, broken.failed), (0, 1));
     }
 
     #[test]
     fn a_mutation_that_is_not_found_has_failed() {
-        assert_eq!(read_report("test result: ok. 3 passed; 0 failed", true, true).failed, 1);
-        assert_eq!(read_report("test result: FAILED. 2 passed; 1 failed", false, true).failed, 0);
+        let judge = |text, succeeded| read_report(text, succeeded, Some("deadlock")).failed;
+        assert_eq!(judge("test result: ok. 3 passed; 0 failed", true), 1);
+        assert_eq!(judge("panicked: deadlock\ntest result: FAILED. 2 passed; 1 failed", false), 0);
+        assert_eq!(judge("error: could not compile", false), 1);
     }
 
     #[test]

@@ -23,10 +23,10 @@ pub fn mutations(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
         let name = |kind: &str| format!("{kind}-{}", mutation.replace('_', "-"));
         let models = format!("a loom model fails under '{mutation}'");
         let step = Step::new(&name("loom"), &models, loom_models(place, mutation)?);
-        steps.push(step.within(COMPILING).must_fail());
+        steps.push(step.within(COMPILING).must_fail("deadlock"));
         let stress = format!("the stress of wake-ups finds '{mutation}' within a minute");
         let step = Step::new(&name("stress"), &stress, mutated_wakeups(place, mutation)?);
-        steps.push(step.within(COMPILING).must_fail());
+        steps.push(step.within(COMPILING).must_fail("HANG"));
     }
     Ok(steps)
 }
