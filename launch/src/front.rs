@@ -7,6 +7,9 @@
 //!      │ End signal, --timeout, nobody reads our output: Kill at once or 2 s later     ▲
 //!      └── keeper gone: kill every descendant ourselves ───────────────────────────────┘
 //! ```
+//!
+//! Whoever reads our output may never read on. So a job that was ended drains for 2 s at most, and in Draining an End
+//! signal or --timeout ends us without what is not printed yet.
 
 use crate::arguments::Job;
 use crate::control::{Order, Report, Told, hear, tell};
@@ -21,8 +24,11 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long ranks have after a signal that ends jobs.
+/// How long ranks have after a signal that ends jobs, and then whoever reads what they printed.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long lines of our own have to be printed, when nothing else is waited for.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// How long the keeper has to kill them; a little more than it waits for those that do not die.
 const KEEPER_PATIENCE: Duration = kill::PATIENCE.saturating_add(Duration::from_secs(1));
@@ -72,6 +78,8 @@ struct Front<'job> {
     kill_at: Option<Instant>,
     /// When our patience with the keeper ends, which was told to kill them.
     enforce_at: Option<Instant>,
+    /// When our patience with whoever reads our output ends.
+    leave_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,13 +139,20 @@ impl<'job> Front<'job> {
             started: Instant::now(),
             kill_at: None,
             enforce_at: None,
+            leave_at: None,
         })
     }
 
-    /// The exit code, once all is over and printed.
+    /// The exit code, once all is over and printed, or nobody waits for that any more.
     fn code(&mut self) -> Option<u8> {
         let State::Draining(code) = self.state else { return None };
-        if self.funnels.iter().any(|funnel| funnel.open > 0 && !funnel.printer.broken()) {
+        let late = self.leave_at.is_some_and(|at| Instant::now() >= at);
+        if late && self.lines.is_empty() {
+            return Some(self.forced_code.unwrap_or(code));
+        }
+        if late {
+            self.leave_at = Some(Instant::now() + LAST_WORDS);
+        } else if self.funnels.iter().any(|funnel| funnel.open > 0 && !funnel.printer.broken()) {
             return None;
         }
         for line in std::mem::take(&mut self.lines) {
@@ -176,21 +191,18 @@ impl<'job> Front<'job> {
         let now = Instant::now();
         if matches!(self.state, State::Draining(_)) {
             let reading = self.funnels.iter().any(|funnel| funnel.listening && funnel.open > 0);
-            return reading.then_some(Timespec { tv_sec: 0, tv_nsec: 0 });
+            if reading {
+                return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+            }
         }
         let timeout = self.job.timeout.filter(|_| self.forced_code.is_none());
-        let next = [self.kill_at, self.enforce_at, timeout.and_then(|span| self.started.checked_add(span))]
-            .into_iter()
-            .flatten()
-            .min()?;
+        let timeout = timeout.and_then(|span| self.started.checked_add(span));
+        let next = [self.kill_at, self.enforce_at, self.leave_at, timeout].into_iter().flatten().min()?;
         let span = next.saturating_duration_since(now) + Duration::from_millis(1);
         Timespec::try_from(span).ok()
     }
 
     fn look_at_the_clock(&mut self) {
-        if self.state != State::Running {
-            return;
-        }
         let now = Instant::now();
         if self.kill_at.is_some_and(|at| now >= at) {
             self.kill();
@@ -211,8 +223,13 @@ impl<'job> Front<'job> {
         }
     }
 
+    /// Ends the job now; what is only left to be printed is not waited for.
     fn kill(&mut self) {
         self.kill_at = None;
+        if self.state != State::Running {
+            self.leave_at = Some(Instant::now());
+            return;
+        }
         self.enforce_at.get_or_insert_with(|| Instant::now() + KEEPER_PATIENCE);
         tell(self.control.as_fd(), &Order::Kill, &[]);
     }
@@ -241,6 +258,8 @@ impl<'job> Front<'job> {
     fn over(&mut self, code: u8) {
         if self.state == State::Running {
             self.state = State::Draining(code);
+            (self.kill_at, self.enforce_at) = (None, None);
+            self.leave_at = self.forced_code.map(|_| Instant::now() + PATIENCE);
         }
     }
 
@@ -295,7 +314,7 @@ impl<'job> Front<'job> {
         let signal = heard.signal;
         let mut arrivals = [0; 64];
         let count = heard.arrivals.read(&mut arrivals).unwrap_or(0);
-        if count == 0 || self.state != State::Running {
+        if count == 0 {
             return;
         }
         match signals::meaning(signal) {
@@ -306,7 +325,7 @@ impl<'job> Front<'job> {
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
             }
             Meaning::End => {
-                let again = self.kill_at.is_some() || count > 1;
+                let again = self.forced_code.is_some() || count > 1 || self.state != State::Running;
                 if self.forced_code.is_none() {
                     self.forced_code = Some(signal_code(signal.as_raw()));
                     self.pass_on(signal);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What ranks read and print.
 
-use crate::run::{MPIEXEC, run, run_with_input, shell, start_command};
+use crate::run::{MPIEXEC, run, run_with_input, shell, start, start_command, until};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::Command;
@@ -86,6 +87,25 @@ fn a_slow_reader_slows_the_job_down_and_memory_does_not_grow() {
     assert!((2 * (30_000_000 + lines - 1)..=2 * (30_000_000 + lines)).contains(&total), "{total}");
     assert!(most < 32 << 10, "{most} KiB");
     assert_eq!(run.end().code, 0);
+}
+
+#[test]
+fn a_job_whose_output_nobody_takes_can_be_ended_by_a_signal_or_the_clock() {
+    let script = "cat; head -c 600000 /dev/zero | tr '\\0' 'x'; echo";
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let mut run = start(&["-n", "2", "sh", "-c", script]);
+        run.keeper();
+        drop(run.child.stdin.take());
+        until("an end of all ranks", || run.processes().len() == 1);
+        run.signal(signal);
+        run.until_nothing_is_left();
+        assert_eq!(run.end().code, code);
+    }
+    let mut run = start(&["-n", "2", "--timeout", "1", "sh", "-c", script]);
+    drop(run.child.stdin.take());
+    until("an end of all", || run.processes().is_empty());
+    let ended = run.end();
+    assert!(ended.code == 124 && ended.stderr.contains("[E-JOB-010]"), "{}", ended.stderr);
 }
 
 #[test]
