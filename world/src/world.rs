@@ -119,12 +119,18 @@ pub enum StartError {
         "E-INIT-002: the helper thread could not be started: {0}; raise the limit on threads (ulimit -u)"
     )]
     Helper(std::io::Error),
+    /// The parameter `coll` leaves nothing to carry out collective operations.
+    #[error("E-INIT-003: MEND_COLL leaves no component for collective operations; drop it, or name basic")]
+    NoCollective,
 }
 
 impl World {
     fn make(threads: Threads) -> Result<World, StartError> {
         let Launched { runtime, place } = mend_runtime::connect_from_environment()?;
         let (settings, strangers) = settings::from_environment(&place.settings)?;
+        if !settings.allows("coll", "basic") {
+            return Err(StartError::NoCollective);
+        }
         let launched = matches!(runtime, Starter::Daemon(_));
         let local_ranks = runtime.membership().local_ranks;
         let (slot, slots) = (place.slot, place.slots);
