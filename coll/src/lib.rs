@@ -94,6 +94,8 @@ pub enum Error {
     Buffer,
     /// The buffers do not divide into blocks, or differ in type or length where they may not (`MPI_ERR_COUNT`).
     Count,
+    /// Memory for what is on its way between ranks could not be had (`MPI_ERR_NO_MEM`).
+    NoMemory,
 }
 
 impl fmt::Display for Error {
@@ -103,6 +105,7 @@ impl fmt::Display for Error {
             Error::Operation => "the operation does not take this datatype",
             Error::Buffer => "this rank needs a buffer here: in place is not allowed",
             Error::Count => "send and receive buffers do not fit together",
+            Error::NoMemory => "memory for the operation could not be had",
         })
     }
 }

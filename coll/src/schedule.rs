@@ -193,10 +193,11 @@ impl Builder {
 }
 
 /// Memory of our own for as many elements as `like` has: it lives as long as the schedule, and every request over it.
-pub(crate) fn scratch(like: &Typed) -> Typed {
+pub(crate) fn scratch(like: &Typed) -> Result<Typed, Error> {
     let (datatype, count) = (like.datatype(), like.count());
     let bytes = datatype.span(count).expect("a buffer of as many elements exists");
-    Typed::new(UserMemory::of_buffer(&Buffer::zeroed(bytes)), datatype, count)
+    let buffer = Buffer::try_zeroed(bytes).ok_or(Error::NoMemory)?;
+    Ok(Typed::new(UserMemory::of_buffer(&buffer), datatype, count))
 }
 
 /// A buffer that holds a block for each rank.

@@ -101,11 +101,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         birth: Option<Birth>,
     ) -> Result<(Started, Option<CommKey>), Error> {
         let entry = self.entry(comm)?;
-        let schedule = mend_coll::schedule(entry.communicator.rank, entry.communicator.size(), call)?;
+        let schedule = mend_coll::schedule(entry.communicator.rank, entry.communicator.size(), call);
         let tag = Tag((entry.operations % (1 << 31)) as i32);
-        let mut active = Active { schedule, tag, birth };
-        if let Some(entry) = self.communicators.get_mut(comm.0) {
+        if let Some(entry) = self.communicators.get_mut(comm.0)
+            && matches!(schedule, Ok(_) | Err(mend_coll::Error::NoMemory))
+        {
+            // Where memory fails here alone, the others have this operation too: the next one must not meet it.
             entry.operations = entry.operations.wrapping_add(1);
+        }
+        let mut active = Active { schedule: schedule?, tag, birth };
+        if let Some(entry) = self.communicators.get_mut(comm.0) {
             entry.running += 1;
         }
         if let Some((result, born)) = self.turn_one(comm, &mut active) {

@@ -56,7 +56,7 @@ pub enum Detail {
     SenderMayHaveFailed,
     /// No transport leads to the peer.
     Unreachable(Rank, Cause),
-    /// Memory for the books of an operation could not be had.
+    /// Memory for an operation could not be had.
     NoMemory,
     /// This process has made 2^32 communicators.
     IdentitiesExhausted,
@@ -115,6 +115,8 @@ impl Detail {
     /// Class, code, and what to do.
     const fn row(self) -> (Class, Code, &'static str) {
         const CHECK: &str = "look at this argument of the call";
+        const MEMORY: &str = "raise the memory limit of the container or job, lower btl_shm.memory_reserve_bytes \
+             (MEND_BTL_SHM_MEMORY_RESERVE_BYTES), which is what must stay free under it, or run fewer ranks";
         const REPORT: &str = "this should not happen: please report it with the program that shows it";
         match self {
             Detail::Plain => (Class::Unknown, Code("CLS", 14), CHECK),
@@ -178,14 +180,13 @@ impl Detail {
                 Code("PML", 4),
                 "acknowledge the failure by MPI_Comm_ack_failed and wait again, or cancel the receive",
             ),
+            Detail::Unreachable(_, Cause::NoMemory) => (Class::NoMem, Code("PML", 7), MEMORY),
             Detail::Unreachable(..) => (
                 Class::Other,
                 Code("PML", 5),
                 "see mend-info for the transports that can run here, and MEND_BTL for those that were chosen",
             ),
-            Detail::NoMemory => {
-                (Class::NoMem, Code("PML", 7), "raise the memory limit, or send fewer messages at once")
-            }
+            Detail::NoMemory => (Class::NoMem, Code("PML", 7), MEMORY),
             Detail::IdentitiesExhausted => (Class::Intern, Code("MPI", 9), REPORT),
             Detail::BadCreation => (Class::Intern, Code("MPI", 10), REPORT),
             Detail::NotRunning => {
@@ -276,6 +277,7 @@ impl From<mend_coll::Error> for Error {
             Coll::Operation => Detail::OperationTakesNot,
             Coll::Buffer => Detail::BufferMissing,
             Coll::Count => Detail::CountsDiffer,
+            Coll::NoMemory => Detail::NoMemory,
         })
     }
 }
@@ -299,5 +301,22 @@ pub const fn cause_words(cause: Cause) -> &'static str {
         Cause::Refused => "one side refused the connection",
         Cause::Garbage => "it wrote what no correct process writes",
         Cause::LayoutDiffers => "it runs another version of Mend",
+        Cause::NoMemory => "one side could not reserve memory for the connection under its memory limit",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Detail, Error};
+    use crate::Class;
+    use mend_base::Rank;
+    use mend_transport::Cause;
+
+    #[test]
+    fn memory_that_a_connection_could_not_have_is_an_error_of_memory_and_names_the_knob() {
+        let error = Error::of(Detail::Unreachable(Rank(1), Cause::NoMemory));
+        assert_eq!((error.class, error.code().to_string()), (Class::NoMem, "E-PML-007".to_owned()));
+        assert!(error.advice().contains("btl_shm.memory_reserve_bytes"));
+        assert_eq!(Error::of(Detail::Unreachable(Rank(1), Cause::Refused)).class, Class::Other);
     }
 }

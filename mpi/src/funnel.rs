@@ -105,7 +105,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let refused = match self.connect(index, card) {
             Ok(()) => return,
             Err(ConnectError::LayoutDiffers) => Cause::LayoutDiffers,
-            Err(ConnectError::Unreachable | ConnectError::NoMemory) => Cause::Refused,
+            Err(ConnectError::NoMemory) => Cause::NoMemory,
+            Err(ConnectError::Unreachable) => Cause::Refused,
         };
         mend_base::reach!("mpi.contact: refused by us");
         self.runtime.refuse(peer, refused);
@@ -135,7 +136,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.contacts.set(index, Contact::Connected { endpoint, suspected: true });
         let peer = self.contacts.peer(index);
         match cause {
-            Cause::Refused | Cause::LayoutDiffers => self.runtime.refuse(peer, cause),
+            Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => self.runtime.refuse(peer, cause),
             Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => self.runtime.ask(peer, cause),
         }
     }

@@ -359,8 +359,15 @@ fn read_cause(from: &mut Reader<'_>) -> Option<Cause> {
 }
 
 /// Causes by their number on the wire.
-const CAUSES: [Cause; 6] =
-    [Cause::Exited, Cause::LinkDown, Cause::Silent, Cause::Refused, Cause::Garbage, Cause::LayoutDiffers];
+const CAUSES: [Cause; 7] = [
+    Cause::Exited,
+    Cause::LinkDown,
+    Cause::Silent,
+    Cause::Refused,
+    Cause::Garbage,
+    Cause::LayoutDiffers,
+    Cause::NoMemory,
+];
 
 #[cfg(test)]
 mod tests {

@@ -112,6 +112,14 @@ impl Buffer {
         Self::from_bytes(&vec![0; bytes])
     }
 
+    /// The same where the length is the user's: `None` where the system would not give so much.
+    pub fn try_zeroed(bytes: usize) -> Option<Arc<Self>> {
+        let mut all = Vec::new();
+        all.try_reserve_exact(bytes).ok()?;
+        all.resize_with(bytes, || AtomicU8::new(0));
+        Some(Arc::new(Buffer { bytes: all.into_boxed_slice() }))
+    }
+
     /// A copy of `bytes`.
     pub fn from_bytes(bytes: &[u8]) -> Arc<Self> {
         Arc::new(Buffer { bytes: bytes.iter().map(|&byte| AtomicU8::new(byte)).collect() })
@@ -279,6 +287,12 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::{Buffer, Payload, UserMemory, WriteSlot};
+
+    #[test]
+    fn a_buffer_that_no_memory_can_hold_is_refused() {
+        assert!(Buffer::try_zeroed(isize::MAX as usize).is_none());
+        assert_eq!(Buffer::try_zeroed(3).unwrap().to_vec(), [0; 3]);
+    }
 
     #[test]
     fn bytes_go_from_buffer_to_slot_to_payload_to_buffer() {

@@ -63,4 +63,6 @@ pub enum Cause {
     Garbage,
     /// It speaks another layout version.
     LayoutDiffers,
+    /// Memory for the connection could not be reserved, here or there.
+    NoMemory,
 }

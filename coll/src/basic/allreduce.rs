@@ -32,7 +32,7 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: Typed, 
         builder.settle();
         return Ok(());
     }
-    exchange(builder, &receive, op, doubling, folded);
+    exchange(builder, &receive, op, doubling, folded)?;
     if me < folded {
         builder.send(me - 1, &receive);
         builder.settle();
@@ -41,8 +41,8 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: Typed, 
 }
 
 /// What the ranks that take part in the doubling do; `result` holds their own data, and the result afterwards.
-fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded: u32) {
-    let (mut mine, mut theirs) = (result.share(), scratch(result));
+fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded: u32) -> Result<(), Error> {
+    let (mut mine, mut theirs) = (result.share(), scratch(result)?);
     let me = builder.me;
     let place = if me < folded {
         builder.receive(me - 1, &theirs);
@@ -69,4 +69,5 @@ fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded
     if (!place & (doubling - 1)).count_ones() % 2 == 1 {
         builder.copy(&mine, result);
     }
+    Ok(())
 }

@@ -14,8 +14,7 @@ const WINDOW: u32 = 8;
 pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed) -> Result<(), Error> {
     let into = Blocks::new(receive, builder.size)?;
     let Some(send) = send else {
-        in_place(builder, &into);
-        return Ok(());
+        return in_place(builder, &into);
     };
     let from = Blocks::new(&send, builder.size)?;
     if send.packed_bytes() != receive.packed_bytes() {
@@ -37,11 +36,11 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed)
     Ok(())
 }
 
-fn in_place(builder: &mut Builder, blocks: &Blocks) {
+fn in_place(builder: &mut Builder, blocks: &Blocks) -> Result<(), Error> {
     if blocks.is_empty() || builder.size == 1 {
-        return;
+        return Ok(());
     }
-    let arriving = scratch(&blocks.of(0));
+    let arriving = scratch(&blocks.of(0))?;
     for round in 0..builder.size {
         let partner = builder.size + round - builder.me;
         let partner = if partner >= builder.size { partner - builder.size } else { partner };
@@ -52,4 +51,5 @@ fn in_place(builder: &mut Builder, blocks: &Blocks) {
             builder.copy(&arriving, &blocks.of(partner));
         }
     }
+    Ok(())
 }

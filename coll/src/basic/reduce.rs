@@ -25,7 +25,7 @@ pub(crate) fn build(
     } else {
         let send = send.ok_or(Error::Buffer)?;
         // A leaf sends the user's own buffer.
-        if children == 0 { (send, None) } else { (scratch(&send), Some(send)) }
+        if children == 0 { (send, None) } else { (scratch(&send)?, Some(send)) }
     };
     combines(op, total.datatype())?;
     if total.packed_bytes() == 0 {
@@ -35,7 +35,7 @@ pub(crate) fn build(
         builder.copy(&first, &total);
     }
     if children > 0 {
-        let theirs = scratch(&total);
+        let theirs = scratch(&total)?;
         for child in 0..children {
             builder.receive(builder.after(1 << child), &theirs);
             builder.settle();
