@@ -145,6 +145,7 @@ impl<'job> Front<'job> {
 
     /// The exit code, once all is over and printed, or nobody waits for that any more.
     fn code(&mut self) -> Option<u8> {
+        self.look_at_printers();
         let State::Draining(code) = self.state else { return None };
         let late = self.leave_at.is_some_and(|at| Instant::now() >= at);
         if late && self.lines.is_empty() {
@@ -293,20 +294,38 @@ impl<'job> Front<'job> {
     fn on_printed(&mut self, index: usize) -> io::Result<()> {
         let funnel = &mut self.funnels[index];
         funnel.printer.seen();
-        if funnel.printer.broken() {
-            // Nobody reads: as a program that SIGPIPE kills, without a word.
-            if self.state == State::Running && self.forced_code.is_none() {
-                self.forced_code = Some(signal_code(Signal::PIPE.as_raw()));
-                self.kill();
-            }
-            return Ok(());
-        }
-        let room = funnel.printer.has_room();
+        let room = funnel.printer.has_room() && !funnel.printer.broken();
         if room && !funnel.listening {
             listen(&self.waits, &funnel.set, token::FUNNEL + index as u64)?;
             funnel.listening = true;
         }
         Ok(())
+    }
+
+    /// Where nobody reads, we end as a program that SIGPIPE kills, without a word, unless all ranks have ended by then.
+    /// Output that is lost in another way is never a success.
+    fn look_at_printers(&mut self) {
+        for index in 0..self.funnels.len() {
+            let Some(errno) = self.funnels[index].printer.failure() else { continue };
+            let nobody_reads = errno == rustix::io::Errno::PIPE;
+            if self.forced_code.is_some() || (nobody_reads && self.state != State::Running) {
+                continue;
+            }
+            if nobody_reads {
+                self.forced_code = Some(signal_code(Signal::PIPE.as_raw()));
+            } else {
+                self.forced_code = Some(1);
+                let which = ["standard output", "standard error"][index];
+                let error = io::Error::from(errno);
+                self.lines.push(format!(
+                    "mpiexec: what the ranks print cannot be written to {which}: {error}; the job has been ended \
+                     [E-JOB-013]"
+                ));
+            }
+            if self.state == State::Running {
+                self.kill();
+            }
+        }
     }
 
     fn on_signal(&mut self, index: usize) {
@@ -344,7 +363,7 @@ impl<'job> Front<'job> {
 }
 
 impl Funnel {
-    fn new(job: &Job, out: impl io::Write + Send + 'static) -> io::Result<Self> {
+    fn new(job: &Job, out: impl AsFd + Send + 'static) -> io::Result<Self> {
         Ok(Funnel {
             printer: Printer::start(out)?,
             joiner: Joiner::new(job.labels),

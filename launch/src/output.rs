@@ -7,8 +7,8 @@
 //!   pipe of rank 1 ─▶ Assembler ─┼─▶ Joiner ─▶ Printer ─▶ our stdout
 //! ```
 
-use rustix::event::{EventfdFlags, eventfd};
-use std::io::Write;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -109,7 +109,7 @@ struct Shared {
 struct State {
     queue: Vec<u8>,
     writing: bool,
-    broken: bool,
+    failure: Option<Errno>,
 }
 
 impl Printer {
@@ -117,7 +117,7 @@ impl Printer {
     pub const BACKLOG_BYTES_MAX: usize = 1 << 20;
 
     /// Starts the thread that writes to `out`.
-    pub fn start(out: impl Write + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(out: impl AsFd + Send + 'static) -> std::io::Result<Self> {
         let written = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { state: Mutex::new(State::default()), more: Condvar::new(), written });
         let threads = Arc::clone(&shared);
@@ -140,7 +140,7 @@ impl Printer {
     /// Hands over what is to be written.
     pub fn print(&self, bytes: &[u8]) {
         let mut state = self.shared.lock();
-        if !state.broken && !bytes.is_empty() {
+        if state.failure.is_none() && !bytes.is_empty() {
             state.queue.extend_from_slice(bytes);
             self.shared.more.notify_one();
         }
@@ -154,12 +154,17 @@ impl Printer {
     /// Whether everything was written.
     pub fn idle(&self) -> bool {
         let state = self.shared.lock();
-        state.broken || (state.queue.is_empty() && !state.writing)
+        state.failure.is_some() || (state.queue.is_empty() && !state.writing)
     }
 
-    /// Whether nobody reads any more.
+    /// Whether nothing can be written any more.
     pub fn broken(&self) -> bool {
-        self.shared.lock().broken
+        self.failure().is_some()
+    }
+
+    /// Why nothing can be written any more; `EPIPE`: nobody reads.
+    pub fn failure(&self) -> Option<Errno> {
+        self.shared.lock().failure
     }
 }
 
@@ -168,7 +173,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_all(&self, mut out: impl Write) {
+    fn write_all(&self, out: impl AsFd) {
         loop {
             let mut state = self.lock();
             while state.queue.is_empty() {
@@ -177,26 +182,46 @@ impl Shared {
             state.writing = true;
             let batch = std::mem::take(&mut state.queue);
             drop(state);
-            let result = out.write_all(&batch).and_then(|()| out.flush());
+            let failure = write_batch(out.as_fd(), &batch).err();
             let mut state = self.lock();
             state.writing = false;
-            state.broken = result.is_err();
-            let broken = state.broken;
+            state.failure = failure;
             drop(state);
             // The counter of the eventfd is far from full.
             let _ = rustix::io::write(&self.written, &1_u64.to_ne_bytes());
-            if broken {
+            if failure.is_some() {
                 return;
             }
         }
     }
 }
 
+/// Writes everything, also where whoever shares our output made it non-blocking (a terminal is shared by all its
+/// programs).
+fn write_batch(out: BorrowedFd<'_>, mut rest: &[u8]) -> Result<(), Errno> {
+    while !rest.is_empty() {
+        match rustix::io::write(out, rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                // Whatever it says, the next attempt knows better.
+                let _ = poll(&mut [PollFd::new(&out, PollFlags::OUT)], None);
+            }
+            // A socket says so, if something that its other end sent us was never read.
+            Err(Errno::CONNRESET) => return Err(Errno::PIPE),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Assembler, Joiner, Printer};
     use mend_base::Random;
-    use std::io::{Read, Write};
+    use rustix::io::Errno;
+    use std::fs::File;
+    use std::io::Read;
     use std::os::unix::net::UnixStream;
 
     fn joined(labels: bool, pieces: &[(u32, &str)]) -> String {
@@ -258,25 +283,40 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(printer.idle());
+        assert_eq!(printer.failure(), Some(Errno::PIPE));
+    }
+
+    #[test]
+    fn an_output_that_does_not_block_gets_everything() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let printer = Printer::start(ours).unwrap();
+        let text: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+        printer.print(&text);
+        let mut seen = vec![0; text.len()];
+        theirs.read_exact(&mut seen).unwrap();
+        assert!(seen == text && !printer.broken());
+    }
+
+    #[test]
+    fn a_full_disk_is_not_a_reader_who_left() {
+        let printer = Printer::start(File::options().write(true).open("/dev/full").unwrap()).unwrap();
+        printer.print(b"lost");
+        while !printer.idle() {
+            std::thread::yield_now();
+        }
+        assert_eq!(printer.failure(), Some(Errno::NOSPC));
     }
 
     #[test]
     fn what_waits_for_a_slow_reader_shows_as_no_room() {
-        struct Never;
-        impl Write for Never {
-            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-                loop {
-                    std::thread::park();
-                }
-            }
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-        let printer = Printer::start(Never).unwrap();
-        for _ in 0..3 {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let printer = Printer::start(ours).unwrap();
+        // More than the thread takes at once, and more than a socket holds.
+        while printer.has_room() {
             printer.print(&vec![0; Printer::BACKLOG_BYTES_MAX]);
+            std::thread::yield_now();
         }
-        assert!(!printer.has_room() && !printer.idle());
+        assert!(!printer.idle());
     }
 }

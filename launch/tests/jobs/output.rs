@@ -122,6 +122,17 @@ fn a_reader_who_leaves_ends_the_job() {
 }
 
 #[test]
+fn a_full_disk_is_named_and_is_no_success() {
+    for words in ["yes", "echo"] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {MPIEXEC} -n 2 {words} > /dev/full")]);
+        let ended = start_command(command).end();
+        assert_eq!((ended.code, ended.stderr.lines().count()), (1, 1), "{}", ended.stderr);
+        assert!(ended.stderr.contains("No space left") && ended.stderr.contains("[E-JOB-013]"));
+    }
+}
+
+#[test]
 fn variables_directories_and_programs_are_per_app() {
     let ended = run(&[
         "-n",
