@@ -14,9 +14,9 @@
 //!
 //! The first 24 KiB of a block are reserved at first contact, the rest when the first large message goes.
 
+use crate::line::Line;
 use crate::mailbox::Mailbox;
 use crate::mapping::whole_pages;
-use crate::ring::Line;
 
 /// "Mend" in the first eight bytes of an outbox.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"Mend-box");

@@ -20,6 +20,7 @@ mod fault_page;
 mod layout;
 #[cfg(not(loom))]
 mod limits;
+mod line;
 mod mailbox;
 #[cfg(not(loom))]
 mod mapping;

@@ -10,7 +10,8 @@
 //! ```
 
 use crate::atomic::{AtomicU64, Ordering, fence};
-use crate::ring::{Arrival, Envelope, Garbage, Lent, Line, Room, Word0};
+use crate::line::{Garbage, Line, Word0};
+use crate::ring::{Arrival, Envelope, Lent, Room};
 
 /// Two sheets that take turns.
 #[repr(C)]
@@ -137,7 +138,8 @@ pub(crate) fn next_version(version: u32) -> u32 {
 mod tests {
     use super::{Mailbox, Sheet, next_version};
     use crate::atomic::{AtomicU64, Ordering};
-    use crate::ring::{Arrival, Envelope, Garbage, Lent, Line, Room};
+    use crate::line::{Garbage, Line};
+    use crate::ring::{Arrival, Envelope, Lent, Room};
     use mend_base::Random;
     use std::sync::atomic::AtomicBool;
 

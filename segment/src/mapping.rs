@@ -30,7 +30,7 @@ unsafe impl Shared for AtomicU32 {}
 // SAFETY: an atomic; any 64 bits are a value.
 unsafe impl Shared for AtomicU64 {}
 // SAFETY: eight atomics, with alignment and no padding (64 bytes).
-unsafe impl Shared for crate::ring::Line {}
+unsafe impl Shared for crate::line::Line {}
 // SAFETY: four lines, without padding.
 unsafe impl Shared for crate::mailbox::Mailbox {}
 // SAFETY: nothing but values of a shared type, one after the other.

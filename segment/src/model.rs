@@ -10,7 +10,8 @@
 //! `no_settle`, `no_last_look`, `clear_bell_unpolled`.
 
 use crate::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::ring::{Bounds, Consumer, Envelope, Line, Producer, START, prepare};
+use crate::line::Line;
+use crate::ring::{Bounds, Consumer, Envelope, Producer, START, prepare};
 use crate::sleep::SleepWord;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

@@ -8,9 +8,10 @@ use crate::layout::{
     LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, block_at,
     header_bytes, outbox_bytes,
 };
+use crate::line::Line;
 use crate::mailbox::{Mailbox, next_version};
 use crate::mapping::{self, Access, Mapping, View};
-use crate::ring::{Envelope, Line, Producer, Room, START, prepare};
+use crate::ring::{Envelope, Producer, Room, START, prepare};
 use crate::{SegmentError, Wish, reserve};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, OwnedFd};

@@ -8,9 +8,10 @@ use crate::layout::{
     HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring,
     STATE_CHUNKS, block_at, header_bytes, outbox_bytes,
 };
+use crate::line::{Garbage, Line};
 use crate::mailbox::Mailbox;
 use crate::mapping::{self, Access, Mapping, View, whole_pages};
-use crate::ring::{Arrival, Bounds, Consumer, Garbage, Line, START};
+use crate::ring::{Arrival, Bounds, Consumer, START};
 use crate::{SegmentError, Wish};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;

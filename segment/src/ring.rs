@@ -16,112 +16,11 @@
 //!
 //! Positions are 32 bits and wrap; they begin at [`START`], a few laps before the wrap, so that every run takes it.
 
-use crate::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::atomic::{AtomicU8, Ordering};
+use crate::line::Line;
+pub use crate::line::{Garbage, HEADER_BYTES_MAX};
+use crate::line::{Image, Word0};
 use core::ops::Deref;
-
-/// What no correct peer writes (DESIGN rule 11).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Garbage;
-
-/// One slot.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Line(pub(crate) [AtomicU64; Line::WORDS]);
-
-impl Line {
-    pub(crate) const WORDS: usize = 8;
-    pub(crate) const BYTES: usize = 64;
-    /// Bytes for header and inline payload.
-    pub(crate) const INLINE_BYTES: usize = Line::BYTES - 8;
-
-    // Hot: per message.
-    /// Writes words 1 to 7.
-    pub(crate) fn store_body(&self, image: &Image) {
-        for word in 1..Line::WORDS {
-            self.0[word].store(image.word(word), Ordering::Relaxed);
-        }
-    }
-
-    // Hot: per message.
-    /// Copies words 1 to 7.
-    pub(crate) fn load_body(&self, image: &mut Image) {
-        for word in 1..Line::WORDS {
-            image.0[8 * word..8 * word + 8]
-                .copy_from_slice(&self.0[word].load(Ordering::Relaxed).to_ne_bytes());
-        }
-    }
-}
-
-/// A private copy of a slot.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub(crate) struct Image([u8; Line::BYTES]);
-
-impl Image {
-    // Hot: per message.
-    pub(crate) fn zeroed() -> Self {
-        Image([0; Line::BYTES])
-    }
-
-    // Hot: per message.
-    pub(crate) fn body(&self) -> &[u8; Line::INLINE_BYTES] {
-        self.0.last_chunk().expect("a line is longer than its body")
-    }
-
-    // Hot: per message.
-    pub(crate) fn body_mut(&mut self) -> &mut [u8; Line::INLINE_BYTES] {
-        self.0.last_chunk_mut().expect("a line is longer than its body")
-    }
-
-    // Hot: per message.
-    fn word(&self, index: usize) -> u64 {
-        let bytes = self.0[8 * index..8 * index + 8].try_into().expect("a range of eight has eight bytes");
-        u64::from_ne_bytes(bytes)
-    }
-}
-
-/// The first word of a slot, in parts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Word0 {
-    pub(crate) sequence: u32,
-    pub(crate) id: u8,
-    pub(crate) header_bytes: u8,
-    pub(crate) chunk: bool,
-    pub(crate) payload_bytes: u16,
-}
-
-const CHUNK: u8 = 0x40;
-
-impl Word0 {
-    // Hot: per message.
-    pub(crate) fn pack(self) -> u64 {
-        let lengths = self.header_bytes | if self.chunk { CHUNK } else { 0 };
-        u64::from(self.sequence)
-            | u64::from(self.id) << 32
-            | u64::from(lengths) << 40
-            | u64::from(self.payload_bytes) << 48
-    }
-
-    // Hot: per message.
-    /// Refuses a header that is longer than any.
-    pub(crate) fn unpack(word: u64) -> Result<Self, Garbage> {
-        let lengths = (word >> 40) as u8;
-        let header_bytes = lengths & !CHUNK;
-        if usize::from(header_bytes) > HEADER_BYTES_MAX {
-            return Err(Garbage);
-        }
-        Ok(Word0 {
-            sequence: word as u32,
-            id: (word >> 32) as u8,
-            header_bytes,
-            chunk: lengths & CHUNK != 0,
-            payload_bytes: (word >> 48) as u16,
-        })
-    }
-}
-
-/// The longest header, in bytes.
-pub const HEADER_BYTES_MAX: usize = 40;
 
 /// Where the positions of every ring begin: four laps of the largest before they wrap.
 pub(crate) const START: u32 = 0u32.wrapping_sub(4 * 64);
@@ -248,8 +147,9 @@ where
     /// Where a payload of so many bytes would begin, and the oldest byte then in use; `None` where there is no room.
     fn place(&self, bytes: usize) -> Option<(u32, u32)> {
         let start = payload_start(self.head, bytes, AREA);
-        // With nothing in flight the bytes skipped at the end are in nobody's way.
-        let base = if self.in_flight() == 0 { start } else { self.tail };
+        // With no byte in flight those skipped at the end are in nobody's way. (Slots may be: messages that lie in their
+        // lines are credited only a quarter of the ring at a time, and a payload as long as the area cannot wait for that.)
+        let base = if self.head == self.tail { start } else { self.tail };
         let used = start.wrapping_sub(base) as usize + whole_lines(bytes) as usize;
         (used <= AREA).then_some((start, base))
     }
@@ -278,7 +178,11 @@ where
         }
         if newly != 0 {
             self.credited = consumed;
-            self.tail = self.ends[consumed.wrapping_sub(1) as usize & (SLOTS - 1)];
+            let end = self.ends[consumed.wrapping_sub(1) as usize & (SLOTS - 1)];
+            // Slots older than bytes that were skipped say less than we know.
+            if end.wrapping_sub(self.tail) as i32 > 0 {
+                self.tail = end;
+            }
         }
         Ok(())
     }
@@ -494,6 +398,28 @@ mod tests {
         assert!(producer.has_room(AREA));
         producer.push(chunk, AREA, |room| write(room, &[7; AREA])).ok().unwrap();
         assert!(consumer.take(|arrival| assert_eq!(copy(arrival).2, [7; AREA])).ok().unwrap());
+    }
+
+    #[test]
+    fn a_payload_as_long_as_the_area_fits_while_messages_without_bytes_are_not_credited() {
+        let (mut producer, mut consumer, _) = ring();
+        for bytes in [AREA / 8, AREA / 4, AREA / 2] {
+            producer.push(envelope(1, b""), bytes, |room| write(room, &vec![1; bytes])).ok().unwrap();
+        }
+        while consumer.take(|_| ()).unwrap() {}
+        producer.credit(consumer.give_credit()).unwrap();
+        producer.push(envelope(2, b"in its line"), 0, |_| ()).ok().unwrap();
+        assert!(consumer.take(|_| ()).unwrap());
+        assert!(!consumer.owed(true), "one slot is not worth credit");
+        assert!(producer.has_room(AREA));
+        let chunk = Envelope { id: 0, header: b"abcd", chunk: true };
+        producer.push(chunk, AREA, |room| write(room, &[7; AREA])).ok().unwrap();
+        // Credit for the message alone frees nothing of what the chunk uses, and takes nothing back.
+        producer.credit(consumer.give_credit()).unwrap();
+        assert!(!producer.has_room(17));
+        assert!(consumer.take(|arrival| assert_eq!(copy(arrival).2, [7; AREA])).unwrap());
+        producer.credit(consumer.give_credit()).unwrap();
+        assert!(producer.has_room(AREA));
     }
 
     #[test]
