@@ -129,13 +129,14 @@ impl Waiting {
     // Hot: per look.
     #[inline]
     fn look(&mut self, engine: &mut Engine) -> Option<Result<mend_mpi::Status, Failure>> {
-        match engine.poll(self.request) {
-            State::Running => None,
-            State::Stalled => {
-                self.doubt = true;
-                engine.cancel(self.request);
-                None
-            }
+        let mut state = engine.poll(self.request);
+        if state == State::Stalled {
+            self.doubt = true;
+            engine.cancel(self.request);
+            state = engine.poll(self.request);
+        }
+        match state {
+            State::Running | State::Stalled => None,
             State::Done(result) => {
                 engine.release(self.request);
                 Some(match result {

@@ -113,11 +113,9 @@ impl Shm {
     // Hot: per turn.
     pub(crate) fn answer_some_bells(&mut self) {
         self.polling.turns = self.polling.turns.wrapping_add(1);
-        if self.polling.armed {
-            self.answer_bells(self.place.slots);
-        } else if self.polling.turns.is_multiple_of(BELL_TURNS)
-            && self.place.bells.is_any_rung(self.place.slot)
-        {
+        let look = self.polling.armed
+            || self.polling.turns.is_multiple_of(BELL_TURNS) && self.place.bells.is_any_rung(self.place.slot);
+        if look {
             self.answer_bells(self.place.slots);
         }
     }

@@ -319,6 +319,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.runtime.abort(code);
     }
 
+    /// Whether there is something that the shell must act on.
+    #[inline]
+    pub fn has_notices(&self) -> bool {
+        !self.job_notices.is_empty()
+    }
+
+    /// Looks whether whoever started us is still there: before and between sleeps. What it finds comes with the next turn.
+    pub fn check_runtime(&mut self) {
+        self.runtime.check();
+    }
+
     /// What the shell must act on, oldest first.
     pub fn notices(&mut self) -> Option<JobNotice> {
         self.job_notices.pop_front()

@@ -17,9 +17,9 @@ thread_local! {
 }
 
 impl Cell {
-    /// The running thread's.
+    /// The running thread's; a fresh one in a thread that is being torn down.
     pub fn mine() -> Arc<Cell> {
-        MINE.with(Arc::clone)
+        MINE.try_with(Arc::clone).unwrap_or_default()
     }
 
     /// Sleeps until rung, and takes the ring back.

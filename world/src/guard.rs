@@ -9,6 +9,7 @@
 
 use crate::cell::Cell;
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
@@ -43,6 +44,8 @@ unsafe impl<T: Send> Sync for Guard<T> {}
 #[derive(Debug)]
 pub struct Entered<'a, T> {
     guard: &'a Guard<T>,
+    /// Not `Sync` by accident where `T` is not.
+    not_shared: PhantomData<*const T>,
 }
 
 impl<T> Guard<T> {
@@ -61,22 +64,40 @@ impl<T> Guard<T> {
     /// Waits until nobody is inside, and goes in.
     #[inline]
     pub fn enter(&self) -> Entered<'_, T> {
-        if self.threads == Threads::Any && !self.try_take() {
-            self.enter_slowly();
+        match self.threads {
+            // Only so that a signal handler can see that it interrupted somebody inside.
+            Threads::Ordered => self.held.store(1, Ordering::Relaxed),
+            Threads::Any if self.try_take() => {}
+            Threads::Any => self.enter_slowly(),
         }
-        Entered { guard: self }
+        Entered { guard: self, not_shared: PhantomData }
+    }
+
+    /// Goes in if nobody is inside: for `MPI_Abort`, which programs call from signal handlers that may have interrupted
+    /// this very thread inside.
+    pub fn try_enter(&self) -> Option<Entered<'_, T>> {
+        let free = match self.threads {
+            Threads::Ordered => self.held.swap(1, Ordering::Relaxed) == 0,
+            Threads::Any => self.try_take(),
+        };
+        free.then_some(Entered { guard: self, not_shared: PhantomData })
+    }
+
+    /// Whether threads take turns by the program's own care.
+    pub fn is_for_one(&self) -> bool {
+        self.threads == Threads::Ordered
     }
 
     #[inline]
     fn try_take(&self) -> bool {
         // SYNC: what the last holder did, with Guard::release
-        self.held.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.held.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     #[cold]
     fn enter_slowly(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
         let cell = Cell::mine();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         // Counted first, tried then: `release` clears `held` first and reads the count then, so one of the two sees the
         // other (both SeqCst), and nobody sleeps beside a free guard.
         while !self.try_take() {
@@ -99,7 +120,7 @@ impl<T> Guard<T> {
     #[inline]
     fn release(&self) {
         if self.threads == Threads::Ordered {
-            return;
+            return self.held.store(0, Ordering::Relaxed);
         }
         // SYNC: what the last holder did, with Guard::try_take
         self.held.swap(0, Ordering::SeqCst);
@@ -140,8 +161,8 @@ impl<T> Entered<'_, T> {
     #[cold]
     fn queue_last(&mut self) {
         self.outside(|guard| {
-            guard.waiting.fetch_add(1, Ordering::SeqCst);
             let cell = Cell::mine();
+            guard.waiting.fetch_add(1, Ordering::SeqCst);
             guard.lock_queue().push_back(Arc::clone(&cell));
             guard.release();
             cell.sleep();
@@ -166,9 +187,7 @@ impl<T> Entered<'_, T> {
         struct Back<'a, T>(&'a Guard<T>);
         impl<T> Drop for Back<'_, T> {
             fn drop(&mut self) {
-                if self.0.threads == Threads::Any && !self.0.try_take() {
-                    self.0.enter_slowly();
-                }
+                core::mem::forget(self.0.enter());
             }
         }
         let back = Back(self.guard);
@@ -245,6 +264,17 @@ mod tests {
         done.store(true, Ordering::Relaxed);
         cranker.join().unwrap();
         assert_eq!(*guard.enter(), 2_000);
+    }
+
+    #[test]
+    fn whoever_interrupts_somebody_inside_is_told_so() {
+        for threads in [Threads::Any, Threads::Ordered] {
+            let guard = Guard::new(threads, 0);
+            let inside = guard.enter();
+            assert!(guard.try_enter().is_none());
+            drop(inside);
+            assert!(guard.try_enter().is_some());
+        }
     }
 
     #[test]

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How many processors this process may use: what decides between spinning and yielding.
 
+use rustix::process::getppid;
 use rustix::thread::sched_getaffinity;
 use std::fs;
 
-/// Processors in the affinity mask, and whole processors that the cgroup's quota lets run at once; at least 1.
+/// Processors that the ranks of this node may use together, as far as one of them can tell: those in the affinity mask of
+/// this process or, where each rank is bound to its own, of the keeper that started it; and no more whole processors than
+/// the cgroup's quota lets run at once. At least 1.
 pub fn usable() -> u32 {
-    let mask = sched_getaffinity(None).map_or(1, |set| set.count());
+    let count = |process| sched_getaffinity(process).map_or(1, |set| set.count());
+    let mask = count(None).max(count(getppid()));
     mask.min(quota().unwrap_or(mask)).max(1)
 }
 

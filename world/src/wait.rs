@@ -26,6 +26,8 @@ pub trait Crank {
     fn turn(&mut self, now: Instant) -> u32;
     /// Whether a turn is worth it now, as far as a cheap look tells: the one ring that the caller waits for.
     fn is_ready(&self) -> bool;
+    /// Looks whether whoever started us is still there; a system call.
+    fn check(&mut self);
     /// Asks everybody to ring; `Pending` when something is there already.
     fn arm(&mut self) -> Result<(), Pending>;
     /// Asks nobody to ring any more.
@@ -202,32 +204,37 @@ impl<C: Crank> Cranking<'_, C> {
                 if self.patience.spin > Duration(0) && empty % TURNS_PER_CLOCK != 0 {
                     continue;
                 }
-                self.inside.now = self.rest();
+                match self.rest(poll) {
+                    Ok(now) => self.inside.now = now,
+                    Err(result) => return result,
+                }
             }
         }
     }
 
-    /// Nothing came for a while: yields, or sleeps, as long as that has been; gives the time.
+    /// Nothing came for a while: yields, or sleeps, as long as that has been. Gives the time, or what `poll` found
+    /// meanwhile.
     #[cold]
-    fn rest(&mut self) -> Instant {
+    fn rest<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Result<Instant, T> {
         let now = clock::now();
         let idle = now - *self.busy_since.get_or_insert(now);
         if idle < self.patience.spin {
-            return now;
+            return Ok(now);
         }
         if idle < self.patience.spin + self.patience.yielding {
             self.inside.while_out(rustix::thread::sched_yield);
-            return now;
+            return Ok(now);
         }
-        self.sleep();
+        let found = self.sleep(poll);
         self.busy_since = None;
-        clock::now()
+        found.map_or_else(|| Ok(clock::now()), Err)
     }
 
     /// Sleeps until something comes, or another thread of this process wants us awake.
-    fn sleep(&mut self) {
+    fn sleep<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
         let bed = self.bed;
         bed.bells.announce_sleep(bed.slot);
+        let mut found = None;
         if self.inside.engine.arm().is_ok() {
             self.inside.statistics.sleeps += 1;
             let mut span = SLEEP_FIRST;
@@ -238,9 +245,14 @@ impl<C: Crank> Cranking<'_, C> {
                 if woken == Woken::Rung {
                     break;
                 }
-                if self.inside.engine.turn(clock::now()) > 0 {
+                self.inside.engine.check();
+                let events = self.inside.engine.turn(clock::now());
+                found = poll(&mut self.inside.engine);
+                if events > 0 {
                     self.inside.statistics.late_wakes += 1;
                     self.inside.ring_parked();
+                }
+                if events > 0 || found.is_some() {
                     break;
                 }
                 span = Duration(span.0 * 2).min(SLEEP_LONGEST);
@@ -248,6 +260,7 @@ impl<C: Crank> Cranking<'_, C> {
         }
         bed.bells.leave_sleep(bed.slot);
         self.inside.engine.disarm();
+        found
     }
 }
 
@@ -285,6 +298,8 @@ mod tests {
         fn is_ready(&self) -> bool {
             self.sent.load(Ordering::SeqCst) != self.arrived
         }
+
+        fn check(&mut self) {}
 
         fn arm(&mut self) -> Result<(), Pending> {
             if self.sent.load(Ordering::SeqCst) == self.arrived { Ok(()) } else { Err(Pending) }

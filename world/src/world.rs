@@ -12,10 +12,12 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use mend_base::parameter::{ParameterError, Settings};
 use mend_base::{Duration, Instant};
 use mend_btl_shm::Shm;
+use mend_mpi::JobNotice;
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::{Launched, Runtime, Starter};
 use mend_transport::{Bml, Loopback, Pending, WakeSet};
-use std::sync::Arc;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The transports of this process: oneself, the node's shared memory, and networks.
 pub type Net = Bml<Loopback, Shm>;
@@ -32,7 +34,7 @@ pub struct World {
     strangers: Vec<ParameterError>,
     error_handler: InitialErrorHandler,
     launched: bool,
-    _helper: Helper,
+    helper: Mutex<Option<Helper>>,
 }
 
 /// Where the process stands: before Init, between, after Finalize. Never goes back (MPI-5.0 §11.2).
@@ -152,7 +154,7 @@ impl World {
             strangers,
             error_handler: place.error_handler,
             launched,
-            _helper: helper,
+            helper: Mutex::new(Some(helper)),
         })
     }
 
@@ -169,10 +171,12 @@ impl World {
     /// As [`with`](World::with), after one turn of the crank: for calls that look without waiting (Test, Iprobe).
     pub fn with_turn<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let now = clock::now();
-        self.with(|engine| {
-            engine.turn(now);
-            work(engine)
-        })
+        let (events, result) = self.with(|engine| (Crank::turn(engine, now), work(engine)));
+        if events == 0 && self.patience.spin == Duration(0) {
+            // With more ranks than processors a loop of looks would burn whole time slices of the others (R-34).
+            rustix::thread::sched_yield();
+        }
+        result
     }
 
     // Hot: per message.
@@ -190,17 +194,28 @@ impl World {
         }
         WORLD.store(ptr::null_mut(), Ordering::Release);
         STAGE.store(2, Ordering::Release);
+        drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// `MPI_Abort`: asks for the end of the job, and ends this process if that has not come in a moment.
+    /// `MPI_Abort`: asks for the end of the job, and ends this process if that has not come in a moment. May be called from
+    /// a signal handler that interrupted this very thread inside: then nobody is asked, and our own end ends the job.
     pub fn abort(&self, code: i32) -> ! {
-        self.with(|engine| engine.abort(code));
-        // The launcher kills us, spinning ranks included. Without one, or should it be gone, we go by ourselves.
         let deadline = clock::now() + ABORT_GRACE;
-        while self.launched && clock::now() < deadline {
+        let asked = loop {
+            if let Some(mut inside) = self.guard.try_enter() {
+                inside.engine.abort(code);
+                break true;
+            }
+            if self.guard.is_for_one() || clock::now() > deadline {
+                break false;
+            }
+            std::thread::yield_now();
+        };
+        // The launcher kills us, spinning ranks included. Without one, or should it be gone, we go by ourselves.
+        while asked && self.launched && clock::now() < deadline {
             std::thread::yield_now();
         }
-        std::process::exit(code)
+        leave_process(code)
     }
 
     /// The values of all parameters.
@@ -227,6 +242,28 @@ impl World {
 /// How long an aborting process waits to be killed with the others.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 
+/// The job is being ended, or nobody is left to end it: DESIGN rule 7, no wait outlives what it waits for.
+#[cold]
+fn end_with_the_job(engine: &mut Engine) {
+    if let Some(JobNotice::Aborted { code }) = engine.notices() {
+        // Nothing to do about a stderr that is gone too.
+        let _ = writeln!(
+            std::io::stderr(),
+            "mend: the job of this process (pid {}) has been ended, or its mpiexec is gone; this process ends with \
+             it. Look at mpiexec's own messages [E-JOB-020]",
+            std::process::id()
+        );
+        leave_process(code)
+    }
+}
+
+/// Ends this process at once: an exit code is 8 bits, and a failure never reads as 0.
+fn leave_process(code: i32) -> ! {
+    let code = if code & 0xff == 0 { 1 } else { code & 0xff };
+    // SAFETY: ends the process; runs nothing of the program's, which may have been interrupted anywhere.
+    unsafe { libc::_exit(code) }
+}
+
 /// With more ranks than processors nobody spins.
 fn patience(settings: &Settings, local_ranks: u32) -> Patience {
     let crowded = local_ranks > processors::usable();
@@ -240,7 +277,15 @@ fn patience(settings: &Settings, local_ranks: u32) -> Patience {
 impl Crank for Engine {
     #[inline]
     fn turn(&mut self, now: Instant) -> u32 {
-        Engine::turn(self, now)
+        let events = Engine::turn(self, now);
+        if events > 0 && self.has_notices() {
+            end_with_the_job(self);
+        }
+        events
+    }
+
+    fn check(&mut self) {
+        self.check_runtime();
     }
 
     #[inline]

@@ -98,17 +98,21 @@ fn waited(
 }
 
 /// Spares Waitall a look at every request in every turn: while the first that was active still is, all are looked at every
-/// 16th time only (a fault at a later one must end the call too).
+/// 16th time only (a fault at a later one must end the call too). Few are looked at every time: a thread that sleeps or
+/// parks looks seldom.
 struct Watch {
     first: usize,
     looks: u32,
 }
 
+/// So many requests are looked at every time.
+const ALWAYS: usize = 16;
+
 impl Watch {
     // Hot: per turn of a waiting call.
     fn is_early(&mut self, handles: &[Handle], engine: &mut Engine) -> bool {
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(16) {
+        if handles.len() <= ALWAYS || self.looks.is_multiple_of(16) {
             return false;
         }
         let mut live = Live(engine);
