@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// How long ranks have after a signal that ends jobs, and then whoever reads what they printed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// A line without an end is shown after so much silence of its stream: it may be a question.
+const SILENCE: Duration = Duration::from_millis(100);
+
 /// How long lines of our own have to be printed, when nothing else is waited for.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -105,6 +108,15 @@ struct Pipe {
     rank: u32,
     end: OwnedFd,
     assembler: Assembler,
+    /// When something came last.
+    heard: Instant,
+}
+
+impl Pipe {
+    /// When what it holds back is to be shown, if it holds anything.
+    fn show_at(&self) -> Option<Instant> {
+        self.assembler.holds().then(|| self.heard + SILENCE)
+    }
 }
 
 mod token {
@@ -183,6 +195,8 @@ impl<'job> Front<'job> {
             // Nobody of the job is left to write: whoever still holds a pipe is none of ours.
             self.funnels.iter_mut().filter(|funnel| funnel.listening).for_each(Funnel::close_all);
         }
+        let now = Instant::now();
+        self.funnels.iter_mut().for_each(|funnel| funnel.show_begun(now));
         self.look_at_the_clock();
         Ok(())
     }
@@ -198,7 +212,9 @@ impl<'job> Front<'job> {
         }
         let timeout = self.job.timeout.filter(|_| self.forced_code.is_none());
         let timeout = timeout.and_then(|span| self.started.checked_add(span));
-        let next = [self.kill_at, self.enforce_at, self.leave_at, timeout].into_iter().flatten().min()?;
+        let show = self.funnels.iter().filter_map(Funnel::show_at).min();
+        let next =
+            [self.kill_at, self.enforce_at, self.leave_at, timeout, show].into_iter().flatten().min()?;
         let span = next.saturating_duration_since(now) + Duration::from_millis(1);
         Timespec::try_from(span).ok()
     }
@@ -378,7 +394,7 @@ impl Funnel {
         rustix::io::ioctl_fionbio(&end, true)?;
         listen(&self.set, &end, self.pipes.len() as u64)?;
         let assembler = if alone { Assembler::at_once() } else { Assembler::whole_lines() };
-        self.pipes.push(Some(Pipe { rank, end, assembler }));
+        self.pipes.push(Some(Pipe { rank, end, assembler, heard: Instant::now() }));
         self.open += 1;
         Ok(())
     }
@@ -402,7 +418,10 @@ impl Funnel {
         let mut bytes = [0; 16 << 10];
         let text = match rustix::io::read(&pipe.end, &mut bytes) {
             Ok(0) => return self.close(index),
-            Ok(count) => pipe.assembler.add(&bytes[..count]),
+            Ok(count) => {
+                pipe.heard = Instant::now();
+                pipe.assembler.add(&bytes[..count])
+            }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
             Err(_) => return self.close(index),
         };
@@ -414,6 +433,23 @@ impl Funnel {
         let mut joined = Vec::with_capacity(text.len());
         self.joiner.join(pipe.rank, text, &mut joined);
         self.printer.print(&joined);
+    }
+
+    /// When the next line that has begun is to be shown; not while there is no room.
+    fn show_at(&self) -> Option<Instant> {
+        self.pipes.iter().flatten().filter(|_| self.listening).filter_map(Pipe::show_at).min()
+    }
+
+    fn show_begun(&mut self, now: Instant) {
+        if self.show_at().is_none_or(|at| now < at) {
+            return;
+        }
+        for index in 0..self.pipes.len() {
+            let due = |pipe: &mut Pipe| pipe.show_at().filter(|at| now >= *at).map(|_| pipe.assembler.rest());
+            if let Some(begun) = self.pipes[index].as_mut().and_then(due) {
+                self.print(index, &begun);
+            }
+        }
     }
 
     fn close(&mut self, index: usize) {

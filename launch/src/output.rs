@@ -49,7 +49,12 @@ impl Assembler {
         out
     }
 
-    /// The stream has ended: what is left of it, a line without its end.
+    /// Whether a line has begun and not ended.
+    pub fn holds(&self) -> bool {
+        !self.partial.is_empty()
+    }
+
+    /// The stream has ended, or is silent: what is left of it, a line without its end.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.partial)
     }

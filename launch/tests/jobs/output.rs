@@ -4,7 +4,7 @@
 use crate::run::{MPIEXEC, run, run_with_input, shell, start, start_command, until};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Command;
 
 #[test]
@@ -23,8 +23,7 @@ fn standard_input_goes_to_rank_0_its_end_included() {
 
 #[test]
 fn lines_are_never_mixed_and_keep_their_order() {
-    let script =
-        "i=0; while [ $i -lt 400 ]; do printf '%s:' $MEND_RANK; printf '%0200d\\n' $i; i=$((i+1)); done";
+    let script = "i=0; while [ $i -lt 400 ]; do printf '%s:%0200d\\n' $MEND_RANK $i; i=$((i+1)); done";
     let ended = shell("8", script);
     let mut next: BTreeMap<&str, usize> = BTreeMap::new();
     for line in ended.stdout.lines() {
@@ -52,6 +51,20 @@ fn what_one_rank_prints_comes_out_byte_by_byte_the_same() {
     let mut lines: Vec<_> = ended.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["rest of 0", "rest of 1"]);
+}
+
+#[test]
+fn a_question_is_shown_before_it_is_answered_also_where_others_print() {
+    let script = "test $MEND_RANK = 0 || exec cat; printf 'name? '; read name; echo hello $name";
+    let mut run = start(&["-n", "3", "sh", "-c", script]);
+    let mut stdout = run.child.stdout.take().unwrap();
+    let mut question = [0; 6];
+    stdout.read_exact(&mut question).unwrap();
+    assert_eq!(&question, b"name? ");
+    run.child.stdin.take().unwrap().write_all(b"Ada\n").unwrap();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!((rest.as_str(), run.end().code), ("hello Ada\n", 0));
 }
 
 #[test]
