@@ -180,7 +180,7 @@ impl<'front> Keeper<'front> {
             match event.data.u64() >> 32 {
                 token::CONTROL => self.on_order(),
                 token::DESK => self.on_arrivals()?,
-                token::CONNECTION => self.on_connection(index),
+                token::CONNECTION => self.on_connection(index, PACKETS_AT_ONCE),
                 _ => self.on_process(index),
             }
         }
@@ -220,9 +220,9 @@ impl<'front> Keeper<'front> {
         Ok(())
     }
 
-    /// Takes everything that lies there.
-    fn on_connection(&mut self, connection: u32) {
-        loop {
+    /// Takes what lies there, at most so many packets: what is left is another event, behind those of others.
+    fn on_connection(&mut self, connection: u32, packets: u32) {
+        for _ in 0..packets {
             match self.desk.hear(connection) {
                 Heard::Nothing => return,
                 Heard::Closed(rank) => {
@@ -360,7 +360,7 @@ impl<'front> Keeper<'front> {
     fn on_process(&mut self, rank: u32) {
         for ended in self.watch.look(rank, Instant::now()) {
             if let Some(connection) = self.desk.connection_of(ended) {
-                self.on_connection(connection);
+                self.on_connection(connection, LAST_PACKETS);
             }
             if self.watch.is_gone(ended) {
                 self.teller.gone(ended);
@@ -415,6 +415,12 @@ fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
     );
     Over { code, lines: vec![line] }
 }
+
+/// One rank's share of a turn, in packets: none can keep the keeper from the others.
+const PACKETS_AT_ONCE: u32 = 64;
+
+/// More than lie in the socket of a process that has ended.
+const LAST_PACKETS: u32 = 4096;
 
 /// Places on the node: room for processes that join late.
 fn slots_for(ranks: u32) -> u32 {

@@ -152,7 +152,10 @@ impl Teller {
 
     /// `to` asked about `rank`, and it lives.
     pub fn alive(&mut self, to: u32, rank: u32) {
-        self.note(to, Note::Alive(rank));
+        // One answer stands for all questions before it: who asks and never reads costs no more memory.
+        if !self.seats[to as usize].notes.contains(&Note::Alive(rank)) {
+            self.note(to, Note::Alive(rank));
+        }
     }
 
     /// `rank` has left: everybody hears it, behind what they are to hear of it already.
@@ -342,6 +345,15 @@ mod tests {
         teller.refuse(3, 2, Cause::Refused);
         assert_eq!(notes(&mut teller, 2), [Note::Refused(3, Cause::LayoutDiffers)]);
         assert_eq!(notes(&mut teller, 3), [Note::Refused(2, Cause::LayoutDiffers)]);
+    }
+
+    #[test]
+    fn who_asks_again_and_again_is_answered_once() {
+        let mut teller = teller();
+        for rank in [2, 3, 2, 2, 3] {
+            teller.alive(1, rank);
+        }
+        assert_eq!(notes(&mut teller, 1), [Note::Alive(2), Note::Alive(3)]);
     }
 
     #[test]
