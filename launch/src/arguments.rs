@@ -77,6 +77,11 @@ impl Job {
     pub fn programs(&self) -> impl Iterator<Item = &App> {
         self.apps.iter().flat_map(|app| std::iter::repeat_n(app, app.ranks as usize))
     }
+
+    /// Which of the programs each rank runs, by its place on the command line.
+    pub fn app_numbers(&self) -> impl Iterator<Item = usize> {
+        self.apps.iter().enumerate().flat_map(|(number, app)| std::iter::repeat_n(number, app.ranks as usize))
+    }
 }
 
 /// Why a command line is refused.

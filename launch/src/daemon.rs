@@ -128,10 +128,11 @@ impl<'front> Keeper<'front> {
     fn start(&mut self) -> Result<(), Failure> {
         let pins = spawn::pins(self.job.binding).map_err(Failure::System)?;
         let programs: Vec<App> = self.job.programs().cloned().collect();
-        for (rank, app) in (0..).zip(&programs) {
+        let app_numbers: Vec<usize> = self.job.app_numbers().collect();
+        for ((rank, app), app_number) in (0..).zip(&programs).zip(app_numbers) {
             let address = Address { rank, ..self.address };
             let descriptor_limit = self.descriptor_limit;
-            let seat = spawn::Seat { address, pinned: pins.of(rank), descriptor_limit };
+            let seat = spawn::Seat { address, app_number, pinned: pins.of(rank), descriptor_limit };
             match spawn::rank(&self.job, app, &seat) {
                 Ok(started) => self.started(rank, started).map_err(Failure::System)?,
                 Err(error) => {

@@ -17,6 +17,8 @@ use std::process::{Command, Stdio};
 pub struct Seat {
     /// Its rank, and where the daemon is.
     pub address: Address,
+    /// Which of the job's programs it runs, from 0.
+    pub app_number: usize,
     /// On which processor alone, if pinned.
     pub pinned: Option<CpuSet>,
     /// The limit on descriptors that it is given back: ours was raised.
@@ -85,12 +87,17 @@ fn before_exec(parent: Pid, pinned: Option<&CpuSet>, limit: Rlimit) -> io::Resul
 
 fn set_environment(command: &mut Command, job: &Job, app: &App, seat: &Seat) {
     let (rank, size) = (seat.address.rank.to_string(), job.ranks().to_string());
+    // Not ours, but of the mpiexec that we may run under: its words are not for our ranks. A handler that was set by hand
+    // is.
+    command.env_remove(environment::COMMAND_LINE);
+    if std::env::var_os(environment::DAEMON).is_some() {
+        command.env_remove(environment::INITIAL_ERROR_HANDLER);
+    }
     command.envs(app.environment.iter().map(|(name, value)| (name, value)));
     command.env(environment::DAEMON, seat.address.to_text());
     command.env(environment::RANK, &rank).env(environment::SIZE, &size);
+    command.env(environment::APP_NUMBER, seat.app_number.to_string());
     command.env("MPI_LOCALRANKID", &rank).env("MPI_LOCALNRANKS", &size);
-    // Not ours, but of the mpiexec that we may run under: its words are not for our ranks.
-    command.env_remove(environment::COMMAND_LINE);
     if !job.settings.is_empty() {
         command.env(environment::COMMAND_LINE, environment::write_assignments(&job.settings));
     }

@@ -16,8 +16,11 @@ pub const RANK: &str = "MEND_RANK";
 /// For scripts: the size of `MPI_COMM_WORLD`. We do not read it.
 pub const SIZE: &str = "MEND_SIZE";
 
+/// Of which of the programs that `mpiexec` was given (`A : B : ...`) this is a rank, from 0: what `MPI_APPNUM` says.
+pub const APP_NUMBER: &str = "MEND_APPNUM";
+
 /// Our variables that are no parameters: whoever looks for misspelt `MEND_` variables passes over them.
-pub const VARIABLES: [&str; 5] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE];
+pub const VARIABLES: [&str; 6] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER];
 
 /// Where a job's daemon listens, and which rank this process is. A socket in the abstract name space: nothing in the
 /// file system, and no descriptor that a wrapper could lose or pass to a stranger.

@@ -101,10 +101,19 @@ impl Watch {
         self.wanted = true;
     }
 
-    /// The process groups of the ranks that still run.
+    /// The process groups of the ranks that still run: each its child's, or, once that was a wrapper that has ended, its
+    /// member's. A group of which nobody is known to live may be a stranger's by now.
     pub fn groups(&self) -> Vec<Pid> {
-        let running = self.ranks.iter().filter(|record| record.child_ended.is_none());
-        running.filter_map(|record| record.child.as_ref().map(|child| child.pid)).collect()
+        let own = rustix::process::getpgrp();
+        let groups = self.ranks.iter().filter_map(|record| match record.child_ended {
+            None => record.child.as_ref().map(|child| child.pid),
+            Some(_) if record.member_lives() => {
+                let member = record.member.as_ref()?;
+                rustix::process::getpgid(Some(member.pid)).ok()
+            }
+            Some(_) => None,
+        });
+        groups.filter(|group| *group != own).collect()
     }
 
     /// The process that is, or was, `rank`: its member, or else its child.
@@ -250,8 +259,15 @@ impl Record {
         if self.member.is_some() { self.member_ended } else { self.child_ended }
     }
 
+    /// Whether nothing of it is waited for: where deaths are wanted, a member without its wrapper may still tidy up.
     fn is_over(&self, wanted: bool) -> bool {
-        self.child_ended.is_some() && (wanted || self.stage != Stage::Inside)
+        let inside = self.stage == Stage::Inside;
+        self.child_ended.is_some() && (!inside || (wanted && !self.member_lives()))
+    }
+
+    /// Whether there is a process under a wrapper that has not ended, as far as the last look told.
+    fn member_lives(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.pidfd.is_some())
     }
 
     /// Why the job cannot go on, if this rank is to blame.

@@ -3,6 +3,7 @@
 
 use crate::run::{Ended, PROBE, run, shell, start, until};
 use rustix::process::Signal;
+use std::io::Read;
 
 fn one_line(ended: &Ended, code: i32, words: &[&str]) {
     // A wrapper may have a word of its own.
@@ -95,6 +96,22 @@ fn signals_that_end_jobs_are_passed_on_and_the_code_is_a_shells() {
         let ended = run.end();
         assert_eq!((ended.code, ended.stderr.as_str()), (code, ""));
     }
+}
+
+#[test]
+fn a_rank_whose_wrapper_has_ended_hears_the_signal_too() {
+    let script = format!("trap 'exit 0' USR1; {PROBE} tidy & wait");
+    let mut job = start(&["-n", "2", "sh", "-c", &script]);
+    let mut stdout = job.child.stdout.take().unwrap();
+    let mut ready = [0; 12];
+    stdout.read_exact(&mut ready).unwrap();
+    assert_eq!(&ready, b"ready\nready\n");
+    until("ranks without their wrappers", || job.processes().len() == 4);
+    // Not SIGINT, which a shell has its background ignore.
+    job.signal(Signal::TERM);
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!((job.end().code, rest.as_str()), (143, "tidied\ntidied\n"));
 }
 
 #[test]

@@ -156,17 +156,29 @@ fn variables_directories_and_programs_are_per_app() {
         "/",
         "sh",
         "-c",
-        "echo \"$WORD\" $(pwd) $MEND_RANK/$MEND_SIZE",
+        "echo \"$WORD\" $(pwd) $MEND_RANK/$MEND_SIZE app $MEND_APPNUM",
         ":",
         "-np",
         "2",
         "sh",
         "-c",
-        "echo \"$WORD\" $MPI_LOCALRANKID/$MPI_LOCALNRANKS",
+        "echo \"$WORD\" $MPI_LOCALRANKID/$MPI_LOCALNRANKS app $MEND_APPNUM",
     ]);
     let mut lines: Vec<_> = ended.stdout.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, [" 1/3", " 2/3", "a b / 0/3"]);
+    assert_eq!(lines, [" 1/3 app 1", " 2/3 app 1", "a b / 0/3 app 0"]);
+}
+
+#[test]
+fn a_job_within_a_job_inherits_neither_parameters_nor_the_error_handler() {
+    let handler = ["--initial-errhandler", "mpi_errors_return"];
+    let show = "echo ${MEND_INITIAL_ERRHANDLER-none}";
+    let nested = format!("{show}; exec {MPIEXEC} -n 1 sh -c '{show}'");
+    let ended = run(&[handler[0], handler[1], "sh", "-c", &nested]);
+    assert_eq!(ended.stdout, "mpi_errors_return\nnone\n");
+    let mut by_hand = Command::new(MPIEXEC);
+    by_hand.env("MEND_INITIAL_ERRHANDLER", "mpi_errors_abort").args(["sh", "-c", show]);
+    assert_eq!(start_command(by_hand).end().stdout, "mpi_errors_abort\n");
 }
 
 #[test]

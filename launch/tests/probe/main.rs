@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn main() -> ExitCode {
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         "exec" => on_rank_1(|_| panic!("{}", Command::new("sleep").arg("1000").exec())),
         "leave" => leave(number),
         "wait" => wait_for_ever(&mut hello()),
+        "tidy" => tidy(),
         "await" => await_rank_1(),
         "garbage" => garbage(number as usize),
         "settings" => settings(),
@@ -161,6 +163,24 @@ fn wait_for_ever(launched: &mut Launched) -> ExitCode {
         // Sleeps: a rank that lives until it is killed.
         std::thread::sleep(Duration::from_millis(500));
     }
+}
+
+/// Sends its wrapper away, and leaves MPI when SIGTERM comes, with a word.
+fn tidy() -> ExitCode {
+    let asked = Arc::new(AtomicBool::new(false));
+    let signal = rustix::process::Signal::TERM.as_raw();
+    signal_hook::flag::register(signal, Arc::clone(&asked)).unwrap();
+    let mut launched = hello();
+    let wrapper = rustix::process::getppid().unwrap();
+    rustix::process::kill_process(wrapper, rustix::process::Signal::USR1).unwrap();
+    println!("ready");
+    while !asked.load(Ordering::Relaxed) {
+        // Sleeps: between two looks at a flag.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("tidied");
+    launched.runtime.finalize();
+    ExitCode::SUCCESS
 }
 
 /// Rank 0 wants to reach rank 1, and says what it is told.
