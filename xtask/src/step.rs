@@ -79,7 +79,7 @@ pub struct Report {
 
 /// Runs `step`, shows one line, and on failure the end of the log, which stays in `logs`.
 pub fn run(step: Step, logs: &Path) -> Outcome<Report> {
-    print!("  {:<14} {:<74}", step.name, step.sentence);
+    print!("  {:<26} {:<70}", step.name, step.sentence);
     // The terminal may be gone; the verdict does not depend on it.
     let _ = std::io::stdout().flush();
     let command = match step.work {

@@ -118,7 +118,7 @@ pub fn summary(reports: &[Report], took: Duration, logs: &Path) -> Outcome {
     println!("\nsummary, {} s in all, logs in {}", took.as_secs(), logs.display());
     for report in reports {
         println!(
-            "  {:<14} {:>6} passed {:>4} failed {:>8.1} s",
+            "  {:<26} {:>6} passed {:>4} failed {:>8.1} s",
             report.name,
             report.passed,
             report.failed,
