@@ -1823,42 +1823,50 @@ int PMPI_T_source_get_timestamp(int source_index, MPI_Count *timestamp);
 typedef int MPI_Fint;
 #define MPI_F_STATUS_IGNORE ((MPI_Fint *) 0)
 #define MPI_F_STATUSES_IGNORE ((MPI_Fint *) 0)
-static inline int MPI_Status_c2f(const MPI_Status *c_status, MPI_Fint *f_status)
+/* C89 has no inline; compilers that know GNU C have it under this name in every dialect */
+#if defined(__GNUC__)
+#define MPI_ABI_INLINE static __inline__
+#elif defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 199901L)
+#define MPI_ABI_INLINE static inline
+#else
+#define MPI_ABI_INLINE static
+#endif
+MPI_ABI_INLINE int MPI_Status_c2f(const MPI_Status *c_status, MPI_Fint *f_status)
 {
     const int *from = (const int *) c_status;
     int i;
     for (i = 0; i < MPI_F_STATUS_SIZE; i++) f_status[i] = from[i];
     return MPI_SUCCESS;
 }
-static inline int MPI_Status_f2c(const MPI_Fint *f_status, MPI_Status *c_status)
+MPI_ABI_INLINE int MPI_Status_f2c(const MPI_Fint *f_status, MPI_Status *c_status)
 {
     int *to = (int *) c_status;
     int i;
     for (i = 0; i < MPI_F_STATUS_SIZE; i++) to[i] = f_status[i];
     return MPI_SUCCESS;
 }
-static inline MPI_Fint MPI_Comm_c2f(MPI_Comm handle) { return MPI_Comm_toint(handle); }
-static inline MPI_Comm MPI_Comm_f2c(MPI_Fint handle) { return MPI_Comm_fromint(handle); }
-static inline MPI_Fint MPI_Errhandler_c2f(MPI_Errhandler handle) { return MPI_Errhandler_toint(handle); }
-static inline MPI_Errhandler MPI_Errhandler_f2c(MPI_Fint handle) { return MPI_Errhandler_fromint(handle); }
-static inline MPI_Fint MPI_File_c2f(MPI_File handle) { return MPI_File_toint(handle); }
-static inline MPI_File MPI_File_f2c(MPI_Fint handle) { return MPI_File_fromint(handle); }
-static inline MPI_Fint MPI_Group_c2f(MPI_Group handle) { return MPI_Group_toint(handle); }
-static inline MPI_Group MPI_Group_f2c(MPI_Fint handle) { return MPI_Group_fromint(handle); }
-static inline MPI_Fint MPI_Info_c2f(MPI_Info handle) { return MPI_Info_toint(handle); }
-static inline MPI_Info MPI_Info_f2c(MPI_Fint handle) { return MPI_Info_fromint(handle); }
-static inline MPI_Fint MPI_Message_c2f(MPI_Message handle) { return MPI_Message_toint(handle); }
-static inline MPI_Message MPI_Message_f2c(MPI_Fint handle) { return MPI_Message_fromint(handle); }
-static inline MPI_Fint MPI_Op_c2f(MPI_Op handle) { return MPI_Op_toint(handle); }
-static inline MPI_Op MPI_Op_f2c(MPI_Fint handle) { return MPI_Op_fromint(handle); }
-static inline MPI_Fint MPI_Request_c2f(MPI_Request handle) { return MPI_Request_toint(handle); }
-static inline MPI_Request MPI_Request_f2c(MPI_Fint handle) { return MPI_Request_fromint(handle); }
-static inline MPI_Fint MPI_Session_c2f(MPI_Session handle) { return MPI_Session_toint(handle); }
-static inline MPI_Session MPI_Session_f2c(MPI_Fint handle) { return MPI_Session_fromint(handle); }
-static inline MPI_Fint MPI_Type_c2f(MPI_Datatype handle) { return MPI_Type_toint(handle); }
-static inline MPI_Datatype MPI_Type_f2c(MPI_Fint handle) { return MPI_Type_fromint(handle); }
-static inline MPI_Fint MPI_Win_c2f(MPI_Win handle) { return MPI_Win_toint(handle); }
-static inline MPI_Win MPI_Win_f2c(MPI_Fint handle) { return MPI_Win_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Comm_c2f(MPI_Comm handle) { return MPI_Comm_toint(handle); }
+MPI_ABI_INLINE MPI_Comm MPI_Comm_f2c(MPI_Fint handle) { return MPI_Comm_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Errhandler_c2f(MPI_Errhandler handle) { return MPI_Errhandler_toint(handle); }
+MPI_ABI_INLINE MPI_Errhandler MPI_Errhandler_f2c(MPI_Fint handle) { return MPI_Errhandler_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_File_c2f(MPI_File handle) { return MPI_File_toint(handle); }
+MPI_ABI_INLINE MPI_File MPI_File_f2c(MPI_Fint handle) { return MPI_File_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Group_c2f(MPI_Group handle) { return MPI_Group_toint(handle); }
+MPI_ABI_INLINE MPI_Group MPI_Group_f2c(MPI_Fint handle) { return MPI_Group_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Info_c2f(MPI_Info handle) { return MPI_Info_toint(handle); }
+MPI_ABI_INLINE MPI_Info MPI_Info_f2c(MPI_Fint handle) { return MPI_Info_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Message_c2f(MPI_Message handle) { return MPI_Message_toint(handle); }
+MPI_ABI_INLINE MPI_Message MPI_Message_f2c(MPI_Fint handle) { return MPI_Message_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Op_c2f(MPI_Op handle) { return MPI_Op_toint(handle); }
+MPI_ABI_INLINE MPI_Op MPI_Op_f2c(MPI_Fint handle) { return MPI_Op_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Request_c2f(MPI_Request handle) { return MPI_Request_toint(handle); }
+MPI_ABI_INLINE MPI_Request MPI_Request_f2c(MPI_Fint handle) { return MPI_Request_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Session_c2f(MPI_Session handle) { return MPI_Session_toint(handle); }
+MPI_ABI_INLINE MPI_Session MPI_Session_f2c(MPI_Fint handle) { return MPI_Session_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Type_c2f(MPI_Datatype handle) { return MPI_Type_toint(handle); }
+MPI_ABI_INLINE MPI_Datatype MPI_Type_f2c(MPI_Fint handle) { return MPI_Type_fromint(handle); }
+MPI_ABI_INLINE MPI_Fint MPI_Win_c2f(MPI_Win handle) { return MPI_Win_toint(handle); }
+MPI_ABI_INLINE MPI_Win MPI_Win_f2c(MPI_Fint handle) { return MPI_Win_fromint(handle); }
 
 #if defined(__cplusplus)
 }

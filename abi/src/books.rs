@@ -19,8 +19,10 @@ pub(crate) struct Books {
     pub(crate) groups: Slab<Arc<Group>>,
     /// Error handlers, and who has which.
     pub(crate) handlers: Handlers,
-    /// Names that users gave to communicators.
-    pub(crate) names: HashMap<Handle, String>,
+    /// Communicators that are freed, and that a request may still run on: their handlers are attached yet.
+    pub(crate) retired: Vec<Handle>,
+    /// Names that users gave to communicators, in whatever encoding.
+    pub(crate) names: HashMap<Handle, Vec<u8>>,
     /// Error classes and codes that users added.
     pub(crate) codes: crate::calls::errors::Codes,
     /// Memory of MPI_Alloc_mem: address and size.
@@ -42,12 +44,6 @@ impl Books {
     pub(crate) fn made(&mut self, comm: Handle, parent: Handle) {
         let handler = self.handlers.of_comm(parent);
         self.handlers.attach(comm, handler);
-    }
-
-    /// A communicator is gone.
-    pub(crate) fn freed(&mut self, comm: Handle) {
-        self.handlers.detach(comm);
-        self.names.remove(&comm);
     }
 
     /// The handle of a group of ours.

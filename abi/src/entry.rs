@@ -15,7 +15,7 @@ use crate::check::Wrong;
 use crate::error_handler::{self, Verdict};
 use crate::generated::constants::{ERR_INTERN, ERR_OTHER, ERR_UNSUPPORTED_OPERATION};
 use crate::handle::Handle;
-use crate::report::Said;
+use crate::report::{self, Said};
 use core::cell::Cell;
 use core::ffi::c_int;
 use mend_world::{Stage, World};
@@ -161,11 +161,17 @@ pub(crate) fn raise(call: &'static str, raised: Raised, said: &[Said]) -> c_int 
 #[cold]
 #[inline(never)]
 pub(crate) fn unsupported(call: &'static str, on: On) -> c_int {
+    if matches!(on, On::File(_)) {
+        report::note_unsupported(call);
+    }
     raise(call, Raised { failure: Failure::new(ERR_UNSUPPORTED_OPERATION, Why::Unsupported), on }, &[])
 }
 
 /// A call of the tools interface, whose errors no handler hears of (MPI-5.0 §15.3.9).
-pub(crate) const fn unsupported_tool(_call: &'static str) -> c_int {
+#[cold]
+#[inline(never)]
+pub(crate) fn unsupported_tool(call: &'static str) -> c_int {
+    report::note_unsupported(call);
     ERR_UNSUPPORTED_OPERATION
 }
 

@@ -203,7 +203,9 @@ fn handler_of(on: On) -> (Handler, Handle) {
             let handler = books::with(|books| books.handlers.named(named));
             (handler.unwrap_or(Handler::initial()), COMM_NULL)
         }
-        On::Comm(comm) if is_standing(comm) => (books::with(|books| books.handlers.of_comm(comm)), comm),
+        On::Comm(comm) if is_standing(comm) || books::with(|books| books.retired.contains(&comm)) => {
+            (books::with(|books| books.handlers.of_comm(comm)), comm)
+        }
         // No such communicator, no object, or one of which there are none in this version.
         On::Comm(_) | On::Process | On::Win(_) | On::Session(_) => match mend_world::get() {
             Some(_) => (books::with(|books| books.handlers.of_comm(COMM_SELF)), COMM_SELF),
@@ -220,9 +222,10 @@ fn is_standing(comm: Handle) -> bool {
 /// Reports, and ends the job.
 fn end(call: &'static str, raised: Raised, said: &[Said]) -> ! {
     report::print(call, raised, said);
+    let code = raised.failure.code;
     match mend_world::get() {
-        Some(world) => world.abort(raised.failure.code),
-        None => std::process::exit(raised.failure.code),
+        Some(world) => world.abort(code),
+        None => std::process::exit(mend_world::exit_code(code)),
     }
 }
 

@@ -117,9 +117,14 @@ impl Text {
 
     /// A copy, at most `bytes_max` long, of what of it is UTF-8.
     pub(crate) fn copy(self, bytes_max: usize) -> String {
+        String::from_utf8_lossy(&self.bytes(bytes_max)).into_owned()
+    }
+
+    /// A copy of its bytes, at most `bytes_max`, in whatever encoding they are.
+    pub(crate) fn bytes(self, bytes_max: usize) -> Vec<u8> {
         // SAFETY: not null; the user promised a zero at its end (the module's contract).
         let bytes = unsafe { CStr::from_ptr(self.0) }.to_bytes();
-        String::from_utf8_lossy(&bytes[..bytes.len().min(bytes_max)]).into_owned()
+        bytes[..bytes.len().min(bytes_max)].to_vec()
     }
 }
 
@@ -139,11 +144,16 @@ impl OutText {
         while !text.is_char_boundary(length) {
             length -= 1;
         }
-        for (index, byte) in text.bytes().take(length).chain([0]).enumerate() {
-            // SAFETY: not null; the user promised as many bytes as the constant says, and `length` is below it.
+        self.set_bytes(&text.as_bytes()[..length])
+    }
+
+    /// Writes text that is short enough, in whatever encoding, and its zero; its length without the zero.
+    pub(crate) fn set_bytes(self, text: &[u8]) -> c_int {
+        for (index, byte) in text.iter().copied().chain([0]).enumerate() {
+            // SAFETY: not null; the user promised as many bytes as the constant says, and the text is shorter.
             unsafe { self.0.wrapping_add(index).write(byte as c_char) }
         }
-        length as c_int
+        text.len() as c_int
     }
 }
 

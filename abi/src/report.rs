@@ -4,15 +4,17 @@
 
 use crate::entry::{Raised, Why};
 use crate::generated::constants::{
-    ANY_SOURCE, ANY_TAG, COMM_NULL, COMM_SELF, COMM_WORLD, DATATYPE_NULL, GROUP_EMPTY, GROUP_NULL, INFO_NULL,
-    PROC_NULL, REQUEST_NULL, ROOT, UNDEFINED,
+    ANY_SOURCE, ANY_TAG, COMM_NULL, COMM_SELF, COMM_WORLD, DATATYPE_NULL, ERR_UNSUPPORTED_OPERATION,
+    GROUP_EMPTY, GROUP_NULL, INFO_NULL, PROC_NULL, REQUEST_NULL, ROOT, UNDEFINED,
 };
 use crate::handle::{Comm, Handle};
 use core::ffi::c_int;
 use core::fmt::{self, Write as _};
 use mend_datatype::{Datatype, Op};
 use mend_mpi::Class;
+use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::sync::{Mutex, PoisonError};
 
 /// An argument as the user gave it. `Copy`: it stands in the frame from which the handler is called.
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +169,23 @@ pub(crate) fn print(call: &'static str, raised: Raised, said: &[Said]) {
     // Writing to a String does not fail; a stderr that is gone cannot be told anything.
     let _ = write_report(&mut text, call, raised, said);
     let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Says once for each name that this version does not have a call whose errors no handler reports: of files, whose handler
+/// returns at first, and of tools, which have none.
+pub(crate) fn note_unsupported(call: &'static str) {
+    static NOTED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    if NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(call) {
+        let words = words(call, Why::Unsupported, ERR_UNSUPPORTED_OPERATION);
+        let line = format!(
+            "mend: {}: {}, and returns MPI_ERR_UNSUPPORTED_OPERATION; {} [{}]\n",
+            myself(),
+            words.cause,
+            words.advice,
+            words.code
+        );
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
 }
 
 fn write_report(text: &mut String, call: &'static str, raised: Raised, said: &[Said]) -> fmt::Result {

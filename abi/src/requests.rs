@@ -11,16 +11,23 @@ use core::cell::UnsafeCell;
 use mend_mpi::{Detail, Error, Request, Started, State};
 use mend_world::{Engine, World};
 
-/// The communicator of each request, by the request's place: errors of requests go to the handler of their communicator
-/// (row EH4). Never cleared: a place's next request writes over it.
-struct Owners(UnsafeCell<[Vec<Handle>; 3]>);
+/// The communicator of each request, and the request's handle, by the request's place: errors of requests go to the handler
+/// of their communicator (row EH4). Never cleared: a place's next request writes over it.
+struct Owners(UnsafeCell<[Vec<Owned>; 3]>);
+
+/// A request and its communicator; as handles.
+#[derive(Clone, Copy)]
+struct Owned {
+    comm: Handle,
+    request: Handle,
+}
 
 // SAFETY: reached only through `owners`, which asks for the engine: a process has one, and one thread at a time has it.
 unsafe impl Sync for Owners {}
 
 static OWNERS: Owners = Owners(UnsafeCell::new([Vec::new(), Vec::new(), Vec::new()]));
 
-fn owners(_proof: &mut Engine) -> &mut [Vec<Handle>; 3] {
+fn owners(_proof: &mut Engine) -> &mut [Vec<Owned>; 3] {
     // SAFETY: the engine's one borrower is here, and the reference lives no longer than that borrow; `World` makes one
     // engine in the life of a process.
     unsafe { &mut *OWNERS.0.get() }
@@ -40,10 +47,23 @@ pub(crate) fn handle(engine: &mut Engine, request: Request, comm: Comm) -> Handl
     let (kind, index) = place(request);
     let row = &mut owners(engine)[kind];
     if row.len() <= index {
-        row.resize(index + 1, COMM_WORLD);
+        row.resize(index + 1, Owned { comm: COMM_WORLD, request: REQUEST_NULL });
     }
-    row[index] = comm.0;
-    request.to_bits() as Handle
+    let handle = request.to_bits() as Handle;
+    row[index] = Owned { comm: comm.0, request: handle };
+    handle
+}
+
+/// Whether a request of this communicator stands that a user may still wait for.
+pub(crate) fn some_on(engine: &mut Engine, comm: Handle) -> bool {
+    let owned: Vec<_> = owners(engine).iter().flatten().filter(|owned| owned.comm == comm).copied().collect();
+    owned.into_iter().any(|Owned { request, .. }| {
+        let request = Request::from_bits(request as u64);
+        request.is_some_and(|request| match engine.poll(request) {
+            State::Done(Err(error)) => error.detail != Detail::NoSuchRequest,
+            _ => true,
+        })
+    })
 }
 
 // Hot: per message.
@@ -201,6 +221,6 @@ impl Requests for Live<'_> {
     fn owner(&mut self, handle: Handle) -> On {
         let Ok(Some(request)) = named(handle) else { return On::Process };
         let (kind, index) = place(request);
-        On::Comm(owners(self.0)[kind].get(index).copied().unwrap_or(COMM_WORLD))
+        On::Comm(owners(self.0)[kind].get(index).map_or(COMM_WORLD, |owned| owned.comm))
     }
 }

@@ -51,6 +51,12 @@ impl Datatype {
         usize::from(self.row().extent)
     }
 
+    /// How many bytes of data the first part of a pair type has; `None` for types that are no pairs.
+    pub fn first_of_pair(self) -> Option<usize> {
+        let row = self.row();
+        (row.class == Class::Pair).then(|| usize::from(row.number.bytes()))
+    }
+
     /// As in the standard: `MPI_INT`.
     pub fn name(self) -> &'static str {
         self.row().name

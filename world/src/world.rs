@@ -239,6 +239,15 @@ impl World {
     }
 }
 
+/// The exit code that a failure with this code ends in: its low byte, as the system keeps no more, and never 0, which
+/// would say that nothing failed. The launcher goes by the same rule.
+pub fn exit_code(code: i32) -> i32 {
+    match code & 0xff {
+        0 => 1,
+        low => low,
+    }
+}
+
 /// How long an aborting process waits to be killed with the others.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 
@@ -257,11 +266,10 @@ fn end_with_the_job(engine: &mut Engine) {
     }
 }
 
-/// Ends this process at once: an exit code is 8 bits, and a failure never reads as 0.
+/// Ends this process at once.
 fn leave_process(code: i32) -> ! {
-    let code = if code & 0xff == 0 { 1 } else { code & 0xff };
     // SAFETY: ends the process; runs nothing of the program's, which may have been interrupted anywhere.
-    unsafe { libc::_exit(code) }
+    unsafe { libc::_exit(exit_code(code)) }
 }
 
 /// With more ranks than processors nobody spins.

@@ -5,17 +5,19 @@ use crate::books;
 use crate::check::Wrong;
 use crate::entry::Failure;
 use crate::generated::constants::{
-    APPNUM, COMM_NULL, COMM_SELF, COMM_WORLD, CONGRUENT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
+    APPNUM, COMM_NULL, COMM_SELF, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
     MAX_OBJECT_NAME, PROC_NULL, SIMILAR, TAG_UB, UNDEFINED, UNEQUAL, UNIVERSE_SIZE, WTIME_IS_GLOBAL,
 };
 use crate::handle::{Comm, Handle};
 use crate::pointer::{Out, OutText, Text};
+use crate::requests;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 use mend_comm::{Communicator, Congruence};
 use mend_mpi::Started;
+use mend_runtime::environment::APP_NUMBER;
 use mend_world::{Engine, World};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Looks at a communicator that must stand.
 pub(crate) fn look<R>(
@@ -119,9 +121,25 @@ pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), Failure> {
     let handle = comm.get();
     let freed = world.with(|engine| -> Result<(), Failure> { Ok(engine.free(Comm(handle).key(engine)?)?) });
     freed.map_err(|failure| failure.on(crate::entry::On::Comm(handle)))?;
-    books::with(|books| books.freed(handle));
+    retire(world, handle);
     comm.set(COMM_NULL);
     Ok(())
+}
+
+/// Errors of requests that still run on a freed communicator go to its handler, as they would have (MPI-5.0 §7.4.3, row
+/// EH4): the handler stays attached until a later call finds none of them left.
+fn retire(world: &World, freed: Handle) {
+    let mut retired = books::with(|books| {
+        books.names.remove(&freed);
+        core::mem::take(&mut books.retired)
+    });
+    retired.push(freed);
+    let (kept, over): (Vec<_>, Vec<_>) =
+        world.with(|engine| retired.into_iter().partition(|&comm| requests::some_on(engine, comm)));
+    books::with(|books| {
+        books.retired.extend(kept);
+        over.into_iter().for_each(|comm| books.handlers.detach(comm));
+    });
 }
 
 pub(crate) fn get_parent(_world: &World, parent: Out<Handle>) -> Result<(), Failure> {
@@ -131,7 +149,7 @@ pub(crate) fn get_parent(_world: &World, parent: Out<Handle>) -> Result<(), Fail
 
 pub(crate) fn set_name(world: &World, comm: Comm, name: Text) -> Result<(), Failure> {
     look(world, comm, |_| ())?;
-    let name = name.copy(MAX_OBJECT_NAME as usize - 1);
+    let name = name.bytes(MAX_OBJECT_NAME as usize - 1);
     books::with(|books| books.names.insert(comm.0, name));
     Ok(())
 }
@@ -139,8 +157,8 @@ pub(crate) fn set_name(world: &World, comm: Comm, name: Text) -> Result<(), Fail
 pub(crate) fn get_name(world: &World, comm: Comm, name: OutText, length: Out<c_int>) -> Result<(), Failure> {
     look(world, comm, |_| ())?;
     let given = books::with(|books| books.names.get(&comm.0).cloned());
-    let text = given.unwrap_or_else(|| predefined_name(comm.0).to_owned());
-    length.set(name.set(&text, MAX_OBJECT_NAME));
+    let text = given.unwrap_or_else(|| predefined_name(comm.0).as_bytes().to_vec());
+    length.set(name.set_bytes(&text));
     Ok(())
 }
 
@@ -159,6 +177,12 @@ static NO_HOST: c_int = PROC_NULL;
 static CLOCKS_DIFFER: c_int = 0;
 static UNIVERSE: AtomicI32 = AtomicI32::new(0);
 static LAST_USED_CODE: AtomicI32 = AtomicI32::new(0);
+
+/// Which of the programs of its `mpiexec` this is, if the launcher says so (MPI-5.0 §11.10.3).
+fn application_number() -> Option<&'static c_int> {
+    static NUMBER: OnceLock<Option<c_int>> = OnceLock::new();
+    NUMBER.get_or_init(|| std::env::var(APP_NUMBER).ok()?.parse().ok()).as_ref()
+}
 
 pub(crate) fn get_attr(
     world: &World,
@@ -188,8 +212,12 @@ pub(crate) fn get_attr(
             LAST_USED_CODE.store(last, Ordering::Relaxed);
             LAST_USED_CODE.as_ptr()
         }
-        // Known, and not set: several programs in one job come later.
-        APPNUM => return Ok(()),
+        APPNUM => match application_number() {
+            Some(number) => core::ptr::from_ref(number),
+            None => return Ok(()),
+        },
+        // Known, and not set: no failure is survived yet.
+        FT => return Ok(()),
         _ => return Err(Wrong::Keyval.into()),
     };
     value.set(address.cast_mut().cast::<c_void>());

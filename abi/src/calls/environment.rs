@@ -4,14 +4,15 @@
 use crate::check::Wrong;
 use crate::entry::{Failure, Why};
 use crate::generated::constants::{
-    ABI_SUBVERSION, ABI_VERSION, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME, SUBVERSION,
-    THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VERSION,
+    ABI_SUBVERSION, ABI_VERSION, COMM_WORLD, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME,
+    SUBVERSION, THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VERSION,
 };
 use crate::handle::Comm;
 use crate::pointer::{Out, OutText};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use mend_world::{Stage, Threads, World};
+use std::io::Write as _;
 
 /// What Init_thread gave.
 static PROVIDED: AtomicI32 = AtomicI32::new(THREAD_SINGLE);
@@ -29,14 +30,12 @@ fn start(required: c_int) -> Result<c_int, Failure> {
     if !matches!(required, THREAD_SINGLE | THREAD_FUNNELED | THREAD_SERIALIZED | THREAD_MULTIPLE) {
         return Err(Wrong::ThreadLevel.into());
     }
-    PROVIDED.store(required, Ordering::Relaxed);
-    MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
     let threads = if required == THREAD_MULTIPLE { Threads::Any } else { Threads::Ordered };
     match mend_world::start(threads) {
         Ok(world) => {
-            for stranger in world.strangers() {
-                eprintln!("mend: {stranger}");
-            }
+            PROVIDED.store(required, Ordering::Relaxed);
+            MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
+            report_strangers(world);
             Ok(required)
         }
         // Leaked, so that the failure is `Copy`; the process is about to end.
@@ -45,6 +44,17 @@ fn start(required: c_int) -> Result<c_int, Failure> {
             Err(Failure::new(ERR_OTHER, Why::Start(message)))
         }
     }
+}
+
+/// Says once in a job, which has the same environment throughout, which variables nobody knows.
+fn report_strangers(world: &World) {
+    let is_first = || super::communicator::look(world, Comm(COMM_WORLD), |world| world.rank.0 == 0);
+    if world.strangers().is_empty() || !is_first().unwrap_or(true) {
+        return;
+    }
+    let text: String = world.strangers().iter().map(|stranger| format!("mend: {stranger}\n")).collect();
+    // A stderr that is gone cannot be told anything.
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Arguments are the program's: the launcher's own are not among them.

@@ -23,15 +23,25 @@ pub(crate) fn get_count(status: Status, datatype: Datatype, count: OutCount) -> 
     Ok(())
 }
 
-/// Predefined types other than pairs are basic elements; pairs count whole, as one (the parts of a pair never come alone
-/// here: senders send whole elements of their types, and a half is `MPI_UNDEFINED`).
+/// Basic elements: a pair has two, of which the first may come alone (§5.1.11). Every other predefined type is one.
+fn basic_elements(status: &Status, datatype: Datatype) -> i64 {
+    let Some(first) = datatype.first_of_pair() else { return elements(status, datatype) };
+    let (bytes, size) = (status.bytes(), datatype.size() as u64);
+    let alone = match bytes % size {
+        0 => 0,
+        rest if rest == first as u64 => 1,
+        _ => return i64::from(UNDEFINED),
+    };
+    i64::try_from(bytes / size * 2 + alone).unwrap_or(i64::from(UNDEFINED))
+}
+
 pub(crate) fn get_elements(status: Status, datatype: Datatype, count: OutCount) -> Result<(), Failure> {
-    count.set(elements(&status, datatype), UNDEFINED);
+    count.set(basic_elements(&status, datatype), UNDEFINED);
     Ok(())
 }
 
 pub(crate) fn get_elements_x(status: Status, datatype: Datatype, count: Out<i64>) -> Result<(), Failure> {
-    count.set(elements(&status, datatype));
+    count.set(basic_elements(&status, datatype));
     Ok(())
 }
 
@@ -66,11 +76,35 @@ pub(crate) fn set_cancelled(status: Out<Status>, flag: c_int) -> Result<(), Fail
 }
 
 pub(crate) fn set_elements(status: Out<Status>, datatype: Datatype, count: u64) -> Result<(), Failure> {
-    let bytes = count.checked_mul(datatype.size() as u64).ok_or(Wrong::Overlong)?;
+    let size = datatype.size() as u64;
+    let bytes = match datatype.first_of_pair() {
+        None => count.checked_mul(size),
+        Some(first) => {
+            (count / 2).checked_mul(size).and_then(|whole| whole.checked_add(count % 2 * first as u64))
+        }
+    };
+    let bytes = bytes.ok_or(Wrong::Overlong)?;
     status.set(status.get().with_bytes(bytes));
     Ok(())
 }
 
 pub(crate) fn set_elements_x(status: Out<Status>, datatype: Datatype, count: i64) -> Result<(), Failure> {
     set_elements(status, datatype, crate::check::count(count)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{basic_elements, elements};
+    use crate::generated::constants::UNDEFINED;
+    use crate::status::Status;
+    use mend_datatype::Datatype;
+
+    #[test]
+    fn a_pair_has_two_basic_elements_and_its_first_may_come_alone() {
+        let pair = Datatype::from_handle(0x229).unwrap();
+        let of = |bytes| basic_elements(&Status::EMPTY.with_bytes(bytes), pair);
+        assert_eq!([of(0), of(24), of(20), of(13)], [0, 4, 3, i64::from(UNDEFINED)]);
+        assert_eq!(elements(&Status::EMPTY.with_bytes(24), pair), 2);
+        assert_eq!(basic_elements(&Status::EMPTY.with_bytes(8), Datatype::INT), 2);
+    }
 }

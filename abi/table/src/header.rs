@@ -65,8 +65,8 @@ fn defined(each: &Constant) -> String {
 /// toint and fromint, which it has.
 fn conversions(name: &str) -> String {
     format!(
-        "static inline MPI_Fint MPI_{name}_c2f(MPI_{handle} handle) {{ return MPI_{name}_toint(handle); }}\n\
-         static inline MPI_{handle} MPI_{name}_f2c(MPI_Fint handle) {{ return MPI_{name}_fromint(handle); }}\n",
+        "MPI_ABI_INLINE MPI_Fint MPI_{name}_c2f(MPI_{handle} handle) {{ return MPI_{name}_toint(handle); }}\n\
+         MPI_ABI_INLINE MPI_{handle} MPI_{name}_f2c(MPI_Fint handle) {{ return MPI_{name}_fromint(handle); }}\n",
         handle = if name == "Type" { "Datatype" } else { name },
     )
 }
@@ -93,14 +93,22 @@ const FORTRAN: &str = "
 typedef int MPI_Fint;
 #define MPI_F_STATUS_IGNORE ((MPI_Fint *) 0)
 #define MPI_F_STATUSES_IGNORE ((MPI_Fint *) 0)
-static inline int MPI_Status_c2f(const MPI_Status *c_status, MPI_Fint *f_status)
+/* C89 has no inline; compilers that know GNU C have it under this name in every dialect */
+#if defined(__GNUC__)
+#define MPI_ABI_INLINE static __inline__
+#elif defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 199901L)
+#define MPI_ABI_INLINE static inline
+#else
+#define MPI_ABI_INLINE static
+#endif
+MPI_ABI_INLINE int MPI_Status_c2f(const MPI_Status *c_status, MPI_Fint *f_status)
 {
     const int *from = (const int *) c_status;
     int i;
     for (i = 0; i < MPI_F_STATUS_SIZE; i++) f_status[i] = from[i];
     return MPI_SUCCESS;
 }
-static inline int MPI_Status_f2c(const MPI_Fint *f_status, MPI_Status *c_status)
+MPI_ABI_INLINE int MPI_Status_f2c(const MPI_Fint *f_status, MPI_Status *c_status)
 {
     int *to = (int *) c_status;
     int i;

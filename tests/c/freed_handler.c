@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+// ranks: 1 2
+/* A request that runs on a freed communicator fails at that communicator's handler; names are bytes; pairs have two
+ * basic elements; predefined attributes that are not set are no errors. */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+static int errors, calls;
+
+static void expect(const char *what, long got, long wanted)
+{
+    if (got != wanted && errors++ < 10)
+        fprintf(stderr, "%s: %ld, not %ld\n", what, got, wanted);
+}
+
+static void noting(MPI_Comm *comm, int *code, ...)
+{
+    (void) comm;
+    calls += *code == MPI_ERR_TRUNCATE;
+}
+
+static void freed_communicator(void)
+{
+    MPI_Comm comm, other;
+    MPI_Errhandler handler;
+    MPI_Request request;
+    char sent[8] = "1234567", room[4];
+    MPI_Comm_create_errhandler(noting, &handler);
+    MPI_Comm_dup(MPI_COMM_SELF, &comm);
+    MPI_Comm_set_errhandler(comm, handler);
+    MPI_Errhandler_free(&handler);
+    MPI_Irecv(room, 4, MPI_CHAR, 0, 1, comm, &request);
+    MPI_Send(sent, 8, MPI_CHAR, 0, 1, comm);
+    MPI_Comm_free(&comm);
+    /* Another freed communicator with nothing on it takes nobody's handler along. */
+    MPI_Comm_dup(MPI_COMM_SELF, &other);
+    MPI_Comm_free(&other);
+    expect("the wait", MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_ERR_TRUNCATE);
+    expect("the handler's calls", calls, 1);
+}
+
+static void names(void)
+{
+    const char latin[] = "caf\xe9";
+    char name[MPI_MAX_OBJECT_NAME];
+    int length = -1;
+    MPI_Comm_set_name(MPI_COMM_SELF, latin);
+    MPI_Comm_get_name(MPI_COMM_SELF, name, &length);
+    expect("the name's length", length, 4);
+    expect("the name", strcmp(name, latin), 0);
+}
+
+static void pairs(void)
+{
+    struct { double value; int index; } pair[2], into[3];
+    MPI_Status status;
+    MPI_Count large = -1;
+    int count = -1;
+    memset(pair, 0, sizeof pair);
+    MPI_Sendrecv(pair, 2, MPI_DOUBLE_INT, 0, 2, into, 3, MPI_DOUBLE_INT, 0, 2, MPI_COMM_SELF, &status);
+    MPI_Get_count(&status, MPI_DOUBLE_INT, &count);
+    expect("pairs", count, 2);
+    MPI_Get_elements(&status, MPI_DOUBLE_INT, &count);
+    expect("their elements", count, 4);
+    MPI_Status_set_elements(&status, MPI_DOUBLE_INT, 3);
+    MPI_Get_elements_x(&status, MPI_DOUBLE_INT, &large);
+    expect("a pair and a first part", (long) large, 3);
+}
+
+static void attributes(void)
+{
+    void *value = NULL;
+    int flag = -1;
+    expect("MPI_FT is known", MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_FT, &value, &flag), MPI_SUCCESS);
+    expect("and not set", flag, 0);
+    expect("MPI_APPNUM is known", MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &value, &flag), MPI_SUCCESS);
+    if (flag)
+        expect("and one of several", *(int *) value >= 0, 1);
+}
+
+int main(void)
+{
+    MPI_Init(NULL, NULL);
+    freed_communicator();
+    names();
+    pairs();
+    attributes();
+    MPI_Finalize();
+    return errors != 0;
+}
