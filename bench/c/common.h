@@ -29,6 +29,7 @@ struct bench {
     int warmup;     /* -1: a tenth of the iterations */
     int window;
     int validate;
+    int progress; /* a line on stderr for each size */
     enum format format;
     int cpus[CPUS_MAX];
     int cpus_count;
@@ -40,10 +41,11 @@ static inline void bench_usage(const struct bench *b)
 {
     fprintf(stderr,
             "usage: %s [--sizes 8,64K | --sizes FROM:TO] [--iterations N] [--warmup N] [--window N]\n"
-            "          [--validate] [--format text|csv|json] [--pin CPU,CPU,...]\n"
+            "          [--validate] [--format text|csv|json] [--pin CPU,CPU,...] [--progress]\n"
             "  --sizes      message sizes in bytes (K, M: binary); FROM:TO doubles\n"
             "  --validate   fill and check every byte of every message (slower)\n"
-            "  --pin        rank r runs on the r-th CPU of the list, around and around\n",
+            "  --pin        rank r runs on the r-th CPU of the list, around and around\n"
+            "  --progress   a line on stderr before each size, also where stderr is no terminal (as under mpiexec)\n",
             b->name);
 }
 
@@ -134,6 +136,10 @@ static inline void bench_begin(struct bench *b, int *argc, char ***argv, const c
             b->validate = 1;
             continue;
         }
+        if (strcmp(option, "--progress") == 0) {
+            b->progress = 1;
+            continue;
+        }
         if (strcmp(option, "--help") == 0)
             bench_fail(b, "options", "");
         if (i + 1 == *argc)
@@ -211,7 +217,12 @@ static inline void bench_check(struct bench *b, unsigned char *data, size_t byte
 
 static inline void bench_progress(const struct bench *b, int done)
 {
-    if (b->rank == 0 && isatty(STDERR_FILENO))
+    if (b->rank != 0)
+        return;
+    if (b->progress) {
+        if (done < b->sizes_count)
+            fprintf(stderr, "%s: %d of %d: %zu bytes\n", b->name, done + 1, b->sizes_count, b->sizes[done]);
+    } else if (isatty(STDERR_FILENO))
         fprintf(stderr, done < b->sizes_count ? "\r%s: %d of %d sizes " : "\r\033[K", b->name, done, b->sizes_count);
 }
 

@@ -54,7 +54,13 @@ fn the_wrappers_show_what_they_would_run() {
             let output = prefix::command(compiler).arg(option).output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(output.status.success() && !text.trim().is_empty(), "{compiler} {option}: {text}");
+            let later = prefix::command(compiler).args(["-O2", option]).output().unwrap();
+            let text = String::from_utf8_lossy(&later.stdout).into_owned();
+            assert!(later.status.success() && !text.contains("show"), "{compiler} -O2 {option}: {text}");
         }
+        // "-" is a source like any other: it is told where mpi.h lies.
+        let output = prefix::command(compiler).args(["-###", "-xc", "-E", "-"]).output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stderr).contains("/include"), "{compiler} -: {output:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo demo`: what Mend is, shown in one command: install, compile, run, measure.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::Command;
 
@@ -31,7 +32,12 @@ pub fn command(place: &Place) -> Outcome {
         if !program.is_file() {
             return Err(Failure(format!("{} has not been installed", program.display())));
         }
-        shown(Command::new(bin.join("mpiexec")).args(["-n", "2"]).arg(&program))?;
+        let mut measure = Command::new(bin.join("mpiexec"));
+        measure.args(["-n", "2"]).arg(&program);
+        if std::io::stderr().is_terminal() {
+            measure.arg("--progress");
+        }
+        shown(&mut measure)?;
     }
     farewell(&prefix);
     Ok(())

@@ -166,4 +166,14 @@ const LIBRARY_LINKS: [&str; 2] = ["libmpi_abi.so", "libmpi_abi.so.0"];
 const PROGRAMS: [&str; 2] = ["mpiexec", "mend-info"];
 const WRAPPERS: [&str; 2] = ["mpicc", "mpicxx"];
 const PROGRAM_LINKS: [(&str, &str); 3] = [("mpirun", "mpiexec"), ("mpic++", "mpicxx"), ("mpiCC", "mpicxx")];
-const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "docs/tutorial.md", "docs/parameters.md"];
+/// What a user reads; messages name most of them.
+const DOCUMENTS: [&str; 8] = [
+    "README.md",
+    "CHANGELOG.md",
+    "docs/abi.md",
+    "docs/errors.md",
+    "docs/mpiexec.md",
+    "docs/parameters.md",
+    "docs/semantics.md",
+    "docs/tutorial.md",
+];
