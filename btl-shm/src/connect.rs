@@ -132,6 +132,9 @@ impl Shm {
         let index = u32::try_from(self.endpoints.len()).map_err(|_| ConnectError::NoMemory)?;
         self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), Link { mine, theirs }));
         self.by_slot[entry.slot as usize] = index;
+        // Polled at first: a bell of whoever had this slot before may have been cleared a moment ago, and that store still be
+        // on its way when the new one rings.
+        self.promote(index as usize);
         self.reports.push_back((ShmEndpoint(index), Report::Room));
         Ok(ShmEndpoint(index))
     }

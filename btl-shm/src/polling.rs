@@ -15,6 +15,10 @@
 //!
 //! Before sleep all wishes are written, then everything is looked at once more; the first sleep lasts 1 ms at most, and
 //! the look after it settles the race.
+//!
+//! Any process of the node can write a bell, and a zero over one that rang is a message of which nobody hears. So the rings
+//! of belled endpoints are looked at too, though seldom: all of them before sleep and in every look while armed, one of
+//! them every few hundred turns otherwise.
 
 use crate::endpoint::State;
 use crate::{NOBODY, Report, Shm, ShmEndpoint};
@@ -47,6 +51,8 @@ pub(crate) struct Polling {
     next: usize,
     /// Where the next look at the bells begins.
     bell: u32,
+    /// The endpoint whose ring was looked at last though it was to ring.
+    doubted: usize,
     turns: u32,
     /// For demotion alone: `now` may be stale, and this may not.
     clock: std::time::Instant,
@@ -60,6 +66,7 @@ impl Polling {
             armed: false,
             next: 0,
             bell: 0,
+            doubted: 0,
             turns: 0,
             clock: std::time::Instant::now(),
         }
@@ -84,6 +91,14 @@ const TEND_TURNS: u32 = 256;
 
 /// A mutation that a test of the race must find: bells are cleared, and their rings not polled afterwards.
 const UNPOLLED: bool = cfg!(mend_mutation = "clear_bell_unpolled");
+
+/// Rings are looked at although no bell says so. Not where a test must find a mutation of the race: what such a look repairs
+/// is just what the mutation breaks.
+const DOUBTS: bool = !cfg!(any(
+    mend_mutation = "clear_bell_unpolled",
+    mend_mutation = "no_last_look",
+    mend_mutation = "no_settle",
+));
 
 impl Shm {
     /// Looks at this endpoint from now on.
@@ -115,6 +130,11 @@ impl Shm {
         self.polling.turns = self.polling.turns.wrapping_add(1);
         let look = self.polling.armed
             || self.polling.turns.is_multiple_of(BELL_TURNS) && self.place.bells.is_any_rung(self.place.slot);
+        if self.polling.armed {
+            self.doubt_all_bells();
+        } else if self.polling.turns.is_multiple_of(TEND_TURNS) {
+            self.doubt_a_bell();
+        }
         if look {
             self.answer_bells(self.place.slots);
         }
@@ -146,6 +166,33 @@ impl Shm {
         self.place.bells.clear(self.place.slot, sender);
         if let Watch::Demoting { since } = &mut self.endpoints[index as usize].watch {
             *since = self.polling.clock();
+        }
+    }
+
+    /// Looks at every ring whose bell might have been written over.
+    #[cold]
+    fn doubt_all_bells(&mut self) {
+        for index in 0..self.endpoints.len() {
+            self.doubt(index);
+        }
+    }
+
+    /// The same for one of them, in a round: for who never sleeps.
+    #[cold]
+    fn doubt_a_bell(&mut self) {
+        if self.polling.doubted >= self.endpoints.len() {
+            self.polling.doubted = 0;
+        }
+        if self.polling.doubted < self.endpoints.len() {
+            self.doubt(self.polling.doubted);
+            self.polling.doubted += 1;
+        }
+    }
+
+    fn doubt(&mut self, index: usize) {
+        let endpoint = &self.endpoints[index];
+        if DOUBTS && endpoint.watch == Watch::Belled && endpoint.is_ready() {
+            self.promote(index);
         }
     }
 
@@ -278,6 +325,7 @@ impl Shm {
         if cfg!(mend_mutation = "no_last_look") {
             return Ok(());
         }
+        self.doubt_all_bells();
         let arrived = self.polling.polled.iter().any(|&index| self.endpoints[index as usize].is_ready());
         if arrived || !self.reports.is_empty() || !self.severing.is_empty() || self.is_roomy() {
             return Err(Pending);
@@ -328,8 +376,9 @@ mod tests {
     fn a_peer_rings_once_then_is_polled_and_rings_again_after_it_was_idle() {
         let ([mut sender, mut receiver], way) = pair();
         let mut heard = Heard::default();
+        to_bells(&mut receiver, &mut heard);
         say(&mut sender, way);
-        assert_eq!(sender.statistics().rings, 1, "nobody polls a peer that never spoke");
+        assert_eq!(sender.statistics().rings, 1, "nobody polls a peer that has long been silent");
         hear(&mut receiver, &mut heard);
         (0..10).for_each(|_| {
             say(&mut sender, way);
@@ -341,7 +390,7 @@ mod tests {
             receiver.progress(LATER, 100, &mut heard);
         }
         say(&mut sender, way);
-        assert_eq!((sender.statistics().rings, receiver.statistics().demotions), (2, 1));
+        assert_eq!((sender.statistics().rings, receiver.statistics().demotions), (2, 2));
         hear(&mut receiver, &mut heard);
         assert_eq!(heard.messages.len(), 12);
     }
@@ -376,6 +425,53 @@ mod tests {
         assert!(matches!(receiver.endpoints[0].watch, Watch::Polled { .. }));
         say(&mut sender, way);
         assert_eq!(sender.statistics().rings, 1);
+    }
+
+    /// Says something, and has a vandal write a zero over the bell.
+    fn say_unheard(sender: &mut Shm, way: crate::ShmEndpoint) {
+        let rings = sender.statistics().rings;
+        say(sender, way);
+        assert_eq!(sender.statistics().rings, rings + 1);
+        sender.place.bells.clear(1, 0);
+    }
+
+    fn to_bells(receiver: &mut Shm, heard: &mut Heard) {
+        receiver.poll_always(0);
+        while receiver.polled() > 0 {
+            receiver.progress(LATER, 100, heard);
+        }
+    }
+
+    #[test]
+    fn a_zero_over_a_bell_is_found_before_sleep() {
+        let ([mut sender, mut receiver], way) = pair();
+        let mut heard = Heard::default();
+        to_bells(&mut receiver, &mut heard);
+        say_unheard(&mut sender, way);
+        assert!(receiver.arm(&mut WakeSet::default()).is_err());
+        receiver.progress(LATER, 100, &mut heard);
+        assert_eq!(heard.messages.len(), 1);
+    }
+
+    #[test]
+    fn a_zero_over_a_bell_is_found_by_the_next_timed_look() {
+        let ([mut sender, mut receiver], way) = pair();
+        let mut heard = Heard::default();
+        to_bells(&mut receiver, &mut heard);
+        assert_eq!(receiver.arm(&mut WakeSet::default()), Ok(()));
+        say_unheard(&mut sender, way);
+        receiver.progress(LATER, 100, &mut heard);
+        assert_eq!(heard.messages.len(), 1);
+    }
+
+    #[test]
+    fn a_zero_over_a_bell_is_found_by_who_never_sleeps() {
+        let ([mut sender, mut receiver], way) = pair();
+        let mut heard = Heard::default();
+        to_bells(&mut receiver, &mut heard);
+        say_unheard(&mut sender, way);
+        (0..super::TEND_TURNS).for_each(|_| _ = receiver.progress(LATER, 100, &mut heard));
+        assert_eq!(heard.messages.len(), 1);
     }
 
     #[test]
