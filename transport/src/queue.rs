@@ -85,7 +85,7 @@ impl Queue {
 
     /// Whether somebody was answered `Busy` whose message would fit now.
     pub(crate) fn has_room_news(&self) -> bool {
-        self.refused.is_some_and(|bytes| self.place(bytes).is_some())
+        self.refused.is_some_and(|bytes| self.place(bytes).is_some() || self.grown(bytes).is_some())
     }
 
     /// The same, and says it once only.
@@ -119,17 +119,22 @@ impl Queue {
         (needed <= tail).then_some(0)
     }
 
-    /// Doubles the memory until the payload fits, within the bound; what lies there moves to the front.
+    /// How long the memory would have to be for the payload to fit; `None` where the bounds forbid it.
     #[cold]
-    fn place_by_growing(&mut self, payload_bytes: usize) -> Option<usize> {
+    fn grown(&self, payload_bytes: usize) -> Option<usize> {
         let live: usize = self.records.iter().map(|record| occupied(record.payload_bytes)).sum();
         let needed = live + occupied(payload_bytes);
         let full = self.records.len() >= self.messages_max || self.memory.len() >= self.bytes_max;
         if full || needed > self.bytes_max {
             return None;
         }
-        let bytes = needed.max(2 * self.memory.len()).next_power_of_two().clamp(FIRST_BYTES, self.bytes_max);
-        let mut memory = vec![0; bytes];
+        Some(needed.max(2 * self.memory.len()).next_power_of_two().clamp(FIRST_BYTES, self.bytes_max))
+    }
+
+    /// Doubles the memory until the payload fits, within the bound; what lies there moves to the front.
+    #[cold]
+    fn place_by_growing(&mut self, payload_bytes: usize) -> Option<usize> {
+        let mut memory = vec![0; self.grown(payload_bytes)?];
         let mut at = 0;
         for record in &mut self.records {
             let payload = &self.memory[record.at..record.at + record.payload_bytes];
@@ -201,6 +206,18 @@ mod tests {
         assert!(queue.take_room());
         assert!(!queue.take_room(), "once");
         push(&mut queue, 3, 500).unwrap();
+    }
+
+    #[test]
+    fn who_was_refused_by_count_is_told_of_room_that_growing_makes() {
+        let mut queue = Queue::new(2, 4096);
+        push(&mut queue, 1, 500).unwrap();
+        push(&mut queue, 2, 500).unwrap();
+        assert_eq!(push(&mut queue, 3, 1500), Err(SendError::Busy));
+        assert!(!queue.take_room());
+        queue.pop();
+        assert!(queue.take_room());
+        push(&mut queue, 3, 1500).unwrap();
     }
 
     #[test]
