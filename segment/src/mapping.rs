@@ -185,13 +185,23 @@ pub(crate) fn seal(file: &OwnedFd, one_writer: bool) -> Result<(), SegmentError>
 }
 
 /// Whether a descriptor that somebody else made is a memory file of at least `bytes` bytes whose size is sealed (a file
-/// that could be shortened under us would raise SIGBUS), and, if `one_writer`, that only its maker can write.
+/// that could be shortened under us would raise SIGBUS), and, if `one_writer`, that only its maker can write. A file of huge
+/// pages can be sealed as well, but a page of it that cannot be had raises SIGBUS: refused.
 pub(crate) fn check_file(file: BorrowedFd<'_>, bytes: usize, one_writer: bool) -> Result<(), SegmentError> {
     let found = rustix::fs::fcntl_get_seals(file).map_err(|_| SegmentError::LayoutDiffers)?;
     let size = rustix::fs::fstat(file).map_err(|_| SegmentError::LayoutDiffers)?.st_size;
     let long_enough = u64::try_from(size).is_ok_and(|size| size >= bytes as u64);
-    if long_enough && found.contains(seals(one_writer)) { Ok(()) } else { Err(SegmentError::LayoutDiffers) }
+    let system = rustix::fs::fstatfs(file).map_err(|_| SegmentError::LayoutDiffers)?;
+    let small_pages = i64::try_from(system.f_type) == Ok(TMPFS_MAGIC);
+    if long_enough && small_pages && found.contains(seals(one_writer)) {
+        Ok(())
+    } else {
+        Err(SegmentError::LayoutDiffers)
+    }
 }
+
+/// What statfs(2) says of memory files of ordinary pages.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 fn seals(one_writer: bool) -> SealFlags {
     let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -256,5 +266,19 @@ mod tests {
         assert_eq!(check_file(file.as_fd(), page_bytes() + 1, false), Err(SegmentError::LayoutDiffers));
         let null = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(check_file(null.as_fd(), 0, false), Err(SegmentError::LayoutDiffers));
+    }
+
+    #[test]
+    fn a_file_of_huge_pages_is_refused_although_it_is_sealed() {
+        use rustix::fs::MemfdFlags;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let made = rustix::fs::memfd_create("mend-test", flags)
+            .and_then(|file| rustix::fs::ftruncate(&file, 1 << 30).map(|()| file));
+        let file = match made {
+            Ok(file) => file,
+            Err(error) => return eprintln!("skipped: this machine gives no file of huge pages ({error})"),
+        };
+        seal(&file, true).unwrap();
+        assert_eq!(check_file(file.as_fd(), page_bytes(), true), Err(SegmentError::LayoutDiffers));
     }
 }
