@@ -81,7 +81,8 @@ impl Shm {
     pub fn new(place: Place, settings: &Settings, _now: Instant) -> Result<Self, ShmError> {
         let Place { slot, slots, .. } = place;
         let bells = place.bells.slots();
-        if slot >= slots || bells < slots {
+        // Another number of bells lays out another page.
+        if slot >= slots || bells != slots {
             return Err(ShmError::NoSuchSlot { slot, slots, bells });
         }
         let number = |name| u32::try_from(settings.number(name)).unwrap_or(u32::MAX);
