@@ -11,8 +11,9 @@ use crate::layout::{
 use crate::line::Line;
 use crate::mailbox::{Mailbox, next_version};
 use crate::mapping::{self, Access, Mapping, View};
+use crate::reserve::{self, Part, Reserved};
 use crate::ring::{Envelope, Producer, Room, START, prepare};
-use crate::{SegmentError, Wish, reserve};
+use crate::{SegmentError, Wish};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -25,13 +26,15 @@ pub struct Outbox {
     file: Arc<OwnedFd>,
     slots: u32,
     keep_free: u64,
+    reserved: Arc<Reserved>,
 }
 
 impl Outbox {
     /// The outbox of the process at `slot` of a node with `slots` slots. Reservations leave at least `keep_free` bytes
-    /// under every memory limit.
+    /// under every memory limit, and more where so many processes could reserve more at once.
     pub fn create(slot: u32, slots: u32, keep_free: u64) -> Result<Self, SegmentError> {
         let bytes = outbox_bytes(slots);
+        let keep_free = reserve::keep_free(keep_free, slots);
         let file = mapping::make_file("mend-outbox", bytes)?;
         reserve::reserve(&file, 0, header_bytes(slots) as u64, keep_free)?;
         let mapping = Mapping::new(file.as_fd(), 0, bytes, Access::Write)?;
@@ -40,7 +43,8 @@ impl Outbox {
         mapping.at::<AtomicU32>(HEADER_SLOTS).store(slots, Ordering::Relaxed);
         mapping.at::<AtomicU64>(HEADER_MAGIC).store(MAGIC, Ordering::Release);
         mapping::seal(&file, true)?;
-        Ok(Outbox { mapping: Arc::new(mapping), file: Arc::new(file), slots, keep_free })
+        let (mapping, reserved) = (Arc::new(mapping), Arc::new(Reserved::nothing(slots)));
+        Ok(Outbox { mapping, file: Arc::new(file), slots, keep_free, reserved })
     }
 
     /// What peers map it from, read-only; nobody can map it writable any more.
@@ -62,7 +66,9 @@ impl Outbox {
     /// that was withdrawn before is made anew.
     pub fn make_block(&self, peer: u32) -> Result<Block, SegmentError> {
         let start = block_at(self.slots, peer);
-        reserve::reserve(&self.file, start as u64, BLOCK_CHUNKS as u64, self.keep_free)?;
+        self.reserved.once(peer, Part::First, || {
+            reserve::reserve(&self.file, start as u64, BLOCK_CHUNKS as u64, self.keep_free)
+        })?;
         let block = Block::prepare(self, peer);
         // SYNC: a prepared block, with `PeerBlock::is_made`.
         block.directory.store(MADE, Ordering::Release);
@@ -89,8 +95,10 @@ pub struct Block {
     directory: View<AtomicU32>,
     mapping: Arc<Mapping>,
     file: Arc<OwnedFd>,
+    peer: u32,
     start: usize,
     keep_free: u64,
+    reserved: Arc<Reserved>,
 }
 
 /// The chunk ring, once it is made.
@@ -111,8 +119,10 @@ impl Block {
             directory: View::new(mapping, HEADER_DIRECTORY + 4 * peer as usize),
             mapping: Arc::clone(mapping),
             file: Arc::clone(&outbox.file),
+            peer,
             start,
             keep_free: outbox.keep_free,
+            reserved: Arc::clone(&outbox.reserved),
             chunks: None,
             control: {
                 prepare(&control);
@@ -148,7 +158,9 @@ impl Block {
     #[cold]
     fn make_chunks(&mut self) -> Result<(), SegmentError> {
         let (start, bytes) = (self.start + BLOCK_CHUNKS, BLOCK_BYTES - BLOCK_CHUNKS);
-        reserve::reserve(&self.file, start as u64, bytes as u64, self.keep_free)?;
+        self.reserved.once(self.peer, Part::Chunks, || {
+            reserve::reserve(&self.file, start as u64, bytes as u64, self.keep_free)
+        })?;
         let area = self.start + BLOCK_CHUNK_AREA;
         let lines = View::<[Line; CHUNK_SLOTS]>::new(&self.mapping, self.start + BLOCK_CHUNKS);
         prepare(&lines);

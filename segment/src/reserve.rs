@@ -3,10 +3,55 @@
 //!
 //! A memory cgroup kills where it should refuse: fallocate beyond its limit ends in the OOM killer, not in ENOSPC. So the
 //! limits up the tree and what is used under them are read first, and what would not fit is refused.
+//!
+//! Nobody holds a lock between the reading and the fallocate, and all processes of a node may stand between them at once,
+//! having read the same figure. So each leaves what all of them could be about to take: [`keep_free`].
 
 use crate::SegmentError;
+use crate::layout::{BLOCK_BYTES, BLOCK_CHUNKS, header_bytes};
 use crate::mapping::allocate;
+use core::sync::atomic::{AtomicU8, Ordering};
 use std::os::fd::OwnedFd;
+
+/// What has to stay free under every limit on a node with `slots` slots where `wished` is to stay free in any case: the
+/// longest range that an outbox reserves at once, for each process.
+pub(crate) fn keep_free(wished: u64, slots: u32) -> u64 {
+    let longest = BLOCK_CHUNKS.max(BLOCK_BYTES - BLOCK_CHUNKS).max(header_bytes(slots));
+    wished.max(u64::from(slots) * longest as u64)
+}
+
+/// Which parts of an outbox were reserved already. They stay when a block is withdrawn, and are not charged twice.
+#[derive(Debug)]
+pub(crate) struct Reserved(Box<[AtomicU8]>);
+
+/// A part of a block that is reserved at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Part {
+    First = 1,
+    Chunks = 2,
+}
+
+impl Reserved {
+    pub(crate) fn nothing(slots: u32) -> Self {
+        Reserved((0..slots).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    /// Has `reserve` do it, unless it was done.
+    pub(crate) fn once(
+        &self,
+        peer: u32,
+        part: Part,
+        reserve: impl FnOnce() -> Result<(), SegmentError>,
+    ) -> Result<(), SegmentError> {
+        let parts = &self.0[peer as usize];
+        if parts.load(Ordering::Relaxed) & part as u8 == 0 {
+            reserve()?;
+            parts.fetch_or(part as u8, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
 
 /// Sets memory aside for a range of `file`, if at least `keep_free` bytes are left under every memory limit afterwards.
 pub(crate) fn reserve(file: &OwnedFd, offset: u64, bytes: u64, keep_free: u64) -> Result<(), SegmentError> {
@@ -17,4 +62,29 @@ pub(crate) fn reserve(file: &OwnedFd, offset: u64, bytes: u64, keep_free: u64) -
         }
     }
     allocate(file, offset, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, Reserved, keep_free};
+    use crate::SegmentError;
+
+    #[test]
+    fn what_was_reserved_is_not_charged_again_and_what_was_refused_is_tried_again() {
+        let reserved = Reserved::nothing(2);
+        let refusal = SegmentError::NoMemory { wanted: 1, free: 0 };
+        assert_eq!(reserved.once(1, Part::First, || Err(refusal)), Err(refusal));
+        assert_eq!(reserved.once(1, Part::First, || Ok(())), Ok(()));
+        assert_eq!(reserved.once(1, Part::First, || Err(refusal)), Ok(()));
+        assert_eq!(reserved.once(1, Part::Chunks, || Err(refusal)), Err(refusal));
+        assert_eq!(reserved.once(0, Part::First, || Err(refusal)), Err(refusal));
+    }
+
+    #[test]
+    fn every_process_of_the_node_may_reserve_at_once() {
+        assert_eq!(keep_free(4 << 20, 2), 4 << 20, "the wish is more");
+        assert_eq!(keep_free(4 << 20, 256), 256 * (132 << 10));
+        // With so many the directory is longer than a block.
+        assert!(keep_free(0, 100_000) >= 100_000 * 400_000);
+    }
 }

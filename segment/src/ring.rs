@@ -50,7 +50,9 @@ pub enum Room<'a> {
 pub enum Lent<'a> {
     /// Copied already.
     Private(&'a [u8]),
-    /// In the peer's outbox: it may change while it is copied.
+    /// In the peer's outbox: it may change while it is copied. A limit of this type: to load is all that may be done with
+    /// it. The mapping is read-only, so a store, though safe code could say it, ends the process by SIGSEGV. Who takes it
+    /// makes a `Payload` of it at once, which can only be copied out.
     Shared(&'a [AtomicU8]),
 }
 
