@@ -131,7 +131,7 @@ impl Shm {
         let theirs = PeerBlock::map(descriptor.as_fd(), site, self.bounds).map_err(refusal)?;
         let mine = self.outbox.make_block(entry.slot).map_err(refusal)?;
         let index = u32::try_from(self.endpoints.len()).map_err(|_| ConnectError::NoMemory)?;
-        self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), Link { mine, theirs }));
+        self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), Link::new(mine, theirs)));
         self.by_slot[entry.slot as usize] = index;
         // Polled at first: a bell of whoever had this slot before may have been cleared a moment ago, and that store still be
         // on its way when the new one rings.

@@ -55,6 +55,8 @@ pub(crate) struct Link {
     pub(crate) mine: Block,
     /// What it writes for us.
     pub(crate) theirs: PeerBlock,
+    /// Looks in a row that the budget cut, of four: where the next one begins, see [`Link::hand_up`].
+    cuts: u8,
 }
 
 /// How much may still be handed up from each ring, and from the mailboxes: a lap each, for threads of the dead may still
@@ -243,6 +245,10 @@ impl Endpoint {
 pub(crate) const PER_KIND: u32 = 16;
 
 impl Link {
+    pub(crate) fn new(mine: Block, theirs: PeerBlock) -> Self {
+        Link { mine, theirs, cuts: 0 }
+    }
+
     // Hot: per look.
     fn is_ready(&self) -> bool {
         self.theirs.stands()
@@ -254,7 +260,8 @@ impl Link {
 
     // Hot: per look.
     /// Hands up what lies ready, as far as `budget` and `laps` allow; takes it off `laps`. States and control first:
-    /// they never wait behind data.
+    /// they do not wait behind data. But where the budget cuts one look after the other, each ring in turn comes before
+    /// them: else what stands last would never be reached.
     pub(crate) fn hand_up(
         &mut self,
         peer: PeerIndex,
@@ -262,34 +269,51 @@ impl Link {
         laps: &mut Laps,
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<u32, Garbage> {
-        let theirs = &mut self.theirs;
         let mut events = 0;
-        if theirs.has_news() && laps.states > 0 {
-            events = theirs.look(budget.min(laps.states), |state| message(peer, state, sink))?;
-            laps.states -= events;
+        if let Some(ring) = self.cuts.checked_sub(1) {
+            events = self.hand_up_ring(usize::from(ring), peer, budget, laps, sink)?;
         }
-        while events < budget
-            && laps.rings[0] > 0
-            && theirs.control.take(|arrival| message(peer, arrival, sink))?
-        {
-            (events, laps.rings[0]) = (events + 1, laps.rings[0] - 1);
+        if self.theirs.has_news() && laps.states > 0 {
+            let most = laps.states.min(budget - events);
+            let states = self.theirs.look(most, |state| message(peer, state, sink))?;
+            (events, laps.states) = (events + states, laps.states - states);
         }
-        let mut bad = false;
-        while events < budget
-            && laps.rings[1] > 0
-            && theirs.messages.take(|arrival| bad |= any(peer, arrival, sink).is_err())?
-        {
-            (events, laps.rings[1]) = (events + 1, laps.rings[1] - 1);
+        for ring in 0..RINGS.len() {
+            events += self.hand_up_ring(ring, peer, budget - events, laps, sink)?;
         }
-        if let Some(chunks) = &mut theirs.chunks {
-            while events < budget
-                && laps.rings[2] > 0
-                && chunks.take(|arrival| bad |= chunk(peer, arrival, sink).is_err())?
-            {
-                (events, laps.rings[2]) = (events + 1, laps.rings[2] - 1);
+        self.cuts = if events == budget { (self.cuts + 1) % 4 } else { 0 };
+        Ok(events)
+    }
+
+    // Hot: per look.
+    #[inline]
+    fn hand_up_ring(
+        &mut self,
+        ring: usize,
+        peer: PeerIndex,
+        budget: u32,
+        laps: &mut Laps,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<u32, Garbage> {
+        let (theirs, left) = (&mut self.theirs, &mut laps.rings[ring]);
+        let most = budget.min(*left);
+        let (mut events, mut fine) = (0, Ok(()));
+        while events < most {
+            let taken = match ring {
+                0 => theirs.control.take(|arrival| fine = fine.and(control(peer, arrival, sink)))?,
+                1 => theirs.messages.take(|arrival| fine = fine.and(any(peer, arrival, sink)))?,
+                _ => {
+                    let Some(chunks) = &mut theirs.chunks else { break };
+                    chunks.take(|arrival| fine = fine.and(chunk(peer, arrival, sink)))?
+                }
+            };
+            if !taken {
+                break;
             }
+            events += 1;
         }
-        if bad { Err(Garbage) } else { Ok(events) }
+        *left -= events;
+        fine.map(|()| events)
     }
 
     /// Gives credit where enough is owed. Whether the peer has to be rung for it.
@@ -312,6 +336,16 @@ impl Link {
         }
         given && theirs.wish().has(Wish::CREDIT)
     }
+}
+
+// Hot: per control message.
+fn control(peer: PeerIndex, arrival: Arrival<'_>, sink: &mut impl Sink<ShmEndpoint>) -> Result<(), Garbage> {
+    // Chunks go with the data.
+    if arrival.envelope.chunk {
+        return Err(Garbage);
+    }
+    message(peer, arrival, sink);
+    Ok(())
 }
 
 // Hot: per message.
@@ -385,5 +419,41 @@ mod tests {
         let numbers: Vec<u8> = heard.chunks.iter().map(|chunk| chunk[0]).collect();
         assert!(numbers.iter().copied().eq(0..100));
         assert!(heard.chunks.iter().all(|chunk| chunk.iter().all(|&byte| byte == chunk[0])));
+    }
+
+    #[test]
+    fn no_kind_starves_however_small_the_budget() {
+        for budget in [1, 3, 16, 17, 40] {
+            let ([mut sender, mut receiver], way) = pair();
+            let (mut heard, mut nothing) = (Heard::default(), Heard::default());
+            for _ in 0..400 {
+                for (class, said) in [(Class::Control, 1), (Class::Data, 2), (Class::Mailbox, 3)] {
+                    (0..32).for_each(|_| {
+                        _ = sender.send(way, class, AmId(said), b"", 1, |mut slot| slot.put(&[said]));
+                    });
+                }
+                (0..32).for_each(|_| _ = sender.send_chunk(way, Stream(1), 1, |mut slot| slot.put(&[4])));
+                receiver.progress(Instant(0), budget, &mut heard);
+                sender.progress(Instant(0), 100, &mut nothing);
+            }
+            for said in [1, 2, 3] {
+                let count = heard.messages.iter().filter(|message| message[0] == said).count();
+                assert!(count > 50, "{count} of kind {said} with a budget of {budget}");
+            }
+            assert!(heard.chunks.len() > 50, "{} chunks with a budget of {budget}", heard.chunks.len());
+        }
+    }
+
+    #[test]
+    fn who_always_has_room_again_still_hears_what_arrives() {
+        let ([mut flooder, mut peer], way) = pair();
+        let (mut heard, mut nothing) = (Heard::default(), Heard::default());
+        for _ in 0..200 {
+            while flooder.send(way, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1])).is_ok() {}
+            while peer.progress(Instant(0), 100, &mut nothing) > 0 {}
+            let _ = peer.send(way, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[2]));
+            flooder.progress(Instant(0), 1, &mut heard);
+        }
+        assert!(heard.messages.len() > 50 && heard.room > 50, "{} {}", heard.messages.len(), heard.room);
     }
 }

@@ -167,7 +167,8 @@ impl Shm {
             match endpoint.state {
                 State::Open(_) if roomy => {
                     endpoint.unblock(self.polling.armed);
-                    self.blocked.swap_remove(at);
+                    // In order: who is told first waits last when it finds no room again.
+                    self.blocked.remove(at);
                     sink.on_room(endpoint.peer, ShmEndpoint(index as u32));
                     events += 1;
                 }
@@ -281,7 +282,10 @@ impl Btl for Shm {
             events += self.cut(budget - events, sink);
         }
         if !self.blocked.is_empty() {
-            events += self.look_for_room(budget - events, sink);
+            // Half of what is left, so that senders that never have enough leave something for arrivals; of 1, every
+            // other time.
+            let left = budget - events;
+            events += self.look_for_room((left + self.polling.turns() % 2) / 2, sink);
         }
         self.answer_some_bells();
         events += self.visit_polled(now, budget - events, sink);

@@ -72,6 +72,11 @@ impl Polling {
         }
     }
 
+    /// Counts, and wraps.
+    pub(crate) fn turns(&self) -> u32 {
+        self.turns
+    }
+
     /// Reads the clock, after every store that came before.
     fn clock(&self) -> Instant {
         Instant(u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX))

@@ -236,6 +236,7 @@ fn values_that_no_correct_peer_writes_are_evidence() {
         ("a payload longer than we take", Target::Slot(Ring::Messages, 0, 0), next | 4161 << 48),
         ("a control payload longer than any", Target::Slot(Ring::Control, 0, 0), next | 65 << 48),
         ("a chunk among control messages", Target::Slot(Ring::Control, 0, 0), next | 0x44 << 40 | 1 << 48),
+        ("an empty chunk among control messages", Target::Slot(Ring::Control, 0, 0), next | 0x44 << 40),
         ("a chunk without a stream", Target::Slot(Ring::Messages, 0, 0), next | 0x40 << 40),
         ("a message among chunks", Target::Slot(Ring::Chunks, 0, 0), next | 4 << 40),
         ("a chunk longer than we take", Target::Slot(Ring::Chunks, 0, 0), next | 0x44 << 40 | 16_385 << 48),
