@@ -192,7 +192,7 @@ pub(crate) fn check_file(file: BorrowedFd<'_>, bytes: usize, one_writer: bool) -
     let size = rustix::fs::fstat(file).map_err(|_| SegmentError::LayoutDiffers)?.st_size;
     let long_enough = u64::try_from(size).is_ok_and(|size| size >= bytes as u64);
     let system = rustix::fs::fstatfs(file).map_err(|_| SegmentError::LayoutDiffers)?;
-    let small_pages = i64::try_from(system.f_type) == Ok(TMPFS_MAGIC);
+    let small_pages = system.f_type as u64 == TMPFS_MAGIC;
     if long_enough && small_pages && found.contains(seals(one_writer)) {
         Ok(())
     } else {
@@ -201,7 +201,7 @@ pub(crate) fn check_file(file: BorrowedFd<'_>, bytes: usize, one_writer: bool) -
 }
 
 /// What statfs(2) says of memory files of ordinary pages.
-const TMPFS_MAGIC: i64 = 0x0102_1994;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 fn seals(one_writer: bool) -> SealFlags {
     let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
