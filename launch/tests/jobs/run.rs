@@ -37,7 +37,8 @@ pub fn start(words: &[&str]) -> Run {
 }
 
 /// Starts a command that is, or becomes, `mpiexec`.
-pub fn start_command(mut command: Command) -> Run {
+pub fn start_command(command: Command) -> Run {
+    let mut command = with_signals(&command);
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     command.env("MEND_TEST_MARK", &mark).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -53,6 +54,22 @@ pub fn start_command(mut command: Command) -> Run {
         }
     });
     Run { child, mark, watchdog }
+}
+
+/// The same command with the signals' own meanings: whoever runs the tests in the background (`nohup`, a script's `&`)
+/// has SIGINT and SIGHUP ignored, and what `mpiexec` inherits as ignored stays so.
+fn with_signals(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal=HUP,INT,QUIT,TERM,USR1,USR2")
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(name, value),
+            None => env.env_remove(name),
+        };
+    }
+    env
 }
 
 /// Runs a job to its end with an empty standard input.
