@@ -81,11 +81,15 @@ static void attributes(void)
 
 int main(void)
 {
+    int rank;
     MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     freed_communicator();
     names();
     pairs();
     attributes();
+    if (rank == 0 && errors == 0)
+        printf("No errors\n");
     MPI_Finalize();
     return errors != 0;
 }

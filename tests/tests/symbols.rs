@@ -101,7 +101,9 @@ fn declared() -> BTreeSet<String> {
 }
 
 fn is_declaration(line: &str) -> bool {
-    !line.starts_with(['#', ' ', '/', '*']) && !line.starts_with("typedef") && !line.contains("static inline")
+    !line.starts_with(['#', ' ', '/', '*'])
+        && !line.starts_with("typedef")
+        && !line.contains("MPI_ABI_INLINE")
 }
 
 fn function_in(line: &str) -> Option<&str> {
