@@ -196,11 +196,7 @@ impl<C: Crank> Cranking<'_, C> {
             self.inside.hand_over();
             if events == 0 {
                 empty += 1;
-                for _ in 0..LOOKS_PER_TURN {
-                    if self.inside.engine.is_ready() {
-                        break;
-                    }
-                }
+                self.look();
                 if self.patience.spin > Duration(0) && empty % TURNS_PER_CLOCK != 0 {
                     continue;
                 }
@@ -208,6 +204,20 @@ impl<C: Crank> Cranking<'_, C> {
                     Ok(now) => self.inside.now = now,
                     Err(result) => return result,
                 }
+            }
+        }
+    }
+
+    // Hot: per empty turn.
+    /// Looks at the one ring that is waited for; not where the processor is somebody else's.
+    #[inline]
+    fn look(&self) {
+        if self.patience.spin == Duration(0) {
+            return;
+        }
+        for _ in 0..LOOKS_PER_TURN {
+            if self.inside.engine.is_ready() {
+                break;
             }
         }
     }
