@@ -20,6 +20,8 @@ fn jobs_ended_at_random_moments_leave_nothing_behind() {
         let run = start(&words.iter().map(String::as_str).collect::<Vec<_>>());
         let how = random.below(4);
         let after = Duration::from_micros(random.below(300_000));
+        // Shown only if it fails.
+        println!("job {job}, way {how} after {after:?}: {words:?}");
         pause(after);
         end(&run, how);
         run.until_nothing_is_left();
