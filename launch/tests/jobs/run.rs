@@ -43,6 +43,11 @@ pub fn start_command(command: Command) -> Run {
     let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     command.env("MEND_TEST_MARK", &mark).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
+    // Until `env` has become the command, a signal that was inherited as ignored is still lost.
+    let program = format!("/proc/{}/exe", child.id());
+    while std::fs::read_link(&program).is_ok_and(|program| program.ends_with("env")) {
+        std::thread::yield_now();
+    }
     let (watchdog, ended) = mpsc::channel();
     let hung = mark.clone();
     std::thread::spawn(move || {
