@@ -23,7 +23,7 @@ pub enum Invocation {
 }
 
 /// A job, as the command line describes it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
     /// Programs, in the order of their ranks; at least one.
     pub apps: Vec<App>,
@@ -37,6 +37,8 @@ pub struct Job {
     pub settings: Assignments,
     /// `--initial-errhandler`, by its name in the standard.
     pub error_handler: Option<&'static str>,
+    /// Whether the job outlives the death of some of its ranks.
+    pub fault_tolerant: bool,
 }
 
 /// One program of a job, and how often it runs.
@@ -62,6 +64,20 @@ pub enum Binding {
     None,
     /// Rank i on the i-th processor that this process may use, beginning anew after the last.
     Core,
+}
+
+impl Default for Job {
+    fn default() -> Self {
+        Job {
+            apps: vec![],
+            binding: Binding::None,
+            labels: false,
+            timeout: None,
+            settings: vec![],
+            error_handler: None,
+            fault_tolerant: true,
+        }
+    }
 }
 
 impl Job {
@@ -213,10 +229,12 @@ impl Parser {
             "bind-to" => self.job.binding = self.binding(written)?,
             "map-by" | "rank-by" => self.mapping(written)?,
             "initial-errhandler" => self.job.error_handler = Some(self.error_handler(written)?),
-            // Fault tolerance is always on, and no flag is needed for more ranks than processors.
+            // No flag is needed for more ranks than processors.
             "oversubscribe" | "allow-run-as-root" => {}
             "with-ft" => {
-                self.choice(written, &["ulfm", "mpi", "yes", "no"], "one of ulfm, mpi, yes, no")?;
+                let chosen =
+                    self.choice(written, &["ulfm", "mpi", "yes", "no"], "one of ulfm, mpi, yes, no")?;
+                self.job.fault_tolerant = chosen != "no";
             }
             "host" | "hosts" | "H" | "hostfile" | "machinefile" | "f" | "ppn" | "npernode" => {
                 return Err(ArgumentError::OneNode(written.to_owned()));
@@ -388,6 +406,7 @@ mod tests {
         assert_eq!(job.binding, Binding::Core);
         assert_eq!(job.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(job.error_handler, Some("mpi_errors_return"));
+        assert!(job.fault_tolerant);
         assert_eq!(parsed("-n 2 --help"), Ok(Invocation::Help));
         assert_eq!(parsed("--version"), Ok(Invocation::Version));
     }

@@ -265,6 +265,7 @@ impl<'front> Keeper<'front> {
             slot: rank,
             slots: self.teller.slots(),
             local_ranks: size,
+            fault_tolerant: self.job.fault_tolerant,
         };
         self.desk.welcome(connection, rank, &welcome, self.teller.pages());
         self.teller.arrived(rank);
@@ -307,7 +308,8 @@ impl<'front> Keeper<'front> {
                 true
             }),
             Request::Finalize => self.on_finalize(rank),
-            Request::Abort(code) => {
+            // As long as every death ends the job, the end of some is the end of all.
+            Request::Abort(code) | Request::AbortSome(code, _) => {
                 let words = format!(
                     "called MPI_Abort, or met an error that is fatal, with code {code}; the job has been ended. \
                      Look at its own messages [E-JOB-002]"

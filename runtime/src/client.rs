@@ -20,7 +20,8 @@ pub trait Runtime {
     fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError>;
     /// What `peer`'s card says could not be connected to. Both ends get [`Notice::Refused`].
     fn refuse(&mut self, peer: Peer, cause: Cause);
-    /// Evidence against `peer`: is it dead? The answer is [`Notice::Failed`] or [`Notice::Alive`].
+    /// Evidence against `peer`: is it dead? The answer is [`Notice::Failed`] or [`Notice::Alive`]; of one that has left,
+    /// [`Notice::Finalized`]. Who wrote [`Cause::Garbage`] is killed for it, so the answer is its end.
     fn ask(&mut self, peer: Peer, cause: Cause);
     /// Changes whenever [`notice`](Runtime::notice) has something new: one load of a line that nobody writes while
     /// nothing fails.
@@ -36,6 +37,9 @@ pub trait Runtime {
     fn finalize(&mut self);
     /// Ends the job with `code`. The caller's process is killed with the others; it may be some moments yet.
     fn abort(&mut self, code: i32);
+    /// Ends `peers`, the caller perhaps among them: they are killed, and have failed for all others, who go on. `code` counts
+    /// for each of them in the exit code of the job. Peers of other jobs are passed over; it may be some moments yet.
+    fn abort_some(&mut self, code: i32, peers: &[Peer]);
 }
 
 /// Who a process is among those that were started together.
@@ -51,6 +55,9 @@ pub struct Membership {
     pub slots: u32,
     /// How many ranks were started on this node.
     pub local_ranks: u32,
+    /// Whether the job outlives the death of some of its ranks; `false` where its user said `--with-ft no`. Then whoever
+    /// started us ends the job at the first death, and what has failed is told until then all the same.
+    pub fault_tolerant: bool,
 }
 
 /// What the runtime has to say.
@@ -63,7 +70,7 @@ pub enum Notice {
         /// Its card, its outbox's descriptor included.
         card: Card,
     },
-    /// There is no way to `peer`: one of the two ends could not connect, or it ended before it published a card.
+    /// There is no way to `peer`, though both live: one of the two ends could not connect.
     Refused {
         /// Who it is.
         peer: Peer,
@@ -72,7 +79,9 @@ pub enum Notice {
     },
     /// It has left; what it sent whole is in its outbox.
     Finalized(Peer),
-    /// It is dead: final. Reported from the next issue on; until then a death ends the job.
+    /// It is dead, or is not and never will be in MPI (it ended before Init): final. What it had sent whole is in its outbox.
+    /// All hear of each death, in one order for all, however it was found, and each behind the contact with who died.
+    /// It may be said again to who asks.
     Failed(Peer),
     /// It was asked about, and lives.
     Alive(Peer),

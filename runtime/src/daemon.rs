@@ -6,7 +6,7 @@
 //!   (none) ──────────▶ hello ──────────▶ Open ── the daemon's end closes, or writes garbage ──▶ Lost ──▶ Lost, told
 //! ```
 
-use crate::daemon_protocol::{Answer, Hello, Namespaces, Request, Welcome, decode, encode};
+use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Hello, Namespaces, Request, Welcome, decode, encode};
 use crate::environment::Address;
 use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
 use crate::{Membership, Notice, Runtime, RuntimeError, StartError};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The rank's end of the connection to its node's daemon. Blocks in [`connect`](Client::connect) alone, and, where the
-/// daemon is behind with its reading, in the last words `finalize` and `abort`.
+/// daemon is behind with its reading, in the last words `finalize`, `abort` and `abort_some`.
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
@@ -77,6 +77,7 @@ impl Client {
             slot: welcome.slot,
             slots: welcome.slots,
             local_ranks: welcome.local_ranks,
+            fault_tolerant: welcome.fault_tolerant,
         };
         let client = Client {
             socket,
@@ -246,6 +247,17 @@ impl Runtime for Client {
         let _ = self.say(&Request::Abort(code), None);
         self.flush(Waiting::Allowed);
     }
+
+    /// Says itself last: the daemon may kill it before it has said the others.
+    fn abort_some(&mut self, code: i32, peers: &[Peer]) {
+        let me = self.membership.peer;
+        let mut named: Vec<Peer> = peers.iter().copied().filter(|&peer| self.in_job(peer)).collect();
+        named.extend(peers.contains(&me).then_some(me));
+        for part in named.chunks(ABORT_SOME_MAX) {
+            let _ = self.say(&Request::AbortSome(code, part.to_vec()), None);
+        }
+        self.flush(Waiting::Allowed);
+    }
 }
 
 fn open(address: &Address) -> Result<OwnedFd, StartError> {
@@ -296,7 +308,7 @@ pub fn namespace(kind: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{Client, namespace};
-    use crate::daemon_protocol::{Answer, Request, TurnedAway, Welcome, decode, encode};
+    use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Request, TurnedAway, Welcome, decode, encode};
     use crate::environment::Address;
     use crate::packet::{Arrival, Waiting, receive, send};
     use crate::{Notice, Runtime, RuntimeError, StartError, draw};
@@ -333,8 +345,14 @@ mod tests {
 
     fn joined() -> (Client, OwnedFd, FaultPage) {
         let peer = Peer::new(JOB, 0);
-        let (address, daemon) =
-            daemon(Answer::Welcome(Welcome { peer, size: 2, slot: 0, slots: 17, local_ranks: 2 }));
+        let (address, daemon) = daemon(Answer::Welcome(Welcome {
+            peer,
+            size: 2,
+            slot: 0,
+            slots: 17,
+            local_ranks: 2,
+            fault_tolerant: true,
+        }));
         let (client, _) = Client::connect(&address).unwrap();
         let (socket, faults) = daemon.join().unwrap();
         (client, socket, faults)
@@ -440,6 +458,23 @@ mod tests {
             }
         }
         assert_eq!(client.fault_version(), client.fault_version());
+    }
+
+    #[test]
+    fn those_to_be_ended_are_named_in_packets_that_hold_so_many_and_the_caller_last() {
+        let (mut client, socket, _faults) = joined();
+        let others = (1..=300).map(|number| Peer::new(JOB, number));
+        let peers: Vec<Peer> = [Peer::new(JOB, 0), Peer::new(Job(8), 1)].into_iter().chain(others).collect();
+        client.abort_some(7, &peers);
+        client.abort_some(7, &[]);
+        let mut heard = vec![];
+        while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
+            let Some(Request::AbortSome(7, part)) = decode(&packet.bytes) else { panic!("{packet:?}") };
+            assert!((1..=ABORT_SOME_MAX).contains(&part.len()));
+            heard.extend(part.iter().map(|peer| (peer.job(), peer.number())));
+        }
+        let wanted: Vec<_> = (1..=300).chain([0]).map(|number| (JOB, number)).collect();
+        assert_eq!(heard, wanted);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! ```text
 //!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
 //!        ◀─ Welcome + bells, faults ───              or TurnedAway, whose bytes never change with the version
-//!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, Finalize, Abort: in any order
+//!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, Finalize, Abort, AbortSome: in any order
 //!        ◀─ Contact + outbox ──────────              Refused, Finalized, Failed, Alive, JobAborted
 //! ```
 //!
@@ -15,13 +15,16 @@ use mend_base::{Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
 /// The version of these messages. Another one is turned away at the hello.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
 
 /// The most peers of which one message says that they have left.
 pub const FINALIZED_MAX: usize = 250;
+
+/// The most peers that one message asks to end.
+pub const ABORT_SOME_MAX: usize = 250;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 + Card::BYTES_MAX;
@@ -71,6 +74,8 @@ pub enum Request {
     Finalize,
     /// Ends the job.
     Abort(i32),
+    /// Ends these, itself perhaps among them: one or more, at most [`ABORT_SOME_MAX`].
+    AbortSome(i32, Vec<Peer>),
 }
 
 /// Who somebody is in the job, and how large that is.
@@ -86,6 +91,8 @@ pub struct Welcome {
     pub slots: u32,
     /// Ranks on the node.
     pub local_ranks: u32,
+    /// Whether the job outlives deaths.
+    pub fault_tolerant: bool,
 }
 
 /// Why a hello is turned away. The bytes of it are the same in every version.
@@ -158,6 +165,7 @@ mod kind {
     pub const ASK: u8 = 5;
     pub const FINALIZE: u8 = 6;
     pub const ABORT: u8 = 7;
+    pub const ABORT_SOME: u8 = 8;
     pub const WELCOME: u8 = 64;
     pub const TURNED_AWAY: u8 = 65;
     pub const CONTACT: u8 = 66;
@@ -191,6 +199,12 @@ impl Wire for Request {
                 out.u8(kind::ABORT);
                 out.u32(*code as u32);
             }
+            Request::AbortSome(code, peers) => {
+                assert!(peers.len() <= ABORT_SOME_MAX);
+                out.u8(kind::ABORT_SOME);
+                out.u32(*code as u32);
+                write_peers(out, peers);
+            }
         }
     }
 
@@ -203,6 +217,7 @@ impl Wire for Request {
             kind::ASK => Request::Ask(Peer(from.u64()?), read_cause(from)?),
             kind::FINALIZE => Request::Finalize,
             kind::ABORT => Request::Abort(from.u32()? as i32),
+            kind::ABORT_SOME => Request::AbortSome(from.u32()? as i32, read_peers(from, ABORT_SOME_MAX)?),
             _ => return None,
         })
     }
@@ -257,10 +272,9 @@ impl Wire for Answer {
             }
             Answer::Refused(peer, cause) => evidence_message(out, kind::REFUSED, *peer, *cause),
             Answer::Finalized(peers) => {
-                assert!((1..=FINALIZED_MAX).contains(&peers.len()));
+                assert!(peers.len() <= FINALIZED_MAX);
                 out.u8(kind::FINALIZED);
-                out.u8(peers.len() as u8);
-                peers.iter().for_each(|peer| out.u64(peer.0));
+                write_peers(out, peers);
             }
             Answer::Failed(peer) => peer_message(out, kind::FAILED, *peer),
             Answer::Alive(peer) => peer_message(out, kind::ALIVE, *peer),
@@ -277,7 +291,7 @@ impl Wire for Answer {
             kind::TURNED_AWAY => Answer::TurnedAway(TurnedAway::from_numbers(from.u8()?, from.u32()?)?),
             kind::CONTACT => Answer::Contact(Peer(from.u64()?), Card::read(from)?),
             kind::REFUSED => Answer::Refused(Peer(from.u64()?), read_cause(from)?),
-            kind::FINALIZED => Answer::Finalized(read_peers(from)?),
+            kind::FINALIZED => Answer::Finalized(read_peers(from, FINALIZED_MAX)?),
             kind::FAILED => Answer::Failed(Peer(from.u64()?)),
             kind::ALIVE => Answer::Alive(Peer(from.u64()?)),
             kind::JOB_ABORTED => Answer::JobAborted(from.u32()? as i32),
@@ -293,6 +307,7 @@ impl Welcome {
         out.u32(self.slot);
         out.u32(self.slots);
         out.u32(self.local_ranks);
+        out.u8(u8::from(self.fault_tolerant));
     }
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
@@ -302,6 +317,7 @@ impl Welcome {
             slot: from.u32()?,
             slots: from.u32()?,
             local_ranks: from.u32()?,
+            fault_tolerant: read_bool(from)?,
         };
         (welcome.peer.number() < welcome.size && welcome.slot < welcome.slots).then_some(welcome)
     }
@@ -341,12 +357,26 @@ fn peer_message(out: &mut Writer<'_>, kind: u8, peer: Peer) {
     out.u64(peer.0);
 }
 
-fn read_peers(from: &mut Reader<'_>) -> Option<Vec<Peer>> {
+fn write_peers(out: &mut Writer<'_>, peers: &[Peer]) {
+    let count = u8::try_from(peers.len()).ok().filter(|&count| count > 0);
+    out.u8(count.expect("some peers are named, and no more than a message holds"));
+    peers.iter().for_each(|peer| out.u64(peer.0));
+}
+
+fn read_peers(from: &mut Reader<'_>, at_most: usize) -> Option<Vec<Peer>> {
     let count = usize::from(from.u8()?);
-    if !(1..=FINALIZED_MAX).contains(&count) {
+    if !(1..=at_most).contains(&count) {
         return None;
     }
     (0..count).map(|_| from.u64().map(Peer)).collect()
+}
+
+fn read_bool(from: &mut Reader<'_>) -> Option<bool> {
+    match from.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
 }
 
 fn evidence_message(out: &mut Writer<'_>, kind: u8, peer: Peer, cause: Cause) {
@@ -372,8 +402,8 @@ const CAUSES: [Cause; 7] = [
 #[cfg(test)]
 mod tests {
     use super::{
-        Answer, CAUSES, FINALIZED_MAX, Hello, Namespaces, Request, TurnedAway, VERSION, Welcome, decode,
-        encode,
+        ABORT_SOME_MAX, Answer, CAUSES, FINALIZED_MAX, Hello, Namespaces, Request, TurnedAway, VERSION,
+        Welcome, decode, encode,
     };
     use mend_base::{Job, Peer, Random, Wire};
     use mend_transport::{Card, TransportId};
@@ -394,11 +424,13 @@ mod tests {
         let mut all: Vec<_> = CAUSES.iter().map(|&cause| Request::Refuse(PEER, cause)).collect();
         all.extend([Request::Hello(hello()), Request::Publish(card()), Request::Lookup(PEER)]);
         all.extend([Request::Ask(PEER, CAUSES[0]), Request::Finalize, Request::Abort(-1)]);
+        all.push(Request::AbortSome(i32::MIN, vec![PEER; ABORT_SOME_MAX]));
         all
     }
 
     fn answers() -> Vec<Answer> {
-        let welcome = Welcome { peer: PEER, size: 4, slot: 3, slots: 20, local_ranks: 4 };
+        let welcome =
+            Welcome { peer: PEER, size: 4, slot: 3, slots: 20, local_ranks: 4, fault_tolerant: false };
         let mut all: Vec<_> =
             (1..=8).filter_map(|n| TurnedAway::from_numbers(n, 0)).map(Answer::TurnedAway).collect();
         all.extend([

@@ -18,7 +18,8 @@ impl Singleton {
     pub fn new() -> Result<(Self, BellPage), StartError> {
         let (bells, _) = BellPage::create(1)?;
         let peer = Peer::new(Job(crate::draw::random_u32()), 0);
-        let membership = Membership { peer, size: 1, slot: 0, slots: 1, local_ranks: 1 };
+        let membership =
+            Membership { peer, size: 1, slot: 0, slots: 1, local_ranks: 1, fault_tolerant: true };
         Ok((Singleton { membership, published: false }, bells))
     }
 }
@@ -57,4 +58,7 @@ impl Runtime for Singleton {
 
     /// Nobody else is to be ended: the caller ends itself.
     fn abort(&mut self, _code: i32) {}
+
+    /// As [`abort`](Runtime::abort): the caller ends itself, if it is among them.
+    fn abort_some(&mut self, _code: i32, _peers: &[Peer]) {}
 }

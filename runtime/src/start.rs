@@ -146,6 +146,10 @@ impl Runtime for Starter {
     fn abort(&mut self, code: i32) {
         self.any_mut().abort(code);
     }
+
+    fn abort_some(&mut self, code: i32, peers: &[Peer]) {
+        self.any_mut().abort_some(code, peers);
+    }
 }
 
 /// Why a process cannot begin. Each message ends with what to do and a stable code (`docs/mpiexec.md`).

@@ -186,8 +186,12 @@ impl Cluster {
         self.alive.retain(|alive| *alive != rank.0);
     }
 
-    /// Kills who was accused of garbage. Only a liar may be; what a liar says of others is not believed.
+    /// Kills who is to be ended, and who was accused of garbage. Only a liar may be; what a liar says of others is not believed.
     fn fence(&mut self) {
+        let condemned = self.launcher.borrow_mut().condemned();
+        if let Some(rank) = condemned.filter(|rank| self.alive.contains(rank)) {
+            self.kill(Rank(rank));
+        }
         let accused = self.launcher.borrow_mut().accused();
         let Some(accusation) = accused else { return };
         let liar = self.network.borrow().trouble.liar.map(|liar| liar.number);

@@ -19,6 +19,8 @@ pub struct Launcher {
     /// Pairs that were told of each other, or refused.
     answered: BTreeSet<(u32, u32)>,
     accusations: Vec<Accusation>,
+    /// Who is to be ended, because somebody asked for it.
+    condemned: Vec<u32>,
 }
 
 /// Somebody wrote what no correct peer writes.
@@ -58,6 +60,7 @@ impl Launcher {
             asked: BTreeSet::new(),
             answered: BTreeSet::new(),
             accusations: Vec::new(),
+            condemned: Vec::new(),
         }))
     }
 
@@ -89,6 +92,11 @@ impl Launcher {
     /// Who was accused of garbage and lives, with who said so: to be fenced.
     pub fn accused(&mut self) -> Option<Accusation> {
         self.accusations.pop()
+    }
+
+    /// Who was named to `abort_some`, one after another: to be killed.
+    pub fn condemned(&mut self) -> Option<u32> {
+        self.condemned.pop()
     }
 
     fn seat(&mut self, peer: Peer) -> Option<&mut Seat> {
@@ -130,7 +138,8 @@ impl FabricRuntime {
             (books.job, books.seats.len() as u32)
         };
         let peer = Peer::new(job, number);
-        let membership = Membership { peer, size, slot: number, slots: size, local_ranks: size };
+        let membership =
+            Membership { peer, size, slot: number, slots: size, local_ranks: size, fault_tolerant: true };
         FabricRuntime { membership, launcher: Rc::clone(launcher) }
     }
 
@@ -224,5 +233,12 @@ impl Runtime for FabricRuntime {
         for seat in &mut self.launcher.borrow_mut().seats {
             seat.coming.push_back(Notice::JobAborted { code });
         }
+    }
+
+    fn abort_some(&mut self, _code: i32, peers: &[Peer]) {
+        let mut launcher = self.launcher.borrow_mut();
+        let named: Vec<u32> =
+            peers.iter().filter(|&&peer| launcher.seat(peer).is_some()).map(|peer| peer.number()).collect();
+        launcher.condemned.extend(named);
     }
 }
