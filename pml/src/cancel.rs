@@ -4,7 +4,7 @@
 use crate::matching::unlink_posted;
 use crate::request::Phase;
 use crate::{Error, Ob1, Request, State, Status};
-use mend_base::Key;
+use mend_base::{Key, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Takes back a receive that has not matched (MPI-5.0 §3.8.4). One that has, and sends, go on: nothing is cancelled.
@@ -17,10 +17,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// How far a request is.
     pub fn poll(&self, request: Request) -> State {
-        match self.entries.get(request.0).map(|entry| entry.phase) {
-            Some(Phase::Done(result)) => State::Done(result),
-            Some(_) => State::Running,
-            None => State::Done(Err(Error::NoSuchRequest)),
+        let Some(entry) = self.entries.get(request.0) else { return State::Done(Err(Error::NoSuchRequest)) };
+        match entry.phase {
+            Phase::Done(result) => State::Done(result),
+            // Row PP10.
+            Phase::Posted { from: Source::Any, .. } if self.stalls(entry.channel) => State::Stalled,
+            _ => State::Running,
         }
     }
 

@@ -33,6 +33,10 @@ pub(crate) struct Open<E> {
     pub(crate) closing: bool,
     /// How many other members will never send again.
     pub(crate) gone: u32,
+    /// The members that failed, in the order in which this process learned it.
+    pub(crate) failed: Vec<Rank>,
+    /// So many of them are acknowledged, from the first on.
+    pub(crate) acknowledged: u32,
 }
 
 /// The way to one rank of a channel: what an eager send needs, in one load.
@@ -86,6 +90,8 @@ impl<E: Copy> Open<E> {
             active: 0,
             closing: false,
             gone: 0,
+            failed: Vec::new(),
+            acknowledged: 0,
         }
     }
 
@@ -121,6 +127,12 @@ impl<E: Copy> Open<E> {
     pub(crate) fn is_orphaned(&self) -> bool {
         let others = self.members.len() as u32 - 1;
         others > 0 && self.gone >= others
+    }
+
+    /// The first member whose failure is not acknowledged: as long as there is one, it may be the sender that a receive
+    /// from anybody waits for.
+    pub(crate) fn unacknowledged(&self) -> Option<Rank> {
+        self.failed.get(self.acknowledged as usize).copied()
     }
 
     /// Whether a message to ourselves is on the wire.

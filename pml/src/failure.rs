@@ -2,23 +2,33 @@
 //! What ends because a peer will never answer again.
 //!
 //! The engine says so after it has handed up whatever the peer had sent whole, so a message that came in time is still
-//! received (Row PP7). A receive from anybody goes on as long as anybody else could send.
+//! received (Row PP7). A receive from anybody goes on as long as anybody else could send; while a failed member is not
+//! acknowledged it *stalls*: nobody can know whether the message it waits for will ever come. Stalled is no state of its
+//! own but what a look finds: the receive stands where it stood, and a message from the living completes it.
 
 use crate::envelope::Form;
 use crate::request::{Entry, Phase};
-use crate::{Error, Gone, Ob1};
+use crate::{Channel, Error, Gone, Ob1};
 use mend_base::{Key, PeerIndex, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// `peer` will never send or answer again, and nothing of it is under way: ends every request that needs it. The
-    /// first word on a peer stands.
+    /// first word on a peer stands, but that who could not be reached has failed is news to receives from anybody.
     pub fn gone(&mut self, peer: PeerIndex, why: Gone) {
         let state = self.peer(peer);
-        if state.gone.is_some() {
-            return;
+        match (state.gone, why) {
+            (None, _) => state.gone = Some(why),
+            (Some(Gone::Unreachable(_)), Gone::Failed) => {
+                mend_base::reach!("pml.failure: out of reach, and then failed");
+                state.gone = Some(why);
+                return self.count_failed(peer);
+            }
+            (Some(_), _) => return,
         }
-        state.gone = Some(why);
         state.deaf = true;
+        if why == Gone::Failed {
+            self.count_failed(peer);
+        }
         self.forget_queues(peer);
         self.slow_down(peer);
         self.count_gone(peer);
@@ -31,6 +41,26 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         self.answer_offers();
         self.contexts.gone(peer);
+    }
+
+    /// From now on the first `failed` members of this channel that failed are acknowledged: receives from anybody wait for
+    /// the others (Row AK7). Never fewer than before, and never more than have failed. Nothing else depends on it
+    /// (Row AK8).
+    pub fn acknowledge(&mut self, on: Channel, failed: u32) {
+        if let Some(open) = self.channels.get_mut(on.0) {
+            open.acknowledged = open.acknowledged.max(failed.min(open.failed.len() as u32));
+        }
+    }
+
+    /// The members of this channel that failed, in the order in which [`gone`](Ob1::gone) said so: what
+    /// [`acknowledge`](Ob1::acknowledge) counts.
+    pub fn failed(&self, on: Channel) -> &[Rank] {
+        self.channels.get(on.0).map_or(&[], |open| &open.failed)
+    }
+
+    /// Whether a receive from anybody on this channel waits in doubt.
+    pub(crate) fn stalls(&self, channel: Key) -> bool {
+        self.channels.get(channel).is_some_and(|open| open.unacknowledged().is_some())
     }
 
     /// The rank as which a request needs `peer`, if it does.
@@ -93,6 +123,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
+    fn count_failed(&mut self, peer: PeerIndex) {
+        self.failed.push(peer);
+        for (_, open) in self.channels.iter_mut() {
+            let ranks: Vec<_> = open.ranks_of(peer).filter(|rank| *rank != open.me).collect();
+            open.failed.extend(ranks);
+        }
+    }
+
     fn count_gone(&mut self, peer: PeerIndex) {
         for (key, open) in self.channels.iter_mut() {
             if open.ranks_of(peer).any(|rank| rank != open.me) {
@@ -112,17 +150,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Some(why.error(rank))
     }
 
-    /// The same of a probe from anybody: everybody else is gone, and no message to ourselves is still on its way. A
-    /// receive is told by a later turn, since it may be posted before the message to ourselves is sent.
+    /// The same of a probe from anybody, and why it is in doubt (Row PP9): somebody failed, which nobody acknowledged; or
+    /// everybody else is gone, and no message to ourselves is still on its way. A receive is told by a later turn, since
+    /// it may be posted before the message to ourselves is sent.
     pub(crate) fn why_never_from_anybody(&self, channel: Key) -> Option<Error> {
         let open = self.channels.get(channel)?;
+        if let Some(rank) = open.unacknowledged() {
+            return Some(Error::ProcFailed(rank));
+        }
         let hopeless =
             open.is_orphaned() && !open.talks_to_itself() && !self.keeps_one_to_itself(channel, open.me);
         if hopeless { self.last_word(channel) } else { None }
     }
 
-    /// Ends receives from anybody on channels where everybody else is gone, unless a message to ourselves is still on
-    /// its way: then a later turn does. How many ended.
+    /// Ends receives from anybody on channels where everybody else is gone, unless a failure is not acknowledged (they
+    /// stall) or a message to ourselves is still on its way: then a later turn does. How many ended.
     pub(crate) fn end_orphans(&mut self) -> u32 {
         let mut ended = 0;
         self.orphans.retain(|&channel| self.channels.get(channel).is_some());
@@ -130,6 +172,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             // Ending the last request of a channel may close it, which takes nothing off this list.
             let channel = self.orphans[at];
             let Some(open) = self.channels.get(channel).filter(|open| !open.any.is_empty()) else { continue };
+            if open.unacknowledged().is_some() {
+                mend_base::reach!("pml.failure: nobody is left, but the failed are not acknowledged");
+                continue;
+            }
             if open.talks_to_itself() || self.keeps_one_to_itself(channel, open.me) {
                 mend_base::reach!("pml.failure: nobody is left, but our own message is on its way");
                 continue;

@@ -118,6 +118,8 @@ pub struct Ob1<E> {
     evidence: Vec<(PeerIndex, Cause)>,
     /// Channels where everybody else is gone.
     orphans: Vec<Key>,
+    /// Who failed, in the order in which we were told: what a channel opened later begins with.
+    failed: Vec<PeerIndex>,
     /// Sends that are not over.
     sends: usize,
     /// Answers that have not gone out.
@@ -146,6 +148,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             wanted: VecDeque::new(),
             evidence: Vec::new(),
             orphans: Vec::new(),
+            failed: Vec::new(),
             sends: 0,
             queued: 0,
             spare: Vec::new(),

@@ -20,6 +20,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if self.peers.iter().any(|peer| peer.gone.is_some()) {
             open.gone = open.members.iter().filter(|peer| is_gone(peer)).count() as u32;
         }
+        for peer in &self.failed {
+            open.failed.extend(open.ranks_of(*peer).filter(|rank| *rank != me).collect::<Vec<_>>());
+        }
         let orphaned = open.is_orphaned();
         let key = self.channels.insert(open);
         if orphaned {

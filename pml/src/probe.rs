@@ -6,7 +6,8 @@ use mend_base::{Source, TagSelector};
 use mend_transport::Btl;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// The message that such a receive would take, if one has come. `Err`: it never will, since whom it names is gone.
+    /// The message that such a receive would take, if one has come. `Err`: it never will, since whom it names is gone,
+    /// or nobody knows whether it will, since somebody failed who is not acknowledged (Row PP9): what is here comes first.
     /// Looks at what `progress` has brought, and moves nothing itself.
     pub fn probe<N: Btl<Endpoint = E>>(
         &mut self,

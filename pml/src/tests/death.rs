@@ -153,6 +153,8 @@ fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
         node.ob1.probe(&mut node.port, on[0], Source::Any, tag(1))
     };
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    assert_eq!(probe(&mut cluster), Err(Error::ProcFailed(Rank(1))), "not acknowledged");
+    cluster.nodes[0].ob1.acknowledge(on[0], 1);
     assert_eq!(probe(&mut cluster), Ok(None));
     cluster.send(2, on[2], 0, 1, b"last");
     cluster.settle();
@@ -169,6 +171,101 @@ fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
         Err(Error::ProcFailed(Rank(1))),
         "a failed one is named before one that left"
     );
+}
+
+#[test]
+fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_what_it_was() {
+    // Row PP10, Row AK7.
+    let mut cluster = Cluster::new(4, 9);
+    let on = cluster.open(1, Plane::User);
+    let (first, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    let (second, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    let (named, _) = cluster.receive(0, on[0], rank(2), tag(7), 8);
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    let (late, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    for stalled in [first, second, late] {
+        assert_eq!(cluster.poll(0, stalled), State::Stalled);
+    }
+    // Row AK8.
+    assert_eq!(cluster.poll(0, named), State::Running);
+    cluster.send(2, on[2], 0, 1, b"x");
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, first), State::Done(Ok(_))), "a message from the living completes it");
+    cluster.nodes[0].ob1.acknowledge(on[0], 0);
+    assert_eq!(cluster.poll(0, second), State::Stalled, "none acknowledged");
+    cluster.nodes[0].ob1.acknowledge(on[0], 1);
+    assert_eq!(cluster.poll(0, second), State::Running);
+    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
+    assert_eq!(cluster.poll(0, second), State::Stalled, "a new failure");
+    assert_eq!(cluster.poll(0, named), State::Done(Err(Error::ProcFailed(Rank(2)))));
+    assert_eq!(cluster.nodes[0].ob1.failed(on[0]), [Rank(1), Rank(2)]);
+    cluster.nodes[0].ob1.acknowledge(on[0], 9);
+    cluster.nodes[0].ob1.acknowledge(on[0], 1);
+    assert_eq!(cluster.poll(0, second), State::Running, "what is acknowledged stays so");
+    cluster.nodes[0].ob1.gone(PeerIndex(3), Gone::Failed);
+    // Nobody is left, and still it is told of the failure first; once acknowledged, nothing can ever come.
+    cluster.settle();
+    assert_eq!(cluster.poll(0, second), State::Stalled);
+    cluster.nodes[0].ob1.acknowledge(on[0], 3);
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, second), State::Done(Err(Error::ProcFailed(_)))));
+}
+
+#[test]
+fn who_finalized_or_is_out_of_reach_stalls_nobody_before_it_fails() {
+    let mut cluster = Cluster::new(4, 10);
+    let on = cluster.open(1, Plane::User);
+    let (waiting, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Finalized);
+    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Unreachable(Cause::Refused));
+    assert_eq!(cluster.poll(0, waiting), State::Running);
+    // The first word stands for those who finalized; one out of reach that dies has failed.
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    assert_eq!(cluster.poll(0, waiting), State::Running);
+    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
+    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
+    assert_eq!(cluster.poll(0, waiting), State::Stalled);
+    cluster.nodes[0].ob1.acknowledge(on[0], 1);
+    assert_eq!(cluster.poll(0, waiting), State::Running);
+}
+
+#[test]
+fn a_communicator_born_after_a_failure_counts_it_and_acknowledging_on_another_does_nothing() {
+    let mut cluster = Cluster::new(3, 11);
+    let first = cluster.open(1, Plane::User);
+    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
+    cluster.nodes[0].ob1.acknowledge(first[0], 1);
+    let second = cluster.open(2, Plane::User);
+    let (fine, _) = cluster.receive(0, first[0], Source::Any, tag(1), 8);
+    let (stalled, _) = cluster.receive(0, second[0], Source::Any, tag(1), 8);
+    assert_eq!((cluster.poll(0, fine), cluster.poll(0, stalled)), (State::Running, State::Stalled));
+    let node = &mut cluster.nodes[0];
+    let identity = mend_base::Identity { creator: mend_base::Peer::new(mend_base::Job(1), 0), number: 3 };
+    let living = [PeerIndex(1), PeerIndex(0)].into();
+    let without = node.ob1.open(identity, Plane::User, Rank(1), living);
+    let (unconcerned, _) = cluster.receive(0, without, Source::Any, tag(1), 8);
+    assert_eq!(cluster.poll(0, unconcerned), State::Running, "the dead is no member");
+}
+
+#[test]
+fn a_message_that_is_here_comes_before_a_failure() {
+    // Row PP13.
+    let mut cluster = Cluster::new(3, 12);
+    let on = cluster.open(1, Plane::User);
+    cluster.send(1, on[1], 0, 1, b"of the dead");
+    cluster.settle();
+    cluster.send(2, on[2], 0, 1, b"of the living");
+    cluster.settle();
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    for source in [1, 2] {
+        let found = cluster.probe(0, on[0], Source::Any, tag(1)).expect("it is here");
+        assert_eq!(found.source, Some(Rank(source)));
+        assert!(matches!(cluster.receive(0, on[0], Source::Any, tag(1), 16).0, Started::Done(_)));
+    }
+    let node = &mut cluster.nodes[0];
+    // Row PP9.
+    let none = node.ob1.probe(&mut node.port, on[0], Source::Any, tag(1));
+    assert_eq!(none, Err(Error::ProcFailed(Rank(1))));
 }
 
 #[test]
