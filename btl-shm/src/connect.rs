@@ -176,6 +176,8 @@ fn refusal(error: SegmentError) -> ConnectError {
         SegmentError::NoMemory { .. } | SegmentError::NoMapping(_) | SegmentError::NoDescriptor(_) => {
             ConnectError::NoMemory
         }
-        SegmentError::NoMemfd(_) | SegmentError::NoSeals(_) => ConnectError::Unreachable,
+        SegmentError::NoMemfd(_) | SegmentError::NoSeals(_) | SegmentError::NoLifeWord(_) => {
+            ConnectError::Unreachable
+        }
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The keeper: the node's daemon. Parent of all ranks of the job; one thread, one loop.
 //!
-//! [`serve`] hears ranks, [`tell`] answers them, [`watch`] knows how their processes fare, [`kill`] ends them. This file
-//! lets them meet, and decides when the job is over.
+//! [`serve`] hears ranks, [`tell`] answers them, [`life`] sees who dies, [`watch`] knows how their processes fare, [`kill`]
+//! ends them. This file lets them meet, and decides when the job is over.
 
 pub mod kill;
+pub mod life;
 pub mod serve;
 pub mod tell;
 pub mod watch;

@@ -26,6 +26,9 @@ pub enum SegmentError {
         /// So many the limits leave, less what is to stay free; 0 where the kernel itself refused.
         free: u64,
     },
+    /// The kernel or the C library has no robust mutexes: a death could not be seen in time.
+    #[error("robust mutexes are refused on this system, and without them no death is seen in time: {0}")]
+    NoLifeWord(Errno),
     /// What came is not what its owner should have made: not sealed, too short, or of another layout version.
     #[error("the shared memory of the other process is not one that this version of Mend makes")]
     LayoutDiffers,

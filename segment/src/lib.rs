@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that several processes see: outboxes with their rings, bells, sleep and wake, the fault page.
+//! Memory that several processes see: outboxes with their rings, bells, sleep and wake, the fault page, life words.
 //!
 //! One writer for each page: a process writes only its own outbox, which the others map read-only, and the kernel sees to
 //! it (sealed memory files). The one exception, the [`BellPage`], holds hints only. `unsafe` inside, a safe interface
@@ -18,6 +18,8 @@ mod error;
 mod fault_page;
 #[cfg(not(loom))]
 mod layout;
+#[cfg(not(loom))]
+mod life;
 #[cfg(not(loom))]
 mod limits;
 mod line;
@@ -45,6 +47,10 @@ pub use fault_page::{FaultPage, FaultView};
 #[cfg(not(loom))]
 pub use layout::{
     CHUNK_AREA, CHUNK_SLOTS, CONTROL_BYTES_MAX, CONTROL_SLOTS, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, Ring,
+};
+#[cfg(not(loom))]
+pub use life::{
+    Call, LIVES_AT_ONCE, Life, LifeState, LifeView, Seen, can_sleep_on_lives, sleep_on_life, sleep_on_lives,
 };
 #[cfg(not(loom))]
 pub use limits::bytes_left as memory_left;

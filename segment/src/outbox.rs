@@ -8,6 +8,7 @@ use crate::layout::{
     LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, block_at,
     header_bytes, outbox_bytes,
 };
+use crate::life::Life;
 use crate::line::Line;
 use crate::mailbox::{Mailbox, next_version};
 use crate::mapping::{self, Access, Mapping, View};
@@ -50,6 +51,11 @@ impl Outbox {
     /// What peers map it from, read-only; nobody can map it writable any more.
     pub fn descriptor(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.file)
+    }
+
+    /// The life of this process, not begun yet. Asked for once.
+    pub fn life(&self) -> Life {
+        Life::new(Arc::clone(&self.mapping))
     }
 
     #[cfg(feature = "broken_peer")]

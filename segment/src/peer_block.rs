@@ -8,6 +8,7 @@ use crate::layout::{
     HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring,
     STATE_CHUNKS, block_at, header_bytes, outbox_bytes,
 };
+use crate::life::{LifeState, LifeView};
 use crate::line::{Garbage, Line};
 use crate::mailbox::Mailbox;
 use crate::mapping::{self, Access, Mapping, View, whole_pages};
@@ -37,6 +38,7 @@ pub struct PeerBlock {
     mailboxes: View<[Mailbox; MAILBOXES]>,
     versions: [u32; MAILBOXES],
     bounds: Bounds,
+    life: LifeView,
     mapping: Arc<Mapping>,
 }
 
@@ -59,16 +61,8 @@ impl PeerBlock {
     /// Maps what the process at `site.owner` writes for us. Nothing of it need be made yet. The descriptor may be
     /// closed afterwards.
     pub fn map(descriptor: BorrowedFd<'_>, site: Site, bounds: Bounds) -> Result<Self, SegmentError> {
-        assert!(site.owner < site.slots && site.reader < site.slots, "a slot that the node does not have");
-        mapping::check_file(descriptor, outbox_bytes(site.slots), true)?;
-        let header = Mapping::new(descriptor, 0, header_bytes(site.slots), Access::Read)?;
-        let stands = header.at::<AtomicU64>(HEADER_MAGIC).load(Ordering::Acquire) == MAGIC
-            && header.at::<AtomicU32>(HEADER_LAYOUT).load(Ordering::Relaxed) == LAYOUT
-            && header.at::<AtomicU32>(HEADER_SLOT).load(Ordering::Relaxed) == site.owner
-            && header.at::<AtomicU32>(HEADER_SLOTS).load(Ordering::Relaxed) == site.slots;
-        if !stands {
-            return Err(SegmentError::LayoutDiffers);
-        }
+        assert!(site.reader < site.slots, "a slot that the node does not have");
+        let header = map_header(descriptor, site.owner, site.slots)?;
         let start = block_at(site.slots, site.reader) as u64;
         let block = Mapping::new(descriptor, start, whole_pages(BLOCK_BYTES), Access::Read)?;
         Ok(Self::over(&Arc::new(header), &Arc::new(block), site, bounds))
@@ -97,8 +91,14 @@ impl PeerBlock {
             mailboxes: View::new(block, BLOCK_MAILBOXES),
             versions: [0; MAILBOXES],
             bounds,
+            life: LifeView::of(header),
             mapping: Arc::clone(block),
         }
+    }
+
+    /// How it stands with the peer: one look at a line that nobody writes while it lives.
+    pub fn life(&self) -> LifeState {
+        self.life.state()
     }
 
     // Hot: per look.
@@ -186,4 +186,20 @@ impl PeerBlock {
         // SYNC: credit, with `Block::set_credit`.
         self.credits[ring as usize].load(Ordering::Acquire)
     }
+}
+
+/// Maps the head of the outbox of the process at `owner`, once it is known for one.
+pub(crate) fn map_header(
+    descriptor: BorrowedFd<'_>,
+    owner: u32,
+    slots: u32,
+) -> Result<Mapping, SegmentError> {
+    assert!(owner < slots, "a slot that the node does not have");
+    mapping::check_file(descriptor, outbox_bytes(slots), true)?;
+    let header = Mapping::new(descriptor, 0, header_bytes(slots), Access::Read)?;
+    let stands = header.at::<AtomicU64>(HEADER_MAGIC).load(Ordering::Acquire) == MAGIC
+        && header.at::<AtomicU32>(HEADER_LAYOUT).load(Ordering::Relaxed) == LAYOUT
+        && header.at::<AtomicU32>(HEADER_SLOT).load(Ordering::Relaxed) == owner
+        && header.at::<AtomicU32>(HEADER_SLOTS).load(Ordering::Relaxed) == slots;
+    if stands { Ok(header) } else { Err(SegmentError::LayoutDiffers) }
 }
