@@ -158,15 +158,21 @@ impl Waiting {
         match state {
             State::Running | State::Stalled => None,
             State::Done(result) => {
+                let taken_back = self.doubt && result.is_ok_and(|status| status.cancelled);
+                let result = if taken_back { Err(left_in_doubt(engine, self.request)) } else { result };
                 engine.release(self.request);
-                Some(match result {
-                    Ok(status) if self.doubt && status.cancelled => {
-                        Err(Error::plain(mend_mpi::Class::ProcFailed).into())
-                    }
-                    result => result.map_err(Failure::from),
-                })
+                Some(result.map_err(Failure::from))
             }
         }
+    }
+}
+
+/// What a blocking receive from anybody fails with that was taken back in doubt (Row PP9).
+#[cold]
+fn left_in_doubt(engine: &Engine, request: Request) -> Error {
+    match engine.doubt(request).detail {
+        Detail::SenderMayHaveFailed(Some(rank)) => Detail::ProcFailed(rank).into(),
+        detail => Error { class: mend_mpi::Class::ProcFailed, detail },
     }
 }
 
@@ -203,7 +209,7 @@ impl Requests for Live<'_> {
         };
         match self.0.poll(request) {
             State::Running => Look::Active,
-            State::Stalled => Look::Stalled(Error::plain(mend_mpi::Class::ProcFailedPending).into()),
+            State::Stalled => Look::Stalled(self.0.doubt(request).into()),
             State::Done(Ok(status)) => Look::Over(Status::of(status), None),
             State::Done(Err(error)) if error.detail == Detail::NoSuchRequest => {
                 Look::Stale(Wrong::Request.into())

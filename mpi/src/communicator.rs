@@ -3,11 +3,12 @@
 //! [`create`]'s; freeing one is local (facts 4.3): no barrier, no agreement on a number.
 
 pub(crate) mod create;
+mod failures;
 
 use crate::{CommKey, Detail, Engine, Error};
 use create::Born;
 use mend_base::{Identity, PeerIndex, Plane, Rank};
-use mend_comm::Communicator;
+use mend_comm::{Communicator, Failures};
 use mend_pml::Channel;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -24,6 +25,8 @@ pub(crate) struct Entry {
     pub user: Channel,
     /// Collective operations' messages.
     pub collective: Channel,
+    /// Who of them has failed, and of whom the program has said that it knows.
+    pub failures: Failures,
     /// How many collective operations were started on it: the next one's tag.
     pub operations: u32,
     /// Collective operations that still run on it.
@@ -112,8 +115,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let (identity, rank): (Identity, Rank) = (communicator.identity, communicator.rank);
         let user = self.pml.open(identity, Plane::User, rank, Arc::clone(&members));
         let collective = self.pml.open(identity, Plane::Collective, rank, Arc::clone(&members));
-        let entry =
-            Entry { communicator, members, user, collective, operations: 0, running: 0, freed: false };
+        let failures = self.failures_among(&members);
+        let (operations, running, freed) = (0, 0, false);
+        let entry = Entry { communicator, members, user, collective, failures, operations, running, freed };
         CommKey(self.communicators.insert(entry))
     }
 }

@@ -7,6 +7,9 @@
 //!    │                   │                                       │ Notice::Finalized, Failed, Refused: sever
 //!    └─── Refused, Finalized, Failed ────▶ gone ◀── on_severed ── severing
 //! ```
+//! The first verdict stands, but for one case: whoever could not be reached may still fail, and that is published too.
+//! A peer that dies before its Contact was looked at is connected, and severed at once: what it had sent whole lies in its
+//! outbox (Row PP7). Notices come in the order in which the runtime gave them, so Contact is before the verdict.
 //! A peer that neither side ever wrote to has no entry: a table grows with the peers that are talked to.
 
 use mend_base::{Job, Peer, PeerIndex};
@@ -33,7 +36,7 @@ pub(crate) enum Contact<E> {
         why: Gone,
     },
     /// Nothing comes from it or goes to it any more.
-    Gone,
+    Gone(Gone),
 }
 
 /// All contacts, and the places of peers.
@@ -85,6 +88,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
     /// Moves on.
     pub fn set(&mut self, index: PeerIndex, state: Contact<E>) {
         self.states.insert(index, state);
+    }
+
+    /// Whether somebody is being cut off.
+    pub fn some_severing(&self) -> bool {
+        self.states.values().any(|state| matches!(state, Contact::Severing { .. }))
     }
 
     /// Every contact.

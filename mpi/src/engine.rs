@@ -11,7 +11,7 @@ use crate::contact::{Contact, Contacts};
 use crate::funnel::Funnel;
 use crate::{CommKey, Error, Registry, Request, Started, State};
 use mend_base::parameter::Settings;
-use mend_base::{Identity, Instant, Key, PeerIndex, Rank, Slab, Source, Tag, TagSelector};
+use mend_base::{Identity, Instant, Key, Peer, PeerIndex, Rank, Slab, Source, Tag, TagSelector};
 use mend_comm::{Communicator, Group};
 use mend_datatype::Typed;
 use mend_pml::{Config, Gone, Ob1, SendMode, Status};
@@ -39,6 +39,8 @@ pub struct Engine<N: Btl, R: Runtime> {
     pub(crate) myself: CommKey,
     pub(crate) maker: Maker,
     pub(crate) seen_version: u32,
+    /// Of the last turn.
+    pub(crate) now: Instant,
     pub(crate) job_notices: VecDeque<JobNotice>,
     phase: Phase,
     /// The way on which the blocking call that cranks expects something.
@@ -109,6 +111,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             net,
             pml: Ob1::new(config),
             seen_version: runtime.fault_version().wrapping_sub(1),
+            now: Instant(0),
             runtime,
             contacts: Contacts::new(me.job(), size),
             funnel: Funnel::default(),
@@ -154,9 +157,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     // Hot: per message.
     /// Makes progress and returns; how many events there were. `now` may be stale.
     pub fn turn(&mut self, now: Instant) -> u32 {
+        self.now = now;
         let mut events = self.pml.progress(&mut self.net, now, &mut self.funnel);
         if !self.funnel.is_empty() {
-            self.take_funnel();
+            events += self.take_funnel();
         }
         if self.runtime.fault_version() != self.seen_version {
             events += self.take_notices();
@@ -314,7 +318,24 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.phase == Phase::Finalized
     }
 
-    /// MPI_Abort on WORLD.
+    /// MPI_Abort: ends the members of the communicator; on WORLD, and on whatever else holds everybody, the job.
+    pub fn abort_members(&mut self, comm: CommKey, code: i32) -> Result<(), Error> {
+        let members: Vec<Peer> = self.entry(comm)?.communicator.group.iter().collect();
+        if members.len() as u32 == self.runtime.membership().size {
+            self.runtime.abort(code);
+        } else {
+            self.runtime.abort_some(code, &members);
+        }
+        Ok(())
+    }
+
+    /// Ends this process alone.
+    pub fn abort_alone(&mut self, code: i32) {
+        let me = self.runtime.membership().peer;
+        self.runtime.abort_some(code, &[me]);
+    }
+
+    /// Ends the job.
     pub fn abort(&mut self, code: i32) {
         self.runtime.abort(code);
     }

@@ -52,8 +52,8 @@ pub enum Detail {
     PeerFreed(Rank),
     /// The peer has failed.
     ProcFailed(Rank),
-    /// A process that may be the sender has failed, and that was not acknowledged.
-    SenderMayHaveFailed,
+    /// A process that may be the sender has failed, and that was not acknowledged: the first such, where it is known.
+    SenderMayHaveFailed(Option<Rank>),
     /// No transport leads to the peer.
     Unreachable(Rank, Cause),
     /// Memory for an operation could not be had.
@@ -175,7 +175,7 @@ impl Detail {
                 Code("PML", 3),
                 "see MPI_Comm_get_failed for who failed; go on without, or shrink",
             ),
-            Detail::SenderMayHaveFailed => (
+            Detail::SenderMayHaveFailed(_) => (
                 Class::ProcFailedPending,
                 Code("PML", 4),
                 "acknowledge the failure by MPI_Comm_ack_failed and wait again, or cancel the receive",
@@ -227,7 +227,10 @@ impl fmt::Display for Detail {
                 return write!(f, "rank {} has freed the communicator, or finalizes", rank.0);
             }
             Detail::ProcFailed(rank) => return write!(f, "rank {} has failed", rank.0),
-            Detail::SenderMayHaveFailed => "a process that may be the sender has failed",
+            Detail::SenderMayHaveFailed(Some(rank)) => {
+                return write!(f, "rank {}, which may be the sender, has failed", rank.0);
+            }
+            Detail::SenderMayHaveFailed(None) => "a process that may be the sender has failed",
             Detail::Unreachable(rank, cause) => {
                 return write!(f, "there is no way to rank {}: {}", rank.0, cause_words(*cause));
             }

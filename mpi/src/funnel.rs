@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one door for news about peers, good or bad, whoever brings them. What a transport reports is evidence: the peer
 //! is quarantined and the runtime asked. What the runtime says is a verdict: it is obeyed, in the order drain and sever,
-//! registry, requests, version (DESIGN section 4).
+//! registry, communicators, requests, collectives, version, waiters (DESIGN section 4). So nobody sees an error that names a
+//! failed process before the registry lists it (I2, Row AK3).
+//!
+//! ```text
+//!   on_error ──▶ suspect: quarantine, ask ──▶ Alive: resume
+//!                                        └──▶ Failed ──┐
+//!   Failed, Finalized, Refused ────────────────────────┴▶ verdict: sever ──▶ drained ──▶ severed ──▶ end: publish
+//! ```
 
 use crate::contact::Contact;
 use crate::{Engine, JobNotice};
@@ -46,23 +53,45 @@ impl<E: Copy> Upcalls<E> for Funnel<E> {
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Looks at what the last turn's progress brought.
+    /// Looks at what the last turn's progress brought. How many ends of peers were published: whoever waits looks again.
     #[cold]
-    pub(crate) fn take_funnel(&mut self) {
+    pub(crate) fn take_funnel(&mut self) -> u32 {
         let evidence = core::mem::take(&mut self.funnel.evidence);
         for (peer, cause) in evidence {
             self.suspect(peer, cause);
         }
         let severed = core::mem::take(&mut self.funnel.severed);
+        let ended = severed.len() as u32;
         for (peer, endpoint) in severed {
             self.severed(peer, endpoint);
+        }
+        ended
+    }
+
+    /// Takes what the runtime has to say, and cuts off to the end whom it names: at most one lap of each of their rings, or
+    /// as far as the transport gets now.
+    #[cold]
+    pub(crate) fn catch_up(&mut self) {
+        if self.runtime.fault_version() != self.seen_version {
+            self.take_notices();
+        }
+        while self.contacts.some_severing() {
+            let events = self.pml.progress(&mut self.net, self.now, &mut self.funnel);
+            if events + self.take_funnel() == 0 {
+                mend_base::reach!("mpi.funnel: severing takes longer");
+                break;
+            }
+        }
+        if self.has_notices() {
+            // The shell acts on them after the next turn that has events: this makes it one.
+            self.seen_version = self.runtime.fault_version().wrapping_sub(1);
         }
     }
 
     /// Takes everything the runtime has to say.
     #[cold]
     pub(crate) fn take_notices(&mut self) -> u32 {
-        let mut taken = 0;
+        let mut taken = self.job_notices.len() as u32;
         self.seen_version = self.runtime.fault_version();
         while let Some(notice) = self.runtime.notice() {
             taken += 1;
@@ -97,7 +126,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match self.contacts.state(index) {
             None => mend_base::reach!("mpi.contact: they asked"),
             Some(Contact::Asked) => mend_base::reach!("mpi.contact: we asked"),
-            Some(Contact::Connected { .. } | Contact::Severing { .. } | Contact::Gone) => {
+            Some(Contact::Connected { .. } | Contact::Severing { .. } | Contact::Gone(_)) => {
                 mend_base::reach!("mpi.contact: told again");
                 return;
             }
@@ -164,8 +193,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 mend_base::reach!("mpi.funnel: verdict, no way yet");
                 self.end(index, why);
             }
+            Some(Contact::Severing { endpoint, why: Gone::Unreachable(_) }) if why == Gone::Failed => {
+                mend_base::reach!("mpi.funnel: unreachable, then failed, while severing");
+                self.contacts.set(index, Contact::Severing { endpoint, why });
+            }
+            Some(Contact::Gone(Gone::Unreachable(_))) if why == Gone::Failed => {
+                mend_base::reach!("mpi.funnel: unreachable, then failed");
+                self.end(index, why);
+            }
             // The first verdict stands: whatever the second says, nothing more can come or go.
-            Some(Contact::Severing { .. } | Contact::Gone) => mend_base::reach!("mpi.funnel: verdict again"),
+            Some(Contact::Severing { .. } | Contact::Gone(_)) => {
+                mend_base::reach!("mpi.funnel: verdict again")
+            }
         }
     }
 
@@ -178,13 +217,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// Publishes the end of a peer: registry, requests, version.
+    /// Publishes the end of a peer: registry, communicators, requests, version. Who waits is woken by whoever turned.
     pub(crate) fn end(&mut self, index: PeerIndex, why: Gone) {
-        self.contacts.set(index, Contact::Gone);
+        self.contacts.set(index, Contact::Gone(why));
         let failed = why == Gone::Failed && self.registry.append(index);
+        if failed {
+            self.update_views(index);
+        }
         self.pml.gone(index, why);
         if failed {
             self.registry.publish();
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

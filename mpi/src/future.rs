@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! MPI for Rust: futures over the engine's requests. An operation starts when its method is called; awaiting it is
-//! MPI_Wait, and dropping it gives it up: a receive that nothing matched is taken back, everything else goes on and
+//! MPI_Wait (a receive from anybody that is in doubt gives its error and stays: await it again by reference), and dropping
+//! it gives it up: a receive that nothing matched is taken back, everything else goes on and
 //! vanishes. Buffers are shared ([`Buffer`]), so nothing dangles whichever way it ends.
 //!
 //! Who runs the futures turns the crank ([`Mpi::turn`]): it wakes them whenever something happened.
@@ -210,7 +211,11 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         if let Stage::Running(request) = self.stage {
             let mut engine = self.mpi.engine_mut();
-            let State::Done(result) = engine.poll(request) else { return None };
+            let result = match engine.poll(request) {
+                State::Running => return None,
+                State::Stalled => return Some(Err(engine.doubt(request))),
+                State::Done(result) => result,
+            };
             engine.release(request);
             self.stage = Stage::Done(result);
         }

@@ -17,6 +17,8 @@ mod future;
 mod plane;
 mod registry;
 mod request;
+#[cfg(test)]
+mod scripted;
 
 pub use class::Class;
 pub use engine::{Census, Engine, JobNotice, StartError};

@@ -3,7 +3,7 @@
 
 use crate::matching::unlink_posted;
 use crate::request::Phase;
-use crate::{Error, Ob1, Request, State, Status};
+use crate::{Channel, Error, Ob1, Request, State, Status};
 use mend_base::{Key, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -24,6 +24,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Posted { from: Source::Any, .. } if self.stalls(entry.channel) => State::Stalled,
             _ => State::Running,
         }
+    }
+
+    /// The channel of a request that stands.
+    pub fn channel_of(&self, request: Request) -> Option<Channel> {
+        self.entries.get(request.0).map(|entry| Channel(entry.channel))
     }
 
     /// The caller has seen that it is over. One that is not is let go.
