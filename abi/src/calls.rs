@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod datatype;
 pub(crate) mod environment;
 pub(crate) mod errors;
+pub(crate) mod failures;
 pub(crate) mod group;
 pub(crate) mod integer;
 pub(crate) mod memory;

@@ -44,12 +44,13 @@ pub(crate) enum Wrong {
     OpType,
     GroupRange,
     Communicator,
+    Acknowledged,
 }
 
 impl Wrong {
     /// Every one, for tests.
     #[cfg(test)]
-    pub(crate) const ALL: [Wrong; 26] = [
+    pub(crate) const ALL: [Wrong; 27] = [
         Wrong::NegativeCount,
         Wrong::NullBuffer,
         Wrong::Datatype,
@@ -76,6 +77,7 @@ impl Wrong {
         Wrong::OpType,
         Wrong::GroupRange,
         Wrong::Communicator,
+        Wrong::Acknowledged,
     ];
 
     /// Class, number of the code E-CALL-..., what is wrong, what to do.
@@ -186,6 +188,12 @@ impl Wrong {
                 26,
                 "the communicator does not exist",
                 "use a communicator that was made and has not been freed",
+            ),
+            Wrong::Acknowledged => (
+                ERR_ARG,
+                27,
+                "the number of failures to acknowledge is negative, or more than the communicator has members",
+                "the size of the communicator acknowledges all failures that are known",
             ),
         }
     }

@@ -361,6 +361,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         &self.registry
     }
 
+    /// Whether the job outlives the death of some of its ranks.
+    pub fn is_fault_tolerant(&self) -> bool {
+        self.runtime.membership().fault_tolerant
+    }
+
     /// The transports, for reports.
     pub fn net(&self) -> &N {
         &self.net

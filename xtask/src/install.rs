@@ -81,7 +81,9 @@ fn lay_out(place: &Place, products: &Path, prefix: &Path) -> Outcome {
     for (name, target) in PROGRAM_LINKS {
         link(target, &prefix.join("bin").join(name))?;
     }
-    copy(&place.root.join("abi/include/mpi.h"), &prefix.join("include/mpi.h"))?;
+    for name in ["mpi.h", "mpi-ext.h"] {
+        copy(&place.root.join("abi/include").join(name), &prefix.join("include").join(name))?;
+    }
     for name in DOCUMENTS {
         let from = place.root.join(name);
         let file = from.file_name().expect("every document has a name");

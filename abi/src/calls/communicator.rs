@@ -175,6 +175,7 @@ static TAG_UPPER_BOUND: c_int = c_int::MAX;
 static ANY_RANK_DOES_IO: c_int = crate::generated::constants::ANY_SOURCE;
 static NO_HOST: c_int = PROC_NULL;
 static CLOCKS_DIFFER: c_int = 0;
+static TOLERATES_FAILURES: c_int = 1;
 static UNIVERSE: AtomicI32 = AtomicI32::new(0);
 static LAST_USED_CODE: AtomicI32 = AtomicI32::new(0);
 
@@ -216,8 +217,11 @@ pub(crate) fn get_attr(
             Some(number) => core::ptr::from_ref(number),
             None => return Ok(()),
         },
-        // Known, and not set: no failure is survived yet.
-        FT => return Ok(()),
+        // Row CN3: not set where the first death ends the job.
+        FT => match world.with(|engine| engine.is_fault_tolerant()) {
+            true => &raw const TOLERATES_FAILURES,
+            false => return Ok(()),
+        },
         _ => return Err(Wrong::Keyval.into()),
     };
     value.set(address.cast_mut().cast::<c_void>());

@@ -24,7 +24,7 @@ pub(crate) fn named(handle: Handle) -> Result<Arc<Group>, Failure> {
     found.ok_or_else(|| Wrong::Group.into())
 }
 
-fn keep(group: Group, out: Out<Handle>) {
+pub(super) fn keep(group: Group, out: Out<Handle>) {
     out.set(match group.is_empty() {
         true => GROUP_EMPTY,
         false => books::with(|books| books.keep_group(Arc::new(group))),

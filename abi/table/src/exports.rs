@@ -9,16 +9,15 @@ use core::fmt::Write as _;
 pub fn exports(table: &Table) -> String {
     let mut text = String::from(BEGIN);
     for call in &table.calls {
-        for large in call.forms() {
-            export(table, call, large, &mut text);
+        for (name, large) in call.forms() {
+            export(table, call, &name, large, &mut text);
         }
     }
     text.push_str("}\n");
     text
 }
 
-fn export(table: &Table, call: &Call, large: bool, text: &mut String) {
-    let name = call.name(large);
+fn export(table: &Table, call: &Call, name: &str, large: bool, text: &mut String) {
     let result = rust_type(&call.result);
     let list: Vec<String> = named(call)
         .map(|parameter| {
@@ -26,12 +25,12 @@ fn export(table: &Table, call: &Call, large: bool, text: &mut String) {
         })
         .collect();
     let body = match (&call.implementation, call.legal) {
-        (None, _) => unsupported(call, &name),
+        (None, _) => unsupported(call, name),
         (Some(path), Legal::Plain) => {
             let names: Vec<String> = named(call).map(|parameter| safe(&parameter.name)).collect();
             format!("{path}({})", names.join(", "))
         }
-        (Some(path), legal) => supported(call, large, path, legal, &name),
+        (Some(path), legal) => supported(call, large, path, legal, name),
     };
     writeln!(text, "    fn {name} P{name}({}) -> {result} {{ {body} }}", list.join(", "))
         .expect("a String takes everything");
@@ -192,8 +191,8 @@ const BEGIN: &str = "// SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use super::constants::{FILE_NULL, SUCCESS};
 use crate::calls::{
-    collective, communicator, completion, datatype, environment, errors, group, integer, memory, operation,
-    point_to_point, status,
+    collective, communicator, completion, datatype, environment, errors, failures, group, integer, memory,
+    operation, point_to_point, status,
 };
 use crate::check::{self, array, out_array, statuses};
 use crate::entry::{On, export, outcome, raise, unsupported, unsupported_tool, world};

@@ -25,10 +25,23 @@ pub fn header(table: &Table) -> String {
     text
 }
 
+/// The text of `mpi-ext.h`: a program that knows extensions by such macros finds which of them there are (Row CN4).
+pub fn extensions(table: &Table) -> String {
+    let mut text = String::from(EXTENSIONS_BEGIN);
+    let names =
+        table.calls.iter().filter(|call| call.is_extension).map(|call| call.stem.to_ascii_uppercase());
+    for name in names {
+        writeln!(text, "#define MEND_HAVE_MPIX_{name} 1\n#define OMPI_HAVE_MPIX_{name} 1")
+            .expect("a String takes everything");
+    }
+    text.push_str("\n#endif\n");
+    text
+}
+
 fn prototypes(table: &Table, prefix: &str, text: &mut String) {
     for call in &table.calls {
-        for large in call.forms() {
-            let (result, name, parameters) = (&call.result, call.name(large), table.parameters(call, large));
+        for (name, large) in call.forms() {
+            let (result, parameters) = (&call.result, table.parameters(call, large));
             writeln!(text, "{result} {prefix}{name}({parameters});").expect("a String takes everything");
         }
     }
@@ -86,6 +99,24 @@ extern \"C\" {
 #endif
 
 /* Types */
+";
+
+const EXTENSIONS_BEGIN: &str = "/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Which extensions this MPI has. They are declared in mpi.h, each under an MPI_ and an MPIX_ name; here are the macros by which
+ * programs ask for them: Mend's own, and those that programs written for Open MPI know. Made from abi/table by
+ * mend-abi-generate. */
+#ifndef MEND_MPI_EXT_H
+#define MEND_MPI_EXT_H
+
+#include \"mpi.h\"
+
+/* There are extensions, those of fault tolerance (ULFM) among them */
+#define MEND_HAVE_MPI_EXT 1
+#define OMPI_HAVE_MPI_EXT 1
+#define MEND_HAVE_MPI_EXT_FTMPI 1
+#define OMPI_HAVE_MPI_EXT_FTMPI 1
+
+/* Their calls */
 ";
 
 const FORTRAN: &str = "

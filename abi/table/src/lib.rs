@@ -13,7 +13,7 @@ mod parse;
 
 pub use constants::constants;
 pub use exports::exports;
-pub use header::header;
+pub use header::{extensions, header};
 pub use model::{Call, Constant, Direction, Kind, Legal, Parameter, Table, Type};
 pub use parse::ParseError;
 
@@ -21,6 +21,7 @@ pub use parse::ParseError;
 pub fn generated(table: &Table) -> Vec<(&'static str, String)> {
     vec![
         ("include/mpi.h", header(table)),
+        ("include/mpi-ext.h", extensions(table)),
         ("src/generated/constants.rs", constants(table)),
         ("src/generated/exports.rs", exports(table)),
     ]
@@ -28,7 +29,7 @@ pub fn generated(table: &Table) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, generated};
+    use super::{Table, extensions, generated};
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::{Path, PathBuf};
 
@@ -47,9 +48,24 @@ mod tests {
     #[test]
     fn the_table_has_every_call_of_the_standard_once() {
         let table = Table::ours().unwrap();
-        let names: Vec<String> = table.calls.iter().flat_map(|call| call.names()).collect();
+        let of_the_standard = table.calls.iter().filter(|call| !call.is_extension);
+        let names: Vec<String> =
+            of_the_standard.flat_map(|call| call.forms()).map(|(name, _)| name).collect();
         let distinct: BTreeSet<&String> = names.iter().collect();
         assert_eq!((names.len(), distinct.len()), (664, 664));
+    }
+
+    #[test]
+    fn an_extension_has_two_names_and_a_macro_for_each_family() {
+        let table = Table::ours().unwrap();
+        let named = table.calls.iter().find(|call| call.stem == "Comm_get_failed").unwrap();
+        let names: Vec<String> = named.forms().map(|(name, _)| name).collect();
+        assert_eq!(names, ["MPI_Comm_get_failed", "MPIX_Comm_get_failed"]);
+        let text = extensions(&table);
+        for family in ["MEND", "OMPI"] {
+            assert!(text.contains(&format!("#define {family}_HAVE_MPIX_COMM_GET_FAILED 1\n")), "{text}");
+        }
+        assert!(!text.contains("ISHRINK"), "{text}");
     }
 
     /// One line of a list `name,...` with quoted fields.
@@ -73,9 +89,9 @@ mod tests {
         let read = |name| std::fs::read_to_string(Path::new(&folder).join(name)).unwrap();
         let table = Table::ours().unwrap();
         let mut ours = BTreeMap::new();
-        for call in &table.calls {
-            for large in call.forms() {
-                ours.insert(call.name(large), (call.result.clone(), table.parameters(call, large)));
+        for call in table.calls.iter().filter(|call| !call.is_extension) {
+            for (name, large) in call.forms() {
+                ours.insert(name, (call.result.clone(), table.parameters(call, large)));
             }
         }
         let counts_differ = ["MPI_Psend_init", "MPI_Precv_init"];

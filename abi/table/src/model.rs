@@ -97,6 +97,8 @@ pub struct Call {
     pub stem: String,
     /// Whether there is a form with `_c`.
     pub has_large: bool,
+    /// Whether it is an extension, with an `MPIX_` name too.
+    pub is_extension: bool,
     /// Its C type.
     pub result: String,
     /// In order.
@@ -108,19 +110,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// The name in C of the form with `int` counts, or of the large-count one.
-    pub fn name(&self, large: bool) -> String {
-        format!("MPI_{}{}", self.stem, if large { "_c" } else { "" })
-    }
-
-    /// Which forms there are: without and with large counts.
-    pub fn forms(&self) -> impl Iterator<Item = bool> + use<> {
-        [Some(false), self.has_large.then_some(true)].into_iter().flatten()
-    }
-
-    /// The names of its forms.
-    pub fn names(&self) -> impl Iterator<Item = String> + '_ {
-        self.forms().map(|large| self.name(large))
+    /// The forms there are, by their names in C, and whether each is one with large counts.
+    pub fn forms(&self) -> impl Iterator<Item = (String, bool)> + '_ {
+        let prefixes = [Some("MPI_"), self.is_extension.then_some("MPIX_")].into_iter().flatten();
+        let counts = || [Some(("", false)), self.has_large.then_some(("_c", true))].into_iter().flatten();
+        prefixes.flat_map(move |prefix| {
+            counts().map(move |(ending, large)| (format!("{prefix}{}{ending}", self.stem), large))
+        })
     }
 }
 

@@ -59,14 +59,12 @@ fn kind(line: &str) -> Result<(String, Kind), &'static str> {
     Ok((name.to_owned(), kind))
 }
 
-/// `Name [+c] (parameters) [-> result] [= implementation [anytime | plain]]`
+/// `Name [+c] [+x] (parameters) [-> result] [= implementation [anytime | plain]]`
 fn call(line: &str, kinds: &BTreeMap<String, Kind>) -> Result<Call, &'static str> {
     let (head, rest) = line.split_once('(').ok_or("a call needs parameters in brackets")?;
     let (inside, tail) = rest.split_once(')').ok_or("the bracket is not closed")?;
-    let (stem, has_large) = match head.trim().strip_suffix("+c") {
-        Some(stem) => (stem.trim(), true),
-        None => (head.trim(), false),
-    };
+    let (head, is_extension) = marked(head, "+x");
+    let (stem, has_large) = marked(head, "+c");
     let words = inside.split(',').map(str::trim).filter(|word| !word.is_empty());
     let parameters = words.map(|word| parameter(word, kinds)).collect::<Result<_, _>>()?;
     let (result, body) = match tail.split_once('=') {
@@ -85,11 +83,18 @@ fn call(line: &str, kinds: &BTreeMap<String, Kind>) -> Result<Call, &'static str
     Ok(Call {
         stem: stem.to_owned(),
         has_large,
+        is_extension,
         result: result.to_owned(),
         parameters,
         implementation,
         legal,
     })
+}
+
+/// What stands before the mark, and whether it stands there.
+fn marked<'a>(head: &'a str, mark: &str) -> (&'a str, bool) {
+    let head = head.trim();
+    head.strip_suffix(mark).map_or((head, false), |before| (before.trim(), true))
 }
 
 /// `name:kind`, `kind`, or `...`

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who failed, and what the program says that it knows: the extension for fault tolerance, under `MPI_` and `MPIX_` names.
+//! All local, all true of a communicator whoever of it is dead; none ever raises a failure of others.
+
+use crate::check::Wrong;
+use crate::entry::Failure;
+use crate::generated::constants::GROUP_NULL;
+use crate::handle::{Comm, Handle};
+use crate::pointer::Out;
+use core::ffi::c_int;
+use mend_base::Rank;
+use mend_comm::Group;
+use mend_mpi::{CommKey, Detail, Error};
+use mend_world::{Engine, World};
+
+/// The failed members, first known first (Row AK1); none: `MPI_GROUP_EMPTY` itself (Row AK2). Programs ask in a loop until it
+/// lists somebody, so this turns the crank too, and gives the processor away as every look does.
+pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
+    group.set(GROUP_NULL);
+    let failed = world.with_turn(|engine| -> Result<Group, Failure> {
+        let key = comm.standing(engine)?;
+        let failed = engine.failed(key)?;
+        of_ranks(engine, key, &failed)
+    })?;
+    super::group::keep(failed, group);
+    Ok(())
+}
+
+/// Acknowledges the first `count` of them, as far as they are known; says how many are acknowledged now (Row AK5).
+pub(crate) fn ack_failed(
+    world: &World,
+    comm: Comm,
+    count: c_int,
+    acknowledged: Out<c_int>,
+) -> Result<(), Failure> {
+    let now = world.with(|engine| -> Result<u32, Failure> {
+        let key = comm.standing(engine)?;
+        let size = engine.communicator(key).map_or(0, |communicator| communicator.size());
+        let count = u32::try_from(count).ok().filter(|&count| count <= size);
+        Ok(engine.acknowledge(key, Some(count.ok_or(Wrong::Acknowledged)?))?)
+    })?;
+    acknowledged.set(now as c_int);
+    Ok(())
+}
+
+/// Acknowledges all that are known (Row AK6).
+pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), Failure> {
+    world.with(|engine| -> Result<(), Failure> {
+        let key = comm.standing(engine)?;
+        engine.acknowledge(key, None)?;
+        Ok(())
+    })
+}
+
+/// Those that are acknowledged (Row AK6).
+pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
+    group.set(GROUP_NULL);
+    let acknowledged = world.with(|engine| -> Result<Group, Failure> {
+        let key = comm.standing(engine)?;
+        let acknowledged = engine.acknowledged(key)?;
+        of_ranks(engine, key, &acknowledged)
+    })?;
+    super::group::keep(acknowledged, group);
+    Ok(())
+}
+
+fn of_ranks(engine: &Engine, comm: CommKey, ranks: &[Rank]) -> Result<Group, Failure> {
+    let communicator = engine.communicator(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
+    Ok(communicator.group.include(ranks)?)
+}
