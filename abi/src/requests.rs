@@ -9,7 +9,7 @@ use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
 use crate::status::Status;
 use core::cell::UnsafeCell;
 use mend_mpi::{Detail, Error, Request, Started, State};
-use mend_world::{Engine, World};
+use mend_world::{Begun, Engine, World};
 
 /// The communicator of each request, and the request's handle, by the request's place: errors of requests go to the handler
 /// of their communicator (row EH4). Never cleared: a place's next request writes over it.
@@ -105,27 +105,12 @@ pub(crate) fn run(
     world: &World,
     start: impl FnOnce(&mut Engine) -> Result<Started, Failure>,
 ) -> Result<mend_mpi::Status, Failure> {
-    let mut step = Step::Start(start);
-    world.wait(|engine| {
-        if let Step::Running(waiting) = &mut step {
-            return waiting.look(engine);
-        }
-        let Step::Start(start) = core::mem::replace(&mut step, Step::Begun) else { return None };
-        match start(engine) {
-            Err(failure) => Some(Err(failure)),
-            Ok(Started::Done(status)) => Some(Ok(status)),
-            Ok(Started::Running(request)) => {
-                step = Step::Running(Waiting::new(request));
-                None
-            }
-        }
-    })
-}
-
-enum Step<F> {
-    Start(F),
-    Begun,
-    Running(Waiting),
+    let begin = |engine: &mut Engine| match start(engine) {
+        Err(failure) => Begun::Over(Err(failure)),
+        Ok(Started::Done(status)) => Begun::Over(Ok(status)),
+        Ok(Started::Running(request)) => Begun::Waits(Waiting::new(request)),
+    };
+    world.begin(begin, Waiting::look)
 }
 
 /// Waits for a request of our own.

@@ -85,6 +85,7 @@ impl Endpoint {
 
     // Hot: per message.
     /// Whether it went.
+    #[inline(always)]
     pub(crate) fn send(
         &mut self,
         id: AmId,
@@ -221,6 +222,39 @@ impl Endpoint {
     }
 
     // Hot: per look.
+    #[inline(always)]
+    pub(crate) fn has_message(&self) -> bool {
+        let State::Open(link) = &self.state else { return false };
+        link.theirs.stands() && link.theirs.messages.is_ready()
+    }
+
+    // Hot: per message.
+    /// Hands up the message that lies at the head of the ring of messages. `None`: none does; else whether the peer has to
+    /// be rung for credit.
+    #[inline(always)]
+    pub(crate) fn take_message(
+        &mut self,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<Option<bool>, Garbage> {
+        let State::Open(link) = &mut self.state else { return Ok(None) };
+        if !link.theirs.is_made()? {
+            return Ok(None);
+        }
+        let (peer, mut fine) = (self.peer, Ok(()));
+        let taken = link.theirs.messages.take(|arrival| fine = any(peer, arrival, sink))?;
+        fine?;
+        if !taken {
+            return Ok(None);
+        }
+        let messages = &mut link.theirs.messages;
+        if !messages.owed(!messages.is_ready()) {
+            return Ok(Some(false));
+        }
+        link.mine.set_credit(Ring::Messages, messages.give_credit());
+        Ok(Some(link.theirs.wish().has(Wish::CREDIT)))
+    }
+
+    // Hot: per look.
     /// Hands up to `budget` arrivals to `sink`, of each kind no more than [`PER_KIND`]. Gives how many, and whether the
     /// peer has to be rung for credit.
     pub(crate) fn look(
@@ -349,6 +383,7 @@ fn control(peer: PeerIndex, arrival: Arrival<'_>, sink: &mut impl Sink<ShmEndpoi
 }
 
 // Hot: per message.
+#[inline(always)]
 fn any(peer: PeerIndex, arrival: Arrival<'_>, sink: &mut impl Sink<ShmEndpoint>) -> Result<(), Garbage> {
     if arrival.envelope.chunk {
         return chunk(peer, arrival, sink);
@@ -358,6 +393,7 @@ fn any(peer: PeerIndex, arrival: Arrival<'_>, sink: &mut impl Sink<ShmEndpoint>)
 }
 
 // Hot: per message.
+#[inline(always)]
 fn message(peer: PeerIndex, arrival: Arrival<'_>, sink: &mut impl Sink<ShmEndpoint>) {
     sink.on_message(peer, AmId(arrival.envelope.id), arrival.envelope.header, payload(arrival.payload));
 }

@@ -107,14 +107,19 @@ impl Shm {
 
     // Hot: per message.
     /// After anything was published for `endpoint`: one look at what it wishes to be rung for.
+    #[inline]
     fn notify(&mut self, index: usize, what: Wish) {
-        let endpoint = &mut self.endpoints[index];
-        if let State::Open(link) = &mut endpoint.state
+        if let State::Open(link) = &mut self.endpoints[index].state
             && link.theirs.wish().has(what)
         {
-            self.place.bells.ring(endpoint.slot, self.place.slot);
-            self.statistics.rings += 1;
+            self.ring(index);
         }
+    }
+
+    #[cold]
+    fn ring(&mut self, index: usize) {
+        self.place.bells.ring(self.endpoints[index].slot, self.place.slot);
+        self.statistics.rings += 1;
     }
 
     #[cold]
@@ -216,6 +221,7 @@ impl Btl for Shm {
     }
 
     // Hot: per message.
+    #[inline(always)]
     fn send(
         &mut self,
         to: ShmEndpoint,
@@ -257,6 +263,18 @@ impl Btl for Shm {
     // Hot: per look.
     fn ready(&self, from: ShmEndpoint) -> bool {
         self.endpoints[from.0 as usize].is_ready()
+    }
+
+    // Hot: per look.
+    #[inline(always)]
+    fn has_message(&self, from: ShmEndpoint) -> bool {
+        self.endpoints[from.0 as usize].has_message()
+    }
+
+    // Hot: per message.
+    #[inline(always)]
+    fn take_message(&mut self, now: Instant, from: ShmEndpoint, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
+        self.visit_for_one(from.0 as usize, now, sink)
     }
 
     fn expect(&mut self, from: ShmEndpoint, on: bool) {

@@ -107,11 +107,16 @@ const DOUBTS: bool = !cfg!(any(
 
 impl Shm {
     /// Looks at this endpoint from now on.
+    #[inline]
     pub(crate) fn promote(&mut self, index: usize) {
-        let endpoint = &mut self.endpoints[index];
-        if endpoint.watch != Watch::Belled {
-            return;
+        if self.endpoints[index].watch == Watch::Belled {
+            self.promote_belled(index);
         }
+    }
+
+    #[cold]
+    fn promote_belled(&mut self, index: usize) {
+        let endpoint = &mut self.endpoints[index];
         endpoint.watch = Watch::Polled { heard: Instant(0) };
         self.polling.polled.push(index as u32);
         self.statistics.promotions += 1;
@@ -238,6 +243,30 @@ impl Shm {
     }
 
     // Hot: per message.
+    /// The message at the head of one endpoint's ring, if one is there.
+    #[inline(always)]
+    pub(crate) fn visit_for_one(
+        &mut self,
+        index: usize,
+        now: Instant,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> u32 {
+        match self.endpoints[index].take_message(sink) {
+            Ok(None) => 0,
+            Ok(Some(ring)) => {
+                self.promote(index);
+                self.heard(index, now, ring);
+                1
+            }
+            Err(_) => {
+                self.found_garbage(index);
+                0
+            }
+        }
+    }
+
+    // Hot: per message.
+    #[inline]
     fn heard(&mut self, index: usize, now: Instant, ring: bool) {
         let endpoint = &mut self.endpoints[index];
         if let Watch::Demoting { .. } = endpoint.watch

@@ -20,7 +20,7 @@ impl Typed {
     /// `memory` must hold [`Datatype::span`] bytes of them: whoever took count and type from the user made it so.
     #[inline]
     pub fn new(memory: UserMemory, datatype: Datatype, count: u64) -> Self {
-        assert!(
+        debug_assert!(
             datatype.span(count).is_some_and(|span| span <= memory.len()),
             "a buffer shorter than its elements"
         );
@@ -70,7 +70,7 @@ impl Typed {
 
     // Hot: per message.
     /// Appends the packed bytes `[from, from + bytes)` to `into`. Panics where there are fewer.
-    #[inline]
+    #[inline(always)]
     pub fn pack(&self, from: usize, bytes: usize, into: &mut WriteSlot<'_>) {
         if self.datatype.row().is_contiguous() {
             return into.put_user(&self.memory, from, bytes);
@@ -83,7 +83,7 @@ impl Typed {
 
     // Hot: per message.
     /// Writes the packed bytes `payload` to the packed offset `at`. Panics where they reach past the end.
-    #[inline]
+    #[inline(always)]
     pub fn unpack(&self, at: usize, payload: Payload<'_>) {
         if self.datatype.row().is_contiguous() {
             return payload.copy_to_user(&self.memory, at);

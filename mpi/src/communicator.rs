@@ -37,6 +37,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// The rank, if it is one of this communicator.
+    #[inline]
     pub fn check(&self, rank: Rank) -> Result<Rank, Error> {
         let size = self.communicator.size();
         if rank.0 < size { Ok(rank) } else { Err(Error::of(Detail::NoSuchRank(rank, Some(size)))) }
@@ -50,6 +51,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     // Hot: per message.
+    #[inline]
     pub(crate) fn entry(&self, comm: CommKey) -> Result<&Entry, Error> {
         match self.communicators.get(comm.0) {
             Some(entry) if !entry.freed => Ok(entry),

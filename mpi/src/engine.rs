@@ -45,7 +45,12 @@ pub struct Engine<N: Btl, R: Runtime> {
     phase: Phase,
     /// The way on which the blocking call that cranks expects something.
     watched: Option<N::Endpoint>,
+    /// Blocking receives so far; wraps.
+    direct: u32,
 }
+
+/// Of so many blocking receives one is posted, and its caller turns the crank.
+const DIRECT_PER_TURN: u32 = 16;
 
 /// How far MPI_Finalize is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,6 +131,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             job_notices: VecDeque::new(),
             phase: Phase::Running,
             watched: None,
+            direct: 0,
         };
         engine.open_predefined();
         let myself = engine.contacts.place(me);
@@ -216,6 +222,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     // Hot: per message.
     /// Starts a send. An error here is one of the arguments; whatever else goes wrong ends the request.
+    #[inline(always)]
     pub fn send(
         &mut self,
         comm: CommKey,
@@ -242,12 +249,33 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         started(self.pml.receive(&mut self.net, channel, from, tag, data)?)
     }
 
+    // Hot: per message.
+    /// As [`receive`](Engine::receive), for a caller that will wait for it: looks up to `looks` times at the ring of the
+    /// sender before it posts anything. Every [`DIRECT_PER_TURN`]th time it does not, so that the caller turns the crank:
+    /// two ranks that exchange messages without a pause shall not keep everything else waiting.
+    #[inline(always)]
+    pub fn receive_soon(
+        &mut self,
+        comm: CommKey,
+        from: Source,
+        tag: TagSelector,
+        data: Typed,
+        looks: u32,
+    ) -> Result<Started, Error> {
+        let channel = self.selected(comm, from, tag)?;
+        self.direct = self.direct.wrapping_add(1);
+        let looks = if self.direct.is_multiple_of(DIRECT_PER_TURN) { 0 } else { looks };
+        let patience = mend_pml::Patience { up: &mut self.funnel, now: self.now, looks };
+        started(self.pml.receive_soon(&mut self.net, patience, channel, from, tag, data)?)
+    }
+
     /// Whether a message lies here that a receive would match now. Looks at what came; turns nothing.
     pub fn probe(&mut self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Option<Status>, Error> {
         let channel = self.selected(comm, from, tag)?;
         Ok(self.pml.probe(&mut self.net, channel, from, tag)?)
     }
 
+    #[inline(always)]
     fn selected(&self, comm: CommKey, from: Source, tag: TagSelector) -> Result<mend_pml::Channel, Error> {
         let entry = self.entry(comm)?;
         if let Source::Rank(rank) = from {
@@ -387,10 +415,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 }
 
+#[inline]
 fn check_tag(tag: Tag) -> Result<Tag, Error> {
     if tag.0 < 0 { Err(Error::of(crate::Detail::NegativeTag(tag))) } else { Ok(tag) }
 }
 
+#[inline]
 fn started(started: mend_pml::Started) -> Result<Started, Error> {
     Ok(match started {
         mend_pml::Started::Done(status) => Started::Done(status),

@@ -103,7 +103,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         tag: TagSelector,
         data: &Arc<Buffer>,
     ) -> Operation<N, R> {
-        self.begin(|engine| engine.receive(comm, from, tag, bytes(data)))
+        self.begin(|engine| engine.receive_soon(comm, from, tag, bytes(data), 1))
     }
 
     /// Waits for a message that a receive would match (MPI_Probe).

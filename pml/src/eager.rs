@@ -16,7 +16,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// Starts a send. `Err` is only for what names nothing; to a peer that is gone it starts and then ends in error
     /// (Row PP1, Row PP3).
-    #[inline]
+    #[inline(always)]
     pub fn send<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
@@ -216,7 +216,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// A request that is over before it began: its error belongs to the wait.
-    fn ended(&mut self, result: Result<Status, Error>) -> Started {
+    pub(crate) fn ended(&mut self, result: Result<Status, Error>) -> Started {
         let entry = Entry {
             data: Typed::empty(),
             channel: crate::list::NONE,

@@ -303,6 +303,17 @@ impl Envelope {
 }
 
 // Hot: per message.
+/// The tag of the header that [`eager`] makes of these; `None` of every other header.
+#[inline]
+pub(crate) fn eager_tag(header: &[u8], context: ContextId, sequence: u16, source: Rank) -> Option<Tag> {
+    let bytes = <&[u8; SHORT_BYTES]>::try_from(header).ok()?;
+    let expected = eager(context, sequence, Tag(0), source);
+    let tag = i32::from_le_bytes(*bytes[8..].first_chunk()?);
+    let same = bytes[..8] == expected[..8] && bytes[12..] == expected[12..];
+    (same && tag >= 0).then_some(Tag(tag))
+}
+
+// Hot: per message.
 #[inline]
 fn read_eager(bytes: &[u8; SHORT_BYTES]) -> Option<Packet> {
     let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);

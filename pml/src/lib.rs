@@ -11,6 +11,7 @@
 
 mod cancel;
 mod channel;
+mod direct;
 mod eager;
 mod envelope;
 mod failure;
@@ -26,6 +27,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+pub use direct::Patience;
 pub use request::{Error, Gone, Request, SendMode, Started, State, Status};
 
 use channel::Open;

@@ -20,6 +20,7 @@ impl Line {
 
     // Hot: per message.
     /// Writes words 1 to 7.
+    #[inline]
     pub(crate) fn store_body(&self, image: &Image) {
         for word in 1..Line::WORDS {
             self.0[word].store(image.word(word), Ordering::Relaxed);
@@ -28,6 +29,7 @@ impl Line {
 
     // Hot: per message.
     /// Copies words 1 to 7.
+    #[inline]
     pub(crate) fn load_body(&self, image: &mut Image) {
         for word in 1..Line::WORDS {
             image.0[8 * word..8 * word + 8]

@@ -102,6 +102,7 @@ where
 
     // Hot: per message.
     /// Publishes one message whose payload of `bytes` bytes `fill` writes. Without room `fill` comes back, not called.
+    #[inline(always)]
     pub fn push<F: FnOnce(Room<'_>)>(
         &mut self,
         envelope: Envelope<'_>,
@@ -129,6 +130,7 @@ where
     }
 
     // Hot: per message.
+    #[inline(always)]
     fn publish(&mut self, envelope: Envelope<'_>, bytes: usize, image: &Image) {
         let slot = self.position as usize & (SLOTS - 1);
         self.ends[slot] = self.head;
@@ -226,12 +228,14 @@ where
 
     // Hot: per look.
     /// Whether `take` would find something to say.
+    #[inline]
     pub fn is_ready(&self) -> bool {
         // The common answer is "as it was a lap ago"; garbage counts as ready, so that `take` finds it.
         self.head_word().0 as u32 != self.not_yet()
     }
 
     // Hot: per look.
+    #[inline]
     fn head_word(&self) -> (u64, &Line) {
         let line = &self.lines[self.position as usize & (SLOTS - 1)];
         // SYNC: slot content, with `Producer::publish`.
@@ -245,6 +249,7 @@ where
 
     // Hot: per message.
     /// Hands the next message to `look`, if one is there; its slot is free afterwards (see [`owed`](Self::owed)).
+    #[inline(always)]
     pub fn take(&mut self, look: impl FnOnce(Arrival<'_>)) -> Result<bool, Garbage> {
         let (word, line) = self.head_word();
         if word as u32 == self.not_yet() {

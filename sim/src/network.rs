@@ -510,6 +510,25 @@ impl Btl for FabricBtl {
             && self.shared.borrow().pipes.get(&(way.peer, self.me)).is_some_and(|pipe| !pipe.is_empty())
     }
 
+    /// A blocking receive that looks may see what lies there, or miss it.
+    fn has_message(&self, from: u32) -> bool {
+        let way = &self.endpoints[from as usize];
+        let mut network = self.shared.borrow_mut();
+        let seen = way.state == State::Standing && network.random.once_in(2);
+        seen && network.pipes.get(&(way.peer, self.me)).is_some_and(|pipe| !pipe.data.is_empty())
+    }
+
+    fn take_message(&mut self, _now: Instant, from: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let way = &self.endpoints[from as usize];
+        let mut network = self.shared.borrow_mut();
+        let Some(pipe) = network.pipes.get_mut(&(way.peer, self.me)) else { return 0 };
+        let Some(item) = pipe.data.pop_front() else { return 0 };
+        network.delivered += 1;
+        drop(network);
+        Arrival::Message(item).hand_up(way.index, sink);
+        1
+    }
+
     fn expect(&mut self, _from: u32, _on: bool) {}
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {

@@ -183,7 +183,7 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
     }
 
     // Hot: per message.
-    #[inline]
+    #[inline(always)]
     fn send(
         &mut self,
         to: Self::Endpoint,
@@ -227,6 +227,31 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
             Way::Near(endpoint) => self.near.as_ref().is_some_and(|near| near.ready(endpoint)),
             Way::Own(endpoint) => self.own.as_ref().is_some_and(|own| own.ready(endpoint)),
             Way::Far { network, endpoint } => self.networks[usize::from(network)].ready(endpoint),
+        }
+    }
+
+    // Hot: per look.
+    #[inline(always)]
+    fn has_message(&self, from: Self::Endpoint) -> bool {
+        match (from, &self.near) {
+            (Way::Near(endpoint), Some(near)) => near.has_message(endpoint),
+            _ => false,
+        }
+    }
+
+    // Hot: per message.
+    #[inline(always)]
+    fn take_message(
+        &mut self,
+        now: Instant,
+        from: Self::Endpoint,
+        sink: &mut impl Sink<Self::Endpoint>,
+    ) -> u32 {
+        match (from, &mut self.near) {
+            (Way::Near(endpoint), Some(near)) => {
+                near.take_message(now, endpoint, &mut Named(sink, Way::Near))
+            }
+            _ => 0,
         }
     }
 

@@ -56,6 +56,21 @@ pub trait Btl {
 
     /// Does the next message of this peer lie ready? Cheaper than `progress`: for spinning.
     fn ready(&self, from: Self::Endpoint) -> bool;
+    /// Does a message lie at the head of this peer's data? One load: for a blocking receive that looks at its sender's ring
+    /// alone. A transport that has no such ring says no.
+    fn has_message(&self, _from: Self::Endpoint) -> bool {
+        false
+    }
+    /// Hands up that one message, as `progress` would, and nothing else; what is not data may wait behind it. Gives how
+    /// many events that were. `now` may be stale.
+    fn take_message(
+        &mut self,
+        _now: Instant,
+        _from: Self::Endpoint,
+        _sink: &mut impl Sink<Self::Endpoint>,
+    ) -> u32 {
+        0
+    }
     /// Somebody waits for this peer (or no longer): poll it rather than let it ring. Calls nest: as many `false` as
     /// `true` end it.
     fn expect(&mut self, from: Self::Endpoint, on: bool);

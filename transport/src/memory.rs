@@ -45,6 +45,7 @@ impl UserMemory {
     }
 
     /// How many bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -94,6 +95,7 @@ impl UserMemory {
         unsafe { ptr::copy(from.start.wrapping_add(from_offset), self.start.wrapping_add(offset), bytes) }
     }
 
+    #[inline]
     fn check(&self, offset: usize, bytes: usize) {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset, "a copy past the end of a buffer");
     }
@@ -131,6 +133,7 @@ impl Buffer {
     }
 
     /// How many bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -164,6 +167,7 @@ impl<'a> From<&'a [AtomicU8]> for Payload<'a> {
 
 impl<'a> Payload<'a> {
     /// How many bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -174,6 +178,7 @@ impl<'a> Payload<'a> {
     }
 
     /// The `bytes` bytes from `offset` on. Panics where they reach past the end.
+    #[inline]
     pub fn part(&self, offset: usize, bytes: usize) -> Payload<'a> {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset, "a part past the end of a payload");
         Payload { start: self.start.wrapping_add(offset), bytes, lent: PhantomData }
@@ -190,6 +195,7 @@ impl<'a> Payload<'a> {
 
     // Hot: per message.
     /// Copies all of it to `offset` and after. Panics where it reaches past the end of `to`.
+    #[inline]
     pub fn copy_to_user(&self, to: &UserMemory, offset: usize) {
         to.check(offset, self.bytes);
         // SAFETY: source as in `copy_to_slice`; target checked against what `from_user`'s caller promised. A user's
@@ -239,6 +245,7 @@ impl WriteSlot<'_> {
 
     // Hot: per message.
     /// Appends `from`. Panics where there is no room.
+    #[inline]
     pub fn put(&mut self, from: &[u8]) {
         let at = self.take(from.len());
         // SAFETY: `take` keeps the range inside the lent memory, which is writable while `'a` lasts: a `&mut [u8]`, or
@@ -248,6 +255,7 @@ impl WriteSlot<'_> {
 
     // Hot: per message.
     /// Appends `bytes` bytes of the user's memory from `offset` on. Panics where there are fewer, or no room.
+    #[inline]
     pub fn put_user(&mut self, from: &UserMemory, offset: usize, bytes: usize) {
         from.check(offset, bytes);
         let at = self.take(bytes);
@@ -255,6 +263,7 @@ impl WriteSlot<'_> {
         unsafe { copy_blocks(from.start.wrapping_add(offset), at, bytes) }
     }
 
+    #[inline]
     fn take(&mut self, bytes: usize) -> *mut u8 {
         assert!(bytes <= self.room(), "a payload longer than the slot it was promised");
         let at = self.start.wrapping_add(self.used);
@@ -274,6 +283,10 @@ const BLOCK_BYTES: usize = 1024;
 /// As `ptr::copy_nonoverlapping` of bytes: `from` readable and `to` writable for `bytes`, and no overlap.
 #[inline]
 unsafe fn copy_blocks(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes <= 16 {
+        // SAFETY: the caller's contract.
+        return unsafe { copy_few(from, to, bytes) };
+    }
     let mut at = 0;
     while bytes - at > BLOCK_BYTES {
         // SAFETY: `at + BLOCK_BYTES < bytes`, so the block lies inside both ranges that the caller vouches for.
@@ -284,6 +297,46 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), bytes - at) }
 }
 
+// Hot: per message.
+/// Up to 16 bytes, by two words that may overlap rather than by a call.
+///
+/// # Safety
+/// As `copy_blocks`; `bytes` is at most 16.
+#[inline]
+unsafe fn copy_few(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes >= 8 {
+        // SAFETY: both words lie inside the range, whose length is 8 to 16.
+        unsafe { copy_ends::<u64>(from, to, bytes) }
+    } else if bytes >= 4 {
+        // SAFETY: as above, 4 to 7.
+        unsafe { copy_ends::<u32>(from, to, bytes) }
+    } else {
+        for at in 0..bytes {
+            // SAFETY: inside the range.
+            let byte = unsafe { from.wrapping_add(at).read() };
+            // SAFETY: inside the range.
+            unsafe { to.wrapping_add(at).write(byte) }
+        }
+    }
+}
+
+/// The first and the last `T` of a range of `bytes` bytes, which is as long as one and no longer than two.
+///
+/// # Safety
+/// `from` readable and `to` writable for `bytes`, which is at least the size of `T`.
+#[inline]
+unsafe fn copy_ends<T: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
+    let last = bytes - size_of::<T>();
+    // SAFETY: the first word of the range; unaligned reads take any address.
+    let first_word = unsafe { from.cast::<T>().read_unaligned() };
+    // SAFETY: the last word of the range.
+    let last_word = unsafe { from.wrapping_add(last).cast::<T>().read_unaligned() };
+    // SAFETY: the first word of the range.
+    unsafe { to.cast::<T>().write_unaligned(first_word) };
+    // SAFETY: the last word of the range.
+    unsafe { to.wrapping_add(last).cast::<T>().write_unaligned(last_word) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Buffer, Payload, UserMemory, WriteSlot};
@@ -292,6 +345,18 @@ mod tests {
     fn a_buffer_that_no_memory_can_hold_is_refused() {
         assert!(Buffer::try_zeroed(isize::MAX as usize).is_none());
         assert_eq!(Buffer::try_zeroed(3).unwrap().to_vec(), [0; 3]);
+    }
+
+    #[test]
+    fn every_short_length_is_copied_whole_and_nothing_behind_it() {
+        for length in 0..40 {
+            let bytes: Vec<u8> = (1..=length).collect();
+            let to = Buffer::zeroed(48);
+            Payload::from(&bytes[..]).copy_to_user(&UserMemory::of_buffer(&to), 3);
+            let copied = to.to_vec();
+            assert_eq!(copied[3..3 + bytes.len()], bytes[..]);
+            assert!(copied[..3].iter().chain(&copied[3 + bytes.len()..]).all(|&byte| byte == 0), "{length}");
+        }
     }
 
     #[test]

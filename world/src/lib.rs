@@ -19,5 +19,5 @@ pub use clock::now;
 pub use guard::Threads;
 pub use processors::usable as usable_processors;
 pub use settings::{OTHER_VARIABLES, SettingsError, from_environment as settings_from_environment};
-pub use wait::Statistics;
+pub use wait::{Begun, Statistics};
 pub use world::{Engine, Net, Stage, StartError, World, exit_code, get, stage, start};

@@ -128,9 +128,47 @@ pub fn wait<C: Crank, T>(
     guard: &Guard<Inside<C>>,
     bed: &Bed,
     patience: Patience,
-    mut poll: impl FnMut(&mut C) -> Option<T>,
+    poll: impl FnMut(&mut C) -> Option<T>,
+) -> T {
+    wait_inside(guard.enter(), bed, patience, poll)
+}
+
+/// What a call that may have to wait has come to at once.
+#[derive(Debug)]
+pub enum Begun<T, W> {
+    /// It is over.
+    Over(T),
+    /// It goes on; this is what is asked for it.
+    Waits(W),
+}
+
+// Hot: per message.
+/// Begins something on `guard`, and waits for it if it is not over at once, in one entry.
+#[inline(always)]
+pub fn begin<C: Crank, T, W>(
+    guard: &Guard<Inside<C>>,
+    bed: &Bed,
+    patience: Patience,
+    start: impl FnOnce(&mut C) -> Begun<T, W>,
+    mut poll: impl FnMut(&mut W, &mut C) -> Option<T>,
 ) -> T {
     let mut inside = guard.enter();
+    match start(&mut inside.engine) {
+        Begun::Over(result) => {
+            leave(inside, bed);
+            result
+        }
+        Begun::Waits(mut what) => wait_inside(inside, bed, patience, move |engine| poll(&mut what, engine)),
+    }
+}
+
+#[inline(never)]
+fn wait_inside<C: Crank, T>(
+    mut inside: Entered<'_, Inside<C>>,
+    bed: &Bed,
+    patience: Patience,
+    mut poll: impl FnMut(&mut C) -> Option<T>,
+) -> T {
     loop {
         if let Some(result) = poll(&mut inside.engine) {
             leave(inside, bed);
@@ -149,12 +187,18 @@ pub fn wait<C: Crank, T>(
 /// Leaves after work on the engine that may concern a thread that waits: an operation begun may need the sleeping crank,
 /// and a turn may have ended what a parked thread waits for.
 // Hot: per message.
+#[inline(always)]
 pub fn leave<C>(mut inside: Entered<'_, Inside<C>>, bed: &Bed) {
     if inside.cranking || !inside.parked.is_empty() {
-        inside.ring_parked();
-        if inside.asleep {
-            bed.bells.wake(bed.slot);
-        }
+        tell_others(&mut inside, bed);
+    }
+}
+
+#[cold]
+fn tell_others<C>(inside: &mut Inside<C>, bed: &Bed) {
+    inside.ring_parked();
+    if inside.asleep {
+        bed.bells.wake(bed.slot);
     }
 }
 

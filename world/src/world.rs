@@ -5,7 +5,7 @@ use crate::fork;
 use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
 use crate::settings::{self, SettingsError};
-use crate::wait::{self, Bed, Crank, Inside, Patience, Statistics};
+use crate::wait::{self, Bed, Begun, Crank, Inside, Patience, Statistics};
 use crate::{clock, processors};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -160,7 +160,7 @@ impl World {
 
     // Hot: per message.
     /// Runs `work` on the engine while no other thread does.
-    #[inline]
+    #[inline(always)]
     pub fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut inside = self.guard.enter();
         let result = work(&mut inside.engine);
@@ -183,6 +183,24 @@ impl World {
     /// Waits until `poll` gives something, making progress meanwhile.
     pub fn wait<R>(&self, poll: impl FnMut(&mut Engine) -> Option<R>) -> R {
         wait::wait(&self.guard, &self.bed, self.patience, poll)
+    }
+
+    // Hot: per message.
+    /// Begins something, and waits for it if it is not over at once, in one entry.
+    #[inline(always)]
+    pub fn begin<R, W>(
+        &self,
+        start: impl FnOnce(&mut Engine) -> Begun<R, W>,
+        poll: impl FnMut(&mut W, &mut Engine) -> Option<R>,
+    ) -> R {
+        wait::begin(&self.guard, &self.bed, self.patience, start, poll)
+    }
+
+    /// How often a call that is about to wait may look at one ring before it turns the whole crank: some 2 us, or once
+    /// where the processor is somebody else's.
+    #[inline]
+    pub fn looks(&self) -> u32 {
+        if self.patience.spin == Duration(0) { 1 } else { LOOKS_BEFORE_TURN }
     }
 
     /// `MPI_Finalize`: returns once nothing that we owe anybody is left here. After it, [`get`] gives nothing.
@@ -247,6 +265,9 @@ pub fn exit_code(code: i32) -> i32 {
         low => low,
     }
 }
+
+/// See [`World::looks`]: a look is some 4 ns.
+const LOOKS_BEFORE_TURN: u32 = 500;
 
 /// How long an aborting process waits to be killed with the others.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);

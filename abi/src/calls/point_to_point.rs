@@ -35,7 +35,7 @@ fn check_comm(world: &World, comm: Comm) -> Result<(), Failure> {
 }
 
 // Hot: per message.
-#[inline]
+#[inline(always)]
 fn start_send(
     world: &World,
     mode: SendMode,
@@ -48,7 +48,7 @@ fn start_send(
 }
 
 // Hot: per message.
-#[inline]
+#[inline(always)]
 fn blocking(
     world: &World,
     mode: SendMode,
@@ -147,8 +147,11 @@ pub(crate) fn recv(
     };
     let result = requests::run(world, |engine| {
         let key = comm.key(engine)?;
-        engine.watch(key, source);
-        Ok(engine.receive(key, source, tag, data)?)
+        let started = engine.receive_soon(key, source, tag, data, world.looks())?;
+        if let Started::Running(_) = started {
+            engine.watch(key, source);
+        }
+        Ok(started)
     });
     received(result, status)
 }

@@ -148,6 +148,19 @@ impl<F: Fixture> Cluster<F> {
         self.turn_with(index, BUDGET)
     }
 
+    /// What somebody does who waits for `from` alone: takes its next message, if one lies there.
+    pub fn take(&mut self, index: usize, from: usize) {
+        let way = self.way(index, from);
+        let now = Instant(self.turns * NS_PER_TURN);
+        let node = &mut self.nodes[index];
+        let btl = node.btl.as_mut().expect("the test does not use whom it abandoned");
+        if btl.has_message(way) {
+            let before = node.heard.all.len();
+            let events = btl.take_message(now, way, &mut node.heard);
+            assert_eq!(node.heard.all.len() - before, events as usize, "one message, and nothing else");
+        }
+    }
+
     /// One turn of everybody who lives.
     pub fn turn_all(&mut self) -> u32 {
         let living: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].btl.is_some()).collect();

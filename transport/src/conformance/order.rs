@@ -78,3 +78,23 @@ pub fn expecting_a_peer_changes_nothing_that_arrives<F: Fixture>() {
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), (0..600).collect::<Vec<_>>());
 }
+
+/// Whoever waits for one peer alone may take its messages one by one, between turns or without any.
+pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let (packed, _, _) = cluster.sizes();
+    let mut random = Random(3);
+    for number in 0..1000 {
+        let most = if random.once_in(8) { packed } else { packed.min(60) };
+        cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
+        if random.once_in(3) {
+            cluster.turn(receiver);
+        }
+        for _ in 0..random.below(4) {
+            cluster.take(receiver, sender);
+        }
+    }
+    cluster.settle();
+    assert_eq!(cluster.numbers(receiver, sender), (0..1000).collect::<Vec<_>>());
+}

@@ -240,6 +240,15 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.ready(from)
     }
 
+    fn has_message(&self, from: B::Endpoint) -> bool {
+        self.inner.has_message(from)
+    }
+
+    fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
+        let (books, counts, ways) = (&self.ledger.0, &mut self.counts, &mut self.ways[..]);
+        self.inner.take_message(now, from, &mut Auditor { sink, books, counts, ways })
+    }
+
     fn expect(&mut self, from: B::Endpoint, on: bool) {
         self.inner.expect(from, on);
     }

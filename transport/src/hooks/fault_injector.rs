@@ -230,6 +230,18 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.ready(from) && !self.fate.strikes(self.faults.blind)
     }
 
+    fn has_message(&self, from: B::Endpoint) -> bool {
+        self.inner.has_message(from) && !self.fate.strikes(self.faults.blind)
+    }
+
+    fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
+        if self.fate.strikes(self.faults.idle) {
+            return 0;
+        }
+        // Nothing but a message comes of it, and messages are not held back.
+        self.inner.take_message(now, from, sink)
+    }
+
     fn expect(&mut self, from: B::Endpoint, on: bool) {
         self.inner.expect(from, on);
     }

@@ -157,6 +157,14 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.ready(from)
     }
 
+    fn has_message(&self, from: B::Endpoint) -> bool {
+        self.inner.has_message(from)
+    }
+
+    fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
+        self.inner.take_message(now, from, &mut Listener { sink, tape: &mut self.tape })
+    }
+
     fn expect(&mut self, from: B::Endpoint, on: bool) {
         self.tape.note(Event::Expect(from, on));
         self.inner.expect(from, on);
