@@ -79,6 +79,13 @@ impl<T> Slab<T> {
         if place.generation == key.generation { place.entry.as_mut() } else { None }
     }
 
+    /// Whether an entry stood under this key, and stands no more: the key is stale, and was not made up.
+    pub fn stood(&self, key: Key) -> bool {
+        let Some(place) = self.places.get(key.index as usize) else { return false };
+        let lives_since = place.generation.wrapping_sub(key.generation);
+        key.generation % 2 == 1 && lives_since > 0 && lives_since < 1 << 31
+    }
+
     // Hot: per message.
     /// Takes the entry out; its key is stale from now on.
     pub fn remove(&mut self, key: Key) -> Option<T> {
@@ -130,5 +137,20 @@ mod tests {
         assert_eq!(slab.get(second), Some(&"b"));
         assert_eq!(slab.get(Key { index: 7, generation: 1 }), None);
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_stale_key_is_told_from_one_that_was_made_up() {
+        let mut slab = Slab::new();
+        let first = slab.insert("a");
+        assert!(!slab.stood(first), "it stands");
+        slab.remove(first);
+        assert!(slab.stood(first));
+        let second = slab.insert("b");
+        assert!(slab.stood(first) && !slab.stood(second));
+        for generation in [0, 2, 5, 1 << 20 | 1] {
+            assert!(!slab.stood(Key { index: first.index, generation }), "{generation} was never given out");
+        }
+        assert!(!slab.stood(Key { index: 7, generation: 1 }));
     }
 }

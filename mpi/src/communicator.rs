@@ -89,6 +89,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.pml.close(entry.user);
             self.pml.close(entry.collective);
         }
+        self.pml.leave();
     }
 
     /// The next number of this process for an identity: never given twice (I5).

@@ -3,7 +3,7 @@
 
 use crate::list::List;
 use crate::matching::{BY_CHANNEL, BY_LANE, POSTED};
-use mend_base::{ContextId, PeerIndex, Rank};
+use mend_base::{ContextId, PeerIndex, Plane, Rank};
 use mend_proto::identity::Name;
 use std::sync::Arc;
 
@@ -133,6 +133,12 @@ impl<E: Copy> Open<E> {
     /// from anybody waits for.
     pub(crate) fn unacknowledged(&self) -> Option<Rank> {
         self.failed.get(self.acknowledged as usize).copied()
+    }
+
+    /// A collective plane one of whose members failed is broken, for ever: nothing starts on it any more, and nothing is
+    /// received, since whatever comes belongs to an operation that was given up. By whom.
+    pub(crate) fn broken_by(&self) -> Option<Rank> {
+        if self.name.plane == Plane::Collective { self.failed.first().copied() } else { None }
     }
 
     /// Whether a message to ourselves is on the wire.

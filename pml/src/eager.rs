@@ -61,6 +61,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         assert!(tag.0 >= 0, "whoever took the tag from the user checked it");
         let open = self.channels.get_mut(on.0).ok_or(Error::NoSuchChannel)?;
         let peer = open.member(to).ok_or(Error::NoSuchRank(to))?;
+        if let Some(rank) = open.broken_by() {
+            mend_base::reach!("pml.eager: on a broken plane");
+            return Ok(self.ended(Err(Error::ProcFailed(rank))));
+        }
         if let Some(why) = self.peer(peer).gone {
             mend_base::reach!("pml.eager: to one who is gone");
             return Ok(self.ended(Err(why.error(to))));

@@ -16,6 +16,7 @@
 //!  REFUSED  0 kind  1 reason u8  2 zero u48   8 sender's key u64
 //!  TELL     0 kind  1 plane  2 context u16  4 identity  16 rank of the teller u32  20 its eager limit u32
 //!  RETIRE   0 kind  1 plane  2 context u16  4 identity  16 rank of the teller u32
+//!  CUT      0 kind  1 zero u24  4 stream u32  8 bytes sent u64
 //!  HOLD, GO 0 kind
 //! in the order of the messages
 //!  RETIRED  0 kind  1 zero  2 context u16
@@ -50,6 +51,8 @@ pub(crate) enum Packet {
     Message(Envelope),
     /// Your offer is matched: send me `wanted` bytes as this stream.
     Accept { key: Key, stream: Stream, wanted: u64 },
+    /// I have sent so many bytes of this stream of yours, and will send no more: I have given it up.
+    Cut { stream: Stream, sent: u64 },
     /// Your synchronous send is matched, or I want none of your offer's bytes.
     Matched { key: Key },
     /// Nobody will ever match it here.
@@ -110,7 +113,7 @@ impl Form {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Reason {
-    /// The receiver has freed the communicator.
+    /// The receiver has freed the communicator, or given up the operation.
     Freed = 1,
 }
 
@@ -126,6 +129,7 @@ const RETIRED: u8 = 9;
 const FRAGMENT: u8 = 10;
 const HOLD: u8 = 11;
 const GO: u8 = 12;
+const CUT: u8 = 13;
 const NAMED: u8 = 0x80;
 
 /// Header bytes of the commonest message.
@@ -164,6 +168,11 @@ impl Packet {
                 out.u32(stream.0);
                 write_key(&mut out, key);
                 out.u64(wanted);
+            }
+            Packet::Cut { stream, sent } => {
+                out.bytes(&[CUT, 0, 0, 0]);
+                out.u32(stream.0);
+                out.u64(sent);
             }
             Packet::Matched { key } => {
                 out.bytes(&[MATCHED, 0, 0, 0, 0, 0, 0, 0]);
@@ -215,6 +224,10 @@ impl Packet {
                 zero(&mut from, 3)?;
                 let stream = Stream(from.u32()?);
                 Packet::Accept { stream, key: read_key(&mut from)?, wanted: from.u64()? }
+            }
+            CUT => {
+                zero(&mut from, 3)?;
+                Packet::Cut { stream: Stream(from.u32()?), sent: from.u64()? }
             }
             MATCHED => {
                 zero(&mut from, 7)?;
@@ -401,6 +414,7 @@ mod tests {
             .collect();
         packets.extend([
             Packet::Accept { key, stream, wanted: 1 << 50 },
+            Packet::Cut { stream, sent: 1 << 45 },
             Packet::Matched { key },
             Packet::Refused { key, reason: Reason::Freed },
             Packet::Tell { name, context, rank, eager_bytes: 4096 },
@@ -442,7 +456,7 @@ mod tests {
             let length = random.below(41) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| random.bits() as u8 & random.bits() as u8).collect();
             if let Some(first) = bytes.first_mut() {
-                *first = *first & 0x80 | random.below(14) as u8;
+                *first = *first & 0x80 | random.below(15) as u8;
             }
             if let Some(packet) = Packet::read(&bytes) {
                 assert_eq!(packet.write().as_bytes(), bytes);

@@ -5,6 +5,10 @@
 //! received (Row PP7). A receive from anybody goes on as long as anybody else could send; while a failed member is not
 //! acknowledged it *stalls*: nobody can know whether the message it waits for will ever come. Stalled is no state of its
 //! own but what a look finds: the receive stands where it stood, and a message from the living completes it.
+//!
+//! A collective plane with a failed member is broken (facts 5.3): its operations are given up by whoever runs them
+//! ([`abandon`](Ob1::abandon)), what lies there unread is dropped, and so is what still comes; point-to-point between the
+//! living does not notice.
 
 use crate::envelope::Form;
 use crate::request::{Entry, Phase};
@@ -34,6 +38,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.count_gone(peer);
         self.drop_offers(peer);
         self.end_streams_of(peer);
+        self.unanswered.retain(|&(_, from)| from != peer);
+        self.evidence.retain(|&(of, _)| of != peer);
         let ended: Vec<_> =
             self.entries.iter().filter_map(|(key, entry)| Some((key, self.needs(entry, peer)?))).collect();
         for (key, rank) in ended {
@@ -66,7 +72,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The rank as which a request needs `peer`, if it does.
     fn needs(&self, entry: &Entry, peer: PeerIndex) -> Option<Rank> {
         let rank = match entry.phase {
-            Phase::Parked { to, .. } | Phase::Offered { to, .. } | Phase::Streaming { to, .. } => to,
+            Phase::Parked { to, .. }
+            | Phase::Offered { to, .. }
+            | Phase::Unwanted { to }
+            | Phase::Streaming { to, .. } => to,
             Phase::Posted { from: Source::Rank(from), .. } | Phase::Accepting { from, .. } => from,
             Phase::Posted { from: Source::Any, .. } | Phase::Done(_) => return None,
         };
@@ -80,6 +89,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match entry.phase {
             Phase::Parked { .. } => mend_base::reach!("pml.failure: a parked send"),
             Phase::Offered { .. } => mend_base::reach!("pml.failure: an offered send"),
+            Phase::Unwanted { .. } => mend_base::reach!("pml.failure: an unwanted send"),
             Phase::Streaming { .. } => mend_base::reach!("pml.failure: a streaming send"),
             Phase::Posted { .. } => {
                 mend_base::reach!("pml.failure: a posted receive");
@@ -129,6 +139,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             let ranks: Vec<_> = open.ranks_of(peer).filter(|rank| *rank != open.me).collect();
             open.failed.extend(ranks);
         }
+        let broken: Vec<_> = self
+            .channels
+            .iter()
+            .filter(|(_, open)| open.broken_by().is_some() && !open.arrived.is_empty())
+            .map(|(key, _)| key)
+            .collect();
+        for key in broken {
+            mend_base::reach!("pml.failure: messages of a collective that was cut off");
+            self.drop_unread(key);
+        }
     }
 
     fn count_gone(&mut self, peer: PeerIndex) {
@@ -144,8 +164,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Why nothing will ever come for such a receive, if so.
     pub(crate) fn why_never(&self, channel: Key, from: Source) -> Option<Error> {
+        let open = self.channels.get(channel)?;
+        if let Some(rank) = open.broken_by() {
+            return Some(Error::ProcFailed(rank));
+        }
         let Source::Rank(rank) = from else { return None };
-        let peer = self.channels.get(channel)?.member(rank)?;
+        let peer = open.member(rank)?;
         let why = self.peers.get(peer.index())?.gone?;
         Some(why.error(rank))
     }

@@ -35,6 +35,8 @@ pub(crate) struct PeerState<E> {
     pub(crate) holds: bool,
     /// We told it to hold.
     held: bool,
+    /// Offers to it that were given up, and to which it still owes an answer.
+    pub(crate) withdrawn: u32,
     /// What its unread messages cost here.
     held_bytes: u64,
     queues: Option<Box<Queues>>,
@@ -94,6 +96,7 @@ impl<E> Default for PeerState<E> {
             crowded: false,
             holds: false,
             held: false,
+            withdrawn: 0,
             held_bytes: 0,
             queues: None,
         }

@@ -9,6 +9,7 @@
 //! ([`Upcalls::on_error`] with [`Cause::Garbage`]), after which nothing of that peer is looked at any more.
 #![forbid(unsafe_code)]
 
+mod abandon;
 mod cancel;
 mod channel;
 mod direct;
@@ -113,6 +114,8 @@ pub struct Ob1<E> {
     unanswered: VecDeque<(Key, PeerIndex)>,
     names: BTreeMap<Name, Key>,
     unborn: Unborn<Early>,
+    /// Nothing more will be born.
+    leaving: bool,
     /// Peers to which something waits to go.
     listed: Vec<PeerIndex>,
     wanted: VecDeque<PeerIndex>,
@@ -146,6 +149,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             unanswered: VecDeque::new(),
             names: BTreeMap::new(),
             unborn: Unborn::new(),
+            leaving: false,
             listed: Vec::new(),
             wanted: VecDeque::new(),
             evidence: Vec::new(),
@@ -209,6 +213,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     fn on_answer(&mut self, from: PeerIndex, packet: Packet) {
         match packet {
             Packet::Accept { key, stream, wanted } => self.on_accept(from, key, stream, wanted),
+            Packet::Cut { stream, sent } => self.on_cut(from, stream, sent),
             Packet::Matched { key } => self.on_matched(from, key),
             Packet::Refused { key, reason: envelope::Reason::Freed } => self.on_refused(from, key),
             Packet::Tell { name, context, rank, eager_bytes } => {

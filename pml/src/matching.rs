@@ -184,7 +184,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         form: Form,
         payload: Payload<'_>,
     ) {
-        if self.channels.get(channel).is_some_and(|open| open.closing) {
+        if self.channels.get(channel).is_some_and(|open| open.closing || open.broken_by().is_some()) {
             return self.on_late(from, form);
         }
         mend_base::reach!("pml.matching: unexpected");
@@ -200,7 +200,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[cold]
     fn on_unknown_name(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
         let Place::Named(name) = envelope.place else { return };
-        if self.unborn.is_dead(name) {
+        if self.leaving || self.unborn.is_dead(name) {
             return self.on_late(from, envelope.form);
         }
         mend_base::reach!("pml.matching: for a communicator not yet born");
@@ -208,10 +208,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.unborn.park(name, from, Early { envelope, payload });
     }
 
-    /// A message for what has been closed here: dropped, but who waits gets an answer.
+    /// A message for what has been closed here, or cut off by a death: dropped, but who waits gets an answer.
     #[cold]
     fn on_late(&mut self, from: PeerIndex, form: Form) {
-        mend_base::reach!("pml.matching: for a communicator freed here");
+        mend_base::reach!("pml.matching: for a communicator freed or broken here");
         self.refuse(from, form);
     }
 

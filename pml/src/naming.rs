@@ -14,6 +14,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub fn open(&mut self, identity: Identity, plane: Plane, me: Rank, members: Arc<[PeerIndex]>) -> Channel {
         let name = Name { identity, plane };
         assert!(me.index() < members.len(), "whoever opens a channel is in it");
+        assert!(!self.leaving, "nothing is opened while MPI is finalized");
         assert!(!self.names.contains_key(&name) && !self.unborn.is_dead(name), "an identity is used once");
         let mut open = Open::new(name, me, members, None);
         let is_gone = |peer: &PeerIndex| self.peers.get(peer.index()).is_some_and(|peer| peer.gone.is_some());
@@ -71,7 +72,18 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    fn drop_unread(&mut self, channel: Key) {
+    /// MPI_Finalize has begun: nothing more is opened here. Whoever waits for an answer to what came for a communicator
+    /// that was born elsewhere alone is refused, now and later.
+    pub fn leave(&mut self) {
+        self.leaving = true;
+        for (from, early) in self.unborn.give_up() {
+            mend_base::reach!("pml.naming: born elsewhere alone");
+            self.refuse(from, early.envelope.form);
+            self.unstore(from, early.payload);
+        }
+    }
+
+    pub(crate) fn drop_unread(&mut self, channel: Key) {
         while let Some(key) = self.oldest_arrived(channel) {
             let Some(message) = self.take_arrived(channel, key) else { break };
             let from = self.channels.get(channel).and_then(|open| open.member(message.source));
@@ -103,6 +115,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// A peer has written by full identity: tell it, once, what we call the channel.
     #[cold]
     pub(crate) fn tell(&mut self, channel: Key, rank: Rank, peer: PeerIndex) {
+        if self.is_gone(peer) {
+            mend_base::reach!("pml.naming: nobody is left to be told");
+            return;
+        }
         let eager_bytes = self.config.eager_bytes;
         let Some(open) = self.channels.get_mut(channel) else { return };
         let Some(context) = open.context else {

@@ -11,27 +11,29 @@
 //! ```
 //!
 //! A stream's number is the receiver's own: place and generation of an entry in its table of streams. What comes for
-//! another, from another peer, or past the end is garbage. A receive that has accepted ends with its last byte or with
-//! its sender, never before: so no byte comes for a buffer that is not ours any more (I7).
+//! another, from another peer, or past the end is garbage. A receive that has accepted ends with its last byte, with its
+//! sender, or by being given up; its stream then goes on without a request, and its bytes nowhere: so no byte comes for a
+//! buffer that is not ours any more (I7).
 
 use crate::Ob1;
 use crate::envelope::Packet;
 use crate::flow::Way;
+use crate::list::NONE;
 use crate::request::{Phase, outcome};
-use crate::{AM_ID, Error, Status};
+use crate::{AM_ID, Status};
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_transport::{Btl, Class, Payload, SendError, Stream};
 
 /// A stream that comes in.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    /// Whose bytes they are.
-    request: Key,
-    from: PeerIndex,
+    /// Whose bytes they are; [`NONE`]: nobody's any more, they are dropped.
+    pub(crate) request: Key,
+    pub(crate) from: PeerIndex,
     /// Bytes that have come.
-    came: u64,
-    /// Bytes that were asked for.
-    wanted: u64,
+    pub(crate) came: u64,
+    /// Bytes that were asked for, or that come at all.
+    pub(crate) wanted: u64,
 }
 
 /// Bits of a stream's number that say its place; the others are its generation's lowest.
@@ -82,7 +84,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The receiver asks for the bytes of an offer.
     pub(crate) fn on_accept(&mut self, from: PeerIndex, key: Key, stream: Stream, wanted: u64) {
-        let Some((to, true)) = self.offered(from, key) else { return self.garbage(from) };
+        let Some((to, true)) = self.offered(from, key) else {
+            if wanted == 0 || !self.is_late(from, key) {
+                return self.garbage(from);
+            }
+            mend_base::reach!("pml.rendezvous: asked for what was given up");
+            return self.answer(from, Packet::Cut { stream, sent: 0 });
+        };
         let Some(entry) = self.entries.get_mut(key) else { return };
         if wanted == 0 || wanted > entry.data.packed_bytes() as u64 {
             return self.garbage(from);
@@ -96,7 +104,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The receiver has matched a synchronous send, or wants nothing of an offer.
     pub(crate) fn on_matched(&mut self, from: PeerIndex, key: Key) {
         if self.offered(from, key).is_none() {
-            return self.garbage(from);
+            return self.on_unasked(from, key);
         }
         mend_base::reach!("pml.rendezvous: matched");
         self.finish(key, Ok(Status::EMPTY));
@@ -104,9 +112,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Nobody will match it there.
     pub(crate) fn on_refused(&mut self, from: PeerIndex, key: Key) {
-        let Some((to, _)) = self.offered(from, key) else { return self.garbage(from) };
+        if self.offered(from, key).is_none() {
+            return self.on_unasked(from, key);
+        }
         mend_base::reach!("pml.rendezvous: refused");
-        self.finish(key, Err(Error::PeerFreed(to)));
+        self.bereave(key);
+    }
+
+    /// An answer to a send that waits for none.
+    #[cold]
+    fn on_unasked(&mut self, from: PeerIndex, key: Key) {
+        if self.is_late(from, key) {
+            mend_base::reach!("pml.rendezvous: an answer to what was given up");
+        } else {
+            self.garbage(from);
+        }
     }
 
     /// The send `key`, if it is one that waits for the match of `from`: its rank, and whether its bytes wait too.
@@ -151,8 +171,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per chunk.
     /// A piece of a stream has come.
     pub(crate) fn on_piece(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
-        let place = self.incoming.key_at(stream.0 & ((1 << PLACE_BITS) - 1));
-        let Some(place) = place.filter(|&place| number(place) == stream) else { return self.garbage(from) };
+        let Some(place) = self.stream_place(stream) else { return self.garbage(from) };
         let Some(incoming) = self.incoming.get_mut(place) else { return };
         let length = payload.len() as u64;
         if incoming.from != from || length == 0 || length > incoming.wanted - incoming.came {
@@ -161,16 +180,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let at = incoming.came as usize;
         incoming.came += length;
         let (request, last) = (incoming.request, incoming.came == incoming.wanted);
-        // A receive that accepts ends with its stream, or with its peer's (`end_streams_of`): it stands.
-        let Some(entry) = self.entries.get(request) else {
-            return debug_assert!(false, "a stream of nobody");
-        };
-        entry.data.unpack(at, payload);
+        match self.entries.get(request) {
+            Some(entry) => entry.data.unpack(at, payload),
+            None => debug_assert!(request == NONE, "who ends a receive that accepts sees to its stream"),
+        }
         if last {
             self.incoming.remove(place);
             self.on_whole(request);
             self.answer_offers();
         }
+    }
+
+    /// The stream of this number, if one comes in.
+    pub(crate) fn stream_place(&self, stream: Stream) -> Option<Key> {
+        let place = self.incoming.key_at(stream.0 & ((1 << PLACE_BITS) - 1));
+        place.filter(|&place| number(place) == stream)
     }
 
     /// All bytes of a receive have come.

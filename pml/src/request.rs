@@ -126,9 +126,11 @@ impl Gone {
 /// ```text
 ///   sends      Parked ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
 ///                └──room──▶ Offered ──MATCHED──▶ Done                └──offer──▶ Accepting ──last chunk──▶ Done
-///                              └──ACCEPT──▶ Streaming ──last chunk──▶ Done
+///                              ├──ACCEPT──▶ Streaming ──last chunk──▶ Done
+///                              └──REFUSED, of a collective──▶ Unwanted
 /// ```
-/// Death of the peer ends every state; cancel ends `Posted`; progress moves the others.
+/// Death of the peer and giving up ([`abandon`](crate::Ob1::abandon)) end every state; cancel ends `Posted`; progress moves
+/// the others. Nothing but these two ends `Unwanted`, and a receive that is `Accepting` a stream that was cut.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Empty once it is over: its buffer is silent (I7).
@@ -150,6 +152,8 @@ pub(crate) enum Phase {
     Parked { to: Rank, tag: Tag, mode: SendMode },
     /// A send that waits for its match; `offer`: its bytes have not gone.
     Offered { to: Rank, offer: bool },
+    /// A send of a collective operation that nobody will match there: it waits for the news of why.
+    Unwanted { to: Rank },
     /// A send whose bytes go as they are asked for.
     Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
     /// A receive without a match.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Several `Ob1` on a seeded fabric.
 
+mod abandon;
 mod basics;
 mod death;
 mod fabric;

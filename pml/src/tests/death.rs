@@ -290,6 +290,9 @@ fn early_messages_of_the_gone_arrive_at_birth_but_their_offers_do_not() {
     let offered = cluster.receive(0, late, rank(1), tag(1), 8).0;
     assert_eq!(cluster.poll(0, offered), State::Done(Err(Error::ProcFailed(Rank(1)))));
     cluster.assert_clean();
+    // Nobody was told an id that the dead would have to give back.
+    cluster.nodes[0].ob1.close(late);
+    assert_eq!(cluster.nodes[0].ob1.contexts.in_use(), 0);
 }
 
 #[test]

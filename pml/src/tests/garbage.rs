@@ -41,7 +41,7 @@ fn spoil(cluster: &mut Cluster, random: &mut Random) {
     } else {
         let mut header: Vec<u8> = (0..random.below(41)).map(|_| random.bits() as u8).collect();
         if let Some(kind) = header.first_mut() {
-            *kind = *kind & 0x80 | random.below(14) as u8;
+            *kind = *kind & 0x80 | random.below(15) as u8;
         }
         header.iter_mut().skip(1).for_each(|byte| *byte *= u8::from(random.once_in(3)));
         let stream = (lane == CHUNKS).then_some(Stream(random.below(1 << 22) as u32));

@@ -50,6 +50,11 @@ impl<M> Unborn<M> {
         self.born(name)
     }
 
+    /// Nothing will be born any more: all that waits, to be refused.
+    pub fn give_up(&mut self) -> Vec<(PeerIndex, M)> {
+        core::mem::take(&mut self.waiting).into_values().flatten().collect()
+    }
+
     /// How many messages wait.
     pub fn len(&self) -> usize {
         self.waiting.values().map(Vec::len).sum()
@@ -115,6 +120,9 @@ mod tests {
         assert_eq!(unborn.len(), 1);
         assert_eq!(unborn.died(other), [(PeerIndex(1), 'b')]);
         assert!(unborn.is_dead(other) && !unborn.is_dead(early) && unborn.is_empty());
+        unborn.park(early, PeerIndex(3), 'd');
+        assert_eq!(unborn.give_up(), [(PeerIndex(3), 'd')]);
+        assert!(unborn.is_empty() && !unborn.is_dead(early));
     }
 
     #[test]

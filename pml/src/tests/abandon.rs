@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests that are given up, at either end and in every state; and planes that a death has broken.
+
+use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, request, tag};
+use crate::envelope::Packet;
+use crate::{Channel, Config, Error, Gone, Ob1, SendMode, Started, State, Status};
+use mend_base::{PeerIndex, Plane, Random, Rank, Source};
+use mend_transport::{Buffer, Cause};
+use std::sync::Arc;
+
+const LARGE: usize = 1 << 20;
+
+/// Everybody knows what everybody calls the channel.
+fn known(cluster: &mut Cluster, plane: Plane) -> Vec<Channel> {
+    let on = cluster.open(1, plane);
+    for (from, to) in (0..on.len()).flat_map(|from| (0..on.len()).map(move |to| (from, to))) {
+        let sent = cluster.send(from, on[from], to as u32, 0, b"hello");
+        cluster.settle();
+        cluster.receive(to, on[to], rank(from as u32), tag(0), 8);
+        release(cluster, from, sent);
+    }
+    on
+}
+
+fn release(cluster: &mut Cluster, at: usize, started: Started) {
+    if let Started::Running(request) = started {
+        cluster.nodes[at].ob1.release(request);
+    }
+}
+
+fn abandon(cluster: &mut Cluster, at: usize, started: Started) {
+    cluster.nodes[at].ob1.abandon(request(started));
+    assert_eq!(cluster.poll(at, started), State::Done(Err(Error::NoSuchRequest)), "it is forgotten");
+}
+
+/// Turns two of them until the condition holds.
+fn until(cluster: &mut Cluster, pair: [usize; 2], condition: impl Fn(&Cluster) -> bool) {
+    for turn in 0.. {
+        if condition(cluster) {
+            return;
+        }
+        assert!(turn < 100_000, "it never comes to that");
+        for at in pair {
+            cluster.turn(at);
+        }
+    }
+}
+
+/// Nothing is left over at anybody in `nodes`.
+fn assert_nothing_left(cluster: &Cluster, nodes: impl IntoIterator<Item = usize>, seed: u64) {
+    for at in nodes {
+        let ob1: &Ob1<u32> = &cluster.nodes[at].ob1;
+        assert!(ob1.idle(), "seed {seed}: {at} has something to send");
+        assert!(ob1.entries.is_empty(), "seed {seed}: {at} keeps {:?}", ob1.entries);
+        assert!(ob1.incoming.is_empty(), "seed {seed}: {at} keeps streams");
+        assert!(ob1.arrived.is_empty() && ob1.unanswered.is_empty(), "seed {seed}: {at} keeps messages");
+        assert!(cluster.nodes[at].heard.errors.is_empty(), "seed {seed}: {:?}", cluster.nodes[at].heard);
+    }
+}
+
+/// What a pair can still do with each other.
+fn assert_talks(cluster: &mut Cluster, on: &[Channel], from: usize, to: usize) {
+    let bytes = pattern(77, 50_000);
+    let sent = cluster.send(from, on[from], to as u32, 99, &bytes);
+    let (received, buffer) = cluster.receive(to, on[to], rank(from as u32), tag(99), 50_000);
+    cluster.settle();
+    assert_eq!(cluster.poll(from, sent), State::Done(Ok(Status::EMPTY)));
+    let State::Done(Ok(_)) = cluster.poll(to, received) else { panic!("not received") };
+    release(cluster, to, received);
+    assert_eq!(buffer.to_vec(), bytes);
+    release(cluster, from, sent);
+}
+
+#[test]
+fn a_parked_send_given_up_leaves_no_hole_for_those_behind_it() {
+    let mut cluster = Cluster::new(2, 1);
+    let on = known(&mut cluster, Plane::User);
+    cluster.fabric.borrow_mut().room = 0;
+    let given_up = cluster.send(0, on[0], 1, 1, b"first");
+    let kept = cluster.send(0, on[0], 1, 1, b"second");
+    abandon(&mut cluster, 0, given_up);
+    cluster.fabric.borrow_mut().room = 64;
+    cluster.settle();
+    let (_, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 6);
+    assert_eq!(buffer.to_vec(), b"second");
+    cluster.nodes[0].ob1.release(request(kept));
+    assert_nothing_left(&cluster, 0..2, 1);
+}
+
+#[test]
+fn a_send_to_one_who_is_never_connected_can_be_given_up() {
+    let mut cluster = Cluster::new(2, 2);
+    cluster.connects = false;
+    let on = cluster.open(1, Plane::User);
+    let sends = [1, 2].map(|label| cluster.send(0, on[0], 1, label, b"x"));
+    assert!(!cluster.nodes[0].ob1.idle());
+    sends.iter().for_each(|&send| abandon(&mut cluster, 0, send));
+    assert_nothing_left(&cluster, 0..1, 2);
+    assert_eq!(cluster.nodes[0].ob1.crowded, 0);
+}
+
+#[test]
+fn an_offer_given_up_meets_its_late_answer_and_the_receiver_is_told() {
+    for (seed, plane) in (0..20).flat_map(|seed| [(seed, Plane::User), (seed, Plane::Collective)]) {
+        let mut cluster = Cluster::new(2, seed);
+        let on = known(&mut cluster, plane);
+        let offer = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+        let synchronous = cluster.send_as(0, on[0], 1, 2, b"x", SendMode::Synchronous);
+        until(&mut cluster, [0, 1], |cluster| cluster.nodes[1].ob1.arrived.len() == 2);
+        for given_up in [offer, synchronous] {
+            abandon(&mut cluster, 0, given_up);
+        }
+        assert!(cluster.nodes[0].ob1.idle(), "Finalize would not wait for an answer");
+        // The receiver takes them as if nothing had happened: Accept, and Matched.
+        let (accepting, buffer) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
+        let (whole, _) = cluster.receive(1, on[1], rank(0), tag(2), 1);
+        assert!(matches!(whole, Started::Done(_)));
+        cluster.settle();
+        match plane {
+            Plane::User => {
+                assert_eq!(cluster.poll(1, accepting), State::Done(Err(Error::PeerFreed(Rank(0)))))
+            }
+            // A member of the same operation: its own news will end it.
+            Plane::Collective => assert_eq!(cluster.poll(1, accepting), State::Running),
+        }
+        abandon(&mut cluster, 1, accepting);
+        assert_eq!(buffer.to_vec(), vec![0; LARGE]);
+        assert_eq!(cluster.nodes[0].ob1.peers[1].withdrawn, 0, "both were answered");
+        assert_talks(&mut cluster, &on, 0, 1);
+        assert_talks(&mut cluster, &on, 1, 0);
+        assert_nothing_left(&cluster, 0..2, seed);
+    }
+}
+
+#[test]
+fn a_stream_given_up_by_its_sender_is_cut_and_its_number_comes_back() {
+    for (seed, plane) in (0..40).flat_map(|seed| [(seed, Plane::User), (seed, Plane::Collective)]) {
+        let mut cluster = Cluster::with(2, seed, Config { streams_max: 1, ..super::fabric::TEST_CONFIG });
+        let on = known(&mut cluster, plane);
+        let streaming = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+        let (accepting, buffer) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
+        let chunks = (seed % 5) as usize;
+        until(&mut cluster, [0, 1], |cluster| {
+            let under_way = cluster.fabric.borrow().lanes[0][1][CHUNKS].len();
+            cluster.nodes[1].ob1.incoming.len() == 1 && under_way >= chunks
+        });
+        abandon(&mut cluster, 0, streaming);
+        assert!(cluster.nodes[0].ob1.peers[1].withdrawn <= 1);
+        until(&mut cluster, [0, 1], |cluster| {
+            plane == Plane::Collective || cluster.poll(1, accepting) != State::Running
+        });
+        let before = buffer.to_vec();
+        if plane == Plane::User {
+            assert_eq!(cluster.poll(1, accepting), State::Done(Err(Error::PeerFreed(Rank(0)))));
+            cluster.settle();
+            // Row PP23: what was under way is dropped.
+            assert_eq!(buffer.to_vec(), before, "seed {seed}");
+        }
+        cluster.settle();
+        abandon(&mut cluster, 1, accepting);
+        assert_talks(&mut cluster, &on, 0, 1);
+        assert_nothing_left(&cluster, 0..2, seed);
+    }
+}
+
+#[test]
+fn a_receive_given_up_is_silent_whatever_still_comes_for_it() {
+    for (seed, plane) in (0..40).flat_map(|seed| [(seed, Plane::User), (seed, Plane::Collective)]) {
+        let mut cluster = Cluster::with(2, seed, Config { streams_max: 1, ..super::fabric::TEST_CONFIG });
+        let on = known(&mut cluster, plane);
+        let (posted, never) = cluster.receive(1, on[1], rank(0), tag(9), 8);
+        let sends = [1, 2].map(|label| cluster.send(0, on[0], 1, label, &pattern(1, LARGE)));
+        let receives = [1, 2].map(|label| cluster.receive(1, on[1], rank(0), tag(label), LARGE));
+        until(&mut cluster, [0, 1], |cluster| {
+            let came = receives.iter().any(|(_, buffer)| buffer.to_vec()[0] != 0);
+            came && cluster.nodes[1].ob1.unanswered.len() == 1
+        });
+        for started in [posted, receives[0].0, receives[1].0] {
+            abandon(&mut cluster, 1, started);
+        }
+        let before = receives.each_ref().map(|(_, buffer)| buffer.to_vec());
+        cluster.send(0, on[0], 1, 9, b"late");
+        cluster.settle();
+        assert_eq!(receives.each_ref().map(|(_, buffer)| buffer.to_vec()), before, "seed {seed}");
+        assert_eq!(never.to_vec(), [0; 8]);
+        // The stream went on to its end; the other was refused, which a collective's sender does not believe yet.
+        let [streamed, refused] = sends.map(|send| cluster.poll(0, send));
+        let told = match plane {
+            Plane::User => State::Done(Err(Error::PeerFreed(Rank(1)))),
+            Plane::Collective => State::Running,
+        };
+        let done = State::Done(Ok(Status::EMPTY));
+        assert!([streamed, refused] == [done, told] || [streamed, refused] == [told, done], "seed {seed}");
+        assert!(cluster.nodes[0].ob1.idle());
+        sends.iter().for_each(|&send| abandon(&mut cluster, 0, send));
+        // A message that is here for nobody stays a message.
+        assert!(matches!(cluster.receive(1, on[1], rank(0), tag(9), 8).0, Started::Done(_)));
+        assert_talks(&mut cluster, &on, 0, 1);
+        assert_nothing_left(&cluster, 0..2, seed);
+    }
+}
+
+#[test]
+fn both_ends_may_give_up_at_once() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let mut cluster = Cluster::with(2, seed, Config { streams_max: 2, ..super::fabric::TEST_CONFIG });
+        cluster.fabric.borrow_mut().busy_once_in = [0, 3][random.below(2) as usize];
+        let on = known(&mut cluster, Plane::Collective);
+        let mut running = vec![];
+        for label in 0..4 {
+            running.push((0, cluster.send(0, on[0], 1, label, &pattern(1, 60_000))));
+            running.push((1, cluster.receive(1, on[1], rank(0), tag(label), 60_000).0));
+        }
+        while !running.is_empty() {
+            for _ in 0..random.below(12) {
+                cluster.turn(random.below(2) as usize);
+            }
+            let (at, started) = running.swap_remove(random.below(running.len() as u64) as usize);
+            cluster.nodes[at].ob1.abandon(request(started));
+        }
+        cluster.settle();
+        // What nobody took is dropped with the communicator, and whoever offered it hears so.
+        cluster.nodes[1].ob1.close(on[1]);
+        cluster.settle();
+        assert_nothing_left(&cluster, 0..2, seed);
+        assert_eq!(cluster.nodes[0].ob1.peers[1].withdrawn, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_answer_is_late_only_where_something_was_given_up_and_garbage_otherwise() {
+    let spoiled = |label: i32, twice: bool| {
+        let mut cluster = Cluster::new(2, 3);
+        let on = known(&mut cluster, Plane::User);
+        let offer = cluster.send(0, on[0], 1, label, &pattern(1, LARGE));
+        until(&mut cluster, [0, 1], |cluster| cluster.nodes[1].ob1.arrived.len() == 1);
+        let key = request(offer).0;
+        abandon(&mut cluster, 0, offer);
+        let mut say = |packet: Packet| {
+            cluster.nodes[1].ob1.answer(PeerIndex(0), packet);
+            cluster.settle();
+            cluster.nodes[0].heard.errors.len()
+        };
+        let made_up = mend_base::Key { index: key.index, generation: key.generation + 2 };
+        if twice {
+            assert_eq!(say(Packet::Matched { key }), 0, "late");
+            say(Packet::Matched { key })
+        } else {
+            say(Packet::Matched { key: made_up })
+        }
+    };
+    assert_eq!(spoiled(1, true), 1, "answered twice");
+    assert_eq!(spoiled(1, false), 1, "never given out");
+}
+
+#[test]
+fn a_cut_of_what_is_no_stream_or_of_more_than_was_sent_is_garbage() {
+    for (more, other) in [(true, false), (false, true)] {
+        let mut cluster = Cluster::new(3, 4);
+        let on = known(&mut cluster, Plane::User);
+        cluster.receive(0, on[0], rank(1), tag(1), LARGE);
+        cluster.send(1, on[1], 0, 1, &pattern(1, LARGE));
+        until(&mut cluster, [0, 1], |cluster| cluster.nodes[0].ob1.incoming.len() == 1);
+        let (place, _) = cluster.nodes[0].ob1.incoming.iter().next().unwrap();
+        let stream = mend_transport::Stream(place.generation << 20 | place.index);
+        let (from, sent) = if other { (2, 0) } else { (1, LARGE as u64 * u64::from(more)) };
+        cluster.nodes[from].ob1.answer(PeerIndex(0), Packet::Cut { stream, sent });
+        cluster.settle();
+        assert_eq!(cluster.nodes[0].heard.errors, [(PeerIndex(from as u32), Cause::Garbage)]);
+    }
+}
+
+#[test]
+fn a_death_breaks_a_collective_plane_and_leaves_the_users_alone() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(3, seed);
+        let user = cluster.open(2, Plane::User);
+        let on = known(&mut cluster, Plane::Collective);
+        // One lies here unread, one is offered, one comes later; 1 has not heard of the death.
+        cluster.send(1, on[1], 0, 5, b"unread");
+        let before = cluster.send(1, on[1], 0, 5, &pattern(1, LARGE));
+        until(&mut cluster, [0, 1], |cluster| cluster.nodes[0].ob1.arrived.len() == 2);
+        let (posted, _) = cluster.receive(0, on[0], rank(1), tag(6), 8);
+        let anybody = cluster.receive(0, user[0], rank(1), tag(6), 8).0;
+        cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
+        abandon(&mut cluster, 0, posted);
+        assert!(cluster.nodes[0].ob1.arrived.is_empty(), "dropped");
+        let after = cluster.send(1, on[1], 0, 5, &pattern(1, LARGE));
+        cluster.send(1, on[1], 0, 6, b"late");
+        let (waits, _) = cluster.receive(1, on[1], rank(0), tag(7), 8);
+        cluster.settle();
+        // Neither may end in an error that 1 cannot explain yet.
+        for waiting in [before, after, waits] {
+            assert_eq!(cluster.poll(1, waiting), State::Running);
+        }
+        assert!(cluster.nodes[1].ob1.idle());
+        // Row CO4: nothing starts there any more.
+        let (started, _) = cluster.receive(0, on[0], rank(1), tag(8), 8);
+        assert_eq!(cluster.poll(0, started), State::Done(Err(Error::ProcFailed(Rank(2)))));
+        let sent = cluster.send(0, on[0], 1, 8, &pattern(1, LARGE));
+        assert_eq!(cluster.poll(0, sent), State::Done(Err(Error::ProcFailed(Rank(2)))));
+        for over in [started, sent] {
+            cluster.nodes[0].ob1.release(request(over));
+        }
+        // Row CO12.
+        assert_eq!(cluster.poll(0, anybody), State::Running);
+        assert_talks(&mut cluster, &user, 0, 1);
+        abandon(&mut cluster, 0, anybody);
+        // Its own news come.
+        cluster.nodes[1].ob1.gone(PeerIndex(2), Gone::Failed);
+        for waiting in [before, after, waits] {
+            abandon(&mut cluster, 1, waiting);
+        }
+        cluster.settle();
+        assert_nothing_left(&cluster, 0..2, seed);
+    }
+}
+
+#[test]
+fn whoever_waits_for_one_who_gave_up_is_ended_by_its_death_or_leave() {
+    for why in [Gone::Failed, Gone::Finalized] {
+        let mut cluster = Cluster::new(2, 6);
+        let on = known(&mut cluster, Plane::Collective);
+        let (accepting, _) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
+        let given_up = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+        let unwanted = cluster.send(1, on[1], 0, 2, &pattern(1, LARGE));
+        until(&mut cluster, [0, 1], |cluster| cluster.nodes[0].ob1.arrived.len() == 1);
+        abandon(&mut cluster, 0, given_up);
+        cluster.nodes[0].ob1.close(on[0]);
+        cluster.settle();
+        for waiting in [accepting, unwanted] {
+            assert_eq!(cluster.poll(1, waiting), State::Running);
+        }
+        cluster.nodes[1].ob1.gone(PeerIndex(0), why);
+        for ended in [accepting, unwanted] {
+            assert_eq!(cluster.poll(1, ended), State::Done(Err(why.error(Rank(0)))));
+            cluster.nodes[1].ob1.release(request(ended));
+        }
+        assert_nothing_left(&cluster, 1..2, 6);
+    }
+}
+
+#[test]
+fn messages_for_a_communicator_born_elsewhere_alone_are_refused_when_we_leave() {
+    let mut cluster = Cluster::new(2, 7);
+    let on = cluster.open_at(0, 5, Plane::User);
+    let before = cluster.send(0, on, 1, 1, &pattern(1, LARGE));
+    cluster.settle();
+    cluster.nodes[1].ob1.leave();
+    let after = cluster.send_as(0, on, 1, 1, b"x", SendMode::Synchronous);
+    cluster.settle();
+    for refused in [before, after] {
+        assert_eq!(cluster.poll(0, refused), State::Done(Err(Error::PeerFreed(Rank(1)))));
+        cluster.nodes[0].ob1.release(request(refused));
+    }
+    assert!(cluster.nodes[1].ob1.unborn.is_empty());
+    assert_nothing_left(&cluster, 0..2, 7);
+}
+
+/// One operation of a rank.
+struct Operation {
+    at: usize,
+    /// [`ANYBODY`]: a receive from anybody.
+    other: u32,
+    plane: Plane,
+    started: Started,
+    buffer: Option<Arc<Buffer>>,
+}
+
+const ANYBODY: u32 = 9;
+
+/// Traffic of three; the last one dies, and the two others hear of it at different moments.
+struct Story {
+    seed: u64,
+    random: Random,
+    cluster: Cluster,
+    collective: Vec<Channel>,
+    user: Vec<Channel>,
+    operations: Vec<Operation>,
+    /// Buffers of what has ended, as they were then.
+    silent: Vec<(Arc<Buffer>, Vec<u8>)>,
+}
+
+impl Story {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let streams_max = [1, 2, 1 << 10][random.below(3) as usize];
+        let mut cluster = Cluster::with(3, seed, Config { streams_max, ..super::fabric::TEST_CONFIG });
+        cluster.fabric.borrow_mut().busy_once_in = [0, 3][random.below(2) as usize];
+        let (collective, user) = (cluster.open(1, Plane::Collective), cluster.open(2, Plane::User));
+        Story { seed, random, cluster, collective, user, operations: vec![], silent: vec![] }
+    }
+
+    /// One rank does something.
+    fn step(&mut self, at: usize, heard: bool) {
+        // Whoever has heard starts nothing on the collective plane any more.
+        let plane = if self.random.once_in(2) || heard { Plane::User } else { Plane::Collective };
+        let on = if plane == Plane::User { self.user[at] } else { self.collective[at] };
+        let (other, label) = (self.random.below(3) as u32, self.random.below(2) as i32);
+        let length = [4, 4096, 60_000][self.random.below(3) as usize];
+        let (other, started, buffer) = match self.random.below(6) {
+            0 => (other, self.cluster.send(at, on, other, label, &pattern(1, length)), None),
+            1 => {
+                let any = self.random.once_in(4) && plane == Plane::User;
+                let (from, other) = if any { (Source::Any, ANYBODY) } else { (rank(other), other) };
+                let (started, buffer) = self.cluster.receive(at, on, from, tag(label), length);
+                (other, started, Some(buffer))
+            }
+            _ => return self.turn(at, 1),
+        };
+        self.operations.push(Operation { at, other, plane, started, buffer });
+    }
+
+    fn turn(&mut self, at: usize, times: u32) {
+        for _ in 0..times {
+            self.cluster.turn(at);
+        }
+    }
+
+    /// It dies: nothing reaches it any more. What it had sent whole is still under way.
+    fn die(&mut self) {
+        let mut fabric = self.cluster.fabric.borrow_mut();
+        for (from, lane) in (0..3).flat_map(|from| [DATA, CONTROL, CHUNKS].map(|lane| (from, lane))) {
+            fabric.lanes[from][2][lane].clear();
+        }
+    }
+
+    /// One of the others hears of it, and gives up what it runs on the collective plane.
+    fn hear(&mut self, at: usize) {
+        while !self.cluster.fabric.borrow().lanes[2][at].iter().all(|queue| queue.is_empty()) {
+            self.cluster.turn(at);
+        }
+        self.cluster.nodes[at].ob1.gone(PeerIndex(2), Gone::Failed);
+        let over: Vec<_> = self
+            .operations
+            .extract_if(.., |operation| operation.at == at && operation.plane == Plane::Collective)
+            .collect();
+        for Operation { started, buffer, .. } in over {
+            if let Started::Running(request) = started {
+                self.cluster.nodes[at].ob1.abandon(request);
+            }
+            self.silent.extend(buffer.map(|buffer| (Arc::clone(&buffer), buffer.to_vec())));
+        }
+    }
+
+    /// What the death must have ended has ended; what may go on, goes on.
+    fn check_living(&mut self) {
+        let seed = self.seed;
+        for operation in self.operations.iter().filter(|operation| operation.at < 2) {
+            let state = self.cluster.poll(operation.at, operation.started);
+            match operation.other {
+                2 => assert!(matches!(state, State::Done(_)), "seed {seed}: something waits for the dead"),
+                ANYBODY => assert!(state != State::Running, "seed {seed}: it does not stall"),
+                _ => {}
+            }
+        }
+        (0..2).for_each(|at| self.cluster.nodes[at].ob1.acknowledge(self.user[at], 1));
+        let (cluster, on) = (&mut self.cluster, &self.user);
+        let sent = cluster.send(0, on[0], 1, 1234, &pattern(seed, 9_000));
+        let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1234), 9_000);
+        until(cluster, [0, 1], |cluster| {
+            cluster.poll(0, sent) != State::Running && cluster.poll(1, received) != State::Running
+        });
+        assert_eq!(buffer.to_vec(), pattern(seed, 9_000), "seed {seed}");
+        release(cluster, 0, sent);
+        release(cluster, 1, received);
+    }
+
+    /// The rest is given up too, and all is closed: nothing is left over.
+    fn check_end(mut self) {
+        let seed = self.seed;
+        for Operation { at, started, .. } in self.operations.drain(..) {
+            if let (true, Started::Running(request)) = (at < 2, started) {
+                self.cluster.nodes[at].ob1.abandon(request);
+            }
+        }
+        for at in 0..2 {
+            self.cluster.nodes[at].ob1.close(self.collective[at]);
+            self.cluster.nodes[at].ob1.close(self.user[at]);
+        }
+        for _ in 0..2_000 {
+            let at = self.random.below(2) as usize;
+            self.turn(at, 1);
+        }
+        assert_nothing_left(&self.cluster, 0..2, seed);
+        for (buffer, then) in &self.silent {
+            assert!(buffer.to_vec() == *then, "seed {seed}: a buffer changed after its end");
+        }
+        for node in &self.cluster.nodes[..2] {
+            assert!(node.ob1.channels.is_empty() && node.ob1.contexts.in_use() == 0, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_death_heard_late_and_unequally_ends_everything_and_leaves_nothing() {
+    for seed in 0..600 {
+        let mut story = Story::new(seed);
+        let death = story.random.below(150);
+        let news = [0, 1].map(|_| death + story.random.below(80));
+        for step in 0..300 {
+            let at = story.random.below(if step < death { 3 } else { 2 }) as usize;
+            story.step(at, at < 2 && step > news[at]);
+            if step == death {
+                story.die();
+            }
+            (0..2).filter(|&at| step == news[at]).for_each(|at| story.hear(at));
+        }
+        story.die();
+        (0..40).for_each(|turn| story.turn(turn % 2, 1));
+        story.check_living();
+        story.check_end();
+    }
+}
