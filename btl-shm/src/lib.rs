@@ -18,7 +18,7 @@ pub use connect::ShmError;
 
 use endpoint::{Endpoint, State};
 use mend_base::{Instant, PeerIndex};
-use mend_segment::{BellPage, Bounds, Outbox, Ring, Wish};
+use mend_segment::{BellPage, Bounds, Life, Outbox, Ring, Wish};
 use mend_transport::{
     AmId, Btl, Card, Cause, Class, ConnectError, Limits, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
 };
@@ -93,6 +93,11 @@ impl Shm {
     /// What happened so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    /// The life of this process, to be begun before anybody is told our card. Asked for once.
+    pub fn life(&self) -> Life {
+        self.outbox.life()
     }
 
     /// How many peers are polled before the idle among them are asked to ring instead.

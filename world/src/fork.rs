@@ -20,6 +20,7 @@ pub fn is_child() -> bool {
 }
 
 extern "C" fn in_child() {
+    crate::life::forget();
     if crate::world::forget() {
         FORKED.store(true, Ordering::Relaxed);
     }

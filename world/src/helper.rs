@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The helper thread: there from Init to Finalize, asleep on a word of its own, all signals blocked. In this slice nobody
-//! wakes it but the end; control for ranks that compute is its first work, in the next issue.
+//! The helper thread: there from Init to Finalize, asleep on a word of its own, all signals blocked. It holds the life word
+//! when the thread that called MPI_Init has ended; control for ranks that compute is to be its work too.
 
 use crate::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::life::Living;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -18,10 +20,16 @@ pub struct Helper {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Who holds the life word when its first holder ends: the helper, from wherever that happens.
+#[derive(Debug)]
+pub struct Heir(Arc<Desk>);
+
 #[derive(Debug, Default)]
 struct Desk {
     cell: Cell,
     leaving: AtomicBool,
+    /// What was inherited, or null: a leaked box.
+    inherited: AtomicPtr<Living>,
 }
 
 impl Helper {
@@ -37,13 +45,36 @@ impl Helper {
         restore_signals(&old);
         Ok(Helper { desk, thread: Some(thread?) })
     }
+
+    /// What makes it the heir.
+    pub fn heir(&self) -> Heir {
+        Heir(Arc::clone(&self.desk))
+    }
+}
+
+impl Heir {
+    /// The helper takes the word of `living` next, which nobody holds now.
+    pub fn inherit(&self, living: &'static Living) {
+        // SYNC: the word that was let go, with `Desk::serve`.
+        self.0.inherited.store(ptr::from_ref(living).cast_mut(), Ordering::Release);
+        self.0.cell.ring();
+    }
 }
 
 impl Desk {
     fn serve(&self) {
+        let mut held: Option<&Living> = None;
         while !self.leaving.load(Ordering::Relaxed) {
             self.cell.sleep();
+            // SYNC: the word that was let go, with `Heir::inherit`.
+            let inherited = self.inherited.swap(ptr::null_mut(), Ordering::Acquire);
+            // SAFETY: null, or what `inherit` was given, which lives for ever.
+            if let Some(living) = unsafe { inherited.as_ref() } {
+                living.take();
+                held = Some(living);
+            }
         }
+        held.inspect(|living| living.let_go());
     }
 }
 

@@ -7,9 +7,13 @@
 
 mod cell;
 mod clock;
+mod fatal;
 mod fork;
+#[cfg(test)]
+mod forked;
 mod guard;
 mod helper;
+mod life;
 mod processors;
 mod settings;
 mod wait;

@@ -4,6 +4,7 @@
 use crate::fork;
 use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
+use crate::life::{self, Living};
 use crate::settings::{self, SettingsError};
 use crate::wait::{self, Bed, Begun, Crank, Inside, Patience, Statistics};
 use crate::{clock, processors};
@@ -15,6 +16,7 @@ use mend_btl_shm::Shm;
 use mend_mpi::JobNotice;
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::{Launched, Runtime, Starter};
+use mend_segment::Life;
 use mend_transport::{Bml, Loopback, Pending, WakeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +37,8 @@ pub struct World {
     error_handler: InitialErrorHandler,
     launched: bool,
     helper: Mutex<Option<Helper>>,
+    /// Where others of the node can see us die.
+    living: Option<&'static Living>,
 }
 
 /// Where the process stands: before Init, between, after Finalize. Never goes back (MPI-5.0 §11.2).
@@ -121,6 +125,11 @@ pub enum StartError {
         "E-INIT-002: the helper thread could not be started: {0}; raise the limit on threads (ulimit -u)"
     )]
     Helper(std::io::Error),
+    /// The life word's key.
+    #[error(
+        "E-INIT-004: no thread-specific key is left for this process: {0}; the program, or a library, takes them all"
+    )]
+    Key(std::io::Error),
     /// The parameter `coll` leaves nothing to carry out collective operations.
     #[error("E-INIT-003: MEND_COLL leaves no component for collective operations; drop it, or name basic")]
     NoCollective,
@@ -143,9 +152,14 @@ impl World {
         } else {
             None
         };
+        // Before anybody can look: our card goes with the engine.
+        let life = shm.as_ref().map(Shm::life);
+        life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
         let helper = Helper::start().map_err(StartError::Helper)?;
+        let living =
+            life.map(|life| life::look_after(life, helper.heir())).transpose().map_err(StartError::Key)?;
         Ok(World {
             guard: Guard::new(threads, Inside::new(engine)),
             bed: Bed { bells, slot },
@@ -155,6 +169,7 @@ impl World {
             error_handler: place.error_handler,
             launched,
             helper: Mutex::new(Some(helper)),
+            living,
         })
     }
 
@@ -210,6 +225,7 @@ impl World {
             let statistics = self.statistics();
             eprintln!("mend: {} sleeps, {} late wakes", statistics.sleeps, statistics.late_wakes);
         }
+        self.living.inspect(|living| living.end());
         WORLD.store(ptr::null_mut(), Ordering::Release);
         STAGE.store(2, Ordering::Release);
         drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());

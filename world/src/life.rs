@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! This process's life word from Init to Finalize: which thread holds it, and what the process says when a fatal signal
+//! is about to end it.
+//!
+//! The thread that calls MPI_Init holds it. When that thread ends and the process does not (pthread_exit), a key destructor
+//! lets go of it and has the helper thread take it. A forked child has nothing of it.
+
+use crate::fatal;
+use crate::helper::Heir;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use mend_segment::Life;
+use std::io;
+
+/// The life of this process.
+#[derive(Debug)]
+pub struct Living {
+    life: Life,
+    heir: Heir,
+    /// Whose it is: a child by vfork or a bare clone sees this memory, and is another.
+    process: libc::pid_t,
+}
+
+/// The one [`Living`], null before Init and in a forked child. As with the world, a process has one: the kernel's callers
+/// (signal handlers, key destructors) carry no pointer of ours.
+static LIVING: AtomicPtr<Living> = AtomicPtr::new(ptr::null_mut());
+
+/// From now on `life`, which the calling thread holds, is looked after. Once a process.
+pub fn look_after(life: Life, heir: Heir) -> io::Result<&'static Living> {
+    let key = make_key()?;
+    let living: &'static Living = Box::leak(Box::new(Living { life, heir, process: own_process() }));
+    // SYNC: the life as made, with `mine`.
+    LIVING.store(ptr::from_ref(living).cast_mut(), Ordering::Release);
+    // SAFETY: the key was just made. The value is never followed: it must only not be null, for the destructor to run.
+    let error = unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    fatal::install();
+    Ok(living)
+}
+
+impl Living {
+    /// MPI_Finalize: whatever ends from now on is no death of a rank.
+    pub fn end(&self) {
+        fatal::restore();
+        self.life.end();
+    }
+}
+
+/// In a forked child: the life is the parent's, and its memory is not mapped here.
+pub fn forget() {
+    LIVING.store(ptr::null_mut(), Ordering::Relaxed);
+}
+
+/// A fatal signal ends this process. Async-signal-safe.
+pub fn say_dying() {
+    if let Some(living) = mine() {
+        living.life.say_dying();
+    }
+}
+
+/// The life, if it is this process's own: a child that was not forked by the C library may have the pointer, but not the
+/// memory.
+fn mine() -> Option<&'static Living> {
+    // SYNC: the life as made, with `look_after`.
+    let living = LIVING.load(Ordering::Acquire);
+    // SAFETY: null, or the leaked box that `look_after` stored: never freed, so the reference may live for ever.
+    let living = unsafe { living.as_ref() }?;
+    (living.process == own_process()).then_some(living)
+}
+
+fn own_process() -> libc::pid_t {
+    // SAFETY: reads a number; the C library does not cache it, so a child by vfork is told its own.
+    unsafe { libc::getpid() }
+}
+
+fn make_key() -> io::Result<libc::pthread_key_t> {
+    let mut key = 0;
+    // SAFETY: `key` is ours to be written; the destructor is a plain function that stays where it is, as the library is
+    // linked with `-z nodelete`.
+    match unsafe { libc::pthread_key_create(&mut key, Some(on_thread_end)) } {
+        0 => Ok(key),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// The thread that called MPI_Init ends, and the process goes on.
+unsafe extern "C" fn on_thread_end(_: *mut c_void) {
+    let Some(living) = mine() else { return };
+    if living.life.is_mine() {
+        living.life.release();
+        if !living.life.has_ended() {
+            living.heir.inherit(living);
+        }
+    }
+}
+
+impl Living {
+    /// The helper's part: it holds the word from now on.
+    pub(crate) fn take(&self) {
+        // Refused only by a C library without robust mutexes, and then Init had failed. Should it be all the same, the
+        // death of this process shows by its end alone.
+        let _ = self.life.take();
+    }
+
+    /// The helper ends, and lets go of what it holds.
+    pub(crate) fn let_go(&self) {
+        if self.life.is_mine() {
+            self.life.release();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{forget, look_after, say_dying};
+    use crate::forked::{Forked, until};
+    use crate::helper::Helper;
+    use mend_segment::LifeState;
+
+    #[test]
+    fn when_the_thread_of_init_ends_by_itself_the_process_lives_on() {
+        let mut forked = Forked::start(|life, steps| {
+            let (life, helper) = (std::sync::Mutex::new(Some(life)), Helper::start().unwrap());
+            std::thread::scope(|scope| {
+                let first = scope.spawn(|| {
+                    let life = life.lock().unwrap().take().unwrap();
+                    life.begin().unwrap();
+                    look_after(life, helper.heir()).unwrap();
+                });
+                // The thread itself, and so its key destructors, not only what it was to do.
+                first.join().unwrap();
+            });
+            steps.step();
+        });
+        forked.hear();
+        // The first holder is gone: now it is the helper's, or about to be.
+        until(&forked.view, LifeState::Lives);
+        forked.kill();
+        until(&forked.view, LifeState::Dead);
+    }
+
+    #[test]
+    fn when_the_thread_of_init_ends_after_finalize_nobody_dies() {
+        let mut forked = Forked::start(|life, steps| {
+            let (life, helper) = (std::sync::Mutex::new(Some(life)), Helper::start().unwrap());
+            std::thread::scope(|scope| {
+                let first = scope.spawn(|| {
+                    let life = life.lock().unwrap().take().unwrap();
+                    life.begin().unwrap();
+                    look_after(life, helper.heir()).unwrap().end();
+                });
+                first.join().unwrap();
+            });
+            steps.step();
+        });
+        forked.hear();
+        assert_eq!(forked.view.state(), LifeState::Left);
+        forked.kill();
+        forked.ending();
+        assert_eq!(forked.view.state(), LifeState::Left);
+    }
+
+    #[test]
+    fn the_helper_lets_go_of_what_it_inherited_when_another_thread_finalizes() {
+        let mut forked = Forked::start(|life, steps| {
+            let (life, helper) = (std::sync::Mutex::new(Some(life)), Helper::start().unwrap());
+            let living = std::thread::scope(|scope| {
+                let first = scope.spawn(|| {
+                    let life = life.lock().unwrap().take().unwrap();
+                    life.begin().unwrap();
+                    look_after(life, helper.heir()).unwrap()
+                });
+                first.join().unwrap()
+            });
+            steps.step();
+            living.end();
+            drop(helper);
+            steps.step();
+        });
+        forked.hear();
+        until(&forked.view, LifeState::Lives);
+        forked.go_on();
+        forked.hear();
+        assert_eq!(forked.view.state(), LifeState::Left);
+    }
+
+    #[test]
+    fn what_ends_in_a_forked_child_concerns_nobody() {
+        let mut forked = Forked::start(|life, steps| {
+            let helper = Helper::start().unwrap();
+            life.begin().unwrap();
+            look_after(life, helper.heir()).unwrap();
+            // One that knows that it was forked, and one that does not (a bare clone).
+            for knows in [true, false] {
+                // SAFETY: the child calls what may be called after fork, and leaves by `_exit`.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    if knows {
+                        forget();
+                    }
+                    say_dying();
+                    // SAFETY: ends this thread; the child has no other.
+                    unsafe { libc::pthread_exit(core::ptr::null_mut()) };
+                }
+                // SAFETY: our own child.
+                unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
+            }
+            steps.step();
+        });
+        forked.hear();
+        assert_eq!(forked.view.state(), LifeState::Lives);
+    }
+}
