@@ -132,7 +132,8 @@ fn survey(requests: &[Handle], table: &mut impl Requests) -> Result<Seen, Failur
     Ok(seen)
 }
 
-fn is_fault(code: c_int) -> bool {
+/// Whether a class says that others failed, or that somebody gave them up.
+pub(crate) fn is_fault(code: c_int) -> bool {
     matches!(code, ERR_PROC_FAILED | ERR_PROC_FAILED_PENDING | ERR_REVOKED)
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Error handlers: which object has which, and what becomes of a failed call.
 
+use crate::array_calls::is_fault;
 use crate::books;
 use crate::check::Wrong;
 use crate::entry::{Failure, On, Raised, Why};
@@ -12,6 +13,7 @@ use crate::report::{self, Said};
 use core::ffi::c_int;
 use mend_base::Slab;
 use mend_runtime::environment::{INITIAL_ERROR_HANDLER, InitialErrorHandler};
+use mend_world::Whom;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -21,9 +23,9 @@ pub(crate) type Function = unsafe extern "C-unwind" fn(*mut Handle, *mut c_int, 
 /// What is done about an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handler {
-    /// The job ends.
+    /// The job ends; where others have failed, only the process that needed them.
     Fatal,
-    /// The processes of the communicator end; in this version the job does.
+    /// The processes of the communicator end.
     Abort,
     /// The call returns the class.
     Return,
@@ -179,7 +181,7 @@ pub(crate) enum Verdict {
     Call { function: Function, object: Handle },
 }
 
-/// Decides; reports and ends the job where the handler is a fatal one. Leaves nothing behind to drop.
+/// Decides; reports and ends whom it concerns where the handler is a fatal one. Leaves nothing behind to drop.
 pub(crate) fn verdict(call: &'static str, raised: Raised, said: &[Said]) -> Verdict {
     // A forked child is a process of its own: the parent's job is not its to end.
     if raised.failure.why == Why::Forked {
@@ -190,7 +192,7 @@ pub(crate) fn verdict(call: &'static str, raised: Raised, said: &[Said]) -> Verd
     match (handler, function) {
         (Handler::Return, _) => Verdict::Return,
         (Handler::User(_), Some(function)) => Verdict::Call { function, object },
-        _ => end(call, raised, said),
+        (handler, _) => end(call, raised, said, who_ends(handler, object, raised.failure.code)),
     }
 }
 
@@ -219,22 +221,35 @@ fn is_standing(comm: Handle) -> bool {
     matches!(comm, COMM_WORLD | COMM_SELF) || world.with(|engine| Comm(comm).standing(engine).is_ok())
 }
 
-/// Reports, and ends the job.
-fn end(call: &'static str, raised: Raised, said: &[Said]) -> ! {
+/// Whom an error ends that nobody handles. Of another's failure, this process alone: the others go on as long as they do
+/// not need the dead themselves (Row EH1). MPI_ERRORS_ABORT is as MPI_Abort on the communicator (MPI-5.0 §9.3, Row EH5).
+fn who_ends(handler: Handler, object: Handle, code: c_int) -> Whom {
+    match handler {
+        Handler::Abort => Comm(object).members(),
+        _ if is_fault(crate::calls::errors::class_of(code)) => Whom::Myself,
+        _ => Whom::Everybody,
+    }
+}
+
+/// Reports, and ends those who end with it.
+fn end(call: &'static str, raised: Raised, said: &[Said], whom: Whom) -> ! {
     report::print(call, raised, said);
     let code = raised.failure.code;
     match mend_world::get() {
-        Some(world) => world.abort(code),
+        Some(world) => world.abort(whom, code),
         None => std::process::exit(mend_world::exit_code(code)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Function, Handler, Handlers};
-    use crate::generated::constants::{COMM_SELF, COMM_WORLD, ERRORS_RETURN};
+    use super::{Function, Handler, Handlers, who_ends};
+    use crate::generated::constants::{
+        COMM_SELF, COMM_WORLD, ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_TRUNCATE, ERRORS_RETURN,
+    };
     use crate::handle::Handle;
     use core::ffi::c_int;
+    use mend_world::Whom;
 
     unsafe extern "C" {
         fn abort(object: *mut Handle, code: *mut c_int, ...);
@@ -270,5 +285,17 @@ mod tests {
         assert_eq!(handlers.of_comm(COMM_SELF).handle(), ERRORS_RETURN);
         assert!(handlers.free(ERRORS_RETURN).is_err());
         assert!(handlers.named(0).is_err());
+    }
+
+    // Rows EH1, EH5
+    #[test]
+    fn a_failure_of_others_ends_who_raises_it_and_a_mistake_the_job() {
+        for code in [ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING] {
+            assert_eq!(who_ends(Handler::Fatal, COMM_WORLD, code), Whom::Myself);
+            assert_eq!(who_ends(Handler::Abort, COMM_WORLD, code), Whom::Everybody);
+        }
+        assert_eq!(who_ends(Handler::Fatal, COMM_SELF, ERR_TRUNCATE), Whom::Everybody);
+        assert_eq!(who_ends(Handler::Abort, COMM_SELF, ERR_TRUNCATE), Whom::Myself);
+        assert!(matches!(who_ends(Handler::Abort, 5 << 32, ERR_TRUNCATE), Whom::Members(_)));
     }
 }

@@ -6,7 +6,7 @@ use crate::entry::Failure;
 use crate::generated::constants::{COMM_NULL, COMM_SELF, COMM_WORLD};
 use mend_base::Key;
 use mend_mpi::{CommKey, Detail, Error};
-use mend_world::Engine;
+use mend_world::{Engine, Whom};
 
 /// A handle as C passes it: as wide as a pointer, never one.
 pub(crate) type Handle = usize;
@@ -53,6 +53,16 @@ impl Comm {
     pub(crate) fn standing(self, engine: &Engine) -> Result<CommKey, Failure> {
         let key = self.key(engine)?;
         if engine.communicator(key).is_some() { Ok(key) } else { Err(no_such_communicator()) }
+    }
+
+    /// Its members, as those who end with it. Asks nobody, since a signal handler may: a handle that was never given out is
+    /// everybody's.
+    pub(crate) fn members(self) -> Whom {
+        match self.0 {
+            COMM_WORLD => Whom::Everybody,
+            COMM_SELF => Whom::Myself,
+            handle => CommKey::from_bits(handle as u64).map_or(Whom::Everybody, Whom::Members),
+        }
     }
 
     /// The handle of what a constructor made; `None`: we are no member.

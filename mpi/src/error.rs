@@ -173,7 +173,8 @@ impl Detail {
             Detail::ProcFailed(_) => (
                 Class::ProcFailed,
                 Code("PML", 3),
-                "see MPI_Comm_get_failed for who failed; go on without, or shrink",
+                "with an error handler that returns (MPI_ERRORS_RETURN) this process goes on without it; MPI_Comm_get_failed \
+                 lists who failed",
             ),
             Detail::SenderMayHaveFailed(_) => (
                 Class::ProcFailedPending,

@@ -9,7 +9,7 @@
 use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Hello, Namespaces, Request, Welcome, decode, encode};
 use crate::environment::Address;
 use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
-use crate::{Membership, Notice, Runtime, RuntimeError, StartError};
+use crate::{LastWords, Membership, Notice, Runtime, RuntimeError, StartError};
 use mend_base::Peer;
 use mend_segment::{BellPage, FaultView};
 use mend_transport::{Card, Cause};
@@ -91,6 +91,11 @@ impl Client {
             nudges: AtomicU32::new(0),
         };
         Ok((client, bells))
+    }
+
+    /// A second way to the daemon, for the end of the job alone. `None`: the process has no descriptor left.
+    pub fn last_words(&self) -> Option<LastWords> {
+        self.socket.try_clone().ok().map(LastWords::new)
     }
 
     fn say(&mut self, request: &Request, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {

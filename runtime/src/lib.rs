@@ -9,11 +9,13 @@ mod daemon;
 pub mod daemon_protocol;
 pub mod draw;
 pub mod environment;
+mod last_words;
 pub mod packet;
 mod singleton;
 mod start;
 
 pub use client::{Membership, Notice, Runtime, RuntimeError};
 pub use daemon::{Client, namespace};
+pub use last_words::LastWords;
 pub use singleton::Singleton;
 pub use start::{Launched, Place, StartError, Starter, connect_from_environment};

@@ -24,4 +24,4 @@ pub use guard::Threads;
 pub use processors::usable as usable_processors;
 pub use settings::{OTHER_VARIABLES, SettingsError, from_environment as settings_from_environment};
 pub use wait::{Begun, Statistics};
-pub use world::{Engine, Net, Stage, StartError, World, exit_code, get, stage, start};
+pub use world::{Engine, Net, Stage, StartError, Whom, World, exit_code, get, stage, start};

@@ -13,9 +13,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use mend_base::parameter::{ParameterError, Settings};
 use mend_base::{Duration, Instant};
 use mend_btl_shm::Shm;
-use mend_mpi::JobNotice;
+use mend_mpi::{CommKey, JobNotice};
 use mend_runtime::environment::InitialErrorHandler;
-use mend_runtime::{Launched, Runtime, Starter};
+use mend_runtime::{LastWords, Launched, Runtime, Starter};
 use mend_segment::Life;
 use mend_transport::{Bml, Loopback, Pending, WakeSet};
 use std::io::Write;
@@ -36,6 +36,7 @@ pub struct World {
     strangers: Vec<ParameterError>,
     error_handler: InitialErrorHandler,
     launched: bool,
+    last_words: Option<LastWords>,
     helper: Mutex<Option<Helper>>,
     /// Where others of the node can see us die.
     living: Option<&'static Living>,
@@ -52,6 +53,33 @@ pub enum Stage {
     After,
     /// Forked from a process that was running: MPI is the parent's.
     Forked,
+}
+
+/// Who ends, when a process ends itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whom {
+    /// The job.
+    Everybody,
+    /// The members of this communicator; where it does not stand, the job.
+    Members(CommKey),
+    /// This process; the others go on, and it has failed for them.
+    Myself,
+}
+
+impl Whom {
+    fn end(self, engine: &mut Engine, code: i32) {
+        let done = match self {
+            Whom::Everybody => Err(()),
+            Whom::Members(comm) => engine.abort_members(comm, code).map_err(|_| ()),
+            Whom::Myself => {
+                engine.abort_alone(code);
+                Ok(())
+            }
+        };
+        if done.is_err() {
+            engine.abort(code);
+        }
+    }
 }
 
 /// The one [`World`], null outside [`Stage::Running`]. A process has one, as MPI says; everything below is a value.
@@ -143,6 +171,7 @@ impl World {
             return Err(StartError::NoCollective);
         }
         let launched = matches!(runtime, Starter::Daemon(_));
+        let last_words = runtime.last_words();
         let local_ranks = runtime.membership().local_ranks;
         let (slot, slots) = (place.slot, place.slots);
         let bells = Arc::new(place.bells);
@@ -168,6 +197,7 @@ impl World {
             strangers,
             error_handler: place.error_handler,
             launched,
+            last_words,
             helper: Mutex::new(Some(helper)),
             living,
         })
@@ -231,17 +261,19 @@ impl World {
         drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// `MPI_Abort`: asks for the end of the job, and ends this process if that has not come in a moment. May be called from
-    /// a signal handler that interrupted this very thread inside: then nobody is asked, and our own end ends the job.
-    pub fn abort(&self, code: i32) -> ! {
+    /// `MPI_Abort`, and errors that are fatal: asks for the end of those whom it concerns, this process among them, and ends
+    /// this one if that has not come in a moment. May be called from a signal handler that interrupted this very thread
+    /// inside: then the engine cannot be asked, and the job is ended, but where this process alone was meant.
+    pub fn abort(&self, whom: Whom, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
         let asked = loop {
             if let Some(mut inside) = self.guard.try_enter() {
-                inside.engine.abort(code);
+                whom.end(&mut inside.engine, code);
                 break true;
             }
             if self.guard.is_for_one() || clock::now() > deadline {
-                break false;
+                break whom != Whom::Myself
+                    && self.last_words.as_ref().is_some_and(|words| words.abort(code));
             }
             std::thread::yield_now();
         };

@@ -97,9 +97,9 @@ pub(crate) fn is_thread_main(_world: &World, flag: Out<c_int>) -> Result<(), Fai
     Ok(())
 }
 
-/// Ends the job, whichever communicator is named: that of the others' lives comes with failures.
-pub(crate) fn abort(world: &World, _comm: Comm, code: c_int) -> Result<(), Failure> {
-    world.abort(code)
+/// Ends the members of the communicator, this process among them; the others go on (Row EH6).
+pub(crate) fn abort(world: &World, comm: Comm, code: c_int) -> Result<(), Failure> {
+    world.abort(comm.members(), code)
 }
 
 /// Seconds of the host's monotonic clock: the same for all processes of a host, between hosts not synchronized.
