@@ -94,16 +94,8 @@ impl Endpoint {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.packed_bytes_max as usize);
-        let State::Open(link) = &mut self.state else { return false };
         let envelope = Envelope { id: id.0, header, chunk: false };
-        match link.mine.messages.push(envelope, len, |room| fill(slot(room))) {
-            Ok(()) => true,
-            Err(fill) => {
-                self.refresh(Ring::Messages, len);
-                let State::Open(link) = &mut self.state else { return false };
-                link.mine.messages.push(envelope, len, fill).is_ok()
-            }
-        }
+        self.push(Ring::Messages, envelope, len, fill)
     }
 
     // Hot: per control message.
@@ -115,14 +107,27 @@ impl Endpoint {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
-        let State::Open(link) = &mut self.state else { return false };
         let envelope = Envelope { id: id.0, header, chunk: false };
-        match link.mine.control.push(envelope, len, |room| fill(slot(room))) {
+        self.push(Ring::Control, envelope, len, fill)
+    }
+
+    // Hot: per message.
+    /// Publishes in one of the two rings of messages; without room once more after a look at the peer's credit.
+    #[inline(always)]
+    fn push(
+        &mut self,
+        ring: Ring,
+        envelope: Envelope<'_>,
+        len: usize,
+        fill: impl FnOnce(WriteSlot<'_>),
+    ) -> bool {
+        let State::Open(link) = &mut self.state else { return false };
+        match link.mine.push(ring, envelope, len, |room| fill(slot(room))) {
             Ok(()) => true,
             Err(fill) => {
-                self.refresh(Ring::Control, len);
+                self.refresh(ring, len);
                 let State::Open(link) = &mut self.state else { return false };
-                link.mine.control.push(envelope, len, fill).is_ok()
+                link.mine.push(ring, envelope, len, fill).is_ok()
             }
         }
     }
@@ -156,7 +161,7 @@ impl Endpoint {
         let envelope = Envelope { id: 0, header: &stream, chunk: true };
         let fill = |room: Room<'_>| fill(slot(room));
         let (ring, refused) = if self.chunks_as_messages {
-            (Ring::Messages, link.mine.messages.push(envelope, len, fill))
+            (Ring::Messages, link.mine.push(Ring::Messages, envelope, len, fill))
         } else {
             let Ok(chunks) = link.mine.chunks() else { return false };
             (Ring::Chunks, chunks.push(envelope, len, fill))

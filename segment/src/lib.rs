@@ -13,6 +13,8 @@ mod bell;
 #[cfg(all(feature = "broken_peer", not(loom)))]
 pub mod broken_peer;
 #[cfg(not(loom))]
+pub mod cgroup;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 mod fault_page;

@@ -146,6 +146,23 @@ impl Block {
         block
     }
 
+    // Hot: per message.
+    /// Publishes in the ring of messages or of control; without room `fill` comes back, not called.
+    #[inline(always)]
+    pub fn push<F: FnOnce(Room<'_>)>(
+        &mut self,
+        ring: Ring,
+        envelope: Envelope<'_>,
+        bytes: usize,
+        fill: F,
+    ) -> Result<(), F> {
+        match ring {
+            Ring::Messages => self.messages.push(envelope, bytes, fill),
+            Ring::Control => self.control.push(envelope, bytes, fill),
+            Ring::Chunks => panic!("chunks have a ring that must be made first"),
+        }
+    }
+
     // Hot: per chunk.
     /// The chunk ring; made, its space reserved and announced at first use. `NoMemory`: chunks go through the message
     /// ring until there is.
