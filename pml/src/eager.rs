@@ -186,6 +186,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.ended(Err(Error::NoSuchRank(source)));
         };
         if let Form::Offer { key: sender, bytes } = form {
+            if let Some(error) = self.why_never(channel, Source::Rank(source)) {
+                mend_base::reach!("pml.eager: the offer of one who is gone");
+                self.unstore(peer, payload);
+                return self.ended(Err(error));
+            }
             mend_base::reach!("pml.eager: an offer had come");
             self.unstore(peer, payload);
             let unmatched = Phase::Posted { from: Source::Rank(source), tag: TagSelector::Any, stamp: 0 };

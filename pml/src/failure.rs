@@ -10,7 +10,9 @@
 //! ([`abandon`](Ob1::abandon)), what lies there unread is dropped, and so is what still comes; point-to-point between the
 //! living does not notice.
 
+use crate::channel::Open;
 use crate::envelope::Form;
+use crate::matching::Arrived;
 use crate::request::{Entry, Phase};
 use crate::{Channel, Error, Gone, Ob1};
 use mend_base::{Key, PeerIndex, Rank, Source};
@@ -36,7 +38,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.forget_queues(peer);
         self.slow_down(peer);
         self.count_gone(peer);
-        self.drop_offers(peer);
         self.end_streams_of(peer);
         self.unanswered.retain(|&(_, from)| from != peer);
         self.evidence.retain(|&(of, _)| of != peer);
@@ -101,25 +102,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.finish(key, Err(error));
     }
 
-    /// Offers of a peer that is gone will never be met; what came whole can still be received.
-    fn drop_offers(&mut self, peer: PeerIndex) {
-        let offers: Vec<_> = self
-            .channels
-            .iter()
-            .flat_map(|(channel, open)| {
-                open.arrived.iter(&self.arrived).map(move |found| (channel, open, found))
-            })
-            .filter(|(_, open, (_, message))| {
-                matches!(message.form, Form::Offer { .. }) && open.member(message.source) == Some(peer)
-            })
-            .map(|(channel, _, (key, _))| (channel, key))
-            .collect();
-        for (channel, key) in offers {
-            mend_base::reach!("pml.failure: an offer not met");
-            if let Some(message) = self.take_arrived(channel, key) {
-                self.unstore(peer, message.payload);
-            }
-        }
+    /// Whether a message that came is the offer of one who is gone: its bytes never will. It keeps its place, so that no
+    /// later message is taken for it: the receive that names its sender and would have matched it ends as the sender did.
+    /// Receives from anybody pass it over, since they wait for others too (Row AK7).
+    pub(crate) fn is_lost(&self, open: &Open<E>, message: &Arrived) -> bool {
+        matches!(message.form, Form::Offer { .. })
+            && open.member(message.source).is_some_and(|peer| self.is_gone(peer))
     }
 
     /// Sends to `peer` take the slow way, which looks at how it is.

@@ -110,10 +110,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !lane.told {
             self.tell(channel, source, from);
         }
-        if matches!(form, Form::Offer { .. }) && self.is_gone(from) {
-            mend_base::reach!("pml.matching: an offer of one who is gone, handed over at birth");
-            return;
-        }
         match self.take_posted(channel, source, tag) {
             Some(key) => self.deliver(key, from, source, tag, form, payload),
             None => self.keep(channel, from, source, tag, form, payload),
@@ -229,9 +225,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The first message not matched yet that a receive would take.
     pub(crate) fn find_arrived(&self, channel: &Open<E>, from: Source, tag: TagSelector) -> Option<Key> {
         let admits = |(_, message): &(Key, &Arrived)| tag.admits(message.tag);
+        let can_come = |(_, message): &(Key, &Arrived)| !self.is_lost(channel, message);
         let found = match from {
             Source::Rank(rank) => channel.lanes.get(rank.index())?.arrived.iter(&self.arrived).find(admits),
-            Source::Any => channel.arrived.iter(&self.arrived).find(admits),
+            Source::Any => channel.arrived.iter(&self.arrived).filter(admits).find(can_come),
         };
         found.map(|(key, _)| key)
     }

@@ -23,6 +23,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return Err(Error::NoSuchRank(rank));
         }
         if let Some(arrived) = self.find_arrived(open, from, tag).and_then(|key| self.arrived.get(key)) {
+            if self.is_lost(open, arrived)
+                && let Some(error) = self.why_never(on.0, from)
+            {
+                mend_base::reach!("pml.probe: the offer of one who is gone");
+                return Err(error);
+            }
             mend_base::reach!("pml.probe: found");
             let bytes = arrived.bytes();
             return Ok(Some(Status {

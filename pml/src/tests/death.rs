@@ -356,3 +356,28 @@ fn after_a_death_at_any_moment_nobody_waits_for_the_dead() {
         }
     }
 }
+
+/// Found by the simulator, deaths, seed 57: the second message came as the first.
+#[test]
+fn no_later_message_is_taken_for_an_offer_that_died() {
+    let mut cluster = Cluster::new(3, 9);
+    let on = known(&mut cluster);
+    cluster.send(1, on[1], 0, 1, &pattern(1, 50_000));
+    cluster.send(1, on[1], 0, 1, b"second");
+    cluster.settle();
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    let probe = |cluster: &mut Cluster, from| {
+        let node = &mut cluster.nodes[0];
+        node.ob1.probe(&mut node.port, on[0], from, tag(1))
+    };
+    assert_eq!(probe(&mut cluster, rank(1)), Err(Error::ProcFailed(Rank(1))));
+    // Row PP13: whoever waits for anybody is not held up by it.
+    assert!(matches!(probe(&mut cluster, Source::Any), Ok(Some(Status { bytes: 6, .. }))));
+    let first = cluster.receive(0, on[0], rank(1), tag(1), 8).0;
+    assert_eq!(cluster.poll(0, first), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    let (second, buffer) = cluster.receive(0, on[0], rank(1), tag(1), 6);
+    assert!(matches!(second, Started::Done(_)));
+    assert_eq!(buffer.to_vec(), b"second");
+    cluster.assert_clean();
+    assert!(cluster.nodes[0].ob1.arrived.is_empty());
+}
