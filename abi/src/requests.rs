@@ -121,19 +121,23 @@ pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, 
 
 /// A request that a blocking call waits for. A wildcard receive in doubt is taken back, and fails (facts 16.3, trap 6):
 /// a blocking call leaves nothing behind.
-struct Waiting {
+pub(crate) struct Waiting {
     request: Request,
     doubt: bool,
 }
 
 impl Waiting {
-    fn new(request: Request) -> Self {
+    pub(crate) fn new(request: Request) -> Self {
         Waiting { request, doubt: false }
+    }
+
+    pub(crate) fn request(&self) -> Request {
+        self.request
     }
 
     // Hot: per look.
     #[inline]
-    fn look(&mut self, engine: &mut Engine) -> Option<Result<mend_mpi::Status, Failure>> {
+    pub(crate) fn look(&mut self, engine: &mut Engine) -> Option<Result<mend_mpi::Status, Failure>> {
         let mut state = engine.poll(self.request);
         if state == State::Stalled {
             self.doubt = true;

@@ -5,7 +5,7 @@
 
 use crate::Datatype;
 use crate::predefined::Row;
-use mend_transport::{Payload, UserMemory, WriteSlot};
+use mend_transport::{Buffer, Payload, UserMemory, WriteSlot};
 
 /// What an operation reads or writes: `count` elements of a datatype in the user's memory.
 #[derive(Debug)]
@@ -58,6 +58,13 @@ impl Typed {
     /// The same elements once more, for a second request over them.
     pub fn share(&self) -> Self {
         Typed { memory: self.memory.share(), datatype: self.datatype, count: self.count }
+    }
+
+    /// The packed bytes in memory of their own; `None` where there is none for them.
+    pub fn copied(&self) -> Option<Self> {
+        let copy = Typed::bytes(UserMemory::of_buffer(&Buffer::try_zeroed(self.packed_bytes())?));
+        copy.copy_from(self);
+        Some(copy)
     }
 
     /// `count` of the elements, from the `first` on; `None` where there are fewer.
@@ -176,6 +183,19 @@ mod tests {
         );
         let element: Vec<usize> = runs.collect();
         (0..count).flat_map(|i| element.iter().map(move |at| i * datatype.extent() + at)).collect()
+    }
+
+    #[test]
+    fn a_copy_is_packed_and_keeps_what_it_copied() {
+        for datatype in Datatype::all() {
+            let bytes: Vec<u8> = (0..datatype.extent() * 3).map(|i| i as u8 + 1).collect();
+            let (buffer, from) = typed(&bytes, datatype, 3);
+            let copy = from.copied().unwrap();
+            UserMemory::of_buffer(&buffer).write(0, &vec![0; bytes.len()]);
+            let mut packed = vec![0; copy.packed_bytes()];
+            copy.pack(0, packed.len(), &mut WriteSlot::from(&mut packed[..]));
+            assert_eq!(packed, map(datatype, 3).into_iter().map(|at| bytes[at]).collect::<Vec<_>>());
+        }
     }
 
     #[test]

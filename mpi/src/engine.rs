@@ -326,6 +326,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
+    /// Lets go of a send whose buffer is the user's again at once: it goes on from a copy, since its receiver lives and must
+    /// get it. `false`: there is no memory for one, and the buffer stays ours.
+    pub fn disown(&mut self, request: Request) -> bool {
+        match request {
+            Request::PointToPoint(key) => self.pml.disown(mend_pml::Request(key)),
+            Request::Collective(_) | Request::Kept(_) => true,
+        }
+    }
+
     /// A request that is over already, for a user's handle.
     pub fn keep(&mut self, status: Status) -> Request {
         Request::Kept(self.kept.insert(status))

@@ -47,6 +47,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
+    /// As [`detach`](Ob1::detach), of a send whose buffer is the caller's again at once: what is left of it goes from a copy.
+    /// `false`: there is no memory for one, and nothing was done.
+    pub fn disown(&mut self, request: Request) -> bool {
+        let Some(entry) = self.entries.get_mut(request.0) else { return true };
+        if entry.phase.is_send() {
+            let Some(copy) = entry.data.copied() else { return false };
+            mend_base::reach!("pml.cancel: disowned");
+            entry.data = copy;
+        }
+        self.detach(request);
+        true
+    }
+
     /// Takes a receive that has not matched out of its queue.
     pub(crate) fn unpost(&mut self, key: Key) -> bool {
         let Some(entry) = self.entries.get(key) else { return false };

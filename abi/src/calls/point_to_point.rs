@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends, receives and probes (MPI-5.0 chapter 3). `MPI_PROC_NULL` is answered here (§3.10); the engine knows ranks only.
 
+use crate::array_calls::is_fault;
 use crate::check::Wrong;
 use crate::entry::Failure;
 use crate::generated::constants::{IN_PLACE, REQUEST_NULL};
 use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
 use crate::pointer::Out;
-use crate::requests::{self, finish, handle_of_receive, handle_of_send};
+use crate::requests::{self, Waiting, finish, handle_of_receive, handle_of_send};
 use crate::status::{Status, Statuses};
 use core::ffi::{c_int, c_void};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_datatype::{Datatype, Typed};
 use mend_mpi::{Detail, SendMode, Started};
 use mend_transport::UserMemory;
-use mend_world::World;
+use mend_world::{Engine, World};
 
 // Hot: per message.
 /// The user's buffer. Null is an address like any other where no byte of it is used.
@@ -217,32 +218,90 @@ pub(crate) fn sendrecv(
 ) -> Result<(), Failure> {
     let send_data = typed(send_buffer, send_count, send_type)?;
     let receive_data = typed(receive_buffer, receive_count, receive_type)?;
-    check_comm(world, comm)?;
-    let receive = match source {
-        None => None,
-        Some(source) => Some(world.with(|engine| -> Result<Started, Failure> {
-            Ok(engine.receive(comm.key(engine)?, source, receive_tag, receive_data)?)
-        })?),
-    };
-    let sent = match dest {
-        None => Ok(()),
-        Some(dest) => {
-            let started = start_send(world, SendMode::Standard, send_data, dest, send_tag, comm);
-            started.and_then(|started| finish(world, started)).map(|_| ())
-        }
-    };
-    if let (Err(_), Some(Started::Running(request))) = (&sent, receive) {
-        // Nothing of a failed call goes on in the user's buffer.
-        world.with(|engine| engine.cancel(request));
-    }
-    let taken = match receive {
-        None => {
+    let mut halves = world.with(|engine| -> Result<Halves, Failure> {
+        let key = comm.standing(engine)?;
+        let receive = match source {
+            None => Half::Nobody,
+            Some(source) => Half::begun(engine.receive(key, source, receive_tag, receive_data)?),
+        };
+        let send = match dest {
+            None => Half::Nobody,
+            Some(dest) => match engine.send(key, dest, send_tag, SendMode::Standard, send_data) {
+                Ok(started) => Half::begun(started),
+                Err(error) => Half::Over(Err(error.into())),
+            },
+        };
+        Ok(Halves { send, receive })
+    })?;
+    world.wait(|engine| halves.are_over(engine).then_some(()));
+    let taken = match halves.receive {
+        Half::Nobody => {
             status.set_one(Status::PROC_NULL);
             Ok(())
         }
-        Some(started) => received(finish(world, started), status),
+        Half::Over(result) => received(result, status),
+        Half::Running(_) => unreachable!("both are over"),
     };
-    sent.and(taken)
+    if let Half::Over(sent) = halves.send { sent.and(taken) } else { taken }
+}
+
+/// The two operations of a Sendrecv. Where one fails, nothing of the other goes on in the user's buffers when the call
+/// returns, and what the living have matched already they get (Row PP16): a receive that nothing has matched is taken back,
+/// one that has ends; a send goes on from a copy.
+struct Halves {
+    send: Half,
+    receive: Half,
+}
+
+enum Half {
+    Nobody,
+    Running(Waiting),
+    Over(Result<mend_mpi::Status, Failure>),
+}
+
+impl Half {
+    fn begun(started: Started) -> Half {
+        match started {
+            Started::Done(status) => Half::Over(Ok(status)),
+            Started::Running(request) => Half::Running(Waiting::new(request)),
+        }
+    }
+
+    /// Moves on if its operation has; whether there is nothing to wait for.
+    fn is_over(&mut self, engine: &mut Engine) -> bool {
+        if let Half::Running(waiting) = self {
+            match waiting.look(engine) {
+                Some(result) => *self = Half::Over(result),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn failure(&self) -> Option<&Failure> {
+        if let Half::Over(Err(failure)) = self { Some(failure) } else { None }
+    }
+}
+
+impl Halves {
+    fn are_over(&mut self, engine: &mut Engine) -> bool {
+        let (sent, received) = (self.send.is_over(engine), self.receive.is_over(engine));
+        if self.send.failure().is_some()
+            && let Half::Running(waiting) = &self.receive
+        {
+            engine.cancel(waiting.request());
+            return self.receive.is_over(engine);
+        }
+        // Another failure of the receive, a message too long say, lets the send end as ever.
+        if self.receive.failure().is_some_and(|failure| is_fault(failure.code))
+            && let Half::Running(waiting) = &self.send
+            && engine.disown(waiting.request())
+        {
+            self.send = Half::Nobody;
+            return true;
+        }
+        sent && received
+    }
 }
 
 pub(crate) fn probe(

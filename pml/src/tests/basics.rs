@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One thing at a time.
 
-use super::fabric::{Cluster, DATA, pattern, rank, request, tag};
+use super::fabric::{Cluster, DATA, Node, pattern, rank, request, tag};
 use crate::{Error, SendMode, Started, State, Status};
 use mend_base::{Plane, Rank, Source, Tag, TagSelector};
+use mend_datatype::Typed;
+use mend_transport::{Buffer, UserMemory};
 
 fn status(source: u32, tag: i32, bytes: u64) -> Status {
     Status { source: Some(Rank(source)), tag: Tag(tag), bytes, cancelled: false }
@@ -151,6 +153,29 @@ fn a_request_let_go_does_its_work_and_vanishes() {
     assert_eq!(cluster.poll(0, Started::Running(sent)), State::Done(Err(Error::NoSuchRequest)));
     assert_eq!(cluster.poll(1, received), State::Done(Err(Error::NoSuchRequest)));
     assert!(cluster.nodes.iter().all(|node| node.ob1.entries.is_empty()));
+}
+
+#[test]
+fn a_send_that_is_disowned_goes_from_a_copy_in_whatever_state_it_is() {
+    for turns in 0..40 {
+        let mut cluster = Cluster::new(2, turns);
+        let on = cluster.open(1, Plane::User);
+        let buffer = Buffer::from_bytes(&pattern(4, 50_000));
+        let data = Typed::bytes(UserMemory::of_buffer(&buffer));
+        let (received, room) = cluster.receive(1, on[1], rank(0), tag(1), 50_000);
+        let Node { ob1, port, .. } = &mut cluster.nodes[0];
+        let sent = request(ob1.send(port, on[0], Rank(1), Tag(1), SendMode::Standard, data).unwrap());
+        for _ in 0..turns {
+            cluster.turn(0);
+            cluster.turn(1);
+        }
+        assert!(cluster.nodes[0].ob1.disown(sent));
+        UserMemory::of_buffer(&buffer).write(0, &[0xEE; 50_000]);
+        cluster.settle();
+        assert_eq!(room.to_vec(), pattern(4, 50_000));
+        assert!(matches!(cluster.poll(1, received), State::Done(Ok(_))));
+        assert!(cluster.nodes[0].ob1.entries.is_empty() && cluster.nodes[0].ob1.idle());
+    }
 }
 
 #[test]
