@@ -158,6 +158,20 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.engine_mut().free(comm)
     }
 
+    /// MPI_Comm_get_failed. Takes the news, which may end operations of other tasks.
+    pub fn failed(&self, comm: CommKey) -> Result<Vec<Rank>, Error> {
+        let failed = self.engine_mut().failed(comm);
+        self.wake();
+        failed
+    }
+
+    /// MPI_Comm_ack_failed; all that are known where `at_most` is not said.
+    pub fn acknowledge(&self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
+        let count = self.engine_mut().acknowledge(comm, at_most);
+        self.wake();
+        count
+    }
+
     /// MPI_Finalize: waits until nothing of ours is still to be sent.
     pub async fn finish(&self) {
         core::future::poll_fn(|context| {

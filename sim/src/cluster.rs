@@ -6,10 +6,12 @@
 //! happened for a while everything is hurried along; if even then nobody moves and a program is not over, the job hangs,
 //! and that is reported with what each rank was at (the termination oracle).
 
+use crate::board::Board;
 use crate::clock::Clock;
+use crate::killer::{Killer, Mark};
 use crate::launcher::{FabricRuntime, Launcher};
 use crate::network::{FabricBtl, Network, Shared, Sizes, Trouble};
-use crate::oracle;
+use crate::oracle::{self, Silence};
 use mend_base::{Job, Peer, Random, Rank};
 use mend_mpi::{Config, Engine, Mpi};
 use mend_transport::{Bml, Loopback};
@@ -40,14 +42,58 @@ pub struct Process {
     pub together: Rc<RefCell<Random>>,
     /// Numbers of its own.
     pub random: Rc<RefCell<Random>>,
+    /// What the simulator knows.
+    pub board: Rc<RefCell<Board>>,
+    /// Its buffers whose requests have ended: looked at when it has left.
+    pub silence: Rc<RefCell<Silence>>,
     at: Rc<Cell<(&'static str, u64)>>,
     network: Shared,
+    killer: Rc<Killer>,
 }
 
 impl Process {
     /// Who writes garbage; without one, a rank that does not exist.
     pub fn liar(&self) -> Rank {
         Rank(self.network.borrow().trouble.liar.map_or(self.size, |liar| liar.number))
+    }
+
+    /// Who will die, or may, in the order of ranks.
+    pub fn mortals(&self) -> Vec<Rank> {
+        let mut mortals = self.killer.mortals();
+        mortals.sort_unstable();
+        mortals.into_iter().map(Rank).collect()
+    }
+
+    /// Whether `rank` of WORLD has really died.
+    pub fn is_dead(&self, rank: Rank) -> bool {
+        self.killer.is_declared(rank.0)
+    }
+
+    /// Whether this process is one of the dead, and only runs to the end of its call.
+    pub fn is_over(&self) -> bool {
+        self.killer.is_dead(self.rank.0)
+    }
+
+    /// It has made what it needs: deaths that wait for that may come when everybody has.
+    pub fn ready(&self) {
+        self.killer.pass(self.rank.0, Mark::Ready);
+    }
+
+    /// What all who live agree on, whether everybody has `vote`d yes: told by the simulator, which cannot err.
+    pub async fn agree(&self, round: u64, vote: bool) -> bool {
+        std::future::poll_fn(|context| {
+            let (me, is_dead) = ((self.rank.0, vote), |rank| self.killer.is_declared(rank));
+            match self.board.borrow_mut().agree(round, me, self.size, is_dead, context.waker()) {
+                Some(decided) => Poll::Ready(decided),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// The same process as a rank of another communicator, with the numbers that its members draw alike.
+    pub fn as_member(&self, rank: Rank, size: u32, together: Random) -> Process {
+        Process { rank, size, together: Rc::new(RefCell::new(together)), ..self.clone() }
     }
 
     /// Says what comes next, for reports of a hang.
@@ -91,6 +137,10 @@ pub struct Cluster {
     alive: Vec<u32>,
     steps: u64,
     trace: bool,
+    killer: Rc<Killer>,
+    board: Rc<RefCell<Board>>,
+    /// A process is held back once in so many steps; 0: never.
+    freezes_once_in: u64,
 }
 
 /// One rank's place.
@@ -98,10 +148,13 @@ struct Seat {
     running: Option<Running>,
     at: Rc<Cell<(&'static str, u64)>>,
     woken: Arc<Flag>,
+    /// It is not scheduled before this step, however dead that makes it look.
+    frozen_until: u64,
 }
 
 struct Running {
     mpi: SimMpi,
+    silence: Rc<RefCell<Silence>>,
     program: Pin<Box<dyn Future<Output = ()>>>,
 }
 
@@ -122,7 +175,12 @@ pub struct Summary {
     pub steps: u64,
     /// What the network handed up.
     pub delivered: u64,
+    /// Who died, of those who had not left.
+    pub deaths: u64,
 }
+
+/// In steps of the scheduler. When nobody else moves any more, the stopped go on.
+const LONGEST_FREEZE: u64 = 3_000;
 
 /// Steps per rank after which a job that still moves is taken for one that never ends.
 const STEPS_MAX: u64 = 500_000;
@@ -133,8 +191,12 @@ impl Cluster {
         let mut random = Random(seed);
         let network = Network::new(random.bits());
         let launcher = Launcher::new(Job(seed as u32), size);
-        let seat =
-            || Seat { running: None, at: Rc::new(Cell::new(("not started", 0))), woken: Arc::default() };
+        let seat = || Seat {
+            running: None,
+            at: Rc::new(Cell::new(("not started", 0))),
+            woken: Arc::default(),
+            frozen_until: 0,
+        };
         Cluster {
             seed,
             random,
@@ -146,7 +208,24 @@ impl Cluster {
             alive: (0..size).collect(),
             steps: 0,
             trace: false,
+            killer: Killer::none(),
+            board: Rc::default(),
+            freezes_once_in: 0,
         }
+    }
+
+    /// Who dies in this job; `muted`: who has a way to the dead is not told, and must ask.
+    pub fn deaths(&mut self, killer: Rc<Killer>, muted: bool) {
+        self.network.borrow_mut().killer = Rc::clone(&killer);
+        let mut launcher = self.launcher.borrow_mut();
+        launcher.killer = Rc::clone(&killer);
+        launcher.muted = muted;
+        self.killer = killer;
+    }
+
+    /// Processes are held back for long once in so many steps, as by SIGSTOP.
+    pub fn freezes(&mut self, once_in: u64) {
+        self.freezes_once_in = once_in;
     }
 
     /// What else may happen in this job.
@@ -165,6 +244,7 @@ impl Cluster {
         while !self.alive.is_empty() {
             quiet = if self.step() { 0 } else { quiet + 1 };
             self.fence();
+            self.bury();
             if quiet > 8 * self.alive.len() + 32 {
                 quiet = 0;
                 if !self.sweep() && !self.kill_liar() {
@@ -175,7 +255,24 @@ impl Cluster {
                 return Err(self.report("it moves, but does not end"));
             }
         }
-        Ok(Summary { steps: self.steps, delivered: self.network.borrow().delivered })
+        let (delivered, deaths) = (self.network.borrow().delivered, self.launcher.borrow().deaths());
+        Ok(Summary { steps: self.steps, delivered, deaths })
+    }
+
+    /// Who has been declared is dead to the launcher; who is dead makes no step any more.
+    fn bury(&mut self) {
+        for number in self.killer.news() {
+            self.launcher.borrow_mut().bury(number);
+            self.board.borrow_mut().wake();
+            if self.trace {
+                eprintln!("{:8} rank {number} dies", self.steps);
+            }
+        }
+        for number in self.alive.clone() {
+            if self.killer.is_dead(number) {
+                self.kill(Rank(number));
+            }
+        }
     }
 
     /// The process dies between two steps: its program and engine vanish, its ends of the network fall silent.
@@ -183,6 +280,8 @@ impl Cluster {
         self.seats[rank.index()].running = None;
         self.seats[rank.index()].at.set(("killed", 0));
         self.launcher.borrow_mut().bury(rank.0);
+        self.killer.end(rank.0);
+        self.board.borrow_mut().wake();
         self.alive.retain(|alive| *alive != rank.0);
     }
 
@@ -217,10 +316,14 @@ impl Cluster {
     fn step(&mut self) -> bool {
         self.steps += 1;
         self.clock.tick(&mut self.random);
+        self.killer.step(self.steps);
         if self.random.once_in(8) && self.launcher.borrow_mut().publish(&mut self.random, false) > 0 {
             return true;
         }
         let rank = self.alive[self.random.below(self.alive.len() as u64) as usize];
+        if self.is_held_back(rank) {
+            return false;
+        }
         if self.seats[rank as usize].running.is_none() {
             self.start(rank);
             return true;
@@ -230,6 +333,15 @@ impl Cluster {
             return true;
         }
         self.turn(rank) > 0
+    }
+
+    /// Whether the process is stopped, and stays so for now.
+    fn is_held_back(&mut self, rank: u32) -> bool {
+        let seat = &mut self.seats[rank as usize];
+        if self.freezes_once_in > 0 && self.random.once_in(self.freezes_once_in) {
+            seat.frozen_until = self.steps + self.random.below(LONGEST_FREEZE);
+        }
+        seat.frozen_until > self.steps
     }
 
     /// Hurries everything along. Whether anything moved.
@@ -251,10 +363,17 @@ impl Cluster {
             }
         }
         self.network.borrow_mut().hurry = false;
-        moved
+        let alive = self.alive.len();
+        for number in self.alive.clone() {
+            if self.killer.is_declared(number) {
+                self.kill(Rank(number));
+            }
+        }
+        moved || self.alive.len() < alive
     }
 
     fn start(&mut self, rank: u32) {
+        self.killer.pass(rank, Mark::Started);
         let seat = &self.seats[rank as usize];
         let runtime = FabricRuntime::new(&self.launcher, rank);
         let mut random = Random(self.seed ^ u64::from(rank).wrapping_mul(0x9E6D));
@@ -270,19 +389,24 @@ impl Cluster {
             size: self.seats.len() as u32,
             together: Rc::new(RefCell::new(Random(self.seed.wrapping_add(1)))),
             random: Rc::new(RefCell::new(random)),
+            board: Rc::clone(&self.board),
+            silence: Rc::default(),
+            killer: Rc::clone(&self.killer),
             at: Rc::clone(&seat.at),
             network: Rc::clone(&self.network),
         };
         seat.at.set(("started", 0));
         seat.woken.0.store(true, Ordering::Relaxed);
         let mpi = process.mpi.clone();
+        let silence = Rc::clone(&process.silence);
         let (program, finished) = ((self.program)(process.clone()), mpi.clone());
         let program = Box::pin(async move {
             program.await;
             process.at("finish", 0);
+            process.killer.pass(rank, Mark::Finishing);
             finished.finish().await;
         });
-        self.seats[rank as usize].running = Some(Running { mpi, program });
+        self.seats[rank as usize].running = Some(Running { mpi, silence, program });
     }
 
     fn turn(&mut self, rank: u32) -> u32 {
@@ -294,8 +418,10 @@ impl Cluster {
         events
     }
 
+    /// Whether the program has something to do. That of a process whose death is known has not: only threads that turn
+    /// its engine may go on for a moment.
     fn woken(&self, rank: u32) -> bool {
-        self.seats[rank as usize].woken.0.load(Ordering::Relaxed)
+        !self.killer.is_declared(rank) && self.seats[rank as usize].woken.0.load(Ordering::Relaxed)
     }
 
     fn poll(&mut self, rank: u32) {
@@ -308,8 +434,10 @@ impl Cluster {
             let (what, number) = seat.at.get();
             eprintln!("{:8} rank {rank}: at {what} {number}", self.steps);
         }
-        if over {
+        // What the dead do until their call returns has no witness.
+        if over && !self.killer.is_dead(rank) {
             oracle::balance(rank, &running.mpi);
+            running.silence.borrow().check();
             seat.running = None;
             seat.at.set(("over", 0));
             self.alive.retain(|alive| *alive != rank);

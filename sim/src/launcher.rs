@@ -2,6 +2,7 @@
 //! Whoever started the simulated processes: cards, first contacts and notices, handed out when the seed says so. Each
 //! process hears its own notices in order; when, compared with others, is open.
 
+use crate::killer::Killer;
 use mend_base::{Job, Peer, Random};
 use mend_runtime::{Membership, Notice, Runtime, RuntimeError};
 use mend_transport::{Card, Cause};
@@ -16,11 +17,17 @@ pub struct Launcher {
     seats: Vec<Seat>,
     /// Pairs, lower number first, that somebody asked for and that wait for a card.
     asked: BTreeSet<(u32, u32)>,
-    /// Pairs that were told of each other, or refused.
+    /// Pairs that somebody has asked for.
     answered: BTreeSet<(u32, u32)>,
+    /// Pairs that were told of each other.
+    introduced: BTreeSet<(u32, u32)>,
     accusations: Vec<Accusation>,
     /// Who is to be ended, because somebody asked for it.
     condemned: Vec<u32>,
+    /// Who dies.
+    pub killer: Rc<Killer>,
+    /// Nobody hears of a death who has a way to the dead: evidence and its answer must do.
+    pub muted: bool,
 }
 
 /// Somebody wrote what no correct peer writes.
@@ -59,8 +66,11 @@ impl Launcher {
             seats,
             asked: BTreeSet::new(),
             answered: BTreeSet::new(),
+            introduced: BTreeSet::new(),
             accusations: Vec::new(),
             condemned: Vec::new(),
+            killer: Killer::none(),
+            muted: false,
         }))
     }
 
@@ -77,16 +87,31 @@ impl Launcher {
         published
     }
 
-    /// The process is dead, and everybody will hear of it.
+    /// The process is dead, and everybody will hear of it. One that had left has only gone home.
     pub fn bury(&mut self, number: u32) {
+        if self.seats[number as usize].life != Life::Lives {
+            return;
+        }
         let dead = Peer::new(self.job, number);
+        self.asked.retain(|(low, high)| *low != number && *high != number);
         for (seat, other) in self.seats.iter_mut().zip(0u32..) {
+            let met = self.introduced.contains(&(number.min(other), number.max(other)));
             if other == number {
                 seat.life = Life::Dead;
-            } else {
+            } else if !(self.muted && met) {
                 seat.coming.push_back(Notice::Failed(dead));
             }
         }
+    }
+
+    /// How many have died.
+    pub fn deaths(&self) -> u64 {
+        self.seats.iter().filter(|seat| seat.life == Life::Dead).count() as u64
+    }
+
+    /// Whether `number` has neither left nor died.
+    pub fn lives(&self, number: u32) -> bool {
+        self.seats[number as usize].life == Life::Lives
     }
 
     /// Who was accused of garbage and lives, with who said so: to be fenced.
@@ -114,6 +139,7 @@ impl Launcher {
         let pairs: Vec<(u32, u32)> = self.asked.iter().copied().filter(|pair| ready(pair)).collect();
         for (low, high) in pairs {
             self.asked.remove(&(low, high));
+            self.introduced.insert((low, high));
             for (to, about) in [(low, high), (high, low)] {
                 let card = self.seats[about as usize].card.clone().expect("both cards are here");
                 let notice = Notice::Contact { peer: Peer::new(self.job, about), card };
@@ -147,6 +173,12 @@ impl FabricRuntime {
         self.membership.peer.number()
     }
 
+    /// Whether the next call of ours has an effect.
+    fn calls(&self) -> bool {
+        let killer = Rc::clone(&self.launcher.borrow().killer);
+        killer.call(self.me())
+    }
+
     fn pair(&self, peer: Peer) -> (u32, u32) {
         (self.me().min(peer.number()), self.me().max(peer.number()))
     }
@@ -158,6 +190,9 @@ impl Runtime for FabricRuntime {
     }
 
     fn publish(&mut self, card: &Card) -> Result<(), RuntimeError> {
+        if !self.calls() {
+            return Ok(());
+        }
         let mut launcher = self.launcher.borrow_mut();
         let seat = launcher.seat(self.membership.peer).ok_or(RuntimeError::NoSuchPeer)?;
         if seat.card.is_some() {
@@ -169,11 +204,15 @@ impl Runtime for FabricRuntime {
     }
 
     fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError> {
+        if !self.calls() {
+            return Ok(());
+        }
         let pair = self.pair(peer);
         let mut launcher = self.launcher.borrow_mut();
         let life = launcher.seat(peer).ok_or(RuntimeError::NoSuchPeer)?.life;
-        // Of one that has left, everybody is told anyway.
-        if life != Life::Finalized && launcher.answered.insert(pair) {
+        // Of one that has left or died, everybody is told anyway.
+        let lives = life == Life::Lives && launcher.lives(self.me());
+        if lives && launcher.answered.insert(pair) {
             launcher.asked.insert(pair);
             launcher.introduce();
         }
@@ -181,6 +220,9 @@ impl Runtime for FabricRuntime {
     }
 
     fn refuse(&mut self, peer: Peer, cause: Cause) {
+        if !self.calls() {
+            return;
+        }
         let me = self.membership.peer;
         let mut launcher = self.launcher.borrow_mut();
         for (to, about) in [(me, peer), (peer, me)] {
@@ -191,6 +233,9 @@ impl Runtime for FabricRuntime {
     }
 
     fn ask(&mut self, peer: Peer, cause: Cause) {
+        if !self.calls() {
+            return;
+        }
         let me = self.membership.peer;
         let mut launcher = self.launcher.borrow_mut();
         if cause == Cause::Garbage {
@@ -214,11 +259,17 @@ impl Runtime for FabricRuntime {
     }
 
     fn notice(&mut self) -> Option<Notice> {
+        if !self.calls() {
+            return None;
+        }
         self.launcher.borrow_mut().seats[self.membership.peer.number() as usize].visible.pop_front()
     }
 
     fn finalize(&mut self) {
         let me = self.membership.peer;
+        if !self.calls() || !self.launcher.borrow().lives(me.number()) {
+            return;
+        }
         let mut launcher = self.launcher.borrow_mut();
         for (number, seat) in (0u32..).zip(&mut launcher.seats) {
             if number == me.number() {

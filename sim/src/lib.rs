@@ -5,8 +5,10 @@
 //! Nothing of the engine is replaced: only the transports ([`network`]), the runtime ([`launcher`]) and who waits.
 #![forbid(unsafe_code)]
 
+pub mod board;
 pub mod clock;
 pub mod cluster;
+pub mod killer;
 pub mod launcher;
 pub mod network;
 pub mod oracle;

@@ -5,6 +5,7 @@
 //! `Busy` often; control, which passes both; mailboxes, where the newest state replaces the last. Within a lane order
 //! holds; which lane moves, how far, and when a sender hears of room again, the seed decides at each `progress`.
 
+use crate::killer::Killer;
 use mend_base::{Instant, PeerIndex, Random, Reader};
 use mend_transport::{
     Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
@@ -26,6 +27,8 @@ pub struct Network {
     pub hurry: bool,
     /// What else may happen.
     pub trouble: Trouble,
+    /// Who dies.
+    pub killer: Rc<Killer>,
     misjudged: u64,
     pipes: BTreeMap<(u32, u32), Pipe>,
     /// Messages and chunks handed to the network, and by it: they are equal at the end of a run that lost nobody.
@@ -39,6 +42,8 @@ pub struct Network {
 pub struct Trouble {
     /// A look at a way reports evidence against the peer, falsely.
     pub evidence_once_in: u64,
+    /// A look at the way to one who has died reports it.
+    pub witness_once_in: u64,
     /// A connection cannot be made, for want of memory.
     pub refusal_once_in: u64,
     /// A process that writes garbage into this share of what it sends.
@@ -150,6 +155,7 @@ impl Network {
             random: Random(seed),
             hurry: false,
             trouble: Trouble::default(),
+            killer: Killer::none(),
             misjudged: 0,
             pipes: BTreeMap::new(),
             sent: 0,
@@ -246,6 +252,7 @@ impl FabricBtl {
         let hurry = network.hurry;
         let mut events = 0;
         match way.state {
+            _ if !network.killer.call(self.me) => return 0,
             State::Connecting if hurry || network.random.once_in(3) => {
                 way.state = State::Standing;
                 way.refused = false;
@@ -254,6 +261,13 @@ impl FabricBtl {
                 return 1;
             }
             State::Connecting | State::Quarantined | State::Severed => return 0,
+            State::Standing if network.testifies(way.peer) => {
+                let causes = [Cause::Exited, Cause::LinkDown, Cause::Silent];
+                let cause = causes[network.random.below(3) as usize];
+                drop(network);
+                sink.on_error(way.index, endpoint, cause);
+                return 1;
+            }
             State::Standing if !hurry && network.misjudges() => {
                 drop(network);
                 sink.on_error(way.index, endpoint, Cause::Silent);
@@ -266,10 +280,10 @@ impl FabricBtl {
                 }
             }
             State::Severing => {
-                while events < budget && network.hand_up_last(way, sink) {
+                while events < budget && network.hand_up_last(way, self.me, sink) {
                     events += 1;
                 }
-                if events == budget {
+                if events == budget || network.killer.is_dead(self.me) {
                     return events;
                 }
                 way.state = State::Severed;
@@ -292,10 +306,12 @@ impl FabricBtl {
         &mut self.endpoints[endpoint as usize]
     }
 
-    /// Whether this way takes anything now.
+    /// Whether this way takes anything now, and we live to send it.
     fn check(&mut self, endpoint: u32) -> Result<(), SendError> {
+        let lives = self.shared.borrow().killer.call(self.me);
         let way = self.way(endpoint);
         match way.state {
+            _ if !lives => Err(SendError::Busy),
             State::Standing => Ok(()),
             State::Connecting | State::Quarantined => Err(SendError::Busy),
             State::Severing | State::Severed => Err(SendError::PeerFailed),
@@ -336,12 +352,21 @@ impl Network {
         now
     }
 
+    /// Whether a look at the way to `peer` finds it dead.
+    fn testifies(&mut self, peer: u32) -> bool {
+        let once_in = self.trouble.witness_once_in;
+        once_in > 0 && self.killer.is_declared(peer) && (self.hurry || self.random.once_in(once_in))
+    }
+
     fn refuses(&mut self) -> bool {
         self.trouble.refusal_once_in > 0 && self.random.once_in(self.trouble.refusal_once_in)
     }
 
     /// Hands up the next arrival of this way, if there is one.
     fn hand_up(&mut self, way: &Way, me: u32, sink: &mut impl Sink<u32>) -> bool {
+        if !self.killer.call(me) {
+            return false;
+        }
         let Some(pipe) = self.pipes.get_mut(&(way.peer, me)) else { return false };
         let Some(arrival) = pipe.take(&mut self.random) else { return false };
         self.delivered += 1;
@@ -350,7 +375,10 @@ impl Network {
     }
 
     /// The same of what was there when the way was severed.
-    fn hand_up_last(&mut self, way: &mut Way, sink: &mut impl Sink<u32>) -> bool {
+    fn hand_up_last(&mut self, way: &mut Way, me: u32, sink: &mut impl Sink<u32>) -> bool {
+        if !self.killer.call(me) {
+            return false;
+        }
         let Some(arrival) = way.last.take(&mut self.random) else { return false };
         self.delivered += 1;
         arrival.hand_up(way.index, sink);

@@ -4,6 +4,7 @@
 
 mod birth;
 mod collectives;
+mod deaths;
 mod early;
 mod fairness;
 mod hostile;
@@ -30,6 +31,11 @@ pub fn all() -> [(&'static str, Program); 10] {
         ("traffic", program(traffic::run)),
         ("traffic", program(traffic::run)),
     ]
+}
+
+/// The one whose ranks may die.
+pub fn deaths() -> Program {
+    program(deaths::run)
 }
 
 /// An `async fn` as a program.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Many jobs, one seed each: which program, how many ranks, everything follows from the seed.
 
+use crate::killer::Killer;
 use crate::network::{Liar, Trouble};
 use crate::{Cluster, Summary, programs};
 use mend_base::{Random, arms};
@@ -43,16 +44,61 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failu
     let refusal_once_in = if name == "refused" { 2 + random.below(8) } else { 0 };
     let liar = (name == "hostile")
         .then(|| Liar { number: random.below(size.into()) as u32, once_in: 1 + random.below(30) });
-    cluster.trouble(Trouble { evidence_once_in, refusal_once_in, liar });
+    cluster.trouble(Trouble { evidence_once_in, refusal_once_in, liar, witness_once_in: 0 });
+    run(cluster, seed, name, size, trace)
+}
+
+/// Runs the job of one seed, in which ranks die: which, when and who is told how, everything follows from the seed.
+pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
+    let mut random = Random(seed);
+    let size = 2 + random.below(5) as u32;
+    let (name, program) = ("deaths", programs::deaths());
+    let mut cluster = Cluster::new(random.bits(), size, program);
+    let killer = Killer::draw(&mut random, size);
+    let muted = random.once_in(8);
+    cluster.deaths(killer, muted);
+    let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
+    let witness_once_in = if muted || random.once_in(3) { 1 + random.below(20) } else { 0 };
+    cluster.trouble(Trouble { evidence_once_in, witness_once_in, ..Trouble::default() });
+    if random.once_in(6) {
+        cluster.freezes(50 + random.below(500));
+    }
+    run(cluster, seed, name, size, trace)
+}
+
+fn run(
+    mut cluster: Cluster,
+    seed: u64,
+    program: &'static str,
+    size: u32,
+    trace: bool,
+) -> Result<(&'static str, Summary), Failure> {
     if trace {
         cluster.trace();
     }
-    let failure = |what| Failure { seed, program: name, size, what };
+    let failure = |what| Failure { seed, program, size, what };
     match catch_unwind(AssertUnwindSafe(|| cluster.run())) {
-        Ok(Ok(summary)) => Ok((name, summary)),
+        Ok(Ok(summary)) => Ok((program, summary)),
         Ok(Err(report)) => Err(failure(report)),
         Err(panic) => Err(failure(words(&*panic))),
     }
+}
+
+/// Runs jobs from `first` on until in `count` of them somebody has died, or one goes wrong.
+pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    drop(arms::take());
+    let mut with_deaths = 0;
+    for seed in first.. {
+        if with_deaths == count {
+            break;
+        }
+        let (name, summary) = run_deaths(seed, false)?;
+        with_deaths += u64::from(summary.deaths > 0);
+        tally.add(name, summary);
+    }
+    tally.arms = arms::take();
+    Ok(tally)
 }
 
 /// Runs the jobs of `seeds`, up to the first that goes wrong.
@@ -61,9 +107,7 @@ pub fn run_seeds(seeds: impl Iterator<Item = u64>) -> Result<Tally, Failure> {
     drop(arms::take());
     for seed in seeds {
         let (name, summary) = run_seed(seed, false)?;
-        *tally.jobs.entry(name).or_default() += 1;
-        tally.total.steps += summary.steps;
-        tally.total.delivered += summary.delivered;
+        tally.add(name, summary);
     }
     tally.arms = arms::take();
     Ok(tally)
@@ -80,9 +124,19 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 impl Tally {
+    fn add(&mut self, name: &'static str, summary: Summary) {
+        *self.jobs.entry(name).or_default() += 1;
+        self.total.steps += summary.steps;
+        self.total.delivered += summary.delivered;
+        self.total.deaths += summary.deaths;
+    }
+
     /// The programs, and the arms they reached, as a table.
     pub fn table(&self) -> String {
-        let mut lines = vec![format!("{} steps, {} messages", self.total.steps, self.total.delivered)];
+        let mut lines = vec![format!(
+            "{} steps, {} messages, {} deaths",
+            self.total.steps, self.total.delivered, self.total.deaths
+        )];
         lines.extend(self.jobs.iter().map(|(name, count)| format!("{count:10}  jobs of {name}")));
         lines.extend(self.arms.iter().map(|(arm, count)| format!("{count:10}  {arm}")));
         lines.join("\n")

@@ -158,6 +158,14 @@ const TABLE: &[Soak] = &[
         steps: runs::seeds,
     },
     Soak {
+        name: "deaths",
+        sentence: "10^6 seeds of the simulated cluster in which ranks die at any step: no hang, no wrong class or byte",
+        long: seconds(4000),
+        short: seconds(30),
+        sample: None,
+        steps: runs::deaths,
+    },
+    Soak {
         name: "loom",
         sentence: "every interleaving of ring, bell and sleep that loom's bounds allow",
         long: seconds(1800),

@@ -93,14 +93,24 @@ pub fn garbage(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
 
 /// As many seeds as fit, from one that the clock draws, so that no two soaks repeat each other.
 pub fn seeds(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    Ok(vec![simulation(place, time, "seeds", "seeds of the simulated cluster")])
+}
+
+/// The same of jobs in which ranks die. Those in which nobody happens to die do not count.
+pub fn deaths(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    Ok(vec![simulation(place, time, "deaths", "seeds with deaths")])
+}
+
+/// One test of `sim`, which is named like its soak.
+fn simulation(place: &Place, time: Duration, name: &str, what: &str) -> Step {
     let number = time.as_secs().saturating_mul(SEEDS_PER_SECOND);
     let first = drawn_seed();
     let mut cargo = place.cargo();
-    cargo.args(["test", "--release", "--package", "mend-sim", "--", "--nocapture"]);
+    cargo.args(["test", "--release", "--package", "mend-sim", "--test", name, "--", "--nocapture"]);
     cargo.env("MEND_SIM_SEEDS", number.to_string()).env("MEND_SIM_FIRST", first.to_string());
-    let sentence = format!("{number} seeds of the simulated cluster from {first} on");
-    let step = Step::new("seeds", &sentence, cargo).within(10 * time + COMPILING);
-    Ok(vec![Step { seed: Some(first), ..step }])
+    let sentence = format!("{number} {what} from {first} on");
+    let step = Step::new(name, &sentence, cargo).within(10 * time + COMPILING);
+    Step { seed: Some(first), ..step }
 }
 
 fn drawn_seed() -> u64 {
@@ -108,7 +118,7 @@ fn drawn_seed() -> u64 {
     since.map_or(1, |time| time.as_secs() << 20)
 }
 
-const SEEDS_PER_SECOND: u64 = 300;
+const SEEDS_PER_SECOND: u64 = 250;
 /// Seconds.
 const ENOUGH_TO_JUDGE_LATENESS: u64 = 60;
 const COMPILING: Duration = Duration::from_secs(600);

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who dies, and when: between two steps of the scheduler, or between any two calls that an engine makes to transports and
+//! runtime, which are the only steps of it that others can see. Nothing in production code knows of it: from the moment
+//! of its death whatever a process asks of the fabric has no effect, and its engine is dropped when the call that was
+//! cut short returns.
+//!
+//! ```text
+//!   lives ── its moment has come ──▶ declared ── so many calls later (mostly none) ──▶ dead
+//! ```
+//! Between the two other threads of the process still run, as the kernel lets them: what they write comes too late.
+
+use mend_base::Random;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// When somebody dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// Before this step of the scheduler; not necessarily started.
+    Step(u64),
+    /// Before so many calls more to the fabric, once the process has passed a mark.
+    Call(Mark, u64),
+}
+
+/// What a process passes in its life.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Mark {
+    /// It begins MPI_Init.
+    Started,
+    /// It has made what it needs, and so has everybody else.
+    Ready,
+    /// It begins MPI_Finalize.
+    Finishing,
+}
+
+/// One death to come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Doom {
+    /// Who.
+    pub number: u32,
+    /// When.
+    pub when: When,
+    /// How many calls it still makes after everybody could know.
+    pub lingers: u64,
+}
+
+/// The deaths of one job. Shared by all ends of the fabric.
+#[derive(Debug, Default)]
+pub struct Killer {
+    seats: RefCell<Vec<Seat>>,
+    /// Declared, and not told the launcher.
+    news: RefCell<Vec<u32>>,
+    /// How many processes are not ready yet.
+    unready: Cell<u32>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    doom: Doom,
+    life: Life,
+    /// The marks it has passed.
+    passed: Vec<Mark>,
+    /// Calls since the mark that counts.
+    calls: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Lives,
+    Declared { left: u64 },
+    Dead,
+}
+
+impl Killer {
+    /// Nobody dies.
+    pub fn none() -> Rc<Killer> {
+        Rc::default()
+    }
+
+    /// These die, of `size`.
+    pub fn new(size: u32, dooms: Vec<Doom>) -> Rc<Killer> {
+        let seat = |doom| Seat { doom, life: Life::Lives, passed: Vec::new(), calls: 0 };
+        let seats = RefCell::new(dooms.into_iter().map(seat).collect());
+        Rc::new(Killer { seats, news: RefCell::default(), unready: Cell::new(size) })
+    }
+
+    /// Some of `size` processes, at least one and never all, at moments that the seed draws: most often one.
+    pub fn draw(random: &mut Random, size: u32) -> Rc<Killer> {
+        let most = u64::from(size) - 1;
+        let count = if random.once_in(2) { 1 } else { 1 + random.below(most) };
+        // Many jobs hold the deaths back until everybody is ready: there is more to meet then.
+        let ready = random.once_in(2);
+        let mut numbers: Vec<u32> = (0..size).collect();
+        let mut doom = |_| {
+            let number = numbers.swap_remove(random.below(numbers.len() as u64) as usize);
+            let when = draw_when(random, ready);
+            let lingers = if random.once_in(8) { random.below(40) } else { 0 };
+            Doom { number, when, lingers }
+        };
+        let dooms = (0..count).map(&mut doom).collect();
+        Killer::new(size, dooms)
+    }
+
+    /// Who will die, or may: what a program may expect of others follows from it.
+    pub fn mortals(&self) -> Vec<u32> {
+        self.seats.borrow().iter().map(|seat| seat.doom.number).collect()
+    }
+
+    /// Whether everybody may know that `number` has died.
+    pub fn is_declared(&self, number: u32) -> bool {
+        self.is(number, |life| life != Life::Lives)
+    }
+
+    /// Whether nothing of `number` has any effect any more.
+    pub fn is_dead(&self, number: u32) -> bool {
+        self.is(number, |life| life == Life::Dead)
+    }
+
+    fn is(&self, number: u32, what: impl Fn(Life) -> bool) -> bool {
+        self.seats.borrow().iter().any(|seat| seat.doom.number == number && what(seat.life))
+    }
+
+    /// Who has been declared since the last call.
+    pub fn news(&self) -> Vec<u32> {
+        self.news.take()
+    }
+
+    /// `number` passes a mark; once in its life each.
+    pub fn pass(&self, number: u32, mark: Mark) {
+        let unready = self.unready.get() - u32::from(mark == Mark::Ready);
+        self.unready.set(unready);
+        for seat in self.seats.borrow_mut().iter_mut() {
+            let concerns = if mark == Mark::Ready { unready == 0 } else { seat.doom.number == number };
+            if concerns {
+                seat.passed.push(mark);
+            }
+        }
+    }
+
+    /// `number` calls the fabric. Whether it lives to do so.
+    pub fn call(&self, number: u32) -> bool {
+        let mut seats = self.seats.borrow_mut();
+        let Some(seat) = seats.iter_mut().find(|seat| seat.doom.number == number) else { return true };
+        match seat.life {
+            Life::Lives => {
+                if let When::Call(mark, calls) = seat.doom.when
+                    && seat.passed.contains(&mark)
+                {
+                    seat.calls += 1;
+                    if seat.calls > calls {
+                        self.declare(seat);
+                    }
+                }
+            }
+            Life::Declared { left: 0 } => seat.life = Life::Dead,
+            Life::Declared { left } => seat.life = Life::Declared { left: left - 1 },
+            Life::Dead => {}
+        }
+        seat.life != Life::Dead
+    }
+
+    /// The scheduler takes a step: who dies before it.
+    pub fn step(&self, step: u64) {
+        for seat in self.seats.borrow_mut().iter_mut() {
+            if seat.life == Life::Lives && matches!(seat.doom.when, When::Step(at) if at <= step) {
+                self.declare(seat);
+            }
+        }
+    }
+
+    fn declare(&self, seat: &mut Seat) {
+        self.news.borrow_mut().push(seat.doom.number);
+        seat.life = match seat.doom.lingers {
+            0 => Life::Dead,
+            left => Life::Declared { left },
+        };
+    }
+
+    /// `number` is dead, whatever its doom was.
+    pub fn end(&self, number: u32) {
+        let mut seats = self.seats.borrow_mut();
+        match seats.iter_mut().find(|seat| seat.doom.number == number) {
+            Some(seat) => seat.life = Life::Dead,
+            None => {
+                let doom = Doom { number, when: When::Step(0), lingers: 0 };
+                seats.push(Seat { doom, life: Life::Dead, passed: Vec::new(), calls: 0 });
+            }
+        }
+    }
+}
+
+/// Early and late moments alike: each number of digits is as likely.
+fn draw_when(random: &mut Random, ready: bool) -> When {
+    let digits = 1 + random.below(11);
+    let calls = random.below(1 << digits);
+    match random.below(8) {
+        0 => When::Call(Mark::Finishing, random.below(60)),
+        1 if !ready => When::Step(calls),
+        2 if !ready => When::Call(Mark::Started, random.below(12)),
+        _ if ready => When::Call(Mark::Ready, calls),
+        _ => When::Call(Mark::Started, calls),
+    }
+}
