@@ -100,6 +100,7 @@ impl Shm {
             blocked: Vec::new(),
             severing: Vec::new(),
             reports: VecDeque::new(),
+            checked: 0,
             statistics: Statistics::default(),
             place,
         })

@@ -4,7 +4,7 @@
 use crate::endpoint::{Laps, State};
 use crate::{NOBODY, Report, Shm, ShmEndpoint};
 use mend_segment::{CHUNK_SLOTS, CONTROL_SLOTS, Garbage, MAILBOXES, MESSAGE_SLOTS};
-use mend_transport::Sink;
+use mend_transport::{Cause, Sink};
 
 /// At most one lap of each ring is handed up: threads of the dead may still run for a moment.
 const ONE_LAP: Laps = Laps {
@@ -12,7 +12,28 @@ const ONE_LAP: Laps = Laps {
     states: MAILBOXES as u32,
 };
 
+/// Life words in one look: each is a line of its own, in another page.
+const LIVES_AT_ONCE: usize = 64;
+
 impl Shm {
+    /// Reads the life words of those whom nobody suspects yet, in a round. A mark is evidence like any other: whoever can
+    /// write its outbox can mark it.
+    #[cold]
+    pub(crate) fn look_at_lives(&mut self) {
+        for _ in 0..self.endpoints.len().min(LIVES_AT_ONCE) {
+            self.checked = (self.checked + 1) % self.endpoints.len();
+            let endpoint = &mut self.endpoints[self.checked];
+            if let State::Open(link) = &endpoint.state
+                && !endpoint.said_dead
+                && link.theirs.life().is_marked()
+            {
+                endpoint.said_dead = true;
+                let report = Report::Error(Cause::Exited);
+                self.reports.push_back((ShmEndpoint(self.checked as u32), report));
+            }
+        }
+    }
+
     pub(crate) fn quarantine_endpoint(&mut self, index: usize) {
         self.unwatch(index);
         let state = &mut self.endpoints[index].state;
@@ -26,7 +47,10 @@ impl Shm {
     pub(crate) fn resume_endpoint(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         match core::mem::replace(&mut endpoint.state, State::Severed) {
-            State::Quarantined(link) => endpoint.state = State::Open(link),
+            State::Quarantined(link) => {
+                endpoint.state = State::Open(link);
+                endpoint.said_dead = false;
+            }
             other => {
                 endpoint.state = other;
                 return;

@@ -27,6 +27,8 @@ pub(crate) struct Endpoint {
     pub(crate) blocked: bool,
     /// The peer claims to have read what we have not written.
     pub(crate) suspect_credit: bool,
+    /// Its life word is marked, and that was said since it was last resumed.
+    pub(crate) said_dead: bool,
     /// What the last send without room wanted, for each ring.
     wanted: [Option<usize>; 3],
     /// Space for chunks was refused: they go with the messages, for as long as this way lives (one order per stream).
@@ -78,6 +80,7 @@ impl Endpoint {
             expected: 0,
             blocked: false,
             suspect_credit: false,
+            said_dead: false,
             wanted: [None; 3],
             chunks_as_messages: false,
         }

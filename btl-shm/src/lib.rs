@@ -54,6 +54,8 @@ pub struct Shm {
     severing: Vec<u32>,
     /// What the next `progress` says first.
     reports: VecDeque<(ShmEndpoint, Report)>,
+    /// The endpoint that `check_peers` looks at next.
+    checked: usize,
     statistics: Statistics,
 }
 
@@ -317,6 +319,10 @@ impl Btl for Shm {
             events += self.report(budget - events, sink);
         }
         events
+    }
+
+    fn check_peers(&mut self) {
+        self.look_at_lives();
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {

@@ -5,16 +5,47 @@
 use mend_base::parameter::Settings;
 use mend_base::{Duration, Instant};
 use mend_btl_shm::{Place, Shm};
-use mend_segment::{BellPage, Woken};
+use mend_segment::{BellPage, Life, Woken};
 use mend_transport::conformance::Fixture;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
 struct Node {
     bells: Arc<BellPage>,
+    processes: Vec<Option<Process>>,
+}
+
+/// A thread that holds the life word of a "process". The kernel marks it when the thread ends, as when a process does.
+struct Process {
+    end: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Process {
+    fn start(life: Life) -> Self {
+        let ((end, ended), (begin, begun)) = (channel(), channel());
+        let thread = std::thread::spawn(move || {
+            life.begin().expect("robust mutexes for a test");
+            begin.send(()).expect("somebody waits for it");
+            if ended.recv().is_ok() {
+                // Without leaving, and without letting go.
+                std::mem::forget(life);
+            }
+        });
+        begun.recv().expect("the thread begins");
+        Process { end, thread }
+    }
+
+    fn end(self) {
+        self.end.send(()).expect("the thread waits for it");
+        self.thread.join().expect("it only waits");
+    }
 }
 
 impl Fixture for Node {
     type Btl = Shm;
+    const SEES_DEATHS: bool = true;
 
     fn start(count: usize, settings: &Settings) -> (Self, Vec<Shm>) {
         let slots = count as u32;
@@ -24,8 +55,14 @@ impl Fixture for Node {
             let place = Place { slot, slots, bells: Arc::clone(&bells) };
             Shm::new(place, settings, Instant(0)).expect("an outbox for a test")
         };
-        let all = (0..slots).map(make).collect();
-        (Node { bells }, all)
+        let all: Vec<Shm> = (0..slots).map(make).collect();
+        let processes = all.iter().map(|shm| Some(Process::start(shm.life()))).collect();
+        (Node { bells, processes }, all)
+    }
+
+    fn abandon(&mut self, index: usize, btl: Shm) {
+        self.processes[index].take().expect("a process ends once").end();
+        drop(btl);
     }
 
     fn announce_sleep(&mut self, index: usize) {

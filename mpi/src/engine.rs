@@ -383,9 +383,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         !self.job_notices.is_empty()
     }
 
-    /// Looks whether whoever started us is still there: before and between sleeps. What it finds comes with the next turn.
-    pub fn check_runtime(&mut self) {
+    /// A timed look, between sleeps and about once a millisecond while waiting without one: is whoever started us still
+    /// there, and is one of our peers dead? What it finds comes with the next turn.
+    pub fn check(&mut self) {
         self.runtime.check();
+        self.net.check_peers();
     }
 
     /// What the shell must act on, oldest first.

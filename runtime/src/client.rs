@@ -27,8 +27,8 @@ pub trait Runtime {
     /// nothing fails.
     fn fault_version(&self) -> u32;
     /// Looks whether whoever started us is still there, and has said something that nobody bumped the version for: then
-    /// `fault_version` changes. A system call, mostly: for those who are about to sleep, and about once in a second while
-    /// they wait. Without it the loss of a daemon that could tell nobody would never be noticed.
+    /// `fault_version` changes. A system call, mostly: for those who sleep, at each timed look, and about once a millisecond
+    /// for those who wait. Without it the loss of a daemon that could tell nobody would never be noticed.
     fn check(&mut self) {}
     /// The next notice; `None` where there is none now. Never blocks. After `fault_version` has changed, asked until it
     /// says `None`.

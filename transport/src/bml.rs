@@ -285,6 +285,12 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
         events
     }
 
+    fn check_peers(&mut self) {
+        self.own.iter_mut().for_each(Btl::check_peers);
+        self.near.iter_mut().for_each(Btl::check_peers);
+        self.networks.iter_mut().for_each(|network| network.check_peers());
+    }
+
     /// All are armed, or none: where one has something, the others are disarmed again.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
         let armed = self.arm_each(wake);

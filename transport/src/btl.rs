@@ -77,6 +77,9 @@ pub trait Btl {
     /// Polls; hands at most `budget` events to `sink`. Returns how many. `now` may be stale. No endpoint starves: the
     /// next call goes on where the budget ended this one.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<Self::Endpoint>) -> u32;
+    /// A timed look at every peer's life, where this transport can see it without asking anybody; in turns, where they are
+    /// many. Who is found dead is said by the next `progress`, as evidence: once, and once more after each `resume`.
+    fn check_peers(&mut self) {}
     /// Before sleeping: adds what to sleep on. From then on whatever would make `progress` report or a `Busy` send
     /// succeed wakes us, at the latest at the next timed look. `Pending`: something is there already, do not sleep.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;

@@ -40,6 +40,9 @@ pub trait Fixture: Sized {
     /// Whether `ready`, `arm` and `Busy` mean what they say. Only a [`FaultInjector`](crate::FaultInjector) does not.
     const EXACT: bool = true;
 
+    /// Whether `check_peers` finds who was [`abandon`](Fixture::abandon)ed. Not where it takes a network to know.
+    const SEES_DEATHS: bool = false;
+
     /// `count` BTLs that can reach each other; one, if [`ALONE`](Fixture::ALONE).
     fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>);
 
@@ -85,6 +88,7 @@ macro_rules! conformance {
             limits: the_limits_agree_with_each_other;
             limits: every_length_up_to_the_limits_passes;
             evidence: evidence_decides_nothing;
+            evidence: a_look_at_its_peers_finds_who_has_ended_and_nobody_else;
             quarantine: a_quarantined_way_is_busy_and_judges_nothing;
             quarantine: after_resume_everything_arrives_once_in_order;
             quarantine: a_quarantined_way_can_be_severed;

@@ -45,6 +45,8 @@ pub trait Network {
     fn expect(&mut self, from: u32, on: bool);
     /// [`Btl::progress`].
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut dyn Sink<u32>) -> u32;
+    /// [`Btl::check_peers`].
+    fn check_peers(&mut self);
     /// [`Btl::arm`].
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;
     /// [`Btl::disarm`].
@@ -108,6 +110,10 @@ impl<B: Btl<Endpoint = u32>> Network for B {
 
     fn progress(&mut self, now: Instant, budget: u32, mut sink: &mut dyn Sink<u32>) -> u32 {
         Btl::progress(self, now, budget, &mut sink)
+    }
+
+    fn check_peers(&mut self) {
+        Btl::check_peers(self);
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {

@@ -26,7 +26,7 @@ pub trait Crank {
     fn turn(&mut self, now: Instant) -> u32;
     /// Whether a turn is worth it now, as far as a cheap look tells: the one ring that the caller waits for.
     fn is_ready(&self) -> bool;
-    /// Looks whether whoever started us is still there; a system call.
+    /// Looks whether whoever started us is still there, and whether a peer is dead; a system call and a line for each.
     fn check(&mut self);
     /// Asks everybody to ring; `Pending` when something is there already.
     fn arm(&mut self) -> Result<(), Pending>;
@@ -47,6 +47,8 @@ pub struct Inside<C> {
     parked: Vec<Arc<Cell>>,
     /// When the clock was last read: as stale as a `now` may be.
     now: Instant,
+    /// When the last `check` was.
+    checked: Instant,
     statistics: Statistics,
 }
 
@@ -83,6 +85,9 @@ const TURNS_PER_CLOCK: u32 = 64;
 /// Looks at the ring that is waited for between two whole turns: a look is one load, a turn some 40 ns.
 const LOOKS_PER_TURN: u32 = 16;
 
+/// Between two checks of those who wait without sleeping.
+const CHECK_EVERY: Duration = Duration::from_millis(1);
+
 /// The first sleep, and the look at what a lost ring was for.
 const SLEEP_FIRST: Duration = Duration::from_millis(1);
 
@@ -98,6 +103,7 @@ impl<C> Inside<C> {
             asleep: false,
             parked: Vec::new(),
             now: Instant(0),
+            checked: Instant(0),
             statistics: Statistics::default(),
         }
     }
@@ -120,6 +126,22 @@ impl<C> Inside<C> {
         for cell in self.parked.drain(..) {
             cell.ring();
         }
+    }
+}
+
+impl<C: Crank> Inside<C> {
+    /// The check of those who wait without sleeping, when it is due.
+    #[inline]
+    pub fn check_now_and_then(&mut self, now: Instant) {
+        if now - self.checked >= CHECK_EVERY {
+            self.check(now);
+        }
+    }
+
+    #[cold]
+    fn check(&mut self, now: Instant) {
+        self.checked = now;
+        self.engine.check();
     }
 }
 
@@ -271,6 +293,7 @@ impl<C: Crank> Cranking<'_, C> {
     #[cold]
     fn rest<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Result<Instant, T> {
         let now = clock::now();
+        self.inside.check_now_and_then(now);
         let idle = now - *self.busy_since.get_or_insert(now);
         if idle < self.patience.spin {
             return Ok(now);
@@ -299,8 +322,9 @@ impl<C: Crank> Cranking<'_, C> {
                 if woken == Woken::Rung {
                     break;
                 }
-                self.inside.engine.check();
-                let events = self.inside.engine.turn(clock::now());
+                let now = clock::now();
+                self.inside.check(now);
+                let events = self.inside.engine.turn(now);
                 found = poll(&mut self.inside.engine);
                 if events > 0 {
                     self.inside.statistics.late_wakes += 1;
@@ -339,6 +363,7 @@ mod tests {
     struct Counter {
         sent: Arc<AtomicU64>,
         arrived: u64,
+        checks: u64,
     }
 
     impl Crank for Counter {
@@ -353,7 +378,9 @@ mod tests {
             self.sent.load(Ordering::SeqCst) != self.arrived
         }
 
-        fn check(&mut self) {}
+        fn check(&mut self) {
+            self.checks += 1;
+        }
 
         fn arm(&mut self) -> Result<(), Pending> {
             if self.sent.load(Ordering::SeqCst) == self.arrived { Ok(()) } else { Err(Pending) }
@@ -364,7 +391,8 @@ mod tests {
 
     fn fixture(spin_us: u64) -> (Arc<AtomicU64>, Guard<Inside<Counter>>, Bed, Patience) {
         let sent = Arc::new(AtomicU64::new(0));
-        let guard = Guard::new(Threads::Any, Inside::new(Counter { sent: Arc::clone(&sent), arrived: 0 }));
+        let guard =
+            Guard::new(Threads::Any, Inside::new(Counter { sent: Arc::clone(&sent), arrived: 0, checks: 0 }));
         let bed = Bed { bells: Arc::new(BellPage::create(2).unwrap().0), slot: 0 };
         let patience =
             Patience { spin: Duration::from_micros(spin_us), yielding: Duration::from_micros(1_000) };
@@ -385,6 +413,16 @@ mod tests {
             bed.bells.ring(0, 1);
             assert_eq!(waiter.join().unwrap(), 1);
         });
+    }
+
+    #[test]
+    fn whether_it_spins_yields_or_sleeps_a_waiter_hears_what_only_a_check_finds() {
+        let long = Duration::from_millis(1_000_000);
+        for (spin, yielding) in [(long, long), (Duration(0), long), (Duration(0), Duration(0))] {
+            let (_sent, guard, bed, _) = fixture(0);
+            let patience = Patience { spin, yielding };
+            wait(&guard, &bed, patience, |engine| (engine.checks >= 3).then_some(()));
+        }
     }
 
     #[test]

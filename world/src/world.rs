@@ -216,7 +216,11 @@ impl World {
     /// As [`with`](World::with), after one turn of the crank: for calls that look without waiting (Test, Iprobe).
     pub fn with_turn<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let now = clock::now();
-        let (events, result) = self.with(|engine| (Crank::turn(engine, now), work(engine)));
+        let mut inside = self.guard.enter();
+        inside.check_now_and_then(now);
+        let events = Crank::turn(&mut inside.engine, now);
+        let result = work(&mut inside.engine);
+        wait::leave(inside, &self.bed);
         if events == 0 && self.patience.spin == Duration(0) {
             // With more ranks than processors a loop of looks would burn whole time slices of the others.
             rustix::thread::sched_yield();
@@ -362,7 +366,7 @@ impl Crank for Engine {
     }
 
     fn check(&mut self) {
-        self.check_runtime();
+        Engine::check(self);
     }
 
     #[inline]

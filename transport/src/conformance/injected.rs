@@ -39,6 +39,7 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
     type Btl = FaultInjector<F::Btl>;
     const ALONE: bool = F::ALONE;
     const EXACT: bool = false;
+    const SEES_DEATHS: bool = F::SEES_DEATHS;
 
     fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
         let (inner, btls) = F::start(count, settings);
@@ -70,6 +71,7 @@ impl<F: Fixture> Fixture for Counted<F> {
     type Btl = Counter<F::Btl>;
     const ALONE: bool = F::ALONE;
     const EXACT: bool = F::EXACT;
+    const SEES_DEATHS: bool = F::SEES_DEATHS;
 
     fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
         let (inner, btls) = F::start(count, settings);

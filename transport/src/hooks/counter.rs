@@ -258,6 +258,10 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.progress(now, budget, &mut Auditor { sink, books, counts, ways })
     }
 
+    fn check_peers(&mut self) {
+        self.inner.check_peers();
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
         self.inner.arm(wake)
     }

@@ -260,6 +260,10 @@ impl<B: Btl> Btl for FaultInjector<B> {
         events + reported - filter.held
     }
 
+    fn check_peers(&mut self) {
+        self.inner.check_peers();
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
         // What we owe nobody will wake us for.
         let owed = self.ways.iter().any(|way| way.room_owed && way.state == State::Standing);

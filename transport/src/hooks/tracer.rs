@@ -174,6 +174,10 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.progress(now, budget, &mut Listener { sink, tape: &mut self.tape })
     }
 
+    fn check_peers(&mut self) {
+        self.inner.check_peers();
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
         let answer = self.inner.arm(wake);
         self.tape.note(Event::Arm(answer));
