@@ -2,11 +2,15 @@
 //! A schedule, and how it is carried out.
 //!
 //! ```text
-//!             all of the round done                    an error
-//!   Going ───────────────────────────▶ Going   Going ───────────▶ Ending ──────────▶ Over(Err)
-//!     │  no round left                                 the rest is cancelled; when the last
-//!     └───────────────▶ Over(Ok)                       request has ended, buffers are silent
+//!             all of the round done               an error of a request, or interrupt: the rest is
+//!   Going ───────────────────────────▶ Going       given up, and buffers are silent at once
+//!     │  no round left                     Going ──────────────────────────────────────────────▶ Over(Err)
+//!     └───────────────▶ Over(Ok, or what did not fit)
 //! ```
+//!
+//! An error ends it without waiting for anybody: whoever a request still needs may never answer, being dead or waiting
+//! for a third who is (facts 5.3). Only a message that did not fit lets it go on: nobody is missing, and the others
+//! would wait for what this rank still has to send.
 
 use crate::Error;
 use mend_base::Rank;
@@ -25,8 +29,8 @@ pub trait PointToPoint {
     fn poll(&self, request: Request) -> State;
     /// Its end was seen.
     fn release(&mut self, request: Request);
-    /// Nobody wants it any more: it ends as soon as its buffer is silent.
-    fn cancel(&mut self, request: Request);
+    /// Nobody wants it any more: it ends now, and its buffer is silent.
+    fn abandon(&mut self, request: Request);
 }
 
 /// What one rank does for one collective operation.
@@ -40,8 +44,10 @@ pub struct Schedule {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    Going,
-    Ending(PmlError),
+    /// `misfit`: the first message that did not fit.
+    Going {
+        misfit: Option<PmlError>,
+    },
     Over(Result<(), PmlError>),
 }
 
@@ -83,27 +89,45 @@ impl Schedule {
                 return None;
             }
             match self.phase {
-                Phase::Ending(error) => self.phase = Phase::Over(Err(error)),
-                Phase::Going if self.next == self.steps.len() => self.phase = Phase::Over(Ok(())),
-                Phase::Going => self.start_round(p2p),
-                Phase::Over(_) => unreachable!("asked above"),
+                Phase::Going { misfit } if self.next == self.steps.len() => {
+                    self.phase = Phase::Over(misfit.map_or(Ok(()), Err));
+                }
+                Phase::Going { .. } => self.start_round(p2p),
+                Phase::Over(_) => {}
             }
         }
     }
 
-    /// Takes leave of the requests that have ended; at the first error cancels the others.
+    /// It ends now, with this error if it is not over: nothing of it is left, and its buffers are silent.
+    pub fn interrupt(&mut self, p2p: &mut impl PointToPoint, error: PmlError) {
+        if matches!(self.phase, Phase::Going { .. }) {
+            self.running.drain(..).for_each(|request| p2p.abandon(request));
+            self.phase = Phase::Over(Err(error));
+        }
+    }
+
+    /// Takes leave of the requests that have ended; at the first error, of all.
     fn collect(&mut self, p2p: &mut impl PointToPoint) {
         let mut error = None;
         self.running.retain(|&request| match p2p.poll(request) {
             State::Running | State::Stalled => true,
             State::Done(result) => {
                 p2p.release(request);
-                error = error.or(result.err());
+                let worse = matches!(error, None | Some(PmlError::Truncated(_)));
+                error = if worse { result.err().or(error) } else { error };
                 false
             }
         });
-        if let Some(error) = error {
-            self.fail(p2p, error);
+        match (error, &mut self.phase) {
+            (None, _) => {}
+            (Some(error @ PmlError::Truncated(_)), Phase::Going { misfit }) => {
+                mend_base::reach!("coll.schedule: a message that did not fit");
+                misfit.get_or_insert(error);
+            }
+            (Some(error), _) => {
+                mend_base::reach!("coll.schedule: a request that ended in error");
+                self.interrupt(p2p, error);
+            }
         }
     }
 
@@ -126,15 +150,8 @@ impl Schedule {
             match started {
                 Ok(Started::Done(_)) => (),
                 Ok(Started::Running(request)) => self.running.push(request),
-                Err(error) => return self.fail(p2p, error),
+                Err(error) => return self.interrupt(p2p, error),
             }
-        }
-    }
-
-    fn fail(&mut self, p2p: &mut impl PointToPoint, error: PmlError) {
-        if matches!(self.phase, Phase::Going) {
-            self.phase = Phase::Ending(error);
-            self.running.iter().for_each(|&request| p2p.cancel(request));
         }
     }
 }
@@ -173,7 +190,7 @@ impl Builder {
     }
 
     pub(crate) fn finish(self) -> Schedule {
-        Schedule { steps: self.steps, next: 0, running: Vec::new(), phase: Phase::Going }
+        Schedule { steps: self.steps, next: 0, running: Vec::new(), phase: Phase::Going { misfit: None } }
     }
 
     /// The root as a number, if it is one of us.

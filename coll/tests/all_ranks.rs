@@ -17,6 +17,8 @@ const SIZES: std::ops::RangeInclusive<u32> = 1..=17;
 struct Half {
     data: Typed,
     request: Option<u32>,
+    /// Its sender has given it up: whoever takes it waits on.
+    withdrawn: bool,
 }
 
 /// Everybody's messages and requests.
@@ -27,8 +29,8 @@ struct Fabric {
     /// By number: whose, and how far.
     requests: BTreeMap<u32, (u32, State)>,
     next: u32,
-    /// The request that is to fail, if it comes to that.
-    doomed: Option<u32>,
+    /// The request that is to fail, if it comes to that, and how.
+    doomed: Option<(u32, PmlError)>,
 }
 
 impl Fabric {
@@ -66,11 +68,14 @@ impl Fabric {
         let pair = ready[self.random.below(ready.len() as u64) as usize];
         let message = self.sent.get_mut(&pair).unwrap().pop_front().unwrap();
         let receive = self.posted.get_mut(&pair).unwrap().pop_front().unwrap();
+        if message.withdrawn {
+            return true;
+        }
         assert_eq!(message.data.packed_bytes(), receive.data.packed_bytes(), "both ends expect as much");
         receive.data.copy_from(&message.data);
         for request in [message.request, receive.request].into_iter().flatten() {
-            let failed = self.doomed == Some(request);
-            let result = if failed { Err(PmlError::ProcFailed(Rank(pair.0))) } else { Ok(Status::EMPTY) };
+            let error = self.doomed.filter(|(doomed, _)| *doomed == request).map(|(_, error)| error);
+            let result = error.map_or(Ok(Status::EMPTY), Err);
             self.requests.get_mut(&request).unwrap().1 = State::Done(result);
         }
         true
@@ -91,7 +96,7 @@ impl PointToPoint for Port<'_> {
         } else {
             (Some(self.0.request(self.1)), data)
         };
-        self.0.sent.entry((self.1, to.0)).or_default().push_back(Half { data, request });
+        self.0.sent.entry((self.1, to.0)).or_default().push_back(Half { data, request, withdrawn: false });
         Ok(match request {
             Some(number) => Started::Running(Request(key(number))),
             None => Started::Done(Status::EMPTY),
@@ -100,7 +105,8 @@ impl PointToPoint for Port<'_> {
 
     fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, PmlError> {
         let request = self.0.request(self.1);
-        self.0.posted.entry((from.0, self.1)).or_default().push_back(Half { data, request: Some(request) });
+        let half = Half { data, request: Some(request), withdrawn: false };
+        self.0.posted.entry((from.0, self.1)).or_default().push_back(half);
         Ok(Started::Running(Request(key(request))))
     }
 
@@ -113,11 +119,14 @@ impl PointToPoint for Port<'_> {
         assert!(owner == self.1 && matches!(state, State::Done(_)), "released by its owner, when over");
     }
 
-    fn cancel(&mut self, request: Request) {
-        for queue in self.0.posted.values_mut().chain(self.0.sent.values_mut()) {
+    fn abandon(&mut self, request: Request) {
+        for queue in self.0.posted.values_mut() {
             queue.retain(|half| half.request != Some(number(request)));
         }
-        self.0.requests.get_mut(&number(request)).unwrap().1 = State::Done(Ok(Status::EMPTY));
+        let sent = self.0.sent.values_mut().flatten().filter(|half| half.request == Some(number(request)));
+        sent.for_each(|half| (half.data, half.request, half.withdrawn) = (Typed::empty(), None, true));
+        let (owner, _) = self.0.requests.remove(&number(request)).expect("given up once");
+        assert_eq!(owner, self.1, "given up by its owner");
     }
 }
 
@@ -395,28 +404,142 @@ fn an_alltoall_is_a_transposition() {
     }
 }
 
+/// Alltoalls of five in which one request ends in this error, if it comes to that; what each rank came to.
+fn with_error(doomed: u32, error: PmlError) -> (Fabric, Vec<Option<Result<(), PmlError>>>) {
+    let (size, count) = (5, 4);
+    let buffers: Vec<_> = (0..size).map(|_| buffer(&vec![1; size as usize * count])).collect();
+    let mut fabric = Fabric::new(doomed.into());
+    fabric.doomed = Some((doomed, error));
+    let call = |each| Collective::Alltoall { send: None, receive: ints(each) };
+    let mut schedules: Vec<Schedule> =
+        (0..size).zip(&buffers).map(|(me, each)| schedule(Rank(me), size, call(each)).unwrap()).collect();
+    let mut over = vec![None; size as usize];
+    for _ in 0..2000 {
+        for me in 0..size {
+            let result = schedules[me as usize].turn(&mut Port(&mut fabric, me));
+            let left = fabric.requests.values().any(|&(owner, _)| owner == me);
+            assert!(result.is_none() || !left, "over, but a request is left");
+            over[me as usize] = result;
+        }
+        fabric.deliver();
+    }
+    (fabric, over)
+}
+
 #[test]
 fn an_error_ends_the_schedule_with_no_request_left_behind() {
     for doomed in 1..200 {
-        let (size, count) = (5, 4);
-        let buffers: Vec<_> = (0..size).map(|_| buffer(&vec![1; size as usize * count])).collect();
-        let mut fabric = Fabric::new(doomed.into());
-        fabric.doomed = Some(doomed);
-        let call = |each| Collective::Alltoall { send: None, receive: ints(each) };
-        let mut schedules: Vec<Schedule> =
-            (0..size).zip(&buffers).map(|(me, each)| schedule(Rank(me), size, call(each)).unwrap()).collect();
-        let mut over = vec![None; size as usize];
-        for _ in 0..2000 {
-            for me in 0..size {
-                let result = schedules[me as usize].turn(&mut Port(&mut fabric, me));
-                let left = fabric.requests.values().any(|&(owner, _)| owner == me);
-                assert!(result.is_none() || !left, "over, but a request is left");
-                over[me as usize] = result;
-            }
-            fabric.deliver();
-        }
+        let (fabric, over) = with_error(doomed, PmlError::PeerLeft(Rank(0)));
         let failed = over.iter().flatten().filter(|result| result.is_err()).count();
         assert_eq!(failed, usize::from(doomed <= fabric.next), "the one whose request failed says so");
+    }
+}
+
+#[test]
+fn a_message_that_does_not_fit_is_said_and_keeps_nobody_waiting() {
+    for doomed in 1..200 {
+        let (fabric, over) = with_error(doomed, PmlError::Truncated(Status::EMPTY));
+        assert!(over.iter().all(Option::is_some), "somebody waits");
+        let failed = over.iter().flatten().filter(|result| result.is_err()).count();
+        assert_eq!(failed, usize::from(doomed <= fabric.next), "the one whose request failed says so");
+        nothing_left(&fabric);
+    }
+}
+
+/// What a rank calls over its buffer.
+type Call = Box<dyn Fn(Rank, &Arc<Buffer>) -> Collective>;
+
+/// What each of `size` ranks calls, for every kind of collective.
+fn kinds(size: u32) -> Vec<Call> {
+    let root = Rank(size / 2);
+    let block = |of: &Arc<Buffer>| ints(of).elements(0, 2).expect("there are two");
+    let op = Op::Sum;
+    vec![
+        Box::new(|_, _| Collective::Barrier),
+        Box::new(move |_, all| Collective::Allreduce { send: None, receive: ints(all), op }),
+        Box::new(|_, all| Collective::Alltoall { send: None, receive: ints(all) }),
+        Box::new(|_, all| Collective::Allgather { send: None, receive: ints(all) }),
+        Box::new(move |_, all| Collective::Bcast { data: ints(all), root }),
+        Box::new(move |me, all| Collective::Reduce {
+            send: (me != root).then(|| ints(all)),
+            receive: (me == root).then(|| ints(all)),
+            op,
+            root,
+        }),
+        Box::new(move |me, all| Collective::Gather {
+            send: (me != root).then(|| block(all)),
+            receive: (me == root).then(|| ints(all)),
+            root,
+        }),
+        Box::new(move |me, all| Collective::Scatter {
+            send: (me == root).then(|| ints(all)),
+            receive: (me != root).then(|| block(all)),
+            root,
+        }),
+    ]
+}
+
+/// How many of the kinds need everybody at everybody.
+const OF_ALL: usize = 4;
+
+/// One member dies after so many turns of its own, and the others hear of it one by one.
+fn with_death(seed: u64, size: u32, kind: usize, victim: u32, turns: u64) {
+    let mut random = Random(seed);
+    let mut fabric = Fabric::new(random.bits());
+    let buffers: Vec<_> = (0..size).map(|me| buffer(&own(me, 2 * size as usize))).collect();
+    let call = &kinds(size)[kind];
+    let start = |me: u32| schedule(Rank(me), size, call(Rank(me), &buffers[me as usize])).unwrap();
+    let mut schedules: Vec<Schedule> = (0..size).map(start).collect();
+    let mut over: Vec<Option<Result<(), PmlError>>> = vec![None; size as usize];
+    let mut taken = 0;
+    let error = PmlError::ProcFailed(Rank(victim));
+    let mut silent = vec![None; size as usize];
+    for step in 0.. {
+        let me = random.below(size.into()) as u32;
+        let late = step > 400 && random.once_in(4);
+        if over[me as usize].is_none() && (me != victim || taken < turns) {
+            taken += u64::from(me == victim);
+            let port = &mut Port(&mut fabric, me);
+            if late && me != victim {
+                schedules[me as usize].interrupt(port, error);
+            }
+            over[me as usize] = schedules[me as usize].turn(port);
+            if over[me as usize].is_some() {
+                assert!(
+                    !fabric.requests.values().any(|&(owner, _)| owner == me),
+                    "over, but a request is left"
+                );
+                silent[me as usize] = Some(buffers[me as usize].to_vec());
+            }
+        }
+        fabric.deliver();
+        if (0..size).all(|me| me == victim || over[me as usize].is_some()) {
+            break;
+        }
+        assert!(step < 20_000, "seed {seed}: a survivor waits");
+    }
+    while fabric.deliver() {}
+    for me in (0..size as usize).filter(|&me| me != victim as usize) {
+        let result = over[me].expect("it is over");
+        // Row CO1: success, or the failure of the dead.
+        assert!(result.is_ok() || result == Err(error), "seed {seed}: {result:?}");
+        // Row CO2: nobody has what the dead never gave.
+        assert!(
+            result.is_err() || turns > 0 || kind >= OF_ALL,
+            "seed {seed}: {kind} succeeded without a member"
+        );
+        // Row CO11.
+        assert_eq!(silent[me].as_ref(), Some(&buffers[me].to_vec()), "seed {seed}: written after its end");
+    }
+}
+
+#[test]
+fn every_survivor_of_a_death_at_any_step_returns_success_or_the_failure_and_writes_nothing_after() {
+    for seed in 0..4000 {
+        let mut random = Random(seed);
+        let size = 2 + random.below(8) as u32;
+        let (kind, victim) = (random.below(8) as usize, random.below(size.into()) as u32);
+        with_death(seed, size, kind, victim, random.below(6));
     }
 }
 

@@ -34,7 +34,7 @@ impl<N: Btl> PointToPoint for Lent<'_, N> {
         self.pml.release(request);
     }
 
-    fn cancel(&mut self, request: Request) {
-        self.pml.cancel(request);
+    fn abandon(&mut self, request: Request) {
+        self.pml.abandon(request);
     }
 }

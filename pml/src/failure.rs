@@ -59,12 +59,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// The members of this channel that failed, in the order in which [`gone`](Ob1::gone) said so: what
-    /// [`acknowledge`](Ob1::acknowledge) counts.
-    pub fn failed(&self, on: Channel) -> &[Rank] {
-        self.channels.get(on.0).map_or(&[], |open| &open.failed)
-    }
-
     /// Whether a receive from anybody on this channel waits in doubt.
     pub(crate) fn stalls(&self, channel: Key) -> bool {
         self.channels.get(channel).is_some_and(|open| open.unacknowledged().is_some())

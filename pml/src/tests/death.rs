@@ -198,7 +198,7 @@ fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_wha
     cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
     assert_eq!(cluster.poll(0, second), State::Stalled, "a new failure");
     assert_eq!(cluster.poll(0, named), State::Done(Err(Error::ProcFailed(Rank(2)))));
-    assert_eq!(cluster.nodes[0].ob1.failed(on[0]), [Rank(1), Rank(2)]);
+    assert_eq!(cluster.nodes[0].ob1.channels.get(on[0].0).unwrap().failed, [Rank(1), Rank(2)]);
     cluster.nodes[0].ob1.acknowledge(on[0], 9);
     cluster.nodes[0].ob1.acknowledge(on[0], 1);
     assert_eq!(cluster.poll(0, second), State::Running, "what is acknowledged stays so");
