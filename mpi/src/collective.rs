@@ -4,16 +4,23 @@
 //!
 //! ```text
 //!            start: turned once
-//!        ┌──────────────────────▶ over (no request)
+//!        ┌──────────────────────▶ over (no request); refused where a member has failed
 //! start ─┤
 //!        └─▶ active ──── turn ──▶ done ── release ──▶ gone
+//!              ├─── a member's death is published ──▶ done, in error
 //!              └─── detach: gone as soon as it is done
 //! ```
+//!
+//! A death ends every operation of its communicators at whoever hears of it (facts 5.3), because a member that lives may
+//! wait for one that has given up. So members differ: who was through already has succeeded (Row CO3), and a
+//! communicator that was being made may be born at some of them alone. It holds the dead, so only messages between two
+//! go through it, those to whom it was not born refuse them as soon as they know its name (else when they leave), and
+//! freeing it is local. That all come to know whether all have it, is for agreement.
 
 use crate::communicator::create::{Birth, Word};
 use crate::engine::no_such_request;
-use crate::{CommKey, Engine, Error, Request, Started, State};
-use mend_base::{Key, Tag};
+use crate::{CommKey, Detail, Engine, Error, Request, Started, State};
+use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_coll::{Collective, Schedule};
 use mend_comm::Group;
 use mend_pml::Status;
@@ -101,6 +108,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         birth: Option<Birth>,
     ) -> Result<(Started, Option<CommKey>), Error> {
         let entry = self.entry(comm)?;
+        if let Some(&failed) = entry.failures.known().first() {
+            // Row CO4
+            mend_base::reach!("mpi.collective: a member had failed");
+            return Err(Error::of(Detail::ProcFailed(failed)));
+        }
         let schedule = mend_coll::schedule(entry.communicator.rank, entry.communicator.size(), call);
         let tag = Tag((entry.operations % (1 << 31)) as i32);
         if let Some(entry) = self.communicators.get_mut(comm.0)
@@ -141,21 +153,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Some(running) = self.collectives.get_mut(key) else { return true };
         let (comm, nothing) = (running.comm, Stage::Done(Ok(Status::EMPTY), None));
         let Stage::Active(mut active) = core::mem::replace(&mut running.stage, nothing) else { return true };
-        let over = self.turn_one(comm, &mut active);
-        let Some(running) = self.collectives.get_mut(key) else { return true };
-        match over {
-            None => running.stage = Stage::Active(active),
-            Some((result, born)) => running.stage = Stage::Done(result, born),
+        if let Some((result, born)) = self.turn_one(comm, &mut active) {
+            self.settle(key, result, born);
+            return true;
         }
-        match running.stage {
-            Stage::Active(_) => false,
-            Stage::Done(..) => {
-                if running.detached {
-                    self.collectives.remove(key);
-                }
-                true
-            }
+        if let Some(running) = self.collectives.get_mut(key) {
+            running.stage = Stage::Active(active);
         }
+        false
     }
 
     /// Turns one schedule; what came of it, if it is over.
@@ -168,18 +173,80 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut plane =
             crate::plane::Lent { net: &mut self.net, pml: &mut self.pml, channel, tag: active.tag };
         let result = active.schedule.turn(&mut plane)?;
-        let made = result.map_err(Error::from).and_then(|()| match &active.birth {
-            None => Ok(None),
-            Some(birth) => self.give_birth(comm, birth),
-        });
+        Some(self.conclude(comm, active.birth.as_ref(), result))
+    }
+
+    /// The end of every operation: what came of it.
+    fn conclude(
+        &mut self,
+        comm: CommKey,
+        birth: Option<&Birth>,
+        result: Result<(), mend_pml::Error>,
+    ) -> (Result<Status, Error>, Option<CommKey>) {
+        let made = match (result, birth) {
+            (Ok(()), None) => Ok(None),
+            (Ok(()), Some(birth)) => self.give_birth(comm, birth),
+            (Err(error), birth) => {
+                birth.into_iter().for_each(|birth| self.miscarry(comm, birth));
+                Err(Error::from(error))
+            }
+        };
         if let Some(entry) = self.communicators.get_mut(comm.0) {
             entry.running -= 1;
         }
         self.bury(comm);
-        Some(match made {
+        match made {
             Ok(born) => (Ok(Status::EMPTY), born),
             Err(error) => (Err(error), None),
-        })
+        }
+    }
+
+    /// A step of publishing a death, after the requests: ends every operation on a communicator that holds the dead. Its
+    /// point-to-point messages go on (Row CO12), and so does every other communicator (Row CO5).
+    pub(crate) fn interrupt_collectives(&mut self, dead: PeerIndex) {
+        // None starts or is turned meanwhile: nothing here calls back.
+        let mut active = core::mem::take(&mut self.active);
+        active.retain(|&key| !self.interrupt(key, dead));
+        self.active = active;
+    }
+
+    /// Whether this one is over now.
+    fn interrupt(&mut self, key: Key, dead: PeerIndex) -> bool {
+        let Some(running) = self.collectives.get_mut(key) else { return true };
+        let comm = running.comm;
+        let Some(entry) = self.communicators.get(comm.0) else { return true };
+        let Some(rank) = entry.members.iter().position(|member| *member == dead) else { return false };
+        mend_base::reach!("mpi.collective: interrupted");
+        let (channel, nothing) = (entry.collective, Stage::Done(Ok(Status::EMPTY), None));
+        let Stage::Active(mut active) = core::mem::replace(&mut running.stage, nothing) else { return true };
+        let error = mend_pml::Error::ProcFailed(Rank(rank as u32));
+        let mut plane =
+            crate::plane::Lent { net: &mut self.net, pml: &mut self.pml, channel, tag: active.tag };
+        active.schedule.interrupt(&mut plane, error);
+        let (result, born) = self.conclude(comm, active.birth.as_ref(), Err(error));
+        self.settle(key, result, born);
+        true
+    }
+
+    /// An operation with a request is over.
+    fn settle(&mut self, key: Key, result: Result<Status, Error>, born: Option<CommKey>) {
+        let Some(running) = self.collectives.get_mut(key) else { return };
+        running.stage = Stage::Done(result, born);
+        if running.detached {
+            self.collectives.remove(key);
+        }
+    }
+
+    /// The making of a communicator has failed here. Where its name had come already, others may have it, and what they
+    /// send on it is refused.
+    fn miscarry(&mut self, parent: CommKey, birth: &Birth) {
+        let Some(entry) = self.communicators.get(parent.0) else { return };
+        if let Some(identity) = birth.identity(&entry.communicator)
+            && !self.pml.is_used(identity)
+        {
+            mend_base::reach!("mpi.collective: born elsewhere, perhaps, and not here");
+            self.pml.never(identity);
+        }
     }
 
     fn give_birth(&mut self, parent: CommKey, birth: &Birth) -> Result<Option<CommKey>, Error> {
@@ -212,3 +279,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -217,7 +217,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// Publishes the end of a peer: registry, communicators, requests, version. Who waits is woken by whoever turned.
+    /// Publishes the end of a peer: registry, communicators, requests, collectives, version. Who waits is woken by whoever turned.
     pub(crate) fn end(&mut self, index: PeerIndex, why: Gone) {
         self.contacts.set(index, Contact::Gone(why));
         let failed = why == Gone::Failed && self.registry.append(index);
@@ -226,6 +226,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         self.pml.gone(index, why);
         if failed {
+            self.interrupt_collectives(index);
             self.registry.publish();
         }
     }

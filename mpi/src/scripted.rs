@@ -45,7 +45,8 @@ pub(crate) type Process = Engine<Wires, Script>;
 impl Rehearsal {
     /// Rank `me` of `size`.
     pub fn process(&self, me: u32, size: u32) -> Process {
-        let wires = Wires { me, ways: Vec::new(), books: self.clone(), evidence: Vec::new() };
+        let (ways, evidence, pace) = (Vec::new(), Vec::new(), usize::MAX);
+        let wires = Wires { me, ways, books: self.clone(), evidence, pace };
         let membership = Membership {
             peer: peer(me),
             size,
@@ -101,6 +102,8 @@ pub(crate) struct Wires {
     books: Rehearsal,
     /// What the next progress reports against whom.
     pub evidence: Vec<(u32, Cause)>,
+    /// The most that one progress takes from each wire; one that is severed is drained.
+    pub pace: usize,
 }
 
 impl Btl for Wires {
@@ -190,7 +193,9 @@ impl Btl for Wires {
             if matches!(state, State::Quarantined | State::Severed) {
                 continue;
             }
-            while let Some(item) = self.books.take(number, self.me) {
+            let most = if state == State::Severing { usize::MAX } else { self.pace };
+            for _ in 0..most {
+                let Some(item) = self.books.take(number, self.me) else { break };
                 match item {
                     Item::Message(id, header, payload) => {
                         sink.on_message(index, id, &header, payload.as_slice().into());

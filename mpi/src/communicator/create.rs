@@ -78,6 +78,15 @@ impl Birth {
         Ok(me.map_or(nobody, |rank| Word { color: Some(color), key: rank.0 as i32, number }))
     }
 
+    /// What the communicator would be called, if the words that say so have come: the exchange may have failed.
+    pub fn identity(&self, parent: &Communicator) -> Option<Identity> {
+        let (Birth::Dup { words } | Birth::Split { words, .. }) = self;
+        // No number is 0, so a word that has not come says none.
+        let came = Word::all(words).all(|word| word.is_some_and(|word| word.number != 0));
+        let born = if came { self.finish(parent).ok()? } else { None };
+        born.map(|born| born.communicator.identity)
+    }
+
     /// After the exchange: what was born. `None`: a communicator that we are no member of.
     pub fn finish(&self, parent: &Communicator) -> Result<Option<Born>, Detail> {
         match self {

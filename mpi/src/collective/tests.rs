@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A member dies while collective operations run, and the others hear of it one by one.
+
+use crate::scripted::{Process, Rehearsal, peer};
+use crate::{Class, CommKey, Detail, Error, Request, Started, State, Status};
+use mend_base::{Instant, Random, Rank, Source, Tag, TagSelector};
+use mend_coll::Collective;
+use mend_datatype::{Datatype, Op, Typed};
+use mend_pml::SendMode;
+use mend_runtime::Notice;
+use mend_transport::{Buffer, UserMemory};
+use std::sync::Arc;
+
+const TAG: Tag = Tag(4);
+/// As long as a message that is offered, and goes in several chunks.
+const LARGE: usize = 1000;
+
+/// A job whose processes all know each other.
+fn job(size: u32) -> (Rehearsal, Vec<Process>) {
+    let job = Rehearsal::default();
+    let mut processes: Vec<_> = (0..size).map(|me| job.process(me, size)).collect();
+    for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
+        if me != other {
+            job.introduce(me, other);
+        }
+    }
+    processes.iter_mut().for_each(turn);
+    (job, processes)
+}
+
+fn turn(process: &mut Process) {
+    process.turn(Instant(1));
+}
+
+fn ints(buffer: &Arc<Buffer>) -> Typed {
+    Typed::new(UserMemory::of_buffer(buffer), Datatype::INT, buffer.len() as u64 / 4)
+}
+
+fn result(process: &Process, started: Started) -> Option<Result<Status, Error>> {
+    match started {
+        Started::Done(status) => Some(Ok(status)),
+        Started::Running(request) => match process.poll(request) {
+            State::Done(result) => Some(result),
+            State::Running | State::Stalled => None,
+        },
+    }
+}
+
+fn release(process: &mut Process, started: Started) {
+    if let Started::Running(request) = started {
+        process.release(request);
+    }
+}
+
+fn allreduce(process: &mut Process, comm: CommKey) -> (Started, Arc<Buffer>) {
+    let data = Buffer::from_bytes(&1u32.to_ne_bytes());
+    let call = Collective::Allreduce { send: None, receive: ints(&data), op: Op::Sum };
+    (process.collective(comm, call).expect("nobody of it failed"), data)
+}
+
+fn ended(process: &Process, started: Started) -> Detail {
+    result(process, started).expect("it is over").expect_err("it did not succeed").detail
+}
+
+// Rows CO1, CO2, CO4, CO12
+#[test]
+fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
+    let (job, mut processes) = job(3);
+    let world = processes[0].world();
+    let barriers: Vec<_> = processes[..2]
+        .iter_mut()
+        .map(|process| process.collective(world, Collective::Barrier).expect("nobody has failed yet"))
+        .collect();
+    processes.pop();
+    (0..4).for_each(|_| processes.iter_mut().for_each(turn));
+    job.say(0, Notice::Failed(peer(2)));
+    assert_eq!(processes[0].failed(world), Ok(vec![Rank(2)]));
+    assert_eq!(ended(&processes[0], barriers[0]), Detail::ProcFailed(Rank(2)));
+    assert_eq!(result(&processes[1], barriers[1]), None, "it has not heard");
+    // Point-to-point does not notice.
+    let room = Buffer::zeroed(LARGE);
+    let sent = processes[0]
+        .send(world, Rank(1), TAG, SendMode::Synchronous, ints(&Buffer::from_bytes(&[7; LARGE])))
+        .expect("right arguments");
+    let source = Source::Rank(Rank(0));
+    let received =
+        processes[1].receive(world, source, TagSelector::Tag(TAG), ints(&room)).expect("right arguments");
+    (0..9).for_each(|_| processes.iter_mut().for_each(turn));
+    assert!(matches!(result(&processes[0], sent), Some(Ok(_))));
+    assert!(matches!(result(&processes[1], received), Some(Ok(_))));
+    assert_eq!(room.to_vec(), [7; LARGE]);
+    // Acknowledged or not (Row AK8).
+    for acknowledged in [false, true] {
+        if acknowledged {
+            assert_eq!(processes[0].acknowledge(world, None), Ok(1));
+        }
+        let again = processes[0].collective(world, Collective::Barrier).expect_err("a member failed");
+        assert_eq!((again.class, again.detail), (Class::ProcFailed, Detail::ProcFailed(Rank(2))));
+        let group = processes[0].communicator(world).expect("it stands").group.clone();
+        assert_eq!(processes[0].dup(world).expect_err("a member failed").class, Class::ProcFailed);
+        assert_eq!(
+            processes[0].split(world, Some(0), 0).expect_err("a member failed").class,
+            Class::ProcFailed
+        );
+        assert_eq!(processes[0].create(world, &group).expect_err("a member failed").class, Class::ProcFailed);
+    }
+    job.say(1, Notice::Failed(peer(2)));
+    assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
+    assert_eq!(ended(&processes[1], barriers[1]), Detail::ProcFailed(Rank(2)));
+    for (process, barrier) in processes.iter_mut().zip(barriers) {
+        release(process, barrier);
+        assert_eq!(process.census().collectives, 0);
+    }
+}
+
+// Row CO5
+#[test]
+fn a_communicator_without_the_dead_goes_on() {
+    let (job, mut processes) = job(4);
+    let world = processes[0].world();
+    let halves: Vec<_> = (0u32..)
+        .zip(&mut processes)
+        .map(|(rank, process)| process.split(world, Some(rank % 2), 0).expect("right arguments"))
+        .collect();
+    (0..9).for_each(|_| processes.iter_mut().for_each(turn));
+    let comms: Vec<_> = halves
+        .into_iter()
+        .zip(&mut processes)
+        .map(|(started, process)| made(process, started).expect("it was made"))
+        .collect();
+    let before = allreduce(&mut processes[0], comms[0]);
+    let in_vain = allreduce(&mut processes[1], comms[1]);
+    processes.pop();
+    (0..3).for_each(|other| job.say(other, Notice::Failed(peer(3))));
+    processes.iter_mut().for_each(turn);
+    let after = allreduce(&mut processes[2], comms[2]);
+    (0..9).for_each(|_| processes.iter_mut().for_each(turn));
+    for (at, (started, data)) in [(0, before), (2, after)] {
+        assert!(matches!(result(&processes[at], started), Some(Ok(_))));
+        assert_eq!(data.to_vec(), 2u32.to_ne_bytes());
+    }
+    assert_eq!(ended(&processes[1], in_vain.0), Detail::ProcFailed(Rank(1)), "the dead is its rank 1");
+}
+
+/// What a making came to.
+fn made(process: &mut Process, started: Started) -> Option<CommKey> {
+    let Started::Running(request) = started else { panic!("a making has a request") };
+    let comm = process.created(request);
+    process.release(request);
+    comm
+}
+
+#[test]
+fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed() {
+    for named in [true, false] {
+        let (job, mut processes) = job(3);
+        let world = processes[0].world();
+        let first = processes[0].dup(world).expect("right arguments");
+        (0..4).for_each(|_| turn(&mut processes[0]));
+        let only = made(&mut processes[0], first).expect("the root of a broadcast need not wait");
+        let second = processes[1].dup(world).expect("right arguments");
+        processes.pop();
+        // The word that names it lies in the ring of 1, who takes it, or hears of the death before.
+        processes[1].net.pace = usize::from(named);
+        job.say(1, Notice::Failed(peer(2)));
+        assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
+        assert!(matches!(ended(&processes[1], second), Detail::ProcFailed(Rank(2))));
+        assert_eq!(made(&mut processes[1], second), None);
+        processes[1].net.pace = usize::MAX;
+        let offer = processes[0]
+            .send(only, Rank(1), TAG, SendMode::Synchronous, ints(&Buffer::zeroed(LARGE)))
+            .expect("right arguments");
+        processes[0].free(only).expect("it can be freed");
+        (0..9).for_each(|_| processes.iter_mut().for_each(turn));
+        if named {
+            assert_eq!(ended(&processes[0], offer), Detail::PeerFreed(Rank(1)));
+        } else {
+            assert_eq!(result(&processes[0], offer), None, "1 does not know that it will never have it");
+        }
+        release(&mut processes[0], offer);
+        // Neither waits for the other in MPI_Finalize.
+        let mut left = [false; 2];
+        for _ in 0..9 {
+            for (process, left) in processes.iter_mut().zip(&mut left) {
+                turn(process);
+                *left = process.finish();
+            }
+        }
+        assert_eq!(left, [true, true]);
+    }
+}
+
+/// What one of the survivors is at.
+struct Survivor {
+    process: Process,
+    /// Operations on WORLD so far: everybody starts the same ones in the same order.
+    round: u32,
+    running: Option<(Started, Arc<Buffer>)>,
+    over: bool,
+    /// Buffers of what has ended, as they were then.
+    silent: Vec<(Arc<Buffer>, Vec<u8>)>,
+    born: Vec<CommKey>,
+}
+
+/// Starts operation `round` on WORLD: large enough to be offered, or not.
+fn start(process: &mut Process, seed: u64, round: u32) -> Result<(Started, Arc<Buffer>), Error> {
+    let world = process.world();
+    let size = process.communicator(world).map_or(1, |world| world.size());
+    let mut random = Random(seed ^ u64::from(round) << 32);
+    let each = [1, 60][random.below(2) as usize];
+    let root = Rank(random.below(size.into()) as u32);
+    let data = Buffer::from_bytes(&vec![1; 4 * each * size as usize]);
+    let all = || ints(&data);
+    let call = match random.below(8) {
+        0 => Collective::Barrier,
+        1 => Collective::Bcast { data: all(), root },
+        2 => Collective::Allreduce { send: None, receive: all(), op: Op::Sum },
+        3 => Collective::Alltoall { send: None, receive: all() },
+        4 => Collective::Allgather { send: None, receive: all() },
+        5 => Collective::Reduce {
+            send: Some(ints(&Buffer::zeroed(data.len()))),
+            receive: Some(all()),
+            op: Op::Sum,
+            root,
+        },
+        6 => return process.dup(world).map(|started| (started, data)),
+        _ => return process.split(world, Some(0), 0).map(|started| (started, data)),
+    };
+    process.collective(world, call).map(|started| (started, data))
+}
+
+impl Survivor {
+    /// Turns it, and starts the next operation when one is over; over itself at the first failure.
+    fn step(&mut self, seed: u64, dead: Rank) {
+        turn(&mut self.process);
+        if self.over {
+            return;
+        }
+        let Some((started, data)) = self.running.take() else {
+            match start(&mut self.process, seed, self.round) {
+                Ok(running) => self.running = Some(running),
+                Err(error) => self.fail(error, dead),
+            }
+            return self.round += 1;
+        };
+        let Some(result) = result(&self.process, started) else {
+            return self.running = Some((started, data));
+        };
+        if let Started::Running(request @ Request::Collective(_)) = started {
+            self.born.extend(self.process.created(request));
+        }
+        release(&mut self.process, started);
+        self.silent.push((Arc::clone(&data), data.to_vec()));
+        if let Err(error) = result {
+            self.fail(error, dead);
+        }
+    }
+
+    /// Row AK3: it can look up whom the error means.
+    fn fail(&mut self, error: Error, dead: Rank) {
+        assert_eq!(error.detail, Detail::ProcFailed(dead));
+        let world = self.process.world();
+        assert_eq!(self.process.failed(world), Ok(vec![dead]));
+        self.over = true;
+    }
+}
+
+// Rows CO1, CO11
+#[test]
+fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
+    for seed in 0..2000 {
+        let mut random = Random(seed);
+        let size = 2 + random.below(4) as u32;
+        let (job, mut processes) = job(size);
+        processes.iter_mut().for_each(|process| process.net.pace = 1 + random.below(3) as usize);
+        let dead = Rank(random.below(size.into()) as u32);
+        let mut all: Vec<_> = processes
+            .into_iter()
+            .map(|process| {
+                let (silent, born) = (vec![], vec![]);
+                Some(Survivor { process, round: 0, running: None, over: false, silent, born })
+            })
+            .collect();
+        let death = random.below(120);
+        let news: Vec<_> = (0..size).map(|_| death + 1 + random.below(60)).collect();
+        for step in 0.. {
+            if step == death {
+                all[dead.index()] = None;
+            }
+            (0..size).filter(|&at| news[at as usize] == step && at != dead.0).for_each(|at| {
+                job.say(at, Notice::Failed(peer(dead.0)));
+            });
+            let at = random.below(size.into()) as usize;
+            all[at].iter_mut().for_each(|survivor| survivor.step(seed, dead));
+            if step > death && all.iter().flatten().all(|survivor| survivor.over) {
+                break;
+            }
+            assert!(step < 20_000, "seed {seed}: a survivor waits");
+        }
+        let mut all: Vec<Survivor> = all.into_iter().flatten().collect();
+        use_what_was_born(&mut all, dead);
+        leave(&mut all, seed);
+    }
+}
+
+/// Whoever has a communicator that others may not have sends on it, and frees it.
+fn use_what_was_born(all: &mut [Survivor], dead: Rank) {
+    for survivor in all {
+        for comm in core::mem::take(&mut survivor.born) {
+            let process = &mut survivor.process;
+            let refused = process.collective(comm, Collective::Barrier).expect_err("it holds the dead");
+            assert_eq!(refused.detail, Detail::ProcFailed(dead));
+            let size = process.communicator(comm).map_or(0, |communicator| communicator.size());
+            for to in (0..size).map(Rank) {
+                let data = ints(&Buffer::zeroed(LARGE));
+                let sent = process.send(comm, to, TAG, SendMode::Standard, data).expect("right arguments");
+                if let Started::Running(request) = sent {
+                    process.detach(request);
+                }
+            }
+            process.free(comm).expect("it can be freed");
+        }
+    }
+}
+
+/// MPI_Finalize at all: nobody waits for anybody for ever, and nothing was written after its end.
+fn leave(all: &mut [Survivor], seed: u64) {
+    let mut left = vec![false; all.len()];
+    for turns in 0.. {
+        for (survivor, left) in all.iter_mut().zip(&mut left) {
+            turn(&mut survivor.process);
+            *left = survivor.process.finish();
+        }
+        if left.iter().all(|left| *left) {
+            break;
+        }
+        assert!(turns < 2_000, "seed {seed}: somebody never leaves");
+    }
+    for survivor in all {
+        let census = survivor.process.census();
+        assert_eq!((census.collectives, census.communicators), (0, 0), "seed {seed}");
+        for (buffer, then) in &survivor.silent {
+            assert!(buffer.to_vec() == *then, "seed {seed}: a buffer changed after its end");
+        }
+    }
+}
