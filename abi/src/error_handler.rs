@@ -237,7 +237,7 @@ fn end(call: &'static str, raised: Raised, said: &[Said], whom: Whom) -> ! {
     let code = raised.failure.code;
     match mend_world::get() {
         Some(world) => world.abort(whom, code),
-        None => std::process::exit(mend_world::exit_code(code)),
+        None => std::process::exit(i32::from(mend_world::exit_code(code))),
     }
 }
 

@@ -240,7 +240,7 @@ mod tests {
         let sources = [
             include_str!("../../mpi/src/error.rs"),
             include_str!("../../world/src/world.rs"),
-            include_str!("../../world/src/settings.rs"),
+            include_str!("../../runtime/src/settings.rs"),
         ];
         let (manual, text) = (include_str!("../../docs/errors.md"), sources.concat());
         let rows = text.match_indices("Code(\"").map(|(at, _)| &text[at + 6..at + 20]).filter_map(|row| {

@@ -9,13 +9,16 @@ mod daemon;
 pub mod daemon_protocol;
 pub mod draw;
 pub mod environment;
+mod exit;
 mod last_words;
 pub mod packet;
+pub mod settings;
 mod singleton;
 mod start;
 
 pub use client::{Membership, Notice, Runtime, RuntimeError};
 pub use daemon::{Client, namespace};
+pub use exit::exit_code;
 pub use last_words::LastWords;
 pub use singleton::Singleton;
 pub use start::{Launched, Place, StartError, Starter, connect_from_environment};

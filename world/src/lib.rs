@@ -15,13 +15,15 @@ mod guard;
 mod helper;
 mod life;
 mod processors;
-mod settings;
 mod wait;
 mod world;
 
 pub use clock::now;
 pub use guard::Threads;
+pub use mend_runtime::exit_code;
+pub use mend_runtime::settings::{
+    OTHER_VARIABLES, SettingsError, from_environment as settings_from_environment,
+};
 pub use processors::usable as usable_processors;
-pub use settings::{OTHER_VARIABLES, SettingsError, from_environment as settings_from_environment};
 pub use wait::{Begun, Statistics};
-pub use world::{Engine, Net, Stage, StartError, Whom, World, exit_code, get, stage, start};
+pub use world::{Engine, Net, Stage, StartError, Whom, World, get, stage, start};

@@ -5,7 +5,6 @@ use crate::fork;
 use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
 use crate::life::{self, Living};
-use crate::settings::{self, SettingsError};
 use crate::wait::{self, Bed, Begun, Crank, Inside, Patience, Statistics};
 use crate::{clock, processors};
 use core::ptr;
@@ -15,7 +14,8 @@ use mend_base::{Duration, Instant};
 use mend_btl_shm::Shm;
 use mend_mpi::{CommKey, JobNotice};
 use mend_runtime::environment::InitialErrorHandler;
-use mend_runtime::{LastWords, Launched, Runtime, Starter};
+use mend_runtime::settings::{self, SettingsError};
+use mend_runtime::{LastWords, Launched, Runtime, Starter, exit_code};
 use mend_segment::Life;
 use mend_transport::{Bml, Loopback, Pending, WakeSet};
 use std::io::Write;
@@ -309,15 +309,6 @@ impl World {
     }
 }
 
-/// The exit code that a failure with this code ends in: its low byte, as the system keeps no more, and never 0, which
-/// would say that nothing failed. The launcher goes by the same rule.
-pub fn exit_code(code: i32) -> i32 {
-    match code & 0xff {
-        0 => 1,
-        low => low,
-    }
-}
-
 /// See [`World::looks`]: a look is some 4 ns.
 const LOOKS_BEFORE_TURN: u32 = 500;
 
@@ -342,7 +333,7 @@ fn end_with_the_job(engine: &mut Engine) {
 /// Ends this process at once.
 fn leave_process(code: i32) -> ! {
     // SAFETY: ends the process; runs nothing of the program's, which may have been interrupted anywhere.
-    unsafe { libc::_exit(exit_code(code)) }
+    unsafe { libc::_exit(i32::from(exit_code(code))) }
 }
 
 /// With more ranks than processors nobody spins.

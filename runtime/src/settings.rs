@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The values of all parameters for this process, from the file, the environment and mpiexec's command line.
 
+use crate::environment::VARIABLES;
 use mend_base::parameter::{Assignments, Origin, ParameterError, Settings};
-use mend_runtime::environment::VARIABLES;
 use std::{env, fs};
 
 /// Names the parameter file: lines `component.noun = value`, `#` begins a comment.
