@@ -74,7 +74,7 @@ pub const TABLE: &[Parameter] = &[
     },
     Parameter {
         name: "report",
-        kind: Kind::Words(&["statistics"]),
+        kind: Kind::Words(&["failures", "statistics"]),
         unit: "",
         default: "",
         sentence: "What to print on stderr: nothing, or a list of subjects.",

@@ -39,6 +39,18 @@ pub struct Job {
     pub error_handler: Option<&'static str>,
     /// Whether the job outlives the death of some of its ranks.
     pub fault_tolerant: bool,
+    /// Whose exit codes count.
+    pub counting: Counting,
+}
+
+/// Whose exit codes count for the job's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Counting {
+    /// Those of the ranks that did not fail, as long as there are any.
+    #[default]
+    Survivors,
+    /// All.
+    Worst,
 }
 
 /// One program of a job, and how often it runs.
@@ -76,6 +88,7 @@ impl Default for Job {
             settings: vec![],
             error_handler: None,
             fault_tolerant: true,
+            counting: Counting::Survivors,
         }
     }
 }
@@ -231,6 +244,7 @@ impl Parser {
             "initial-errhandler" => self.job.error_handler = Some(self.error_handler(written)?),
             // No flag is needed for more ranks than processors.
             "oversubscribe" | "allow-run-as-root" => {}
+            "exit-code" => self.job.counting = self.counting(written)?,
             "with-ft" => {
                 let chosen =
                     self.choice(written, &["ulfm", "mpi", "yes", "no"], "one of ulfm, mpi, yes, no")?;
@@ -310,6 +324,13 @@ impl Parser {
         }
     }
 
+    fn counting(&mut self, option: &str) -> Result<Counting, ArgumentError> {
+        match self.choice(option, &["survivors", "worst"], "survivors or worst")?.as_str() {
+            "worst" => Ok(Counting::Worst),
+            _ => Ok(Counting::Survivors),
+        }
+    }
+
     /// On one node these all mean the order that ranks have anyway.
     fn mapping(&mut self, option: &str) -> Result<(), ArgumentError> {
         const WANTED: &str = "one of slot, core, node, with :oversubscribe behind it or not,";
@@ -349,13 +370,17 @@ Runs MPI programs, and any others, on this node. Long options take one dash or t
   -l                      begin each line of output with [rank]
   -timeout SECONDS        end the job after that time, with exit code 124
   -bind-to core|none      pin rank i to the i-th processor, or let ranks run anywhere (default)
-  -map-by slot|core|node, -oversubscribe, -with-ft ulfm|mpi|yes|no, -allow-run-as-root
+  -with-ft ulfm|mpi|no    ranks may die, and the others go on (default: ulfm, mpi), or the first death ends the job
+  -exit-code survivors|worst
+                          whose exit codes count (survivors)
+  -map-by slot|core|node, -oversubscribe, -allow-run-as-root
                           accepted; nothing has to be asked for
 
   -h, --help   --version
 
 Standard input goes to rank 0. Ctrl-C is passed on; a second one, or two seconds, ends the job the hard way.
-Exit code: the largest of the ranks; 128 + signal for a rank or job that a signal ended; 124 after -timeout.
+Exit code: the largest of the ranks that did not fail, or of all where none is left; 128 + signal for a job that a
+signal ended; 124 after -timeout. MEND_REPORT=failures says of every death how it was found.
 ";
 
 #[cfg(test)]
@@ -406,7 +431,10 @@ mod tests {
         assert_eq!(job.binding, Binding::Core);
         assert_eq!(job.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(job.error_handler, Some("mpi_errors_return"));
-        assert!(job.fault_tolerant);
+        assert!(job.fault_tolerant && super::Job::default().fault_tolerant);
+        assert_eq!(job.counting, super::Counting::Survivors);
+        let job = self::job("-with-ft no -exit-code worst a");
+        assert_eq!((job.fault_tolerant, job.counting), (false, super::Counting::Worst));
         assert_eq!(parsed("-n 2 --help"), Ok(Invocation::Help));
         assert_eq!(parsed("--version"), Ok(Invocation::Version));
     }
@@ -427,6 +455,8 @@ mod tests {
             ("--bind-to socket a", "E-ARG-003"),
             ("--map-by ppr:4:node a", "E-ARG-003"),
             ("--initial-errhandler ignore a", "E-ARG-003"),
+            ("--exit-code best a", "E-ARG-003"),
+            ("--with-ft perhaps a", "E-ARG-003"),
             ("-n 4", "E-ARG-004"),
             ("", "E-ARG-004"),
             ("a :", "E-ARG-004"),

@@ -21,8 +21,10 @@ pub enum Report {
     Started(u32),
     /// Where rank 0 reads from; the descriptor beside it.
     Input,
-    /// A line for the user.
+    /// A line for the user, behind everything that ranks print.
     Line(String),
+    /// A line for the user, at once.
+    News(String),
     /// The job is over, with this exit code: no process of it is left.
     Ended(u8),
 }
@@ -62,10 +64,8 @@ impl Wire for Report {
                 out.u32(*rank);
             }
             Report::Input => out.u8(2),
-            Report::Line(line) => {
-                out.u8(3);
-                out.bytes(&line.as_bytes()[..line.len().min(LINE_BYTES_MAX)]);
-            }
+            Report::Line(line) => write_line(out, 3, line),
+            Report::News(line) => write_line(out, 5, line),
             Report::Ended(code) => {
                 out.u8(4);
                 out.u8(*code);
@@ -77,11 +77,21 @@ impl Wire for Report {
         Some(match from.u8()? {
             1 => Report::Started(from.u32()?),
             2 => Report::Input,
-            3 => Report::Line(String::from_utf8_lossy(from.bytes(from.rest().len())?).into_owned()),
+            3 => Report::Line(read_line(from)?),
+            5 => Report::News(read_line(from)?),
             4 => Report::Ended(from.u8()?),
             _ => return None,
         })
     }
+}
+
+fn write_line(out: &mut Writer<'_>, kind: u8, line: &str) {
+    out.u8(kind);
+    out.bytes(&line.as_bytes()[..line.len().min(LINE_BYTES_MAX)]);
+}
+
+fn read_line(from: &mut Reader<'_>) -> Option<String> {
+    Some(String::from_utf8_lossy(from.bytes(from.rest().len())?).into_owned())
 }
 
 /// Sends a message, waiting for room. `false`: the other end is gone.
@@ -137,7 +147,8 @@ mod tests {
             assert!(tell(a.as_fd(), &order, &[]));
             assert!(matches!(hear::<Order>(b.as_fd()), Told::Message(heard, _) if heard == order));
         }
-        for report in [Report::Started(3), Report::Input, Report::Line("why".to_owned()), Report::Ended(7)] {
+        let lines = [Report::Line("why".to_owned()), Report::News("who".to_owned())];
+        for report in [Report::Started(3), Report::Input, Report::Ended(7)].into_iter().chain(lines) {
             assert!(tell(a.as_fd(), &report, &[a.as_fd()]));
             let Told::Message(heard, descriptors) = hear::<Report>(b.as_fd()) else { panic!("{report:?}") };
             assert_eq!((heard, descriptors.len()), (report, 1));

@@ -1,33 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The keeper: the node's daemon. Parent of all ranks of the job; one thread, one loop.
 //!
-//! [`serve`] hears ranks, [`tell`] answers them, [`life`] sees who dies, [`watch`] knows how their processes fare, [`kill`]
-//! ends them. This file lets them meet, and decides when the job is over.
+//! [`serve`] hears ranks, [`tell`] answers them, [`life`] sees who dies, [`watch`] knows how their processes fare, [`kill`] ends
+//! them, [`verdict`] says what that means for the job. This file lets them meet. The way of a death:
+//!
+//! ```text
+//!   life word marked, process ended, connection closed ─┐
+//!   a rank asks, and so it is ──────────────────────────┼──▶ its last words are heard ──▶ killed, to be sure ──▶ told to all
+//!   garbage, abort_some ────────────────────────────────┘    (it may have left)          (not who writes a core)
+//! ```
 
 pub mod kill;
 pub mod life;
 pub mod serve;
 pub mod tell;
+pub mod verdict;
 pub mod watch;
 
 use crate::arguments::{App, Job};
 use crate::control::{Order, Report, Told, hear, tell as report};
-use crate::exit::abort_code;
 use crate::signals::{self, Meaning};
 use crate::{Failure, spawn};
+use life::LifeWatch;
 use mend_base::Peer;
 use mend_runtime::daemon_protocol::{Request, TurnedAway, Welcome};
 use mend_runtime::draw;
-use mend_runtime::environment::Address;
-use mend_transport::Cause;
+use mend_runtime::environment::{Address, MUTED};
+use mend_runtime::{exit_code, settings};
+use mend_segment::LifeState;
+use mend_transport::{Card, Cause};
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 use serve::{Desk, Heard};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tell::Teller;
-use watch::{Verdict, Watch};
+use verdict::{Found, Rules, Verdict};
+use watch::Watch;
 
 /// Runs the job as its keeper. The socket to `mpiexec` is our standard input.
 pub fn run(job: Job) -> Result<u8, Failure> {
@@ -70,9 +81,23 @@ struct Keeper<'front> {
     desk: Desk,
     teller: Teller,
     watch: Watch,
+    lives: LifeWatch,
+    rules: Rules,
+    /// Evidence that ranks have brought, and who has not been looked at for it.
+    evidence: VecDeque<Evidence>,
+    /// Who has failed, and is not reported yet, where the user wants to hear of each.
+    unreported: Option<Vec<u32>>,
     /// What is said of a rank whose library is of another version.
     mismatch: Option<String>,
     over: Option<Over>,
+}
+
+/// One rank's word against another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Evidence {
+    from: u32,
+    against: u32,
+    cause: Cause,
 }
 
 /// What an event is about: the kind above, an index below.
@@ -81,6 +106,7 @@ mod token {
     pub const DESK: u64 = 1;
     pub const CONNECTION: u64 = 2;
     pub const PROCESS: u64 = 3;
+    pub const LIVES: u64 = 4;
     pub const fn of(kind: u64, index: u32) -> u64 {
         kind << 32 | index as u64
     }
@@ -102,6 +128,8 @@ impl<'front> Keeper<'front> {
         };
         let desk = Desk::open(&address, ranks).map_err(Failure::system)?;
         let job_number = mend_base::Job(draw::random_u32());
+        let muted = std::env::var_os(MUTED).is_some();
+        let reports = reports_failures(&job);
         let keeper = Keeper {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             control,
@@ -109,8 +137,12 @@ impl<'front> Keeper<'front> {
             job_number,
             descriptor_limit,
             desk,
-            teller: Teller::new(job_number, ranks, slots_for(ranks))?,
+            teller: Teller::new(job_number, ranks, slots_for(ranks), muted)?,
             watch: Watch::new(ranks),
+            lives: LifeWatch::new().map_err(Failure::System)?,
+            rules: Rules::of(&job),
+            evidence: VecDeque::new(),
+            unreported: reports.then(Vec::new),
             mismatch: None,
             over: None,
             waits,
@@ -118,6 +150,8 @@ impl<'front> Keeper<'front> {
         };
         listen(&keeper.waits, keeper.control, token::of(token::CONTROL, 0)).map_err(Failure::System)?;
         listen(&keeper.waits, keeper.desk.listener(), token::of(token::DESK, 0)).map_err(Failure::System)?;
+        listen(&keeper.waits, keeper.lives.descriptor(), token::of(token::LIVES, 0))
+            .map_err(Failure::System)?;
         Ok(keeper)
     }
 
@@ -157,21 +191,26 @@ impl<'front> Keeper<'front> {
     /// The loop, until the job is over.
     fn keep(&mut self) -> Result<Over, Failure> {
         loop {
-            self.teller.tell_all(&self.desk);
-            let verdict = self.watch.verdict(Instant::now());
-            self.judge(verdict);
+            self.weigh();
+            let verdict = verdict::verdict(&self.watch, self.rules, Instant::now());
+            self.report();
+            if let Some(verdict) = verdict {
+                self.judge(verdict);
+            }
             if let Some(over) = self.over.take() {
                 return Ok(over);
             }
+            self.teller.tell_all(&self.desk);
             self.wait().map_err(Failure::System)?;
         }
     }
 
     fn wait(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
-        let deadlines = [self.watch.look_again_at(), self.teller.look_again_at()];
+        let now = Instant::now();
+        let deadlines = [verdict::judge_again_at(&self.watch, self.rules, now), self.teller.look_again_at()];
         let next = deadlines.into_iter().flatten().min();
-        let span = next.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+        let span = next.map(|at| at.saturating_duration_since(now) + Duration::from_millis(1));
         let at_most = span.and_then(|span| Timespec::try_from(span).ok());
         match epoll::wait(&self.waits, rustix::buffer::spare_capacity(&mut events), at_most.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -182,7 +221,8 @@ impl<'front> Keeper<'front> {
             match event.data.u64() >> 32 {
                 token::CONTROL => self.on_order(),
                 token::DESK => self.on_arrivals()?,
-                token::CONNECTION => self.on_connection(index, PACKETS_AT_ONCE),
+                token::CONNECTION => self.on_connection(index),
+                token::LIVES => self.on_marks(),
                 _ => self.on_process(index),
             }
         }
@@ -222,22 +262,33 @@ impl<'front> Keeper<'front> {
         Ok(())
     }
 
-    /// Takes what lies there, at most so many packets: what is left is another event, behind those of others.
-    fn on_connection(&mut self, connection: u32, packets: u32) {
+    /// Somebody said something, or closed its connection.
+    fn on_connection(&mut self, connection: u32) {
+        if let Some(rank) = self.hear(connection, PACKETS_AT_ONCE) {
+            self.fail(rank, Found::Connection);
+        }
+    }
+
+    /// Takes what lies there, at most so many packets: what is left is another event, behind those of others. The rank whose
+    /// connection is closed, with nothing of it left to hear.
+    fn hear(&mut self, connection: u32, packets: u32) -> Option<u32> {
         for _ in 0..packets {
             match self.desk.hear(connection) {
-                Heard::Nothing => return,
-                Heard::Closed(rank) => {
-                    if let Some(rank) = rank {
-                        self.watch.on_silence(rank, Instant::now());
-                    }
-                    return;
-                }
-                Heard::Garbage(None) => return self.desk.turn_away(connection, TurnedAway::Garbled),
-                Heard::Garbage(Some(rank)) => return self.on_garbage(rank),
+                Heard::Nothing => return None,
+                Heard::Closed(rank) => return rank,
+                Heard::Garbage(None) => self.desk.turn_away(connection, TurnedAway::Garbled),
+                Heard::Garbage(Some(rank)) => self.fail(rank, Found::Garbage(None)),
                 Heard::FromStranger(request) => self.on_hello(connection, request),
                 Heard::FromRank(rank, request) => self.on_request(rank, request),
             }
+        }
+        None
+    }
+
+    /// What a rank that is dead still said: it may have left.
+    fn hear_last_words(&mut self, rank: u32) {
+        if let Some(connection) = self.desk.connection_of(rank) {
+            self.hear(connection, LAST_PACKETS);
         }
     }
 
@@ -294,93 +345,153 @@ impl<'front> Keeper<'front> {
 
     fn on_request(&mut self, rank: u32, request: Request) {
         let sound = match request {
-            Request::Publish(card) => self.teller.publish(rank, card),
+            Request::Abort(code) => {
+                let words = format!(
+                    "called MPI_Abort, or met an error that is fatal, with code {code}; the job has been ended. \
+                     Look at its own messages [E-JOB-002]"
+                );
+                self.end_for(rank, exit_code(code), &words);
+                true
+            }
+            // Of one that has left or failed the rest says nothing.
+            _ if !self.watch.is_inside(rank) => true,
+            Request::Publish(card) => self.on_publish(rank, card),
             Request::Lookup(peer) => self.other(rank, peer).is_some_and(|other| {
-                let gone = self.watch.is_gone(other);
-                self.teller.lookup(rank, other, gone);
+                self.teller.lookup(rank, other);
                 true
             }),
             Request::Refuse(peer, cause) => self.other(rank, peer).is_some_and(|other| {
                 self.teller.refuse(rank, other, cause);
                 true
             }),
-            Request::Ask(peer, cause) => self.other(rank, peer).is_some_and(|other| {
-                self.on_evidence(rank, other, cause);
+            Request::Ask(peer, cause) => self.other(rank, peer).is_some_and(|against| {
+                self.evidence.push_back(Evidence { from: rank, against, cause });
                 true
             }),
             Request::Finalize => self.on_finalize(rank),
-            // As long as every death ends the job, the end of some is the end of all.
-            Request::Abort(code) | Request::AbortSome(code, _) => {
-                let words = format!(
-                    "called MPI_Abort, or met an error that is fatal, with code {code}; the job has been ended. \
-                     Look at its own messages [E-JOB-002]"
-                );
-                self.end_for(rank, abort_code(code), &words);
-                true
-            }
+            Request::AbortSome(code, peers) => self.on_abort_some(rank, code, &peers),
             Request::Hello(_) | Request::OtherVersion(_) => false,
         };
         if !sound {
-            self.on_garbage(rank);
+            self.fail(rank, Found::Garbage(None));
         }
     }
 
     /// The rank of `peer`, if it is another one of this job.
     fn other(&self, rank: u32, peer: Peer) -> Option<u32> {
-        let other = peer.number();
-        (peer == self.peer(other) && other < self.job.ranks() && other != rank).then_some(other)
+        self.rank_of(peer).filter(|other| *other != rank)
+    }
+
+    fn rank_of(&self, peer: Peer) -> Option<u32> {
+        let rank = peer.number();
+        (peer == self.peer(rank) && rank < self.job.ranks()).then_some(rank)
+    }
+
+    fn on_publish(&mut self, rank: u32, card: Card) -> bool {
+        if let Some(outbox) = &card.descriptor {
+            // Without a life word its process and its connection still show its end, a little later.
+            let _ = self.lives.add(rank, outbox.as_fd(), rank, self.teller.slots());
+        }
+        self.teller.publish(rank, card)
     }
 
     fn on_finalize(&mut self, rank: u32) -> bool {
         let sound = self.watch.finalize(rank);
         if sound {
+            self.lives.remove(rank);
             self.teller.finalized(rank);
         }
         sound
     }
 
-    /// Who writes garbage is fenced; anything else is a question about its health.
-    fn on_evidence(&mut self, from: u32, against: u32, cause: Cause) {
-        if cause == Cause::Garbage {
-            let words = format!(
-                "wrote garbage into memory that rank {from} reads, and was killed for it; the job has been ended. \
-                 Most likely its program wrote through a wild pointer [E-JOB-005]"
-            );
-            return self.end_for(against, 1, &words);
+    /// `rank` ends these; itself first, if it is among them, as it is the one to look at.
+    fn on_abort_some(&mut self, rank: u32, code: i32, peers: &[Peer]) -> bool {
+        let Some(mut ranks) = peers.iter().map(|&peer| self.rank_of(peer)).collect::<Option<Vec<u32>>>()
+        else {
+            return false;
+        };
+        ranks.sort_by_key(|each| *each != rank);
+        for each in ranks {
+            self.fail(each, Found::Aborted { by: rank, code });
         }
-        // Of one that does not live, its end is the next news.
-        if self.watch.lives(against) {
-            self.teller.alive(from, against);
+        true
+    }
+
+    /// Looks at whom ranks have brought evidence against. Who writes garbage is fenced; anything else is a question about
+    /// its health.
+    fn weigh(&mut self) {
+        while let Some(Evidence { from, against, cause }) = self.evidence.pop_front() {
+            let life = self.lives.look(against);
+            let dead = life.is_some_and(LifeState::is_marked) || !self.watch.lives(against);
+            if cause == Cause::Garbage {
+                self.fail(against, Found::Garbage(Some(from)));
+            } else if dead {
+                self.hear_last_words(against);
+                self.fail(
+                    against,
+                    if life == Some(LifeState::Dying) { Found::LastWords } else { Found::Asked(from) },
+                );
+            } else if self.watch.is_open(against) {
+                self.teller.alive(from, against);
+            }
+            // Of one that has left or failed it hears so, if it has not, or once more.
+            self.teller.again(from, against);
         }
     }
 
-    fn on_garbage(&mut self, rank: u32) {
-        let words = "wrote garbage to the daemon, and was killed for it; the job has been ended. \
-             Most likely its program wrote into a descriptor that is not its own [E-JOB-006]";
-        self.end_for(rank, 1, words);
+    /// Life words are marked.
+    fn on_marks(&mut self) {
+        for mark in self.lives.marked() {
+            self.hear_last_words(mark.rank);
+            self.fail(mark.rank, if mark.dying { Found::LastWords } else { Found::LifeWord });
+        }
     }
 
     /// A process of that rank has ended, and others may have: what they still said comes before it is judged.
     fn on_process(&mut self, rank: u32) {
-        for ended in self.watch.look(rank, Instant::now()) {
-            if let Some(connection) = self.desk.connection_of(ended) {
-                self.on_connection(connection, LAST_PACKETS);
-            }
-            if self.watch.is_gone(ended) {
-                self.teller.gone(ended);
+        for ended in self.watch.look(rank) {
+            self.hear_last_words(ended);
+            if self.watch.is_lost(ended) {
+                self.fail(ended, Found::Process);
             }
         }
     }
 
-    fn judge(&mut self, verdict: Option<Verdict>) {
-        match verdict {
-            None => {}
-            Some(Verdict::Done { code, killed }) => {
-                let lines = killed.into_iter().map(|(rank, words)| self.line(rank, &words)).collect();
-                self.end(Over { code, lines });
-            }
-            Some(Verdict::Failed { rank, code, words }) => self.end_for(rank, code, &words),
+    /// `rank` is dead, or is to be: final, and told to all the others. One that has left MPI is nobody's concern.
+    fn fail(&mut self, rank: u32, found: Found) {
+        if !self.watch.fail(rank, found, Instant::now()) {
+            return;
         }
+        self.lives.remove(rank);
+        // Who dies by itself may be writing its core.
+        if found != Found::LastWords {
+            self.watch.kill(rank);
+        }
+        if let Some(unreported) = self.unreported.as_mut().filter(|_| !self.watch.wanted()) {
+            unreported.push(rank);
+        }
+        // Where its death is to end the job, nobody else has to get over it.
+        if self.rules.fault_tolerant || !self.watch.ends_a_job(rank) {
+            self.teller.failed(rank);
+        }
+    }
+
+    /// Tells the user of deaths, where that is wanted, each once it is known how it was.
+    fn report(&mut self) {
+        let Some(unreported) = self.unreported.take() else { return };
+        let open = unreported.into_iter().filter(|&rank| match verdict::report(&self.watch, rank) {
+            Some(words) => {
+                report(self.control, &Report::News(self.line(rank, &words)), &[]);
+                false
+            }
+            None => true,
+        });
+        self.unreported = Some(open.collect());
+    }
+
+    fn judge(&mut self, verdict: Verdict) {
+        let lines = verdict.lines.iter().map(|(rank, words)| self.line(*rank, words)).collect();
+        self.end(Over { code: verdict.code, lines });
     }
 
     fn end_for(&mut self, rank: u32, code: u8, words: &str) {
@@ -399,6 +510,12 @@ impl<'front> Keeper<'front> {
         let process = self.watch.process(rank).map_or(0, |pid| pid.as_raw_nonzero().get());
         format!("mpiexec: rank {rank} ({program}, process {process} on {}) {words}", self.host)
     }
+}
+
+/// Whether the user wants to hear of every death. What the settings do not take, the ranks refuse.
+fn reports_failures(job: &Job) -> bool {
+    settings::from_environment(&job.settings)
+        .is_ok_and(|(settings, _)| settings.has_word("report", "failures"))
 }
 
 fn listen(waits: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {

@@ -48,14 +48,6 @@ pub fn signal_code(signal: i32) -> u8 {
     (128 + signal) as u8
 }
 
-/// The exit code for `MPI_Abort(code)` and the like: what fits into a byte, but never 0.
-pub fn abort_code(code: i32) -> u8 {
-    match code as u8 {
-        0 => 1,
-        low => low,
-    }
-}
-
 /// The usual name of a signal.
 pub fn signal_name(signal: i32) -> String {
     let known = NAMES.iter().find(|(each, _)| each.as_raw() == signal);
@@ -91,14 +83,13 @@ const NAMES: [(Signal, &str); 24] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{Ending, abort_code, signal_name};
+    use super::{Ending, signal_name};
 
     #[test]
     fn a_failure_never_looks_like_success() {
         assert_eq!(Ending::Exited(0).failure_code(), 1);
         assert_eq!(Ending::Exited(256 + 7).failure_code(), 7);
         assert_eq!(Ending::Signalled(9).failure_code(), 137);
-        assert_eq!([abort_code(0), abort_code(256), abort_code(-1), abort_code(3)], [1, 1, 255, 3]);
     }
 
     #[test]

@@ -267,6 +267,7 @@ impl<'job> Front<'job> {
                     }
                 }
                 Told::Message(Report::Line(line), _) => self.lines.push(line),
+                Told::Message(Report::News(line), _) => self.funnels[COMPLAINTS].say(&line),
                 Told::Message(Report::Ended(code), _) => self.over(code),
             }
         }

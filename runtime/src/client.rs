@@ -55,8 +55,8 @@ pub struct Membership {
     pub slots: u32,
     /// How many ranks were started on this node.
     pub local_ranks: u32,
-    /// Whether the job outlives the death of some of its ranks; `false` where its user said `--with-ft no`. Then whoever
-    /// started us ends the job at the first death, and what has failed is told until then all the same.
+    /// Whether the job outlives the death of some of its ranks; `false` where its user said `--with-ft no`: then whoever
+    /// started us ends it at the first death, before anybody is told.
     pub fault_tolerant: bool,
 }
 

@@ -110,6 +110,8 @@ pub enum TurnedAway {
     Taken(u32),
     /// That rank has been, and left MPI.
     Over,
+    /// That rank is known to have failed: final.
+    Failed,
     /// The daemon cannot see the process from its pid namespace, so it could not watch it.
     NotVisible,
     /// It said something else before hello, or no correct hello.
@@ -334,6 +336,7 @@ impl TurnedAway {
             TurnedAway::Over => (6, 0),
             TurnedAway::NotVisible => (7, 0),
             TurnedAway::Garbled => (8, 0),
+            TurnedAway::Failed => (9, 0),
         }
     }
 
@@ -347,6 +350,7 @@ impl TurnedAway {
             6 => TurnedAway::Over,
             7 => TurnedAway::NotVisible,
             8 => TurnedAway::Garbled,
+            9 => TurnedAway::Failed,
             _ => return None,
         })
     }
@@ -432,7 +436,7 @@ mod tests {
         let welcome =
             Welcome { peer: PEER, size: 4, slot: 3, slots: 20, local_ranks: 4, fault_tolerant: false };
         let mut all: Vec<_> =
-            (1..=8).filter_map(|n| TurnedAway::from_numbers(n, 0)).map(Answer::TurnedAway).collect();
+            (1..=9).filter_map(|n| TurnedAway::from_numbers(n, 0)).map(Answer::TurnedAway).collect();
         all.extend([
             Answer::Welcome(welcome),
             Answer::Contact(PEER, card()),

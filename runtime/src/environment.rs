@@ -19,8 +19,11 @@ pub const SIZE: &str = "MEND_SIZE";
 /// Of which of the programs that `mpiexec` was given (`A : B : ...`) this is a rank, from 0: what `MPI_APPNUM` says.
 pub const APP_NUMBER: &str = "MEND_APPNUM";
 
+/// A hook of tests, not of users: where it is set, the daemon tells nobody of deaths but those who ask.
+pub const MUTED: &str = "MEND_TEST_MUTED";
+
 /// Our variables that are no parameters: whoever looks for misspelt `MEND_` variables passes over them.
-pub const VARIABLES: [&str; 6] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER];
+pub const VARIABLES: [&str; 7] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER, MUTED];
 
 /// Where a job's daemon listens, and which rank this process is. A socket in the abstract name space: nothing in the
 /// file system, and no descriptor that a wrapper could lose or pass to a stranger.

@@ -233,6 +233,12 @@ fn turned_away(why: &TurnedAway) -> String {
              start each with an mpiexec of its own [E-START-015]"
                 .to_owned()
         }
+        TurnedAway::Failed => {
+            "the daemon knows this rank as failed, as the process that was started for it ended before \
+             MPI_Init, or an earlier program under it died in MPI: no other can take its place; \
+             let a wrapper wait for its program, and run no second one [E-START-018]"
+                .to_owned()
+        }
         TurnedAway::NotVisible => {
             "the daemon cannot see this process from its own pid name space, so it could not \
              watch over it; start mpiexec outside the container, or in the same one [E-START-016]"

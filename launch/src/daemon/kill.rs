@@ -110,6 +110,21 @@ fn descendants(table: &[Entry], root: i32) -> Vec<Entry> {
     found
 }
 
+/// Whether the process is on its way out, or gone.
+pub fn is_ending(pid: Pid) -> bool {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let flags = stat.ok().and_then(|stat| parse_flags(&String::from_utf8_lossy(&stat)));
+    flags.is_none_or(|flags| flags & EXITING != 0)
+}
+
+/// PF_EXITING of the kernel's own flags.
+const EXITING: u64 = 4;
+
+/// Of what stands behind the name: the seventh.
+fn parse_flags(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(6)?.parse().ok()
+}
+
 fn process_table() -> Vec<Entry> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -132,7 +147,7 @@ fn parse_stat(pid: i32, stat: &str) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, descendants, parse_stat};
+    use super::{Entry, descendants, is_ending, parse_flags, parse_stat};
 
     fn entry(pid: i32, parent: i32) -> Entry {
         Entry { pid, parent, zombie: false }
@@ -143,6 +158,16 @@ mod tests {
         assert_eq!(parse_stat(7, "7 (a) Z 99 (b)) S 3 7 7"), Some(entry(7, 3)));
         assert_eq!(parse_stat(7, "7 (a) Z 3 7"), Some(Entry { pid: 7, parent: 3, zombie: true }));
         assert_eq!(parse_stat(7, "7 (a) Z"), None);
+    }
+
+    #[test]
+    fn who_runs_is_not_ending_and_who_is_gone_is() {
+        assert_eq!(parse_flags("7 (a) b) S 3 7 7 0 -1 4194308 1 2"), Some(4_194_308));
+        assert!(!is_ending(rustix::process::getpid()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        child.wait().unwrap();
+        assert!(is_ending(pid));
     }
 
     #[test]

@@ -25,9 +25,18 @@ pub struct LifeWatch {
     posts: Vec<Post>,
     /// How many ranks a post takes.
     per_post: usize,
-    /// By rank: its post, and the number of its watching, which is never used again.
-    watched: HashMap<u32, (usize, u64)>,
+    watched: HashMap<u32, Watching>,
     next: u64,
+}
+
+/// What the keeper knows of one rank that is watched.
+#[derive(Debug)]
+struct Watching {
+    /// Its post.
+    place: usize,
+    /// Never used again.
+    number: u64,
+    view: Arc<LifeView>,
 }
 
 /// A rank whose life word is marked.
@@ -84,7 +93,7 @@ enum Order {
 struct Watched {
     number: u64,
     rank: u32,
-    view: LifeView,
+    view: Arc<LifeView>,
 }
 
 impl LifeWatch {
@@ -109,11 +118,11 @@ impl LifeWatch {
         slot: u32,
         slots: u32,
     ) -> Result<(), WatchError> {
-        let view = LifeView::map(outbox, slot, slots)?;
+        let view = Arc::new(LifeView::map(outbox, slot, slots)?);
         self.remove(rank);
         let number = self.next;
         self.next += 1;
-        let new = Watched { number, rank, view };
+        let new = Watched { number, rank, view: Arc::clone(&view) };
         let place = match self.posts.iter().position(|post| post.ranks < self.per_post) {
             Some(place) => {
                 self.posts[place].ranks += 1;
@@ -126,13 +135,13 @@ impl LifeWatch {
                 self.posts.len() - 1
             }
         };
-        self.watched.insert(rank, (place, number));
+        self.watched.insert(rank, Watching { place, number, view });
         Ok(())
     }
 
     /// Nothing more is heard of `rank`.
     pub fn remove(&mut self, rank: u32) {
-        if let Some((place, number)) = self.watched.remove(&rank) {
+        if let Some(Watching { place, number, .. }) = self.watched.remove(&rank) {
             let post = &mut self.posts[place];
             post.order(Order::Forget(number));
             // Who sleeps on one life alone would hear of another one late: it gets no other.
@@ -140,6 +149,11 @@ impl LifeWatch {
                 post.ranks -= 1;
             }
         }
+    }
+
+    /// How it stands with `rank` now; `None` where it is not watched.
+    pub fn look(&self, rank: u32) -> Option<LifeState> {
+        self.watched.get(&rank).map(|watching| watching.view.state())
     }
 
     /// Readable when [`marked`](LifeWatch::marked) has something.
@@ -153,7 +167,7 @@ impl LifeWatch {
         let _ = rustix::io::read(&self.news.ready, &mut [0; 8]);
         let marked = std::mem::take(&mut *lock(&self.news.marked));
         let current = |(number, mark): (u64, Mark)| {
-            let watched = self.watched.get(&mark.rank).is_some_and(|(_, current)| *current == number);
+            let watched = self.watched.get(&mark.rank).is_some_and(|watching| watching.number == number);
             watched.then_some(mark)
         };
         marked.into_iter().filter_map(current).collect()
@@ -200,7 +214,7 @@ impl Desk {
                 }
             }
             let seen = look_at_all(&mut watched, news);
-            let lives = watched.iter().map(|each| &each.view).zip(seen);
+            let lives = watched.iter().map(|each| &*each.view).zip(seen);
             match (alone, &watched[..]) {
                 (true, []) => return,
                 (true, _) => lives.for_each(|(view, seen)| sleep_on_life(view, seen, CALL_UNHEARD)),

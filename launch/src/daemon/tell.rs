@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tells ranks what they must know: how to reach each other, who has left. Each is told when its socket has room, and
-//! its version on the fault page is bumped, and it is woken, after the packet lies there.
+//! Tells ranks what they must know: how to reach each other, who has left, who has failed. Each is told when its socket has
+//! room, and its version on the fault page is bumped, and it is woken, after the packet lies there.
+//!
+//! Who left and who failed is *news*: one list, which everybody is told in its order, late comers from its beginning. What
+//! is for one rank alone is a *note*, and goes before the news, so that whose end is told was met before.
 //!
 //! A pair of ranks:
 //! ```text
 //!   lookup ──▶ Wanted ── both have published ──▶ Introduced ── refused by one ──▶ Refused
-//!                 └── one has left without a card ────────────────────────────────▲
+//!                 └── one has left or failed: nothing more; its end is news
 //! ```
 
 use crate::Failure;
@@ -25,8 +28,10 @@ pub struct Teller {
     job: Job,
     seats: Vec<Seat>,
     pairs: HashMap<(u32, u32), Pair>,
-    /// Who has left, in that order; each seat has been told a part of it from the front.
-    left: Vec<u32>,
+    /// Who has left or failed, in that order; each seat has been told a part of it from the front.
+    news: Vec<News>,
+    /// Deaths are no news: only who asks is told (a test hook).
+    muted: bool,
     /// Who may have to be told something.
     open: BTreeSet<u32>,
     /// Who had no room; when to look again, and how long it was until then.
@@ -43,12 +48,28 @@ struct Seat {
     /// Kept, with its descriptor, until the job ends: late comers reach the outbox of one that has left.
     card: Option<Card>,
     notes: VecDeque<Note>,
-    /// How many of those who left it has been told.
-    told_left: usize,
+    /// How much of the news it has been told.
+    told: usize,
     /// Who wants to meet it, or whom it wants to meet, once it has a card.
     awaited: Vec<u32>,
-    /// It has left, or its process is gone: it is told nothing any more.
-    over: bool,
+    /// If it has left or failed, it is told nothing any more.
+    fate: Fate,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Fate {
+    #[default]
+    Open,
+    /// It has left, as is said at that place of the news.
+    Left(usize),
+    /// It has failed, as is said at that place of the news, if it is said there.
+    Failed(Option<usize>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum News {
+    Finalized(u32),
+    Failed(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +77,8 @@ enum Note {
     Contact(u32),
     Refused(u32, Cause),
     Alive(u32),
+    /// Once more, for who asked.
+    Again(News),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,15 +96,17 @@ enum Told {
 }
 
 impl Teller {
-    /// For ranks 0 to `ranks` - 1 of `job`, on a node with `slots` places.
-    pub fn new(job: Job, ranks: u32, slots: u32) -> Result<Self, Failure> {
+    /// For ranks 0 to `ranks` - 1 of `job`, on a node with `slots` places. `muted`: only who asks hears of deaths (a test
+    /// hook).
+    pub fn new(job: Job, ranks: u32, slots: u32, muted: bool) -> Result<Self, Failure> {
         let (bells, bells_file) = BellPage::create(slots)?;
         let (faults, faults_file) = FaultPage::create(slots)?;
         Ok(Teller {
             job,
             seats: (0..ranks).map(|_| Seat::default()).collect(),
             pairs: HashMap::new(),
-            left: vec![],
+            news: vec![],
+            muted,
             open: BTreeSet::new(),
             busy: None,
             bells,
@@ -115,14 +140,13 @@ impl Teller {
         true
     }
 
-    /// `rank` wants to reach `other`, of which no process is left if it is `gone`.
-    pub fn lookup(&mut self, rank: u32, other: u32, gone: bool) {
+    /// `rank` wants to reach `other`.
+    pub fn lookup(&mut self, rank: u32, other: u32) {
+        if self.seats[other as usize].fate != Fate::Open {
+            return self.again(rank, other);
+        }
         if self.pairs.contains_key(&pair(rank, other)) {
             return;
-        }
-        if gone || self.seats[other as usize].over {
-            self.pairs.insert(pair(rank, other), Pair::Refused);
-            return self.note(rank, Note::Refused(other, Cause::Exited));
         }
         self.pairs.insert(pair(rank, other), Pair::Wanted);
         self.meet(rank, other);
@@ -160,30 +184,59 @@ impl Teller {
 
     /// `rank` has left: everybody hears it, behind what they are to hear of it already.
     pub fn finalized(&mut self, rank: u32) {
-        self.left.push(rank);
-        self.gone(rank);
+        self.over(rank, Fate::Left(self.news.len()));
+        self.spread(News::Finalized(rank));
+    }
+
+    /// `rank` is dead: everybody hears it, behind what they are to hear of it already.
+    pub fn failed(&mut self, rank: u32) {
+        let waiting = self.over(rank, Fate::Failed((!self.muted).then_some(self.news.len())));
+        if !self.muted {
+            return self.spread(News::Failed(rank));
+        }
+        // To want to meet it is to ask.
+        waiting.into_iter().for_each(|other| self.again(other, rank));
+    }
+
+    fn spread(&mut self, news: News) {
+        self.news.push(news);
         self.open = (0..self.seats.len() as u32).collect();
     }
 
-    /// No process of `rank` is left, or none that is in MPI: whoever still waits to meet it waits in vain.
-    pub fn gone(&mut self, rank: u32) {
+    /// Nobody tells `rank` anything any more. Who still waits to meet it.
+    fn over(&mut self, rank: u32, fate: Fate) -> Vec<u32> {
         let seat = &mut self.seats[rank as usize];
-        seat.over = true;
+        seat.fate = fate;
         seat.notes.clear();
         let mut waiting = std::mem::take(&mut seat.awaited);
-        waiting.extend(
-            (0..self.seats.len() as u32).filter(|&other| self.seats[other as usize].awaited.contains(&rank)),
-        );
-        for other in waiting {
-            if self.pairs.insert(pair(rank, other), Pair::Refused) == Some(Pair::Wanted) {
-                self.note(other, Note::Refused(rank, Cause::Exited));
+        for (other, seat) in (0..).zip(&mut self.seats) {
+            if seat.awaited.contains(&rank) {
+                seat.awaited.retain(|each| *each != rank);
+                waiting.push(other);
             }
+        }
+        for &other in &waiting {
+            self.pairs.remove(&pair(rank, other));
+        }
+        waiting
+    }
+
+    /// `to` asked about `rank`, which has left or failed. If that still is to come to it as news, it comes in its place.
+    pub fn again(&mut self, to: u32, rank: u32) {
+        let (place, news) = match self.seats[rank as usize].fate {
+            Fate::Open => return,
+            Fate::Left(place) => (Some(place), News::Finalized(rank)),
+            Fate::Failed(place) => (place, News::Failed(rank)),
+        };
+        let heard = place.is_none_or(|place| place < self.seats[to as usize].told);
+        if heard && !self.seats[to as usize].notes.contains(&Note::Again(news)) {
+            self.note(to, Note::Again(news));
         }
     }
 
     fn note(&mut self, rank: u32, note: Note) {
         let seat = &mut self.seats[rank as usize];
-        if !seat.over {
+        if seat.fate == Fate::Open {
             seat.notes.push_back(note);
             self.open.insert(rank);
         }
@@ -246,23 +299,32 @@ impl Teller {
     /// The next packet for `rank`: notes first, so that who left was met before.
     fn next_for(&self, rank: u32) -> Option<(Answer, Step)> {
         let seat = &self.seats[rank as usize];
-        if seat.over {
+        if seat.fate != Fate::Open {
             return None;
         }
         if let Some(note) = seat.notes.front() {
             return Some((self.answer(*note), Step::Note));
         }
-        let untold = &self.left[seat.told_left..];
-        let part = &untold[..untold.len().min(FINALIZED_MAX)];
-        let peers = part.iter().map(|&left| self.peer(left)).collect();
-        (!part.is_empty()).then(|| (Answer::Finalized(peers), Step::Left(part.len())))
+        let untold = &self.news[seat.told..];
+        match *untold.first()? {
+            News::Failed(rank) => Some((Answer::Failed(self.peer(rank)), Step::News(1))),
+            News::Finalized(_) => {
+                let left = untold.iter().map_while(|news| match news {
+                    News::Finalized(rank) => Some(self.peer(*rank)),
+                    News::Failed(_) => None,
+                });
+                let peers: Vec<Peer> = left.take(FINALIZED_MAX).collect();
+                let count = peers.len();
+                Some((Answer::Finalized(peers), Step::News(count)))
+            }
+        }
     }
 
     fn advance(&mut self, rank: u32, step: Step) {
         let seat = &mut self.seats[rank as usize];
         match step {
             Step::Note => drop(seat.notes.pop_front()),
-            Step::Left(count) => seat.told_left += count,
+            Step::News(count) => seat.told += count,
         }
     }
 
@@ -274,6 +336,8 @@ impl Teller {
             }
             Note::Refused(other, cause) => Answer::Refused(self.peer(other), cause),
             Note::Alive(other) => Answer::Alive(self.peer(other)),
+            Note::Again(News::Finalized(other)) => Answer::Finalized(vec![self.peer(other)]),
+            Note::Again(News::Failed(other)) => Answer::Failed(self.peer(other)),
         }
     }
 
@@ -285,7 +349,7 @@ impl Teller {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Note,
-    Left(usize),
+    News(usize),
 }
 
 fn pair(a: u32, b: u32) -> (u32, u32) {
@@ -297,45 +361,69 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
-    use super::{Note, Teller};
+    use super::{Answer, News, Note, Teller};
     use mend_base::Job;
     use mend_transport::{Card, Cause};
 
     fn teller() -> Teller {
-        Teller::new(Job(1), 4, 20).unwrap()
+        Teller::new(Job(1), 4, 20, false).unwrap()
+    }
+
+    fn muted() -> Teller {
+        Teller::new(Job(1), 4, 20, true).unwrap()
     }
 
     fn notes(teller: &mut Teller, rank: usize) -> Vec<Note> {
         teller.seats[rank].notes.drain(..).collect()
     }
 
+    /// All that is there for a rank, as it would be told.
+    fn hear(teller: &mut Teller, rank: u32) -> Vec<String> {
+        let mut heard = vec![];
+        while let Some((answer, step)) = teller.next_for(rank) {
+            heard.push(match answer {
+                Answer::Finalized(who) => {
+                    format!("left {:?}", who.iter().map(|p| p.number()).collect::<Vec<_>>())
+                }
+                Answer::Failed(who) => format!("failed {}", who.number()),
+                other => format!("{other:?}").split('(').next().unwrap().to_lowercase(),
+            });
+            teller.advance(rank, step);
+        }
+        heard
+    }
+
     #[test]
     fn a_pair_meets_once_both_have_published_whoever_asked() {
         let mut teller = teller();
-        teller.lookup(0, 1, false);
-        teller.lookup(1, 0, false);
+        teller.lookup(0, 1);
+        teller.lookup(1, 0);
         assert!(teller.publish(1, Card::default()));
         assert!(notes(&mut teller, 1).is_empty());
         assert!(teller.publish(0, Card::default()));
         assert_eq!(notes(&mut teller, 0), [Note::Contact(1)]);
         assert_eq!(notes(&mut teller, 1), [Note::Contact(0)]);
-        teller.lookup(1, 0, false);
+        teller.lookup(1, 0);
         assert!(notes(&mut teller, 0).is_empty());
         assert!(!teller.publish(0, Card::default()), "a second card is no correct rank's");
     }
 
+    // Row LC3
     #[test]
-    fn who_waits_for_one_that_left_without_a_card_is_told_so_once() {
+    fn who_waits_to_meet_one_that_fails_hears_of_its_death_and_of_no_refusal() {
         let mut teller = teller();
         assert!(teller.publish(0, Card::default()));
-        teller.lookup(0, 1, false);
-        teller.lookup(2, 1, false);
-        teller.gone(1);
-        teller.gone(1);
-        teller.lookup(3, 1, true);
+        teller.lookup(0, 1);
+        teller.lookup(2, 1);
+        teller.failed(1);
+        teller.lookup(3, 1);
         for rank in [0, 2, 3] {
-            assert_eq!(notes(&mut teller, rank), [Note::Refused(1, Cause::Exited)]);
+            assert_eq!(hear(&mut teller, rank), ["failed 1"]);
         }
+        // Whoever looks it up later hears it again.
+        teller.lookup(3, 1);
+        assert_eq!(hear(&mut teller, 3), ["failed 1"]);
+        assert!(hear(&mut teller, 1).is_empty());
     }
 
     #[test]
@@ -354,6 +442,10 @@ mod tests {
             teller.alive(1, rank);
         }
         assert_eq!(notes(&mut teller, 1), [Note::Alive(2), Note::Alive(3)]);
+        teller.failed(2);
+        assert_eq!(hear(&mut teller, 1), ["failed 2"]);
+        (0..3).for_each(|_| teller.again(1, 2));
+        assert_eq!(notes(&mut teller, 1), [Note::Again(News::Failed(2))]);
     }
 
     #[test]
@@ -363,9 +455,45 @@ mod tests {
         teller.finalized(0);
         teller.alive(0, 2);
         assert!(teller.next_for(0).is_none());
-        let (first, step) = teller.next_for(1).unwrap();
-        assert!(matches!(first, super::Answer::Alive(_)));
-        teller.advance(1, step);
-        assert!(matches!(teller.next_for(1), Some((super::Answer::Finalized(who), _)) if who.len() == 1));
+        assert_eq!(hear(&mut teller, 1), ["alive", "left [0]"]);
+    }
+
+    #[test]
+    fn everybody_hears_of_all_ends_in_one_order_and_who_comes_late_from_the_beginning() {
+        let mut teller = Teller::new(Job(1), 7, 20, false).unwrap();
+        teller.finalized(0);
+        teller.finalized(1);
+        teller.failed(2);
+        assert_eq!(hear(&mut teller, 6), ["left [0, 1]", "failed 2"]);
+        teller.failed(3);
+        teller.finalized(4);
+        // Asking changes nothing about the order of what is still to come.
+        teller.again(5, 3);
+        assert_eq!(hear(&mut teller, 5), ["left [0, 1]", "failed 2", "failed 3", "left [4]"]);
+        assert_eq!(hear(&mut teller, 6), ["failed 3", "left [4]"]);
+    }
+
+    #[test]
+    fn who_was_introduced_to_the_dead_hears_of_the_meeting_first() {
+        let mut teller = teller();
+        assert!(teller.publish(0, Card::default()) && teller.publish(1, Card::default()));
+        teller.lookup(0, 1);
+        teller.failed(0);
+        assert_eq!(hear(&mut teller, 1), ["contact", "failed 0"]);
+    }
+
+    #[test]
+    fn where_deaths_are_muted_only_who_asks_or_wants_to_meet_the_dead_hears_of_them() {
+        let mut teller = muted();
+        assert!(teller.publish(0, Card::default()));
+        teller.lookup(0, 1);
+        teller.failed(1);
+        teller.finalized(2);
+        assert_eq!(hear(&mut teller, 0), ["failed 1", "left [2]"]);
+        assert_eq!(hear(&mut teller, 3), ["left [2]"]);
+        teller.lookup(3, 1);
+        assert_eq!(hear(&mut teller, 3), ["failed 1"]);
+        teller.again(3, 1);
+        assert_eq!(hear(&mut teller, 3), ["failed 1"]);
     }
 }

@@ -35,43 +35,81 @@ fn a_program_that_cannot_be_started_is_named() {
     one_line(&run(&["-wdir", "/no/such/place", "true"]), 127, &["/no/such/place"]);
 }
 
+// Row CN6
 #[test]
-fn a_rank_that_dies_in_mpi_ends_the_job_also_those_that_spin() {
-    one_line(&run(&["-n", "4", PROBE, "signal", "9"]), 137, &["rank 1", "SIGKILL", "[E-JOB-001]"]);
-    one_line(&run(&["-n", "4", PROBE, "signal", "6"]), 134, &["rank 1", "SIGABRT"]);
-    one_line(&run(&["-n", "4", PROBE, "exit", "7"]), 7, &["rank 1", "exit code 7"]);
-    one_line(&run(&["-n", "4", PROBE, "exit", "0"]), 1, &["rank 1", "exit code 0"]);
+fn without_fault_tolerance_a_rank_that_dies_in_mpi_ends_the_job_also_those_that_spin() {
+    let without =
+        |words: &[&str]| run(&[&["-n", "4", "--with-ft", "no", PROBE][..], words, &["spin"]].concat());
+    one_line(&without(&["signal", "9"]), 137, &["rank 1", "SIGKILL", "has been ended", "[E-JOB-001]"]);
+    one_line(&without(&["signal", "6"]), 134, &["rank 1", "SIGABRT"]);
+    one_line(&without(&["exit", "7"]), 7, &["rank 1", "exit code 7"]);
+    one_line(&without(&["exit", "0"]), 1, &["rank 1", "exit code 0"]);
+    one_line(&without(&["exec", "0"]), 1, &["rank 1", "as exec does"]);
+    one_line(&without(&["abort_some", "5"]), 5, &["rank 1", "with code 5", "[E-JOB-002]"]);
+    let script = format!("test $MEND_RANK = 1 && exit 5; exec {PROBE} wait");
+    let ended = run(&["-n", "3", "--with-ft", "no", "sh", "-c", &script]);
+    one_line(&ended, 5, &["rank 1", "exit code 5", "MPI_Init", "[E-JOB-003]"]);
 }
 
-#[test]
-fn abort_ends_the_job_also_those_that_spin() {
-    one_line(
-        &run(&["-n", "4", PROBE, "abort", "7"]),
-        7,
-        &["rank 1", "MPI_Abort", "with code 7", "[E-JOB-002]"],
-    );
-    assert_eq!(run(&["-n", "2", PROBE, "abort", "0"]).code, 1);
-    assert_eq!(run(&["-n", "2", PROBE, "abort", "257"]).code, 1);
-    assert_eq!(run(&["-n", "2", PROBE, "abort", "-1"]).code, 255);
+/// The job ends well, without a word of ours; so many ranks have heard of the death.
+fn survived(ended: &Ended, heard: usize) {
+    // A shell may have a word of its own.
+    assert!(ended.code == 0 && !ended.stderr.contains("mpiexec: "), "{ended:?}");
+    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), heard, "{ended:?}");
 }
 
+// Row CN8
 #[test]
-fn exec_without_finalize_is_a_death() {
-    one_line(&run(&["-n", "2", PROBE, "exec"]), 1, &["rank 1", "closed its connection", "[E-JOB-001]"]);
+fn a_rank_that_ends_in_mpi_in_any_way_has_failed_and_the_others_live() {
+    for how in [&["signal", "9"], &["signal", "6"], &["exit", "7"], &["exit", "0"], &["exec", "0"]] {
+        survived(&run(&[&["-n", "4", PROBE][..], how].concat()), 3);
+    }
 }
 
+// Row CN8
 #[test]
 fn a_rank_under_a_wrapper_is_watched_too() {
-    let script = format!("{PROBE} signal 9; exit $?");
-    one_line(&shell("2", &script), 137, &["rank 1", "wrapper", "[E-JOB-001]"]);
+    survived(&shell("3", &format!("{PROBE} signal 9; exit 0")), 2);
+    // What the wrapper does meanwhile is its own affair: it is not killed.
+    let ended = shell("2", &format!("{PROBE} signal 9; echo the wrapper of $MEND_RANK goes on"));
+    assert_eq!((ended.code, ended.stdout.matches("goes on").count()), (0, 2), "{ended:?}");
     let script = format!("{PROBE} leave 3; exit $?");
     assert_eq!(shell("2", &script).code, 3);
 }
 
+// Row LC3
 #[test]
-fn a_failure_before_init_ends_a_job_that_others_wait_in() {
-    let script = format!("test $MEND_RANK = 1 && exit 5; exec {PROBE} wait");
-    one_line(&shell("3", &script), 5, &["rank 1", "exit code 5", "MPI_Init", "[E-JOB-003]"]);
+fn who_ends_before_init_has_failed_for_those_who_wait_for_it() {
+    for (before, code) in [("kill -9 $$", 0), ("exit 0", 0), ("exit 5", 5)] {
+        let script = format!("test $MEND_RANK = 1 && {before}; exec {PROBE} await");
+        let ended = shell("2", &script);
+        assert!(ended.code == code && ended.stdout.contains("Failed"), "{before}: {ended:?}");
+        assert_eq!(ended.stderr.matches("[E-JOB-003]").count(), usize::from(code != 0), "{ended:?}");
+    }
+}
+
+// Row LC3
+#[test]
+fn who_comes_late_hears_of_those_who_left_and_failed_before() {
+    let file = std::env::temp_dir().join(format!("mend-late-{}", std::process::id()));
+    let there = file.display();
+    // Rank 2 comes when rank 0 has heard of the death of rank 1, and left.
+    let script = format!(
+        "if test $MEND_RANK = 2; then until test -e {there}; do sleep 0.01; done; exec {PROBE} late; fi; \
+         test $MEND_RANK = 1 && exec {PROBE} die; {PROBE} hear && touch {there}"
+    );
+    let ended = shell("3", &script);
+    std::fs::remove_file(&file).unwrap();
+    let said: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("Peer")).collect();
+    let of = |what: &str| said.iter().filter(|line| line.starts_with(what)).count();
+    assert_eq!((ended.code, of("Failed("), of("Finalized(")), (0, 1, 1), "{ended:?}");
+}
+
+#[test]
+fn a_second_process_cannot_take_the_place_of_a_rank_that_failed() {
+    let script = format!("test $MEND_RANK = 0 && exec {PROBE} hear; {PROBE} die; {PROBE} wait");
+    let ended = shell("2", &script);
+    assert!(ended.code == 0 && ended.stderr.contains("[E-START-018]"), "{ended:?}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use mend_runtime::daemon_protocol::{Answer, Hello, Namespaces, Request, decode, 
 use mend_runtime::environment::{Address, DAEMON};
 use mend_runtime::packet::{Arrival, Waiting, receive, send};
 use mend_runtime::{Launched, Notice, Runtime, StartError, connect_from_environment};
-use mend_transport::{Card, TransportId};
+use mend_segment::{Life, Outbox};
+use mend_transport::{Card, Cause, TransportId};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,12 +21,33 @@ use std::time::Duration;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    let others = match words.get(2).map(String::as_str) {
+        Some("spin") => Others::Spin,
+        _ => Others::Listen,
+    };
     match words[0].as_str() {
         "meet" => meet(),
-        "abort" => on_rank_1(|launched| launched.runtime.abort(number)),
-        "exit" => on_rank_1(|_| std::process::exit(number)),
-        "signal" => on_rank_1(|_| raise(number)),
-        "exec" => on_rank_1(|_| panic!("{}", Command::new("sleep").arg("1000").exec())),
+        "abort" => on_rank_1(others, |launched| launched.runtime.abort(number)),
+        "abort_some" => on_rank_1(others, |launched| {
+            let job = launched.runtime.membership().peer.job();
+            launched.runtime.abort_some(number, &[Peer::new(job, 2), Peer::new(job, 1)]);
+        }),
+        "exit" => on_rank_1(others, |_| std::process::exit(number)),
+        "signal" => on_rank_1(others, |_| raise(number)),
+        "exec" => on_rank_1(others, |_| panic!("{}", Command::new("sleep").arg("1000").exec())),
+        "live" => live(number),
+        "dying" => dying(),
+        "accuse" => accuse(),
+        "ask" => ask(),
+        "stopped" => stopped(),
+        "late" => late(),
+        "hear" => listen(&mut hello()),
+        "die" => {
+            let _launched = hello();
+            raise(if number == 0 { 9 } else { number });
+            spin()
+        }
+        "rave_late" => rave_late(),
         "leave" => leave(number),
         "wait" => wait_for_ever(&mut hello()),
         "tidy" => tidy(),
@@ -112,27 +134,233 @@ fn check_card(rank: u32, card: &Card) {
     assert_eq!(text[..count], *format!("outbox of {rank}\n").as_bytes());
 }
 
-/// All say hello; rank 1 does something once all others have met it, the others spin for ever.
-fn on_rank_1(act: impl FnOnce(&mut Launched)) -> ExitCode {
+/// What the others do while rank 1 comes to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// Nothing at all, for ever.
+    Spin,
+    /// They wait for news of it, say what they hear, and leave.
+    Listen,
+}
+
+/// All say hello; rank 1 does something once all others have met it.
+fn on_rank_1(others: Others, act: impl FnOnce(&mut Launched)) -> ExitCode {
     let mut launched = hello();
     let me = launched.runtime.membership().clone();
     launched.runtime.publish(&card_of(me.peer.number())).unwrap();
     if me.peer.number() != 1 {
         launched.runtime.lookup(Peer::new(me.peer.job(), 1)).unwrap();
-        loop {
-            std::hint::spin_loop();
-        }
+        return match others {
+            Others::Spin => spin(),
+            Others::Listen => listen(&mut launched),
+        };
     }
-    let mut unmet = others(&launched);
-    while !unmet.is_empty() {
-        if let Notice::Contact { peer, .. } = next_notice(&mut launched) {
-            unmet.remove(&peer.number());
-        }
-    }
+    until_met(&mut launched);
     act(&mut launched);
+    spin()
+}
+
+fn spin() -> ! {
     loop {
         std::hint::spin_loop();
     }
+}
+
+fn until_met(launched: &mut Launched) {
+    let mut unmet = others(launched);
+    while !unmet.is_empty() {
+        if let Notice::Contact { peer, .. } = next_notice(launched) {
+            unmet.remove(&peer.number());
+        }
+    }
+}
+
+/// Waits until rank 1 has failed, says so, and leaves.
+fn listen(launched: &mut Launched) -> ExitCode {
+    until_failed(launched, 1);
+    println!("rank 1 has failed");
+    launched.runtime.finalize();
+    ExitCode::SUCCESS
+}
+
+fn until_failed(launched: &mut Launched, rank: u32) {
+    loop {
+        match next_notice(launched) {
+            Notice::Failed(peer) if peer.number() == rank => return,
+            Notice::Contact { .. } | Notice::Finalized(_) | Notice::Failed(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// All hold a life as ranks do; rank 1 has touched so many MiB when it is killed.
+fn live(mebibytes: i32) -> ExitCode {
+    let mut launched = hello();
+    let (outbox, life) = living(&mut launched);
+    let me = launched.runtime.membership().peer;
+    if me.number() == 1 {
+        until_met(&mut launched);
+        let touched = vec![1_u8; (mebibytes as usize) << 20];
+        raise(9);
+        unreachable!("{} bytes live on", touched.len());
+    }
+    launched.runtime.lookup(Peer::new(me.job(), 1)).unwrap();
+    let code = listen(&mut launched);
+    life.end();
+    drop(outbox);
+    code
+}
+
+/// An outbox with a life word in it, published.
+fn living(launched: &mut Launched) -> (Outbox, Life) {
+    let me = launched.runtime.membership().clone();
+    let outbox = Outbox::create(me.slot, me.slots, 0).unwrap();
+    let life = outbox.life();
+    life.begin().unwrap();
+    let card = Card { descriptor: Some(outbox.descriptor()), ..card_of(me.peer.number()) };
+    launched.runtime.publish(&card).unwrap();
+    (outbox, life)
+}
+
+/// Rank 1 says that it dies, and takes its time until the others have heard it and left.
+fn dying() -> ExitCode {
+    let mut launched = hello();
+    let (outbox, life) = living(&mut launched);
+    let me = launched.runtime.membership().peer;
+    if me.number() != 1 {
+        launched.runtime.lookup(Peer::new(me.job(), 1)).unwrap();
+        let code = listen(&mut launched);
+        life.end();
+        drop(outbox);
+        return code;
+    }
+    until_met(&mut launched);
+    life.say_dying();
+    // Nobody tells the dead anything; but the others end once they are told.
+    while alive_beside_us() {
+        std::thread::yield_now();
+    }
+    println!("the core is written");
+    raise(6);
+    spin()
+}
+
+/// Whether another process of our parent's runs this program.
+fn alive_beside_us() -> bool {
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent())).unwrap();
+    let own = std::process::id().to_string();
+    children
+        .split_whitespace()
+        .any(|pid| pid != own && std::fs::read_link(format!("/proc/{pid}/exe")).is_ok())
+}
+
+/// Rank 0 says that rank 1 wrote garbage; rank 1 knows of nothing.
+fn accuse() -> ExitCode {
+    let mut launched = hello();
+    let me = launched.runtime.membership().peer;
+    launched.runtime.publish(&card_of(me.number())).unwrap();
+    match me.number() {
+        0 => {
+            let accused = Peer::new(me.job(), 1);
+            launched.runtime.lookup(accused).unwrap();
+            while !matches!(next_notice(&mut launched), Notice::Contact { .. }) {}
+            launched.runtime.ask(accused, Cause::Garbage);
+            listen(&mut launched)
+        }
+        1 => spin(),
+        _ => listen(&mut launched),
+    }
+}
+
+/// Rank 1 is killed, and the others ask about it until they are told.
+fn ask() -> ExitCode {
+    let mut launched = hello();
+    let (outbox, life) = living(&mut launched);
+    let me = launched.runtime.membership().peer;
+    if me.number() == 1 {
+        until_met(&mut launched);
+        raise(9);
+    }
+    let asked = Peer::new(me.job(), 1);
+    launched.runtime.lookup(asked).unwrap();
+    loop {
+        match next_notice(&mut launched) {
+            Notice::Contact { .. } | Notice::Alive(_) => launched.runtime.ask(asked, Cause::Exited),
+            Notice::Failed(peer) if peer == asked => break,
+            Notice::Finalized(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // Who asks again is told again.
+    launched.runtime.ask(asked, Cause::Exited);
+    while !matches!(next_notice(&mut launched), Notice::Failed(peer) if peer == asked) {}
+    println!("rank 1 has failed");
+    launched.runtime.finalize();
+    life.end();
+    drop(outbox);
+    ExitCode::SUCCESS
+}
+
+/// Rank 1 is stopped; rank 0 is told that it lives, as often as it asks, and lets it go on.
+fn stopped() -> ExitCode {
+    let mut launched = hello();
+    let (outbox, life) = living(&mut launched);
+    let me = launched.runtime.membership().peer;
+    let other = Peer::new(me.job(), 1 - me.number());
+    if me.number() == 1 {
+        raise(19);
+    } else {
+        let stopped = || {
+            let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent())).unwrap();
+            children.split_whitespace().find_map(|pid| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+                stat.contains(") T ").then(|| pid.parse().unwrap())
+            })
+        };
+        let pid = loop {
+            if let Some(pid) = stopped() {
+                break rustix::process::Pid::from_raw(pid).unwrap();
+            }
+            std::thread::yield_now();
+        };
+        for _ in 0..100 {
+            launched.runtime.ask(other, Cause::Silent);
+            assert!(matches!(next_notice(&mut launched), Notice::Alive(peer) if peer == other));
+        }
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    }
+    launched.runtime.finalize();
+    life.end();
+    drop(outbox);
+    ExitCode::SUCCESS
+}
+
+fn parent() -> i32 {
+    rustix::process::getppid().unwrap().as_raw_nonzero().get()
+}
+
+/// Says all news that there is for one that comes late, until rank 0 has left.
+fn late() -> ExitCode {
+    let mut launched = hello();
+    loop {
+        let notice = next_notice(&mut launched);
+        println!("{notice:?}");
+        if matches!(notice, Notice::Finalized(peer) if peer.number() == 0) {
+            break;
+        }
+    }
+    launched.runtime.finalize();
+    ExitCode::SUCCESS
+}
+
+/// Leaves, and raves only then.
+fn rave_late() -> ExitCode {
+    let (address, socket) = connected();
+    welcome(&address, &socket);
+    for bytes in [&encode(&Request::Finalize), &encode(&Request::Lookup(Peer(1))), &b"garbage".to_vec()] {
+        send(socket.as_fd(), bytes, &[], Waiting::Allowed);
+    }
+    ExitCode::SUCCESS
 }
 
 fn raise(signal: i32) {
@@ -194,25 +422,18 @@ fn await_rank_1() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Says hello, and then, as rank 1, what no correct rank says; the others spin.
+/// Says hello, and then, as rank 1, what no correct rank says; the others listen.
 fn garbage(which: usize) -> ExitCode {
     let (address, socket) = connected();
     if address.rank != 1 {
-        let _launched = hello();
-        loop {
-            std::hint::spin_loop();
-        }
+        return listen(&mut hello());
     }
-    let namespaces = Namespaces::default();
-    let hello = Hello { layout: Card::LAYOUT, secret: address.secret, rank: 1, namespaces };
-    let hello = encode(&Request::Hello(hello));
-    send(socket.as_fd(), &hello, &[], Waiting::Allowed);
-    assert!(matches!(receive(socket.as_fd(), Waiting::Allowed), Arrival::Packet(_)));
+    let hello = welcome(&address, &socket);
     let own = encode(&Request::Lookup(Peer(1)));
     let card = encode(&Request::Publish(card_of(1)));
     let many = vec![255; 4096];
-    let raves: [&[&[u8]]; 6] =
-        [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&encode(&Request::Finalize), &own]];
+    let some = encode(&Request::AbortSome(1, vec![Peer(1)]));
+    let raves: [&[&[u8]]; 6] = [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&some]];
     for bytes in raves[which] {
         send(socket.as_fd(), bytes, &[], Waiting::Allowed);
     }
@@ -220,6 +441,16 @@ fn garbage(which: usize) -> ExitCode {
         // Sleeps: a rank that lives until it is killed.
         std::thread::sleep(Duration::from_secs(1));
     }
+}
+
+/// Says hello by hand; the hello.
+fn welcome(address: &Address, socket: &OwnedFd) -> Vec<u8> {
+    let namespaces = Namespaces::default();
+    let hello = Hello { layout: Card::LAYOUT, secret: address.secret, rank: address.rank, namespaces };
+    let hello = encode(&Request::Hello(hello));
+    send(socket.as_fd(), &hello, &[], Waiting::Allowed);
+    assert!(matches!(receive(socket.as_fd(), Waiting::Allowed), Arrival::Packet(_)));
+    hello
 }
 
 /// A connection to the daemon that nothing has been said on.

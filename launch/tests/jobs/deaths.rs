@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How deaths are found, told and reported, and what they make of the exit code.
+
+use crate::run::{Ended, PROBE, run, start_command};
+use std::process::Command;
+
+/// With every death reported.
+fn reported(words: &[&str]) -> Ended {
+    run(&[&["--mca", "report", "failures"], words].concat())
+}
+
+/// The job ends so, and of rank 1 alone there is a report, with these words.
+fn found(ended: &Ended, code: i32, words: &[&str]) {
+    let reports: Vec<&str> = ended.stderr.lines().filter(|line| line.ends_with("[E-JOB-009]")).collect();
+    assert!(ended.code == code && reports.len() == 1 && reports[0].contains("rank 1 "), "{ended:?}");
+    for word in words {
+        assert!(reports[0].contains(word), "'{word}' is missing: {reports:?}");
+    }
+}
+
+#[test]
+fn a_life_word_shows_a_death_before_the_process_has_ended() {
+    let ended = reported(&["-n", "3", PROBE, "live", "300"]);
+    found(&ended, 0, &["was killed by SIGKILL", "found by its life word"]);
+    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
+}
+
+#[test]
+fn without_a_life_word_the_connection_or_the_process_shows_it() {
+    let ended = reported(&["-n", "3", PROBE, "exit", "7"]);
+    found(&ended, 0, &["ended with exit code 7", "found by its "]);
+    let ended = reported(&["-n", "3", PROBE, "exec"]);
+    found(&ended, 0, &["was killed by SIGKILL", "found by its closed connection"]);
+}
+
+#[test]
+fn who_says_that_it_dies_has_failed_and_is_not_killed_before_it_is_done() {
+    let ended = reported(&["-n", "3", PROBE, "dying"]);
+    found(&ended, 0, &["was killed by SIGABRT", "in its last moments"]);
+    assert!(ended.stdout.contains("the core is written"), "{ended:?}");
+}
+
+#[test]
+fn who_writes_garbage_to_another_is_fenced_and_nobody_else_is_disturbed() {
+    let ended = reported(&["-n", "4", PROBE, "accuse"]);
+    found(&ended, 0, &["was killed by SIGKILL", "fenced, as it wrote garbage to rank 0"]);
+    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 3, "{ended:?}");
+}
+
+#[test]
+fn where_deaths_are_muted_who_asks_is_told() {
+    let mut command = Command::new(crate::run::MPIEXEC);
+    command.args(["-n", "3", PROBE, "ask"]).env("MEND_TEST_MUTED", "1").env("MEND_REPORT", "failures");
+    let ended = start_command(command).end();
+    found(&ended, 0, &["was killed by SIGKILL"]);
+    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
+}
+
+#[test]
+fn who_asks_is_told_once_more_though_it_has_heard() {
+    let ended = run(&["-n", "3", PROBE, "ask"]);
+    assert_eq!((ended.code, ended.stdout.matches("rank 1 has failed").count()), (0, 2), "{ended:?}");
+}
+
+// Row LC6
+#[test]
+fn who_is_stopped_is_not_dead_however_often_somebody_asks() {
+    let ended = reported(&["-n", "2", PROBE, "stopped"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+}
+
+#[test]
+fn those_whom_a_rank_ends_have_failed_and_count_with_its_code() {
+    let ended = reported(&["-n", "4", PROBE, "abort_some", "7"]);
+    let reports = ended.stderr.matches("ended by rank 1 with code 7 [E-JOB-009]").count();
+    assert_eq!((ended.code, reports), (7, 2), "{ended:?}");
+    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
+    let ours: Vec<&str> = ended.stderr.lines().filter(|line| line.ends_with("[E-JOB-002]")).collect();
+    assert!(ours.len() == 1 && ours[0].contains("rank 1 (") && ours[0].contains("with code 7"), "{ended:?}");
+}
+
+// Row CN9
+#[test]
+fn the_exit_code_is_that_of_the_survivors_unless_the_worst_is_asked_for() {
+    for (option, code, lines) in [("survivors", 0, 0), ("worst", 137, 1)] {
+        let ended = run(&["-n", "3", "--exit-code", option, PROBE, "signal", "9"]);
+        assert_eq!((ended.code, ended.stderr.lines().count()), (code, lines), "{ended:?}");
+    }
+}
+
+// Row CN9
+#[test]
+fn a_job_without_survivors_ends_with_the_largest_code_and_names_the_first_death() {
+    let script = format!("exec {PROBE} die $((9 + 6 * MEND_RANK))");
+    let ended = run(&["-n", "2", "sh", "-c", &script]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (143, 1), "{ended:?}");
+    assert!(
+        ended.stderr.contains("1 other(s) died after it") && ended.stderr.contains("[E-JOB-001]"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn who_has_left_is_not_heard_any_more() {
+    let ended = run(&["-n", "2", PROBE, "rave_late"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+}
