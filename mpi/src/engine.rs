@@ -83,6 +83,8 @@ pub struct Census {
     pub kept: u32,
     /// Peers that we asked the runtime for, and that have not answered yet.
     pub asked: u32,
+    /// What stands in the PML's.
+    pub pml: mend_pml::Census,
 }
 
 /// Why an engine does not start.
@@ -422,6 +424,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             collectives: self.collectives.len() as u32,
             kept: self.kept.len() as u32,
             asked: self.contacts.iter().filter(|(_, state)| *state == Contact::Asked).count() as u32,
+            pml: self.pml.census(),
         }
     }
 }

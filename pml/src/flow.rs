@@ -38,7 +38,7 @@ pub(crate) struct PeerState<E> {
     /// Offers to it that were given up, and to which it still owes an answer.
     pub(crate) withdrawn: u32,
     /// What its unread messages cost here.
-    held_bytes: u64,
+    pub(crate) held_bytes: u64,
     queues: Option<Box<Queues>>,
 }
 

@@ -11,6 +11,7 @@
 
 mod abandon;
 mod cancel;
+mod census;
 mod channel;
 mod direct;
 mod eager;
@@ -28,6 +29,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+pub use census::Census;
 pub use direct::Patience;
 pub use request::{Error, Gone, Request, SendMode, Started, State, Status};
 

@@ -4,7 +4,7 @@
 
 use crate::SimMpi;
 use mend_base::{Random, Rank, Tag};
-use mend_mpi::Status;
+use mend_mpi::{Census, Status};
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ impl Silence {
 /// Asserts that a program that is over has left nothing behind in its engine.
 pub fn balance(rank: u32, mpi: &SimMpi) {
     let census = mpi.engine().census();
-    let left = (census.communicators, census.collectives, census.kept);
-    assert_eq!(left, (0, 0, 0), "rank {rank} is over and leaves {census:?}");
+    let left = Census { asked: 0, ..census };
+    assert_eq!(left, Census::default(), "rank {rank} is over and leaves this");
 }
 
 /// An engine in one line, for reports of a hang.

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What stands in the tables, for reports, and for tests that a process which has left leaves nothing behind (I8).
+
+use crate::Ob1;
+
+/// How many entries each table has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Planes of communicators that are open, or close when their last operation ends.
+    pub channels: u32,
+    /// Operations that nobody has released.
+    pub requests: u32,
+    /// Messages that no receive has matched.
+    pub arrived: u32,
+    /// Messages for communicators that are not made here.
+    pub early: u32,
+    /// Streams that come in.
+    pub incoming: u32,
+    /// Receives that have matched an offer and wait for a stream.
+    pub unanswered: u32,
+    /// What of answers and sends has not gone out.
+    pub unsent: u32,
+    /// What the messages that lie here unread cost, in bytes.
+    pub held_bytes: u64,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// Counts.
+    pub fn census(&self) -> Census {
+        Census {
+            channels: self.channels.len() as u32,
+            requests: self.entries.len() as u32,
+            arrived: self.arrived.len() as u32,
+            early: self.unborn.len() as u32,
+            incoming: self.incoming.len() as u32,
+            unanswered: self.unanswered.len() as u32,
+            unsent: (self.sends + self.queued) as u32,
+            held_bytes: self.peers.iter().map(|peer| peer.held_bytes).sum(),
+        }
+    }
+}
