@@ -385,6 +385,7 @@ mod tests {
 
     impl<const FAR: bool> Fixture for Composed<FAR> {
         type Btl = Bml<Loopback, Paper<{ paper::NONE }>>;
+        const SEES_DEATHS: bool = true;
 
         fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
             let (inner, papers) = paper::Job::start(count, settings);
@@ -398,6 +399,10 @@ mod tests {
                 }
             };
             (Composed(inner), (0..).zip(papers).map(compose).collect())
+        }
+
+        fn abandon(&mut self, index: usize, _btl: Self::Btl) {
+            self.0.end(index);
         }
 
         fn announce_sleep(&mut self, index: usize) {

@@ -2,15 +2,15 @@
 //! A BTL made of plain queues, to test the suite itself: it passes as it is, and each way of breaking the contract in
 //! one place ([`Mutation`]) is caught by the sentence that forbids it.
 
-use super::{Fixture, control, fairness, limits, order, quarantine, room, sever, sleep, streams};
+use super::{Fixture, control, evidence, fairness, limits, order, quarantine, room, sever, sleep, streams};
 use crate::{
-    Ability, AmId, Btl, Card, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
+    Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
     TransportId, WakeSet, WriteSlot,
 };
 use core::cell::RefCell;
 use mend_base::parameter::Settings;
 use mend_base::{Instant, PeerIndex, Reader};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// What is broken: one number each, because a fixture is a type.
@@ -42,6 +42,9 @@ const WAKES_NO_RECEIVER: Mutation = 23;
 const WAKES_NO_SENDER: Mutation = 24;
 const READY_LIES: Mutation = 25;
 const SHORTENS_HEADERS: Mutation = 26;
+const DOUBTS_THE_LIVING: Mutation = 27;
+const SAYS_DEATHS_AGAIN: Mutation = 28;
+const SAYS_DEATHS_NEVER_AGAIN: Mutation = 29;
 
 pub(crate) struct Job<const M: Mutation> {
     board: Rc<RefCell<Board>>,
@@ -54,6 +57,8 @@ struct Board {
     lines: BTreeMap<(u32, u32), Line>,
     /// Who sleeps, and who of them was woken.
     sleepers: BTreeMap<u32, bool>,
+    /// Who has ended.
+    dead: BTreeSet<u32>,
 }
 
 #[derive(Default)]
@@ -85,6 +90,15 @@ struct Way {
     peer: PeerIndex,
     slot: u32,
     state: State,
+    /// Whether its peer is dead, as far as anybody has looked.
+    end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Unknown,
+    Found,
+    Said,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,6 +112,7 @@ enum State {
 
 impl<const M: Mutation> Fixture for Job<M> {
     type Btl = Paper<M>;
+    const SEES_DEATHS: bool = true;
 
     fn start(count: usize, _settings: &Settings) -> (Self, Vec<Paper<M>>) {
         let board = Rc::new(RefCell::new(Board::default()));
@@ -116,12 +131,23 @@ impl<const M: Mutation> Fixture for Job<M> {
         (Job { board }, all)
     }
 
+    fn abandon(&mut self, index: usize, _btl: Paper<M>) {
+        self.end(index);
+    }
+
     fn announce_sleep(&mut self, index: usize) {
         self.board.borrow_mut().sleepers.insert(index as u32, false);
     }
 
     fn was_woken(&mut self, index: usize) -> Option<bool> {
         self.board.borrow_mut().sleepers.remove(&(index as u32))
+    }
+}
+
+impl<const M: Mutation> Job<M> {
+    /// Process `index` is dead, and others can see it.
+    pub(crate) fn end(&mut self, index: usize) {
+        self.board.borrow_mut().dead.insert(index as u32);
     }
 }
 
@@ -202,8 +228,13 @@ impl<const M: Mutation> Paper<M> {
 
     /// One event of this way, if it has one.
     fn step(&mut self, index: usize, sink: &mut impl Sink<u32>) -> bool {
-        let Way { peer, slot, state } = self.ways[index];
+        let Way { peer, slot, state, end } = self.ways[index];
         let name = index as u32;
+        if end == End::Found {
+            self.ways[index].end = if M == SAYS_DEATHS_AGAIN { End::Unknown } else { End::Said };
+            sink.on_error(peer, name, Cause::Exited);
+            return true;
+        }
         if state == State::Connecting {
             self.ways[index].state = State::Standing;
             sink.on_room(peer, name);
@@ -262,6 +293,7 @@ impl<const M: Mutation> Paper<M> {
     fn has_something(&self) -> bool {
         let mut board = self.board.borrow_mut();
         self.ways.iter().any(|way| match way.state {
+            _ if way.end == End::Found => true,
             State::Connecting | State::Severing => true,
             State::Quarantined | State::Severed => false,
             State::Standing => {
@@ -291,7 +323,7 @@ impl<const M: Mutation> Btl for Paper<M> {
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
         let entry = card.entry(PAPER).ok_or(ConnectError::Unreachable)?;
         let slot = Reader::new(entry).u32().ok_or(ConnectError::LayoutDiffers)?;
-        self.ways.push(Way { peer, slot, state: State::Connecting });
+        self.ways.push(Way { peer, slot, state: State::Connecting, end: End::Unknown });
         Ok(self.ways.len() as u32 - 1)
     }
 
@@ -304,11 +336,16 @@ impl<const M: Mutation> Btl for Paper<M> {
     }
 
     fn resume(&mut self, endpoint: u32) {
-        self.ways[endpoint as usize].state = State::Connecting;
+        let way = &mut self.ways[endpoint as usize];
+        way.state = State::Connecting;
+        if M != SAYS_DEATHS_NEVER_AGAIN {
+            way.end = End::Unknown;
+        }
     }
 
     fn sever(&mut self, endpoint: u32) {
         let way = &mut self.ways[endpoint as usize];
+        way.end = End::Said;
         if way.state != State::Severed {
             way.state = State::Severing;
         }
@@ -379,6 +416,16 @@ impl<const M: Mutation> Btl for Paper<M> {
             }
         }
         events
+    }
+
+    fn check_peers(&mut self) {
+        let dead = &self.board.borrow().dead;
+        for way in &mut self.ways {
+            let looked_at = way.state == State::Standing && way.end == End::Unknown;
+            if looked_at && (dead.contains(&way.slot) || M == DOUBTS_THE_LIVING) {
+                way.end = End::Found;
+            }
+        }
     }
 
     fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
@@ -452,6 +499,19 @@ fn a_broken_end_is_caught() {
     assert_caught(SEVERED_SENDS, sever::a_severed_way_refuses_every_send::<Job<SEVERED_SENDS>>);
     let sentence = sever::severing_one_peer_leaves_the_others_unharmed::<Job<SEVER_HURTS_OTHERS>>;
     assert_caught(SEVER_HURTS_OTHERS, sentence);
+}
+
+#[test]
+fn a_broken_look_at_peers_is_caught() {
+    let sentence =
+        evidence::a_look_at_its_peers_finds_who_has_ended_and_nobody_else::<Job<DOUBTS_THE_LIVING>>;
+    assert_caught(DOUBTS_THE_LIVING, sentence);
+    let sentence =
+        evidence::a_look_at_its_peers_finds_who_has_ended_and_nobody_else::<Job<SAYS_DEATHS_AGAIN>>;
+    assert_caught(SAYS_DEATHS_AGAIN, sentence);
+    let sentence =
+        evidence::a_look_at_its_peers_finds_who_has_ended_and_nobody_else::<Job<SAYS_DEATHS_NEVER_AGAIN>>;
+    assert_caught(SAYS_DEATHS_NEVER_AGAIN, sentence);
 }
 
 #[test]
