@@ -369,6 +369,10 @@ impl<'front> Keeper<'front> {
                 true
             }),
             Request::Finalize => self.on_finalize(rank),
+            Request::GiveUp => {
+                self.fail(rank, Found::GaveUp);
+                true
+            }
             Request::AbortSome(code, peers) => self.on_abort_some(rank, code, &peers),
             Request::Hello(_) | Request::OtherVersion(_) => false,
         };
@@ -463,8 +467,7 @@ impl<'front> Keeper<'front> {
             return;
         }
         self.lives.remove(rank);
-        // Who dies by itself may be writing its core.
-        if found != Found::LastWords {
+        if found.is_killed() {
             self.watch.kill(rank);
         }
         if let Some(unreported) = self.unreported.as_mut().filter(|_| !self.watch.wanted()) {

@@ -5,6 +5,8 @@
 //!            connect            Welcome
 //!   (none) ──────────▶ hello ──────────▶ Open ── the daemon's end closes, or writes garbage ──▶ Lost ──▶ Lost, told
 //! ```
+//!
+//! Who lets go of it before `finalize` could not begin: the daemon hears so, and does not take it for dead.
 
 use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Hello, Namespaces, Request, Welcome, decode, encode};
 use crate::environment::Address;
@@ -29,6 +31,7 @@ pub struct Client {
     faults: FaultView,
     state: State,
     published: bool,
+    finalized: bool,
     /// What the socket had no room for yet, in order.
     unsent: VecDeque<Unsent>,
     /// Who has left, of whom nobody above has heard yet.
@@ -70,7 +73,7 @@ impl Client {
             Arrival::Packet(packet) => packet,
             Arrival::Nothing | Arrival::Closed => return Err(StartError::Closed),
         };
-        let (welcome, bells, faults) = welcomed(packet)?;
+        let (welcome, bells, faults) = welcomed(packet).inspect_err(|_| give_up(&socket))?;
         let membership = Membership {
             peer: welcome.peer,
             size: welcome.size,
@@ -85,6 +88,7 @@ impl Client {
             faults,
             state: State::Open,
             published: false,
+            finalized: false,
             unsent: VecDeque::new(),
             left: VecDeque::new(),
             stirred: false,
@@ -244,6 +248,7 @@ impl Runtime for Client {
     }
 
     fn finalize(&mut self) {
+        self.finalized = true;
         let _ = self.say(&Request::Finalize, None);
         self.flush(Waiting::Allowed);
     }
@@ -263,6 +268,20 @@ impl Runtime for Client {
         }
         self.flush(Waiting::Allowed);
     }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if !self.finalized && self.state == State::Open {
+            self.flush(Waiting::Allowed);
+            give_up(&self.socket);
+        }
+    }
+}
+
+/// Tells the daemon that this process goes on without MPI. If the daemon is gone, nobody minds.
+fn give_up(socket: &OwnedFd) {
+    send(socket.as_fd(), &encode(&Request::GiveUp), &[], Waiting::Allowed);
 }
 
 fn open(address: &Address) -> Result<OwnedFd, StartError> {
@@ -348,16 +367,13 @@ mod tests {
         (address, daemon)
     }
 
-    fn joined() -> (Client, OwnedFd, FaultPage) {
+    fn welcome() -> Welcome {
         let peer = Peer::new(JOB, 0);
-        let (address, daemon) = daemon(Answer::Welcome(Welcome {
-            peer,
-            size: 2,
-            slot: 0,
-            slots: 17,
-            local_ranks: 2,
-            fault_tolerant: true,
-        }));
+        Welcome { peer, size: 2, slot: 0, slots: 17, local_ranks: 2, fault_tolerant: true }
+    }
+
+    fn joined() -> (Client, OwnedFd, FaultPage) {
+        let (address, daemon) = daemon(Answer::Welcome(welcome()));
         let (client, _) = Client::connect(&address).unwrap();
         let (socket, faults) = daemon.join().unwrap();
         (client, socket, faults)
@@ -480,6 +496,33 @@ mod tests {
         }
         let wanted: Vec<_> = (1..=300).chain([0]).map(|number| (JOB, number)).collect();
         assert_eq!(heard, wanted);
+    }
+
+    #[test]
+    fn who_lets_go_before_it_has_finalized_gives_up_and_nobody_else_does() {
+        for finalizes in [true, false] {
+            let (mut client, socket, _faults) = joined();
+            if finalizes {
+                client.finalize();
+            }
+            drop(client);
+            let heard = || match receive(socket.as_fd(), Waiting::Never) {
+                Arrival::Packet(packet) => decode::<Request>(&packet.bytes),
+                _ => None,
+            };
+            let first = heard();
+            let well = if finalizes {
+                matches!(first, Some(Request::Finalize))
+            } else {
+                matches!(first, Some(Request::GiveUp))
+            };
+            assert!(well && heard().is_none());
+        }
+        let (address, daemon) = daemon(Answer::Welcome(Welcome { slots: 900, ..welcome() }));
+        assert!(matches!(Client::connect(&address), Err(StartError::Pages(_))));
+        let (socket, _) = daemon.join().unwrap();
+        let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) else { panic!("silence") };
+        assert!(matches!(decode(&packet.bytes), Some(Request::GiveUp)));
     }
 
     #[test]

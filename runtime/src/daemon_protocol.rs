@@ -4,7 +4,7 @@
 //! ```text
 //!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
 //!        ◀─ Welcome + bells, faults ───              or TurnedAway, whose bytes never change with the version
-//!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, Finalize, Abort, AbortSome: in any order
+//!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, Finalize, Abort, AbortSome, GiveUp: in any order
 //!        ◀─ Contact + outbox ──────────              Refused, Finalized, Failed, Alive, JobAborted
 //! ```
 //!
@@ -76,6 +76,8 @@ pub enum Request {
     Abort(i32),
     /// Ends these, itself perhaps among them: one or more, at most [`ABORT_SOME_MAX`].
     AbortSome(i32, Vec<Peer>),
+    /// Cannot begin, though it was welcomed: it never will be in MPI, and goes on without it.
+    GiveUp,
 }
 
 /// Who somebody is in the job, and how large that is.
@@ -168,6 +170,7 @@ mod kind {
     pub const FINALIZE: u8 = 6;
     pub const ABORT: u8 = 7;
     pub const ABORT_SOME: u8 = 8;
+    pub const GIVE_UP: u8 = 9;
     pub const WELCOME: u8 = 64;
     pub const TURNED_AWAY: u8 = 65;
     pub const CONTACT: u8 = 66;
@@ -197,6 +200,7 @@ impl Wire for Request {
             Request::Refuse(peer, cause) => evidence_message(out, kind::REFUSE, *peer, *cause),
             Request::Ask(peer, cause) => evidence_message(out, kind::ASK, *peer, *cause),
             Request::Finalize => out.u8(kind::FINALIZE),
+            Request::GiveUp => out.u8(kind::GIVE_UP),
             Request::Abort(code) => {
                 out.u8(kind::ABORT);
                 out.u32(*code as u32);
@@ -218,6 +222,7 @@ impl Wire for Request {
             kind::REFUSE => Request::Refuse(Peer(from.u64()?), read_cause(from)?),
             kind::ASK => Request::Ask(Peer(from.u64()?), read_cause(from)?),
             kind::FINALIZE => Request::Finalize,
+            kind::GIVE_UP => Request::GiveUp,
             kind::ABORT => Request::Abort(from.u32()? as i32),
             kind::ABORT_SOME => Request::AbortSome(from.u32()? as i32, read_peers(from, ABORT_SOME_MAX)?),
             _ => return None,
@@ -428,7 +433,7 @@ mod tests {
         let mut all: Vec<_> = CAUSES.iter().map(|&cause| Request::Refuse(PEER, cause)).collect();
         all.extend([Request::Hello(hello()), Request::Publish(card()), Request::Lookup(PEER)]);
         all.extend([Request::Ask(PEER, CAUSES[0]), Request::Finalize, Request::Abort(-1)]);
-        all.push(Request::AbortSome(i32::MIN, vec![PEER; ABORT_SOME_MAX]));
+        all.extend([Request::AbortSome(i32::MIN, vec![PEER; ABORT_SOME_MAX]), Request::GiveUp]);
         all
     }
 

@@ -235,7 +235,7 @@ fn turned_away(why: &TurnedAway) -> String {
         }
         TurnedAway::Failed => {
             "the daemon knows this rank as failed, as the process that was started for it ended before \
-             MPI_Init, or an earlier program under it died in MPI: no other can take its place; \
+             MPI_Init, or an earlier program under it could not join MPI, or died in it: no other can take its place; \
              let a wrapper wait for its program, and run no second one [E-START-018]"
                 .to_owned()
         }

@@ -37,6 +37,8 @@ pub enum Found {
     Connection,
     /// This rank asked.
     Asked(u32),
+    /// It said itself that it cannot begin. Its process lives on, without MPI.
+    GaveUp,
     /// It was fenced for what it wrote to this rank, or to the daemon.
     Garbage(Option<u32>),
     /// This rank ended it, perhaps itself, with this code.
@@ -49,6 +51,12 @@ pub enum Found {
 }
 
 impl Found {
+    /// Whether its process is killed, to be sure: not one that dies by itself, as it may be writing its core, nor one that
+    /// goes on without MPI.
+    pub fn is_killed(self) -> bool {
+        !matches!(self, Found::LastWords | Found::GaveUp)
+    }
+
     /// As the end of a sentence.
     fn words(self) -> String {
         match self {
@@ -57,6 +65,7 @@ impl Found {
             Found::Process => "found by its process descriptor".to_owned(),
             Found::Connection => "found by its closed connection".to_owned(),
             Found::Asked(rank) => format!("found when rank {rank} asked"),
+            Found::GaveUp => "as it said itself that its MPI_Init failed".to_owned(),
             Found::Garbage(Some(rank)) => format!("fenced, as it wrote garbage to rank {rank}"),
             Found::Garbage(None) => "fenced, as it wrote garbage to the daemon".to_owned(),
             Found::Aborted { by, code } => format!("ended by rank {by} with code {code}"),
@@ -94,7 +103,8 @@ pub fn verdict(watch: &Watch, rules: Rules, now: Instant) -> Option<Verdict> {
     if !rules.fault_tolerant && !watch.wanted {
         if let Some((rank, record, death)) = first_to_blame(watch) {
             // How it ended is worth a moment.
-            let known = watch.ending_words(rank).is_some() || now >= death.at + GRACE;
+            let late = death.found.is_killed() && now >= death.at + GRACE;
+            let known = late || watch.ending_words(rank).is_some();
             return known.then(|| Verdict {
                 code: counted(record, death).unwrap_or_else(|| record.code_of_dead(death)),
                 lines: vec![(rank, blame(watch, rank, death, "; the job has been ended"))],
@@ -110,7 +120,7 @@ pub fn verdict(watch: &Watch, rules: Rules, now: Instant) -> Option<Verdict> {
 /// When to judge again, whatever happens before.
 pub fn judge_again_at(watch: &Watch, rules: Rules, now: Instant) -> Option<Instant> {
     let patience = if rules.fault_tolerant { kill::PATIENCE } else { GRACE };
-    let open = watch.deaths().filter(|(_, record, _)| !record.has_ended());
+    let open = watch.deaths().filter(|(_, record, death)| !record.has_ended() && death.found.is_killed());
     open.map(|(_, _, death)| death.at + patience).filter(|at| *at > now).min()
 }
 
@@ -118,6 +128,9 @@ pub fn judge_again_at(watch: &Watch, rules: Rules, now: Instant) -> Option<Insta
 pub fn report(watch: &Watch, rank: u32) -> Option<String> {
     let (_, _, death) = watch.deaths().find(|(each, ..)| *each == rank)?;
     let how = watch.ending_words(rank)?;
+    if !watch.any_member {
+        return None;
+    }
     let place = if death.inside { "" } else { " before it called MPI_Init" };
     Some(format!("{how}{place}: it has failed, {} [E-JOB-009]", death.found.words()))
 }
@@ -129,7 +142,7 @@ fn is_over(record: &Record, wanted: bool, now: Instant) -> bool {
         Stage::Outside | Stage::Left => record.child_ended.is_some(),
         Stage::Inside => record.child_ended.is_some() && wanted && !record.member_lives(),
         Stage::Failed(death) => {
-            let stuck = death.found != Found::LastWords && now >= death.at + kill::PATIENCE;
+            let stuck = death.found.is_killed() && now >= death.at + kill::PATIENCE;
             let ended = record.has_ended() || stuck;
             ended && (record.child_ended.is_some() || !record.has_wrapper())
         }
@@ -224,6 +237,9 @@ fn blame(watch: &Watch, rank: u32, death: &Death, aftermath: &str) -> String {
         Found::Aborted { by, code } => format!(
             "was ended by rank {by} with MPI_Abort, or an error that is fatal, with code {code}{aftermath}. \
              Look at the messages of rank {by} [E-JOB-002]"
+        ),
+        Found::GaveUp => format!(
+            "could not join MPI{aftermath}. Look at what its MPI_Init says, and at its other messages [E-JOB-003]"
         ),
         _ if !death.inside => format!(
             "{how} before it called MPI_Init, while other ranks are in MPI{aftermath}. \
@@ -454,6 +470,21 @@ mod tests {
         assert_eq!(verdict(&watch, RULES, now + 100 * kill::PATIENCE), None);
         watch.end(0, Signalled(11));
         assert_eq!(verdict(&watch, RULES, now).unwrap().code, 139);
+    }
+
+    // Row LC3
+    #[test]
+    fn who_could_not_begin_counts_with_its_exit_code_and_may_take_its_time() {
+        let (mut watch, now) = (Watch::of(2), Instant::now());
+        watch.init(0);
+        watch.init(1);
+        watch.fail(1, Found::GaveUp, now);
+        assert!(watch.finalize(0));
+        watch.end(0, Exited(0));
+        assert_eq!(verdict(&watch, RULES, now + 100 * kill::PATIENCE), None);
+        watch.end(1, Exited(16));
+        let ended = verdict(&watch, RULES, now).unwrap();
+        assert!(ended.code == 16 && ended.lines[0].1.contains("could not join MPI"), "{ended:?}");
     }
 
     #[test]

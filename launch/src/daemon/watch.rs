@@ -153,7 +153,7 @@ impl Watch {
         let record = &mut self.ranks[rank as usize];
         let inside = match record.stage {
             Stage::Outside => false,
-            Stage::Inside => true,
+            Stage::Inside => found != Found::GaveUp,
             Stage::Left | Stage::Failed(_) => return false,
         };
         record.stage = Stage::Failed(Death { found, inside, lived: false, at: now });

@@ -90,6 +90,28 @@ fn who_ends_before_init_has_failed_for_those_who_wait_for_it() {
 
 // Row LC3
 #[test]
+fn who_dies_in_init_has_failed_for_those_who_wait_for_it() {
+    let ended = shell("2", &format!("test $MEND_RANK = 1 && exec {PROBE} die; exec {PROBE} await"));
+    assert!(ended.code == 0 && ended.stdout.contains("Failed"), "{ended:?}");
+}
+
+// Row LC3
+#[test]
+fn whose_init_fails_has_failed_for_the_others_and_may_go_on_without_mpi() {
+    for (code, lines) in [("0", 0), ("16", 1)] {
+        let ended = run(&["-n", "3", PROBE, "give_up", code]);
+        assert_eq!(
+            (ended.code.to_string().as_str(), ended.stderr.lines().count()),
+            (code, lines),
+            "{ended:?}"
+        );
+        assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
+        assert!(ended.stdout.contains("without MPI"), "{ended:?}");
+    }
+}
+
+// Row LC3
+#[test]
 fn who_comes_late_hears_of_those_who_left_and_failed_before() {
     let file = std::env::temp_dir().join(format!("mend-late-{}", std::process::id()));
     let there = file.display();

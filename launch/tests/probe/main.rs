@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         "stopped" => stopped(),
         "late" => late(),
         "hear" => listen(&mut hello()),
+        "give_up" => give_up(number),
         "die" => {
             let _launched = hello();
             raise(if number == 0 { 9 } else { number });
@@ -337,6 +338,20 @@ fn stopped() -> ExitCode {
 
 fn parent() -> i32 {
     rustix::process::getppid().unwrap().as_raw_nonzero().get()
+}
+
+/// Rank 1 lets go before it has begun, and goes on without MPI until the others have ended.
+fn give_up(code: i32) -> ExitCode {
+    let mut launched = hello();
+    if launched.runtime.membership().peer.number() != 1 {
+        return listen(&mut launched);
+    }
+    drop(launched);
+    while alive_beside_us() {
+        std::thread::yield_now();
+    }
+    println!("without MPI");
+    ExitCode::from(code as u8)
 }
 
 /// Says all news that there is for one that comes late, until rank 0 has left.
