@@ -140,9 +140,7 @@ impl Waiting {
     pub(crate) fn look(&mut self, engine: &mut Engine) -> Option<Result<mend_mpi::Status, Failure>> {
         let mut state = engine.poll(self.request);
         if state == State::Stalled {
-            self.doubt = true;
-            engine.cancel(self.request);
-            state = engine.poll(self.request);
+            state = self.look_in_doubt(engine);
         }
         match state {
             State::Running | State::Stalled => None,
@@ -153,6 +151,18 @@ impl Waiting {
                 Some(result.map_err(Failure::from))
             }
         }
+    }
+}
+
+impl Waiting {
+    #[cold]
+    fn look_in_doubt(&mut self, engine: &mut Engine) -> State {
+        engine.turn_again();
+        if engine.poll(self.request) == State::Stalled {
+            self.doubt = true;
+            engine.cancel(self.request);
+        }
+        engine.poll(self.request)
     }
 }
 
@@ -182,7 +192,29 @@ pub(crate) fn named(handle: Handle) -> Result<Option<Request>, Failure> {
 }
 
 /// The engine, as the table of all requests.
-pub(crate) struct Live<'a>(pub(crate) &'a mut Engine);
+pub(crate) struct Live<'a> {
+    engine: &'a mut Engine,
+    /// It was turned for a request in doubt: once an answer.
+    turned: bool,
+}
+
+impl<'a> Live<'a> {
+    pub(crate) fn new(engine: &'a mut Engine) -> Self {
+        Live { engine, turned: false }
+    }
+
+    /// Before it is said that a request is in doubt, what lies here is looked at; also so that a program that waits for it
+    /// in a loop gets its message.
+    #[cold]
+    fn look_in_doubt(&mut self, handle: Handle, request: Request) -> Look {
+        if !self.turned {
+            self.turned = true;
+            self.engine.turn_again();
+            return self.look(handle);
+        }
+        Look::Stalled(self.engine.doubt(request).into())
+    }
+}
 
 impl Requests for Live<'_> {
     // Hot: per look.
@@ -196,9 +228,9 @@ impl Requests for Live<'_> {
         let Some(request) = Request::from_bits(handle as u64) else {
             return Look::Stale(Wrong::Request.into());
         };
-        match self.0.poll(request) {
+        match self.engine.poll(request) {
             State::Running => Look::Active,
-            State::Stalled => Look::Stalled(self.0.doubt(request).into()),
+            State::Stalled => self.look_in_doubt(handle, request),
             State::Done(Ok(status)) => Look::Over(Status::of(status), None),
             State::Done(Err(error)) if error.detail == Detail::NoSuchRequest => {
                 Look::Stale(Wrong::Request.into())
@@ -209,13 +241,13 @@ impl Requests for Live<'_> {
 
     fn end(&mut self, handle: Handle) {
         if let Ok(Some(request)) = named(handle) {
-            self.0.release(request);
+            self.engine.release(request);
         }
     }
 
     fn owner(&mut self, handle: Handle) -> On {
         let Ok(Some(request)) = named(handle) else { return On::Process };
         let (kind, index) = place(request);
-        On::Comm(owners(self.0)[kind].get(index).map_or(COMM_WORLD, |owned| owned.comm))
+        On::Comm(owners(self.engine)[kind].get(index).map_or(COMM_WORLD, |owned| owned.comm))
     }
 }

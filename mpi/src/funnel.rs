@@ -82,8 +82,20 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 break;
             }
         }
+        self.leave_notices();
+    }
+
+    /// A turn within a call that would answer that a receive is in doubt: what lies here already is taken first (Row PP13),
+    /// and who asks again and again moves on.
+    #[cold]
+    pub fn turn_again(&mut self) {
+        self.turn(self.now);
+        self.leave_notices();
+    }
+
+    /// The shell acts on what there is for it after the next turn that has events: this makes it one.
+    fn leave_notices(&mut self) {
         if self.has_notices() {
-            // The shell acts on them after the next turn that has events: this makes it one.
             self.seen_version = self.runtime.fault_version().wrapping_sub(1);
         }
     }

@@ -90,7 +90,7 @@ fn waited(
         if want == Want::All && watch.is_early(copied.handles(), engine) {
             return None;
         }
-        match attempt(want, copied.handles(), &mut Live(engine), users) {
+        match attempt(want, copied.handles(), &mut Live::new(engine), users) {
             Ok((Found::NotYet, _)) => None,
             answer => Some(answer),
         }
@@ -115,7 +115,7 @@ impl Watch {
         if handles.len() <= ALWAYS || self.looks.is_multiple_of(16) {
             return false;
         }
-        let mut live = Live(engine);
+        let mut live = Live::new(engine);
         while let Some(&handle) = handles.get(self.first) {
             match live.look(handle) {
                 Look::Active => return true,
@@ -134,7 +134,7 @@ fn tested(
     copied: &Copied,
     users: &mut Users,
 ) -> Result<(Found, Option<Failure>), Failure> {
-    world.with_turn(|engine| attempt(want, copied.handles(), &mut Live(engine), users))
+    world.with_turn(|engine| attempt(want, copied.handles(), &mut Live::new(engine), users))
 }
 
 fn outcome(failure: Option<Failure>) -> Result<(), Failure> {
@@ -323,7 +323,7 @@ pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure>
 }
 
 fn check_standing(handle: Handle, engine: &mut Engine) -> Result<(), Failure> {
-    match Live(engine).look(handle) {
+    match Live::new(engine).look(handle) {
         Look::Null => Err(Wrong::Request.into()),
         Look::Stale(failure) => Err(failure),
         Look::Active | Look::Stalled(_) | Look::Over(..) => Ok(()),

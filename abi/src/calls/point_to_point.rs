@@ -316,9 +316,16 @@ pub(crate) fn probe(
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let found = world.wait(|engine| {
-        let looked = comm.key(engine).and_then(|key| Ok(engine.probe(key, source, tag)?));
-        looked.transpose()
+    let look = |engine: &mut Engine| -> Option<Result<mend_mpi::Status, Failure>> {
+        comm.key(engine).and_then(|key| Ok(engine.probe(key, source, tag)?)).transpose()
+    };
+    let found = world.wait(|engine| match look(engine) {
+        // What lies here already is found first, whoever has failed (Row PP13).
+        Some(Err(_)) => {
+            engine.turn_again();
+            look(engine)
+        }
+        looked => looked,
     })?;
     status.set_one(Status::of(found));
     Ok(())
