@@ -7,6 +7,7 @@
 //!        ┌──────────────────────▶ over (no request); refused where a member has failed
 //! start ─┤
 //!        └─▶ active ──── turn ──▶ done ── release ──▶ gone
+//!              ├─── a member has left: done, when all are heard of
 //!              ├─── a member's death is published ──▶ done, in error
 //!              └─── detach: gone as soon as it is done
 //! ```
@@ -17,9 +18,12 @@
 //! go through it, those to whom it was not born refuse them as soon as they know its name (else when they leave), and
 //! freeing it is local. That all come to know whether all have it, is for agreement.
 
+mod doubt;
+
 use crate::communicator::create::{Birth, Word};
 use crate::engine::no_such_request;
 use crate::{CommKey, Detail, Engine, Error, Request, Started, State};
+use doubt::Doubt;
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_coll::{Collective, Schedule};
 use mend_comm::Group;
@@ -48,6 +52,8 @@ struct Active {
     /// Which operation of its communicator: what keeps its messages from those of the next one.
     tag: Tag,
     birth: Option<Birth>,
+    /// The schedule is over: a member has left, and why is not known yet.
+    doubt: Option<Doubt>,
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
@@ -121,7 +127,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             // Where memory fails here alone, the others have this operation too: the next one must not meet it.
             entry.operations = entry.operations.wrapping_add(1);
         }
-        let mut active = Active { schedule: schedule?, tag, birth };
+        let mut active = Active { schedule: schedule?, tag, birth, doubt: None };
         if let Some(entry) = self.communicators.get_mut(comm.0) {
             entry.running += 1;
         }
@@ -173,6 +179,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut plane =
             crate::plane::Lent { net: &mut self.net, pml: &mut self.pml, channel, tag: active.tag };
         let result = active.schedule.turn(&mut plane)?;
+        if let Err(mend_pml::Error::PeerLeft(_)) = result {
+            let doubt = active.doubt.take().unwrap_or_else(|| self.inquire(comm));
+            if !self.is_settled(&doubt) {
+                active.doubt = Some(doubt);
+                return None;
+            }
+        }
         Some(self.conclude(comm, active.birth.as_ref(), result))
     }
 

@@ -185,6 +185,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// It was asked about, and lives.
     fn alive(&mut self, peer: Peer) {
         let Some(index) = self.contacts.find(peer) else { return };
+        self.vouched(index);
         if let Some(Contact::Connected { endpoint, suspected: true }) = self.contacts.state(index) {
             mend_base::reach!("mpi.funnel: resumed");
             self.net.resume(endpoint);

@@ -2,6 +2,7 @@
 //! What stands in the tables, for reports, and for tests that a process which has left leaves nothing behind (I8).
 
 use crate::Ob1;
+use crate::list::NONE;
 
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -14,7 +15,8 @@ pub struct Census {
     pub arrived: u32,
     /// Messages for communicators that are not made here.
     pub early: u32,
-    /// Streams that come in.
+    /// Streams that come in for a receive. Of one that was given up the rest is dropped, and its sender soon cuts it or
+    /// comes to its end: a process that leaves need not wait for that.
     pub incoming: u32,
     /// Receives that have matched an offer and wait for a stream.
     pub unanswered: u32,
@@ -32,7 +34,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             requests: self.entries.len() as u32,
             arrived: self.arrived.len() as u32,
             early: self.unborn.len() as u32,
-            incoming: self.incoming.len() as u32,
+            incoming: self.incoming.iter().filter(|(_, incoming)| incoming.request != NONE).count() as u32,
             unanswered: self.unanswered.len() as u32,
             unsent: (self.sends + self.queued) as u32,
             held_bytes: self.peers.iter().map(|peer| peer.held_bytes).sum(),

@@ -113,6 +113,26 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
     }
 }
 
+// Row CO1
+#[test]
+fn nobody_is_blamed_for_leaving_before_the_others_are_heard_of() {
+    for dead in [true, false] {
+        let (job, mut processes) = job(3);
+        let world = processes[0].world();
+        let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
+        let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
+        // Rank 1 refuses to start it, because it has heard of a death, or because its program is wrong; and leaves.
+        job.say(0, Notice::Finalized(peer(1)));
+        (0..3).for_each(|_| turn(&mut processes[0]));
+        assert_eq!(result(&processes[0], waiting), None, "not before 2 is heard of");
+        assert_eq!(job.asked(), [(0, peer(2))]);
+        job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
+        (0..3).for_each(|_| turn(&mut processes[0]));
+        let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
+        assert_eq!(ended(&processes[0], waiting), expected);
+    }
+}
+
 // Row CO5
 #[test]
 fn a_communicator_without_the_dead_goes_on() {

@@ -12,7 +12,7 @@ use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
 /// An operation under way, and what it must leave in its buffer.
-type Pending = (Operation<Net, FabricRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
+pub(super) type Pending = (Operation<Net, FabricRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
 
 /// All ranks draw the same operations.
 pub async fn run(process: Process) {
@@ -38,9 +38,12 @@ pub async fn run(process: Process) {
 
 async fn end((operation, expected): Pending) {
     operation.await.expect("all members live");
-    if let Some((buffer, values)) = expected {
-        assert_eq!(read(&buffer), values);
-    }
+    expected.iter().for_each(holds);
+}
+
+/// Asserts that an operation has left what it must.
+pub(super) fn holds((buffer, values): &(Arc<Buffer>, Vec<i32>)) {
+    assert_eq!(read(buffer), *values);
 }
 
 /// What rank `rank` brings to operation `number`.
@@ -52,7 +55,8 @@ fn contributions(number: i32, rank: u32, elements: usize) -> Vec<i32> {
     (0..elements).map(|element| contribution(number, rank, element)).collect()
 }
 
-fn start(process: &Process, comm: CommKey, number: i32) -> Pending {
+/// All ranks draw the same.
+pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> Pending {
     let mut together = process.together.borrow_mut();
     let elements = [0, 1, 3, 50, 700][together.below(5) as usize];
     let root = Rank(together.below(process.size.into()) as u32);

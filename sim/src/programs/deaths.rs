@@ -8,6 +8,7 @@
 //! partner of it is dead, which it will hear, or has begun that phase, and there everything is started before anything is
 //! waited for, or in the order of a plan that all share.
 
+mod collective;
 mod named;
 mod wildcard;
 mod witness;
@@ -32,10 +33,11 @@ pub async fn run(process: Process) {
     process.ready();
     let phases = 1 + process.together.borrow_mut().below(6);
     for phase in 1..=phases {
-        let which = process.together.borrow_mut().below(5);
+        let which = process.together.borrow_mut().below(7);
         match which {
             0..3 => survivor.named(phase).await,
-            3 => survivor.posted_wildcards(phase).await,
+            3..5 => survivor.collectives(phase).await,
+            5 => survivor.posted_wildcards(phase).await,
             _ => survivor.probed_wildcards(phase).await,
         }
         if survivor.chance(3) {

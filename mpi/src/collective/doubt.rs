@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A member has finalized without its part of a collective operation. Perhaps the program is wrong. Or the member had
+//! heard of a death, gave the operation up and left, all before the news came here: then the error must be the death's
+//! (Row CO1). So nobody is blamed for leaving before each other member has been heard of: by a verdict, or by the
+//! runtime's word that it lives.
+
+use super::Stage;
+use crate::contact::Contact;
+use crate::{CommKey, Engine};
+use mend_base::PeerIndex;
+use mend_runtime::Runtime;
+use mend_transport::{Btl, Cause};
+use std::collections::BTreeMap;
+
+/// An operation that is over but for the reason.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// Members that may have failed, and how many times the runtime has yet to say that each lives.
+    unheard: BTreeMap<PeerIndex, u32>,
+}
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    /// Asks about everybody of the communicator.
+    #[cold]
+    pub(super) fn inquire(&mut self, comm: CommKey) -> Doubt {
+        mend_base::reach!("mpi.collective: a member left without its part");
+        let mut unheard = BTreeMap::new();
+        let members = self.communicators.get(comm.0).map(|entry| entry.members.clone());
+        for &member in members.iter().flat_map(|members| members.iter()) {
+            let peer = self.contacts.peer(member);
+            if peer == self.runtime.membership().peer {
+                continue;
+            }
+            match self.contacts.state(member) {
+                Some(Contact::Gone(_)) => continue,
+                // Judged, and published soon.
+                Some(Contact::Severing { .. }) => drop(unheard.insert(member, 1)),
+                // The answer to what was asked before may be older than the death.
+                Some(Contact::Connected { suspected: true, .. }) => drop(unheard.insert(member, 2)),
+                None | Some(Contact::Asked | Contact::Connected { .. }) => drop(unheard.insert(member, 1)),
+            }
+            self.runtime.ask(peer, Cause::Silent);
+        }
+        Doubt { unheard }
+    }
+
+    /// Whether everybody has been heard of.
+    pub(super) fn is_settled(&self, doubt: &Doubt) -> bool {
+        let judged = |member| matches!(self.contacts.state(member), Some(Contact::Gone(_)));
+        doubt.unheard.iter().all(|(&member, &answers)| answers == 0 || judged(member))
+    }
+
+    /// The runtime says that this one lives.
+    pub(crate) fn vouched(&mut self, member: PeerIndex) {
+        for key in &self.active {
+            if let Some(running) = self.collectives.get_mut(*key)
+                && let Stage::Active(active) = &mut running.stage
+                && let Some(answers) = active.doubt.as_mut().and_then(|doubt| doubt.unheard.get_mut(&member))
+            {
+                *answers = answers.saturating_sub(1);
+            }
+        }
+    }
+}
