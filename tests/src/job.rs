@@ -87,6 +87,21 @@ impl Running {
         found
     }
 
+    /// What its processes bear in their environment.
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// The process that was started, mpiexec mostly.
+    pub fn first(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the process that was started has ended.
+    pub fn is_over(&self) -> bool {
+        program_of(self.first()).is_none()
+    }
+
     /// Closes its stdin and waits for its end.
     pub fn end(mut self) -> Ended {
         drop(self.child.stdin.take());
@@ -168,6 +183,11 @@ impl Ended {
             && self.stderr.len() > 20
             && self.left_behind.is_empty()
     }
+}
+
+/// Ends all processes of the job with this mark, but the one that was started, if that has been waited for.
+pub fn kill(mark: &str) {
+    processes::kill(&processes::marked(MARK, mark));
 }
 
 fn collect(

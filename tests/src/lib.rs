@@ -6,18 +6,28 @@
 //! namespaces); [`live`] looks into ranks while they run. Where the machine does not permit a sandbox, the test says so
 //! through [`skip`].
 //!
+//! Deaths: the programs of `tests/deaths` tell through a [`board`], a file that every rank maps; [`trace`] stops a rank and
+//! steps it; [`single_step`] and [`lifecycle`] kill one between any two instructions, or system calls.
+//!
 //! `MENDTEST_PREFIX=DIR` tests what is installed there instead; `MENDTEST_CFLAGS` adds flags to every compilation;
 //! `MENDTEST_ONLY=NAME` runs the C programs whose name holds NAME. (Variables that begin with `MEND_` are parameters of the
 //! library, and it reports those it does not know.)
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod board;
+pub mod chance;
 pub mod elf;
 pub mod job;
+pub mod lifecycle;
 pub mod live;
 pub mod page;
 pub mod prefix;
 pub mod program;
 pub mod sandbox;
+pub mod signal;
+pub mod single_step;
+pub mod trace;
+pub mod watchdog;
 
 use std::io::Write;
 

@@ -15,8 +15,10 @@
 //!
 //! With code 0 expected, stdout must hold `No errors`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::job::{Ended, Job};
@@ -128,8 +130,24 @@ pub fn compile(source: &Path) -> Result<PathBuf, String> {
 
 /// Compiles a program of `tests/limits`; what does not compile is a failure of the test that asks.
 pub fn limit_program(name: &str) -> PathBuf {
-    let source = prefix::place().root.join("tests/limits").join(name);
-    compile(&source).unwrap_or_else(|why| panic!("{}: {why}", source.display()))
+    needed(&prefix::place().root.join("tests/limits").join(name))
+}
+
+/// Compiles a program of `tests/deaths`.
+pub fn death_program(name: &str) -> PathBuf {
+    needed(&prefix::place().root.join("tests/deaths").join(name))
+}
+
+/// Compiled once in each test program, however many of its threads ask.
+fn needed(source: &Path) -> PathBuf {
+    static COMPILED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(product) = compiled.get(source) {
+        return product.clone();
+    }
+    let product = compile(source).unwrap_or_else(|why| panic!("{}: {why}", source.display()));
+    compiled.insert(source.to_owned(), product.clone());
+    product
 }
 
 /// `mpiexec -n RANKS`, with a time-out of its own a little before ours, so that it can say where the job hung.

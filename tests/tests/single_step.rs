@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ranks killed after each instruction of an operation. The suite tries a sample of the points, `cargo soak single-step` all of
+//! them (`MENDTEST_POINTS=all`, or so many for each operation; `MENDTEST_ONLY=NAME` for operations whose name holds NAME).
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use mend_base::Random;
+use mend_tests::single_step::{Operation, Path, Shape, TABLE, Trial};
+use mend_tests::{chance, prefix, say, skip, trace};
+
+// Row PP7, Row PP5, Row PP2, Row PP23, Row AK3: at every point.
+#[test]
+fn whoever_dies_between_two_instructions_harms_nobody_and_what_was_sent_whole_arrives() {
+    let test = "whoever_dies_between_two_instructions_harms_nobody_and_what_was_sent_whole_arrives";
+    if let Some(why) = trace::forbidden() {
+        return skip(test, &why);
+    }
+    let only = std::env::var("MENDTEST_ONLY").unwrap_or_default();
+    let mut random = chance::drawn();
+    let mut failures = Vec::new();
+    let mut tried = 0;
+    for operation in TABLE.iter().filter(|operation| operation.name.contains(&only)) {
+        for shape in [Shape::Crowd(VICTIMS), Shape::Spinning] {
+            match try_out(operation, shape, &mut random) {
+                Ok(tally) => {
+                    tried += tally.points;
+                    failures.extend(tally.failures);
+                }
+                Err(why) => failures.push(why),
+            }
+        }
+    }
+    say(&format!("checks: {} passed, {} failed", tried - failures.len().min(tried), failures.len()));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+struct Tally {
+    points: usize,
+    failures: Vec<String>,
+}
+
+fn try_out(operation: &Operation, shape: Shape, random: &mut Random) -> Result<Tally, String> {
+    let begun = Instant::now();
+    let path = operation.path(shape)?;
+    let points = choose(&path, shape, random);
+    let trials = operation.try_all(shape, &points)?;
+    let failures: Vec<String> = trials.iter().filter_map(|trial| operation.judge(trial).err()).collect();
+    list(operation, shape, &trials);
+    let delivered = trials.iter().filter(|trial| trial.class == 0).count();
+    say(&format!(
+        "figure: {} ({}), {}: {} of {} points (at {} different instructions), {delivered} with success, {} wrong, {:.1} s",
+        operation.name,
+        operation.sentence,
+        words(shape),
+        trials.len(),
+        path.instructions + 1,
+        path.places,
+        failures.len(),
+        begun.elapsed().as_secs_f64()
+    ));
+    Ok(Tally { points: trials.len(), failures })
+}
+
+/// All points, or a sample: the first and the last always, then chance. Of an operation so long that all would take days (copies,
+/// and loops that wait) `all` means each different instruction, when it is met first and last, and chance between them. The
+/// pair has a job for each point, so fewer.
+fn choose(path: &Path, shape: Shape, random: &mut Random) -> Vec<u32> {
+    let wish = std::env::var("MENDTEST_POINTS").unwrap_or_default();
+    let instructions = path.instructions;
+    let sample = match (wish.as_str(), shape) {
+        ("all", Shape::Crowd(_)) if instructions <= LONGEST_OF_ALL => return (0..=instructions).collect(),
+        ("all", _) => LONG_SAMPLE,
+        ("", Shape::Crowd(_)) if instructions <= LONGEST_OF_ALL => SAMPLE,
+        ("", _) => SAMPLE / 4,
+        (number, _) => number.parse().unwrap_or_else(|_| panic!("MENDTEST_POINTS={number} is no number")),
+    };
+    let chance = (2..sample).map(|_| random.below(u64::from(instructions) + 1) as u32);
+    let mut points: Vec<u32> = chance.chain([0, instructions]).collect();
+    if wish == "all" && matches!(shape, Shape::Crowd(_)) {
+        points.extend(&path.telling);
+    }
+    points.sort_unstable();
+    points.dedup();
+    points
+}
+
+/// Every point, in a file that stays.
+fn list(operation: &Operation, shape: Shape, trials: &[Trial]) {
+    let mut text = String::from("instructions,at,ended,class,wrong_bytes\n");
+    for trial in trials {
+        let Trial { point, place, ended, class, wrong, .. } = trial;
+        writeln!(text, "{point},{place},{ended},{class},{wrong}").expect("a string takes every line");
+    }
+    let file = prefix::folder("points").join(format!("{}-{}.csv", operation.name, words(shape)));
+    std::fs::write(file, text).expect("the target folder can be written");
+}
+
+fn words(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Crowd(_) => "crowd",
+        Shape::Spinning => "pair",
+    }
+}
+
+/// In one job, one after another.
+const VICTIMS: u32 = 16;
+/// Points of each operation in the suite: some 200 in all.
+const SAMPLE: usize = 20;
+const LONG_SAMPLE: usize = 400;
+const LONGEST_OF_ALL: u32 = 8_000;
