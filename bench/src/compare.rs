@@ -3,7 +3,7 @@
 //! that whatever else the machine does meets them alike.
 
 mod cell;
-mod mpi;
+pub mod mpi;
 mod table;
 
 use cell::{CELLS, Cell, Figures};
@@ -13,7 +13,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Why it could not be done, in a sentence.
-type Outcome<T = ()> = Result<T, String>;
+pub type Outcome<T = ()> = Result<T, String>;
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq)]
@@ -75,7 +75,7 @@ fn measure(mpis: &[Mpi], cells: &[&Cell], rounds: u32, folder: &Path) -> Outcome
 }
 
 /// One line that replaces the last; only where a person looks.
-fn progress(text: &str) {
+pub fn progress(text: &str) {
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
         // A terminal that cannot be written to is no reason to stop measuring.
@@ -106,12 +106,12 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
 }
 
 /// Where the C programs lie.
-fn sources() -> PathBuf {
+pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
 }
 
 /// Where rivals and compiled programs are kept: `compare` in the target folder that this program was built into.
-fn folder() -> Outcome<PathBuf> {
+pub fn folder() -> Outcome<PathBuf> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let target = program.ancestors().nth(2).ok_or("this program lies in no target folder")?;
     let folder = target.join("compare");

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod detect;
 
 use std::process::ExitCode;
 
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["compare", rest @ ..] => compare::command(rest),
+        ["detect", rest @ ..] => detect::command(rest),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {
@@ -32,4 +34,14 @@ const USAGE: &str =
   --rounds N             how often each MPI runs each benchmark, in turns (default 7)
   --only NAME            only benchmarks whose name begins so, as in --only latency
   --rival NAME=PREFIX    another MPI that is installed already; may be repeated
-Open MPI from PyPI is always measured: the first time it is downloaded into target/compare.";
+Open MPI from PyPI is always measured: the first time it is downloaded into target/compare.
+
+       mend-bench detect [--mend PREFIX] [--kills N] [--ranks N] [--calls LIST] [--touched LIST] ...
+  from SIGKILL of a rank to the return of every other's call
+  --kills N              deaths for each line of the table, a job each (default 20)
+  --ranks N              ranks of a job (default 8)
+  --calls LIST           of receive, wildcard, probe, barrier, allreduce, waitall (default all)
+  --touched LIST         MiB that the victim has touched (default 0,1024)
+  --format F             text (default), csv, json
+  --rival NAME=PREFIX    another MPI that is installed already; may be repeated
+  --open-mpi             Open MPI from PyPI too";

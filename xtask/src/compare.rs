@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo bench-compare`: figures against other MPIs, made by `mend-bench`. Never part of the suite: figures depend on the
+//! `cargo bench-compare`, `cargo bench-detect`: figures, against other MPIs where wanted, made by `mend-bench`. Never part of the suite: figures depend on the
 //! machine and on what else runs on it.
 
 use crate::install::{Build, install, succeed};
 use crate::place::Place;
 use crate::{Failure, Outcome};
 
-/// Installs, then hands the prefix and the words of the command line to `mend-bench compare`.
-pub fn command(place: &Place, words: &[&str]) -> Outcome {
+/// Installs, then hands the prefix and the words of the command line to `mend-bench WHAT`: `compare` or `detect`.
+pub fn command(place: &Place, what: &str, words: &[&str]) -> Outcome {
     if !place.root.join("bench/Cargo.toml").is_file() {
         return Err(Failure("this checkout has no bench/ yet".to_owned()));
     }
     let prefix = place.folder("demo")?;
     install(place, &Build::release(place), &prefix)?;
     let mut cargo = place.cargo();
-    cargo
-        .args(["run", "--quiet", "--release", "--package", "mend-bench", "--", "compare", "--mend"])
-        .arg(&prefix);
+    cargo.args(["run", "--quiet", "--release", "--package", "mend-bench", "--", what, "--mend"]).arg(&prefix);
     succeed(cargo.args(words), "mend-bench")
 }

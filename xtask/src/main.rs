@@ -29,7 +29,8 @@ fn obey(words: &[&str]) -> Outcome {
         ["demo"] => demo::command(&place),
         ["suite", only @ ..] => suite::command(&place, only),
         ["soak", rest @ ..] => soak::command(&place, rest),
-        ["bench-compare", rest @ ..] => compare::command(&place, rest),
+        ["bench-compare", rest @ ..] => compare::command(&place, "compare", rest),
+        ["bench-detect", rest @ ..] => compare::command(&place, "detect", rest),
         ["docs"] => docs::command(&place),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
@@ -43,8 +44,9 @@ const USAGE: &str = "\
 cargo xtask install --prefix DIR     build the library and lay out bin, lib, include and share under DIR
 cargo xtask install --asan --prefix DIR   the same, built with AddressSanitizer, for programs compiled with it
 cargo xtask docs                     write docs/parameters.md from the table of parameters
-cargo demo                           build, compile examples/hello.c, run it on 4 ranks, then two benchmarks on 2
+cargo demo                           build, compile and run examples on 4 ranks, then two benchmarks on 2
 cargo suite [STEP...]                every kind of test, in minutes; STEP: only these
 cargo soak [NAME] [--for DURATION]   the long runs; without NAME: list them and run each for a short while
 cargo bench-compare [ARGUMENTS]      figures against other MPIs (arguments go to mend-bench)
+cargo bench-detect [ARGUMENTS]       from SIGKILL of a rank to the return of every other's call
 ";

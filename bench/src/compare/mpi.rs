@@ -70,9 +70,20 @@ impl Mpi {
 
     /// A command that runs a compiled program on so many ranks, and does not run for ever.
     pub fn run(&self, folder: &Path, program: &str, ranks: u32) -> Command {
+        self.within(RUN_SECONDS_MAX, &[], folder, program, ranks)
+    }
+
+    /// The same for a program whose ranks die: the launcher must let the others live, and who hangs at the end has said
+    /// before what was measured.
+    pub fn run_with_deaths(&self, folder: &Path, program: &str, ranks: u32) -> Command {
+        self.within(DEATHS_SECONDS_MAX, &["--with-ft", "ulfm"], folder, program, ranks)
+    }
+
+    fn within(&self, seconds: &str, words: &[&str], folder: &Path, program: &str, ranks: u32) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", RUN_SECONDS_MAX]).arg(self.bin.join("mpiexec"));
+        command.args(["--kill-after=5", seconds]).arg(self.bin.join("mpiexec"));
         command
+            .args(words)
             .args(&self.arguments)
             .args(["-n", &ranks.to_string()])
             .arg(self.programs(folder).join(program));
@@ -104,3 +115,4 @@ fn succeed(command: &mut Command, otherwise: &str) -> Outcome {
 pub const C_FLAGS: [&str; 2] = ["-std=c11", "-O2"];
 const OPEN_MPI: &str = "5.0.11";
 const RUN_SECONDS_MAX: &str = "120";
+const DEATHS_SECONDS_MAX: &str = "20";

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How soon the living are told of a death, over many deaths. One job is one death (`bench/c/detect.c`); this gathers them:
+//! for each kind of call and each amount of memory that the victim had touched, the least, the median, the 99th percentile
+//! and the greatest time from SIGKILL to the return of a survivor's call, and how many survivors were told something wrong.
+
+use crate::compare::mpi::Mpi;
+use crate::compare::{Outcome, folder, progress, sources};
+use std::path::Path;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+struct Request<'a> {
+    mend: Option<&'a str>,
+    rivals: Vec<(&'a str, &'a str)>,
+    open_mpi: bool,
+    ranks: u32,
+    kills: u32,
+    calls: Vec<&'a str>,
+    touched: Vec<u32>,
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Format {
+    Text,
+    Csv,
+    Json,
+}
+
+/// One line of the table.
+#[derive(Debug)]
+struct Row<'a> {
+    mpi: &'a str,
+    call: &'a str,
+    mebibytes: u32,
+    kills: u32,
+    /// Microseconds, sorted.
+    samples: Vec<f64>,
+    wrong: u32,
+}
+
+/// `mend-bench detect`.
+pub fn command(words: &[&str]) -> Outcome {
+    let request = parse(words)?;
+    let folder = folder()?;
+    let mut mpis = Vec::new();
+    if let Some(prefix) = request.mend {
+        mpis.push(Mpi::installed("Mend", Path::new(prefix))?);
+    }
+    for (name, prefix) in &request.rivals {
+        mpis.push(Mpi::installed(name, Path::new(prefix))?);
+    }
+    if request.open_mpi {
+        mpis.push(Mpi::open_mpi(&folder)?);
+    }
+    if mpis.is_empty() {
+        return Err(format!("no MPI is named\n{}", super::USAGE));
+    }
+    for mpi in &mpis {
+        mpi.compile(&sources(), &folder)?;
+    }
+    let mut rows = Vec::new();
+    for mpi in &mpis {
+        for &mebibytes in &request.touched {
+            for &call in &request.calls {
+                rows.push(measure(mpi, call, mebibytes, &request, &folder)?);
+            }
+        }
+    }
+    progress("");
+    print(&rows, &request);
+    Ok(())
+}
+
+fn measure<'a>(
+    mpi: &'a Mpi,
+    call: &'a str,
+    mebibytes: u32,
+    request: &Request<'_>,
+    folder: &Path,
+) -> Outcome<Row<'a>> {
+    let mut row =
+        Row { mpi: &mpi.name, call, mebibytes, kills: request.kills, samples: Vec::new(), wrong: 0 };
+    for kill in 0..request.kills {
+        progress(&format!(
+            "{}: {call}, {mebibytes} MiB touched: death {} of {}",
+            mpi.name,
+            kill + 1,
+            request.kills
+        ));
+        let mut command = mpi.run_with_deaths(folder, "detect", request.ranks);
+        // Blocked for 0 to 30 ms: some are still looking when the victim dies, most are asleep.
+        let delay = u64::from(kill) * DELAY_STEP_US % DELAY_LONGEST_US;
+        command.args(["--samples", "--call", call, "--touched", &mebibytes.to_string()]);
+        command.args(["--delay", &delay.to_string()]);
+        let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let found: Vec<(f64, bool)> = text.lines().filter_map(read).collect();
+        if found.len() + 1 != request.ranks as usize {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{} ({}): {command:?}\n{text}{said}", mpi.name, output.status));
+        }
+        row.wrong += found.iter().filter(|(_, right)| !right).count() as u32;
+        row.samples.extend(found.iter().map(|(time, _)| time));
+    }
+    row.samples.sort_by(f64::total_cmp);
+    Ok(row)
+}
+
+/// `rank,microseconds,right|wrong`.
+fn read(line: &str) -> Option<(f64, bool)> {
+    let mut columns = line.split(',');
+    columns.next()?.parse::<u32>().ok()?;
+    let time = columns.next()?.parse().ok()?;
+    match (columns.next()?, columns.next()) {
+        ("right", None) => Some((time, true)),
+        ("wrong", None) => Some((time, false)),
+        _ => None,
+    }
+}
+
+impl Row<'_> {
+    fn at(&self, share: f64) -> f64 {
+        let last = self.samples.len().saturating_sub(1);
+        self.samples.get((last as f64 * share) as usize).copied().unwrap_or(0.0)
+    }
+}
+
+fn print(rows: &[Row<'_>], request: &Request<'_>) {
+    match request.format {
+        Format::Text => {
+            println!("# from SIGKILL of 1 of {} ranks to the return of each other's call", request.ranks);
+            println!(
+                "{:<10} {:<10} {:>12} {:>6} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6}",
+                "MPI",
+                "call",
+                "touched MiB",
+                "kills",
+                "samples",
+                "min us",
+                "median us",
+                "p99 us",
+                "max us",
+                "wrong"
+            );
+        }
+        Format::Csv => println!("mpi,call,touched_mib,kills,samples,min_us,p50_us,p99_us,max_us,wrong"),
+        Format::Json => println!("["),
+    }
+    for (number, row) in rows.iter().enumerate() {
+        let Row { mpi, call, mebibytes, kills, samples, wrong } = row;
+        let [least, median, p99, most] = [0.0, 0.5, 0.99, 1.0].map(|share| row.at(share));
+        let samples = samples.len();
+        match request.format {
+            Format::Text => println!(
+                "{mpi:<10} {call:<10} {mebibytes:>12} {kills:>6} {samples:>8} {least:>10.1} {median:>10.1} {p99:>10.1} {most:>10.1} {wrong:>6}"
+            ),
+            Format::Csv => println!(
+                "{mpi},{call},{mebibytes},{kills},{samples},{least:.3},{median:.3},{p99:.3},{most:.3},{wrong}"
+            ),
+            Format::Json => println!(
+                "  {{\"mpi\": \"{mpi}\", \"call\": \"{call}\", \"touched_mib\": {mebibytes}, \"kills\": {kills}, \
+                 \"samples\": {samples}, \"min_us\": {least:.3}, \"p50_us\": {median:.3}, \"p99_us\": {p99:.3}, \
+                 \"max_us\": {most:.3}, \"wrong\": {wrong}}}{}",
+                if number + 1 < rows.len() { "," } else { "" }
+            ),
+        }
+    }
+    if request.format == Format::Json {
+        println!("]");
+    }
+}
+
+fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
+    let mut request = Request {
+        mend: None,
+        rivals: Vec::new(),
+        open_mpi: false,
+        ranks: 8,
+        kills: 20,
+        calls: CALLS.to_vec(),
+        touched: vec![0, 1024],
+        format: Format::Text,
+    };
+    let mut words = words.iter();
+    while let Some(&option) = words.next() {
+        if option == "--open-mpi" {
+            request.open_mpi = true;
+            continue;
+        }
+        let &value = words.next().ok_or_else(|| format!("{option} needs a value\n{}", super::USAGE))?;
+        match option {
+            "--mend" => request.mend = Some(value),
+            "--rival" => {
+                let rival = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
+                request.rivals.push(rival);
+            }
+            "--ranks" => request.ranks = number(value, 2..=1024)?,
+            "--kills" => request.kills = number(value, 1..=100_000)?,
+            "--calls" => request.calls = value.split(',').map(call).collect::<Outcome<_>>()?,
+            "--touched" => {
+                request.touched =
+                    value.split(',').map(|word| number(word, 0..=65_536)).collect::<Outcome<_>>()?;
+            }
+            "--format" => request.format = format(value)?,
+            _ => return Err(format!("'{option}' is not understood\n{}", super::USAGE)),
+        }
+    }
+    Ok(request)
+}
+
+fn number(word: &str, within: std::ops::RangeInclusive<u32>) -> Outcome<u32> {
+    let parsed = word.parse().ok().filter(|number| within.contains(number));
+    parsed.ok_or_else(|| format!("'{word}' is no number from {} to {}", within.start(), within.end()))
+}
+
+fn call(word: &str) -> Outcome<&str> {
+    if CALLS.contains(&word) { Ok(word) } else { Err(format!("'{word}' is none of {}", CALLS.join(", "))) }
+}
+
+fn format(word: &str) -> Outcome<Format> {
+    match word {
+        "text" => Ok(Format::Text),
+        "csv" => Ok(Format::Csv),
+        "json" => Ok(Format::Json),
+        _ => Err(format!("'{word}' is none of text, csv, json")),
+    }
+}
+
+const CALLS: [&str; 6] = ["receive", "wildcard", "probe", "barrier", "allreduce", "waitall"];
+/// A prime, so that delays of many kills lie everywhere.
+const DELAY_STEP_US: u64 = 7_919;
+const DELAY_LONGEST_US: u64 = 30_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{Format, parse, read};
+
+    #[test]
+    fn the_command_line_is_understood_or_refused() {
+        let request =
+            parse(&["--mend", "p", "--calls", "probe,barrier", "--touched", "0,64", "--format", "csv"])
+                .unwrap();
+        assert_eq!((request.calls, request.touched), (vec!["probe", "barrier"], vec![0, 64]));
+        assert_eq!((request.format, request.kills, request.ranks), (Format::Csv, 20, 8));
+        for wrong in [&["--calls", "send"][..], &["--kills", "0"], &["--touched", "x"], &["--mend"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_sample_is_read_and_other_lines_are_not() {
+        assert_eq!(read("3,512.250,right"), Some((512.25, true)));
+        assert_eq!(read("3,512.250,wrong"), Some((512.25, false)));
+        assert_eq!(read("# detect"), None);
+        assert_eq!(read("detect,8,0,7,1.0,2.0"), None);
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How deaths are found and told: whoever writes garbage is fenced, whoever dumps core is told of before the dump.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use mend_tests::board::{Board, Word};
+use mend_tests::job::{Ended, Job};
+use mend_tests::{chance, elf, prefix, program, say, skip};
+
+#[test]
+fn a_rank_that_writes_garbage_is_fenced_and_the_others_are_not_disturbed() {
+    let mut random = chance::drawn();
+    for round in 0..GARBAGE_ROUNDS {
+        let board = Board::new();
+        let seed = random.bits() >> 1;
+        let mut command = program::mpiexec(4, LIMIT);
+        command.arg(program::death_program("garbage.c")).arg(board.path()).arg(seed.to_string());
+        let ended = Job::new(command, LIMIT).run();
+        // The launcher may say a word about the broken one.
+        let well =
+            ended.exited_with(0) && ended.stdout.contains("No errors") && !ended.stderr.contains("wrong");
+        assert!(well, "round {round}, seed {seed}: {}", ended.story());
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_of_1_gib_that_dumps_core_is_told_at_once_and_the_core_is_whole() {
+    let test = "the_death_of_a_rank_of_1_gib_that_dumps_core_is_told_at_once_and_the_core_is_whole";
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if pattern.trim().is_empty() || pattern.contains(['|', '/', '%']) {
+        return skip(test, &format!("core dumps go to '{}', not into the current folder", pattern.trim()));
+    }
+    let folder = prefix::folder("core-of-1-gib");
+    remove_cores(&folder);
+    let board = Board::new();
+    let mut command: Command = program::mpiexec(RANKS, LIMIT);
+    command.current_dir(&folder).arg(program::death_program("core.c")).arg(board.path()).arg(MIB.to_string());
+    let ended: Ended = Job::new(command, LIMIT).run();
+    let longest = (0..RANKS - 1).map(|rank| board.get(rank, Word::Micros)).max().unwrap_or(0);
+    let classes: Vec<_> = (0..RANKS - 1).map(|rank| board.get(rank, Word::Class).wrapping_sub(1)).collect();
+    let core = cores(&folder).into_iter().next();
+    let held = core.as_deref().and_then(bytes_held);
+    remove_cores(&folder);
+    assert!(ended.is_clean(), "{}", ended.story());
+    assert_eq!(classes, [PROC_FAILED; RANKS as usize - 1]);
+    say(&format!("figure: {RANKS} ranks, one of {MIB} MiB dumps core: told after {longest} us at most"));
+    let Some(held) = held else { return skip(test, "no core file was written here") };
+    assert!(held >= MIB << 20, "the core holds {held} bytes");
+}
+
+// Row PP6, Row PP9, Row WT5, Row CO1, Row CO2: in every kind of call.
+#[test]
+fn every_blocked_call_returns_soon_and_with_its_class() {
+    for call in CALLS {
+        blocked_in(call, 8, "told by the fault page", &[]);
+    }
+}
+
+// The same with evidence and questions alone: the launcher tells nobody by itself.
+#[test]
+fn every_blocked_call_returns_with_its_class_when_the_fault_page_is_muted() {
+    for call in CALLS {
+        blocked_in(call, 3, "muted", &[("MEND_TEST_MUTED", "1")]);
+    }
+}
+
+fn blocked_in(call: &str, ranks: u32, how: &str, variables: &[(&str, &str)]) {
+    let mut times = Vec::new();
+    for delay in ["0", "3000", "20000"] {
+        let mut command = program::mpiexec(ranks, LIMIT);
+        command.arg(prefix::prefix().join("bin/mend-detect"));
+        command.args(["--samples", "--call", call, "--delay", delay]).envs(variables.iter().copied());
+        let ended = Job::new(command, LIMIT).run();
+        let right = ended.stdout.lines().filter(|line| line.ends_with(",right")).count();
+        assert!(ended.exited_with(0) && right + 1 == ranks as usize, "{call}, {how}: {}", ended.story());
+        times.extend(ended.stdout.lines().filter_map(|line| line.split(',').nth(1)?.parse::<f64>().ok()));
+    }
+    let longest = times.iter().copied().fold(0.0, f64::max);
+    say(&format!(
+        "figure: {call}, {how}: {} calls of 3 deaths returned, the last after {longest:.0} us",
+        times.len()
+    ));
+}
+
+/// Bytes of memory that the core holds, if the file is as long as its headers promise.
+fn bytes_held(core: &Path) -> Option<u64> {
+    let file = std::fs::read(core).ok()?;
+    let ranges = elf::dumped(&file)?;
+    let promised: u64 = ranges.iter().map(|(_, bytes)| bytes).sum();
+    (file.len() as u64 >= promised).then_some(promised)
+}
+
+fn cores(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
+    files
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("core")))
+        .collect()
+}
+
+fn remove_cores(folder: &Path) {
+    for core in cores(folder) {
+        std::fs::remove_file(core).expect("a core file of ours can be removed");
+    }
+}
+
+const CALLS: [&str; 6] = ["receive", "wildcard", "probe", "barrier", "allreduce", "waitall"];
+const GARBAGE_ROUNDS: u32 = 5;
+const RANKS: u32 = 4;
+const MIB: u64 = 1024;
+const PROC_FAILED: u32 = 101;
+const LIMIT: Duration = Duration::from_secs(120);
