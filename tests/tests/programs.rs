@@ -36,6 +36,20 @@ fn the_example_runs_and_every_rank_says_hello() {
     assert!(ended.stdout.contains("came back as 4, the sum of all ranks is 6"), "{}", ended.story());
 }
 
+// Row CN8, Row CN9, Row CO12, Row PP8: what the example shows.
+#[test]
+fn the_example_loses_a_rank_and_the_others_say_who_it_was_and_go_on() {
+    let survive = program::compile(&prefix::place().root.join("examples/survive.c")).unwrap();
+    let limit = Duration::from_secs(60);
+    let mut command = program::mpiexec(4, limit);
+    command.arg(survive);
+    let ended = Job::new(command, limit).run();
+    assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.story());
+    let count = |words| ended.stdout.lines().filter(|line| line.contains(words)).count();
+    let told = count("the barrier returns MPI_ERR_PROC_FAILED; 1 of 4 ranks failed, rank 2 among them");
+    assert_eq!((told, count("the sum of the living is 4")), (3, 3), "{}", ended.story());
+}
+
 #[derive(Default)]
 struct Table {
     text: String,

@@ -2,7 +2,7 @@
 //! `cargo demo`: what Mend is, shown in one command: install, compile, run, measure.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::install::{Build, install, succeed};
@@ -18,16 +18,17 @@ pub fn command(place: &Place) -> Outcome {
     println!("installed into {}", prefix.display());
 
     heading("2. compile a C program with its mpicc");
-    let hello = prefix.join("hello");
-    let mut mpicc = Command::new(bin.join("mpicc"));
-    mpicc.current_dir(&place.root).args(["-O2", "-Wall", "examples/hello.c", "-o"]).arg(&hello);
-    shown(&mut mpicc)?;
+    let hello = compiled(place, &prefix, "hello")?;
 
     heading("3. run it on 4 ranks");
     shown(Command::new(bin.join("mpiexec")).args(["-n", "4"]).arg(&hello))?;
 
+    heading("4. kill one of 4 ranks: the others are told, and go on");
+    let survive = compiled(place, &prefix, "survive")?;
+    shown(Command::new(bin.join("mpiexec")).args(["-n", "4"]).arg(&survive))?;
+
     for (number, (name, what)) in BENCHMARKS.iter().enumerate() {
-        heading(&format!("{}. {what} between 2 ranks", number + 4));
+        heading(&format!("{}. {what} between 2 ranks", number + 5));
         let program = bin.join(name);
         if !program.is_file() {
             return Err(Failure(format!("{} has not been installed", program.display())));
@@ -41,6 +42,16 @@ pub fn command(place: &Place) -> Outcome {
     }
     farewell(&prefix);
     Ok(())
+}
+
+/// Compiles one of `examples` by the `mpicc` of `prefix`.
+fn compiled(place: &Place, prefix: &Path, name: &str) -> Outcome<PathBuf> {
+    let program = prefix.join(name);
+    let mut mpicc = Command::new(prefix.join("bin/mpicc"));
+    let source = format!("examples/{name}.c");
+    mpicc.current_dir(&place.root).args(["-O2", "-Wall", &source, "-o"]).arg(&program);
+    shown(&mut mpicc)?;
+    Ok(program)
 }
 
 fn heading(text: &str) {

@@ -66,7 +66,7 @@ pub fn samples(place: &Place) -> Outcome<Vec<Step>> {
 fn list() {
     println!("long runs (cargo soak NAME [--for 90s|10m|2h]):");
     for soak in TABLE {
-        println!("  {:<10} {:<92} {:>6}", soak.name, soak.sentence, words_for(soak.long));
+        println!("  {:<13} {:<92} {:>6}", soak.name, soak.sentence, words_for(soak.long));
     }
     println!();
 }
@@ -140,6 +140,46 @@ const TABLE: &[Soak] = &[
         short: seconds(20),
         sample: Some(seconds(10)),
         steps: runs::traffic,
+    },
+    Soak {
+        name: "kills",
+        sentence: "1,000 jobs killed at random moments, one rank, several, all, or mpiexec: nothing is left",
+        long: seconds(500),
+        short: seconds(25),
+        sample: Some(seconds(25)),
+        steps: runs::kills,
+    },
+    Soak {
+        name: "single-step",
+        sentence: "a rank killed after every instruction of an operation: no hang, no wrong byte",
+        long: seconds(3600),
+        short: seconds(60),
+        sample: Some(seconds(60)),
+        steps: runs::single_step,
+    },
+    Soak {
+        name: "init-finalize",
+        sentence: "a rank killed at every system call of Init and Finalize, 2 to 5 ranks: the others return",
+        long: seconds(1200),
+        short: seconds(60),
+        sample: Some(seconds(60)),
+        steps: runs::init_finalize,
+    },
+    Soak {
+        name: "stops",
+        sentence: "8 ranks on 2 cores, stopped for up to 30 s and computing without MPI: 0 declared failed",
+        long: seconds(1800),
+        short: seconds(20),
+        sample: Some(seconds(10)),
+        steps: runs::stops,
+    },
+    Soak {
+        name: "told",
+        sentence: "garbage by a living peer, a core dump of 1 GiB, every blocked call, the fault page muted",
+        long: seconds(60),
+        short: seconds(60),
+        sample: Some(seconds(60)),
+        steps: runs::told,
     },
     Soak {
         name: "garbage",

@@ -83,6 +83,63 @@ pub fn traffic(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     ])
 }
 
+/// Ranks killed after every instruction of an operation; a sample of the points in a short run.
+pub fn single_step(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let sentence = "ranks killed between two instructions of an operation";
+    Ok(vec![points(place, "single-step", sentence, "single_step", time)])
+}
+
+/// Ranks killed at every system call of Init and Finalize; a sample of them in a short run.
+pub fn init_finalize(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let sentence = "ranks killed at the steps of MPI_Init and MPI_Finalize, 2 to 5 of them";
+    Ok(vec![points(place, "init-finalize", sentence, "lifecycle", time)])
+}
+
+fn points(place: &Place, name: &str, sentence: &str, test: &str, time: Duration) -> Step {
+    let (mut cargo, seed) = killing(place, test);
+    if time > SAMPLE_OF_POINTS {
+        cargo.env("MENDTEST_POINTS", "all");
+    }
+    let step = Step::new(name, sentence, cargo).within(2 * time + COMPILING);
+    Step { seed: Some(seed), ..step }
+}
+
+/// Two jobs a second; one rank is killed, several, all, or mpiexec.
+pub fn kills(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let jobs = 2 * time.as_secs();
+    let (mut cargo, seed) = killing(place, "kills");
+    cargo.env("MENDTEST_JOBS", jobs.to_string());
+    let sentence = format!("{jobs} jobs killed at random moments leave nothing behind");
+    let step = Step::new("kills", &sentence, cargo).within(4 * time + COMPILING);
+    Ok(vec![Step { seed: Some(seed), ..step }])
+}
+
+/// 8 ranks, stopped and continued.
+pub fn stops(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let (mut cargo, seed) = killing(place, "stops");
+    cargo.env("MENDTEST_SECONDS", time.as_secs().to_string());
+    let sentence = "8 ranks that are stopped or compute: nobody is declared failed";
+    let step = Step::new("stops", sentence, cargo).within(time + COMPILING);
+    Ok(vec![Step { seed: Some(seed), ..step }])
+}
+
+/// Garbage, core dumps, and how soon a death is told; once, however long.
+pub fn told(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
+    let (cargo, seed) = killing(place, "deaths");
+    let sentence = "garbage is fenced, a core dump is told of, with and without the fault page";
+    let step = Step::new("told", sentence, cargo).within(COMPILING);
+    Ok(vec![Step { seed: Some(seed), ..step }])
+}
+
+/// One of the tests of `tests` that kill ranks, one test at a time.
+fn killing(place: &Place, test: &str) -> (Command, u64) {
+    let seed = drawn_seed();
+    let mut cargo = place.cargo();
+    cargo.args(["test", "--package", "mend-tests", "--test", test, "--", "--nocapture", "--test-threads=1"]);
+    cargo.env("MENDTEST_SEED", seed.to_string());
+    (cargo, seed)
+}
+
 /// A peer that scribbles into what others read of it.
 pub fn garbage(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
@@ -118,6 +175,7 @@ fn drawn_seed() -> u64 {
     since.map_or(1, |time| time.as_secs() << 20)
 }
 
+const SAMPLE_OF_POINTS: Duration = Duration::from_secs(60);
 const SEEDS_PER_SECOND: u64 = 250;
 /// Seconds.
 const ENOUGH_TO_JUDGE_LATENESS: u64 = 60;
