@@ -41,6 +41,11 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
+    /// How many places there are, empty ones among them: indices are below.
+    pub fn places(&self) -> u32 {
+        self.places.len() as u32
+    }
+
     /// Whether none stands.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

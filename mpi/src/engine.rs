@@ -45,6 +45,8 @@ pub struct Engine<N: Btl, R: Runtime> {
     phase: Phase,
     /// The way on which the blocking call that cranks expects something.
     watched: Option<N::Endpoint>,
+    /// Timed looks so far.
+    checks: u32,
     /// Blocking receives so far; wraps.
     direct: u32,
 }
@@ -95,6 +97,10 @@ pub enum StartError {
     Runtime(#[from] RuntimeError),
 }
 
+/// Timed looks for each question about a peer that may be the sender that somebody waits for, and that we never met: a
+/// sleeper's are 100 ms apart, and an answer wakes it.
+const CHECKS_PER_QUESTION: u32 = 16;
+
 /// The numbers of WORLD, whose creator is its rank 0, and SELF: everybody knows them without asking.
 const WORLD_NUMBER: u32 = 0;
 const SELF_NUMBER: u32 = 1;
@@ -133,6 +139,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             job_notices: VecDeque::new(),
             phase: Phase::Running,
             watched: None,
+            checks: 0,
             direct: 0,
         };
         engine.open_predefined();
@@ -386,10 +393,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// A timed look, between sleeps and about once a millisecond while waiting without one: is whoever started us still
-    /// there, and is one of our peers dead? What it finds comes with the next turn.
+    /// there, and is one of our peers dead? Of those who are waited for and were never met, it asks, or has them met.
+    /// What it finds comes with the next turn.
     pub fn check(&mut self) {
         self.runtime.check();
         self.net.check_peers();
+        let stranger = self.pml.look_for_strangers();
+        self.checks = self.checks.wrapping_add(1);
+        if self.checks.is_multiple_of(CHECKS_PER_QUESTION)
+            && let Some(peer) = stranger.filter(|peer| self.contacts.state(*peer).is_none())
+        {
+            self.runtime.ask(self.contacts.peer(peer), Cause::Silent);
+        }
     }
 
     /// What the shell must act on, oldest first.

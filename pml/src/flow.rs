@@ -25,7 +25,7 @@ pub(crate) struct PeerState<E> {
     pub(crate) gone: Option<Gone>,
     /// Nothing it writes is looked at any more: it wrote garbage, or is gone.
     pub(crate) deaf: bool,
-    /// Somebody sends to it, and the engine has been asked to connect.
+    /// Somebody sends to it, or waits for it, and the engine has been asked to connect.
     asked: bool,
     /// It stands in the list of those with something to send.
     listed: bool,
@@ -108,6 +108,11 @@ impl<E> PeerState<E> {
         self.queues.get_or_insert_default()
     }
 
+    /// Whether nobody has connected it, and somebody could.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.way.is_none() && self.gone.is_none()
+    }
+
     fn is_quiet(&self) -> bool {
         self.queues.as_ref().is_none_or(|queues| queues.is_empty())
     }
@@ -162,7 +167,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Some(self.peers.get(peer.index())?.way.as_ref()?.endpoint)
     }
 
-    /// Peers that somebody sends to and nobody has connected yet, each once.
+    /// Peers that somebody sends to, or waits for, and nobody has connected yet, each once.
     pub fn wanted(&mut self) -> Option<PeerIndex> {
         self.wanted.pop_front()
     }
@@ -179,11 +184,17 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return;
         }
         if state.way.is_none() {
-            if !core::mem::replace(&mut state.asked, true) {
-                self.wanted.push_back(peer);
-            }
+            self.want(peer);
         } else if !core::mem::replace(&mut state.listed, true) {
             self.listed.push(peer);
+        }
+    }
+
+    /// The engine is to connect `peer`, unless it has, or was asked to, or nobody is left to be connected.
+    pub(crate) fn want(&mut self, peer: PeerIndex) {
+        let state = self.peer(peer);
+        if state.is_stranger() && !core::mem::replace(&mut state.asked, true) {
+            self.wanted.push_back(peer);
         }
     }
 

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod abandon;
+mod awaited;
 mod cancel;
 mod census;
 mod channel;
@@ -33,6 +34,7 @@ pub use census::Census;
 pub use direct::Patience;
 pub use request::{Error, Gone, Request, SendMode, Started, State, Status};
 
+use awaited::Awaited;
 use channel::Open;
 use envelope::Packet;
 use flow::PeerState;
@@ -121,6 +123,7 @@ pub struct Ob1<E> {
     /// Peers to which something waits to go.
     listed: Vec<PeerIndex>,
     wanted: VecDeque<PeerIndex>,
+    awaited: Awaited,
     /// What the next turn tells the engine.
     evidence: Vec<(PeerIndex, Cause)>,
     /// Channels where everybody else is gone.
@@ -154,6 +157,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             leaving: false,
             listed: Vec::new(),
             wanted: VecDeque::new(),
+            awaited: Awaited::default(),
             evidence: Vec::new(),
             orphans: Vec::new(),
             failed: Vec::new(),

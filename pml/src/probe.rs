@@ -42,6 +42,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Source::Rank(_) => self.why_never(on.0, from),
             Source::Any => self.why_never_from_anybody(on.0),
         };
+        if never.is_none() {
+            self.awaited.probed = Some((on.0, from));
+        }
         never.map_or(Ok(None), Err)
     }
 }

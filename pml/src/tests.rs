@@ -2,6 +2,7 @@
 //! Several `Ob1` on a seeded fabric.
 
 mod abandon;
+mod awaited;
 mod basics;
 mod death;
 mod fabric;

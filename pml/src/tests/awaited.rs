@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whom a timed look finds that receives and probes wait for, and that nobody has connected.
+
+use super::fabric::{Cluster, rank, tag};
+use mend_base::{PeerIndex, Plane, Source, TagSelector};
+
+#[test]
+fn who_is_named_by_a_receive_or_a_probe_is_wanted_at_the_next_look_and_once() {
+    let mut cluster = Cluster::new(4, 1);
+    cluster.connects = false;
+    let on = cluster.open(1, Plane::User);
+    let (_posted, _buffer) = cluster.receive(0, on[0], rank(2), tag(1), 8);
+    assert_eq!(cluster.probe(0, on[0], rank(3), tag(1)), None);
+    let ob1 = &mut cluster.nodes[0].ob1;
+    assert_eq!(ob1.wanted(), None);
+    for wanted in [vec![PeerIndex(2), PeerIndex(3)], vec![]] {
+        assert_eq!(ob1.look_for_strangers(), None, "nobody waits for anybody");
+        let mut found: Vec<PeerIndex> = core::iter::from_fn(|| ob1.wanted()).collect();
+        found.sort_unstable();
+        assert_eq!(found, wanted);
+    }
+}
+
+#[test]
+fn who_may_be_the_sender_that_somebody_waits_for_is_given_in_turns_and_not_met() {
+    for probes in [false, true] {
+        let mut cluster = Cluster::new(4, 1);
+        cluster.connects = false;
+        let on = cluster.open(1, Plane::User);
+        assert_eq!(cluster.nodes[0].ob1.look_for_strangers(), None);
+        let posted = (!probes).then(|| cluster.receive(0, on[0], Source::Any, tag(1), 8));
+        let limits = cluster.fabric.borrow().limits.clone();
+        cluster.nodes[0].ob1.connected(PeerIndex(0), 0, &limits);
+        cluster.nodes[0].ob1.connected(PeerIndex(3), 3, &limits);
+        let given = |cluster: &mut Cluster| {
+            if posted.is_none() {
+                assert_eq!(cluster.probe(0, on[0], Source::Any, TagSelector::Any), None);
+            }
+            cluster.nodes[0].ob1.look_for_strangers()
+        };
+        let strangers: Vec<_> = (0..4).map(|_| given(&mut cluster)).collect();
+        assert_eq!(strangers, [1, 2, 1, 2].map(|stranger| Some(PeerIndex(stranger))));
+        assert_eq!(cluster.nodes[0].ob1.wanted(), None);
+        cluster.nodes[0].ob1.gone(PeerIndex(1), crate::Gone::Finalized);
+        assert_eq!(given(&mut cluster), Some(PeerIndex(2)));
+        assert_eq!(given(&mut cluster), Some(PeerIndex(2)));
+    }
+}
