@@ -2,13 +2,31 @@
 // ranks: 8
 // expect-exit: 7
 // expect-stderr: MPI_ERR_TAG
-/* Rows EH5, EH6: MPI_Abort ends the members of its communicator, those who spin outside MPI among them, and MPI_ERRORS_ABORT
- * does the same when an error comes. The others go on; the largest code is the job's. */
+/* Rows EH5, EH6, PP24: MPI_Abort ends the members of its communicator, those who spin outside MPI among them, and MPI_ERRORS_ABORT
+ * does the same when an error comes. The others go on, for whom the ended have failed; the largest code is the job's. */
 #include "deaths.h"
 
 static void spin(void)
 {
     for (volatile unsigned long turns = 0;; turns++) {
+    }
+}
+
+/* Nobody is ended before all are through with meeting: rank 0 hears so from each, and then lets them go who end others. */
+static void all_are_ready(void)
+{
+    const int enders[] = {2, 5, 7};
+    int token = 0;
+    meet();
+    if (rank != 0)
+        MPI_Send(&token, 1, MPI_INT, 0, 1, aside);
+    for (int other = 1; rank == 0 && other < ranks; other++)
+        MPI_Recv(&token, 1, MPI_INT, other, 1, aside, MPI_STATUS_IGNORE);
+    for (int at = 0; at < 3; at++) {
+        if (rank == 0)
+            MPI_Send(&token, 1, MPI_INT, enders[at], 2, aside);
+        if (rank == enders[at])
+            MPI_Recv(&token, 1, MPI_INT, 0, 2, aside, MPI_STATUS_IGNORE);
     }
 }
 
@@ -19,7 +37,7 @@ int main(void)
     begin();
     /* 0 and 1 live; 2 and 3, 4 and 5, and 6 and 7 are pairs. */
     MPI_Comm_split(MPI_COMM_WORLD, rank / 2, 0, &pair);
-    meet();
+    all_are_ready();
     if (rank == 7)
         MPI_Abort(MPI_COMM_SELF, 5);
     if (rank == 5)

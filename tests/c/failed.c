@@ -178,6 +178,29 @@ static void every_name_leads_to_the_same(MPI_Comm comm)
     }
 }
 
+/* Row CC7: the dead are members as they were, for every call that asks nobody. */
+static void the_dead_keep_their_ranks(MPI_Comm one, MPI_Comm another)
+{
+    MPI_Group all, dead, living;
+    int result = -1, size = -1, last = ranks - 1, at = -1;
+    MPI_Comm_compare(one, another, &result);
+    expect("Comm_compare", result, MPI_CONGRUENT);
+    MPI_Comm_size(one, &size);
+    expect("Comm_size", size, ranks);
+    MPI_Comm_group(one, &all);
+    MPI_Comm_get_failed(one, &dead);
+    MPI_Group_difference(all, dead, &living);
+    MPI_Group_size(living, &size);
+    expect("the size of the difference", size, alive);
+    MPI_Group_translate_ranks(all, 1, &last, living, &at);
+    expect("the dead among the living", at, MPI_UNDEFINED);
+    MPI_Group_translate_ranks(all, 1, &last, dead, &at);
+    expect("the dead among the dead", at, 0);
+    MPI_Group_free(&all);
+    MPI_Group_free(&dead);
+    MPI_Group_free(&living);
+}
+
 int main(void)
 {
     MPI_Comm first, second, low;
@@ -204,6 +227,7 @@ int main(void)
     meet();
     acknowledging_helps_neither_named_receives_nor_collectives(second);
     every_name_leads_to_the_same(second);
+    the_dead_keep_their_ranks(first, second);
     meet();
     MPI_Comm_free(&second);
     MPI_Comm_free(&first);

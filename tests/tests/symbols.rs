@@ -21,6 +21,16 @@ fn every_function_of_the_header_is_there_with_its_twin() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+#[test]
+fn the_calls_of_fault_tolerance_have_four_names_each() {
+    let exported = exported();
+    for call in ["Comm_get_failed", "Comm_ack_failed", "Comm_failure_ack", "Comm_failure_get_acked"] {
+        for prefix in ["MPI_", "PMPI_", "MPIX_", "PMPIX_"] {
+            assert!(exported.contains(&format!("{prefix}{call}")), "{prefix}{call}");
+        }
+    }
+}
+
 /// DESIGN.md rule 8: what else lies in the library is nobody's business.
 #[test]
 fn nothing_but_mpi_is_exported() {
