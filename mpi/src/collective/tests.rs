@@ -170,6 +170,7 @@ fn made(process: &mut Process, started: Started) -> Option<CommKey> {
     comm
 }
 
+// Row CO3
 #[test]
 fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed() {
     for named in [true, false] {

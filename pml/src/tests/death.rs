@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What ends when a peer is gone, and what does not.
 
-use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, tag};
-use crate::{Channel, Error, Gone, SendMode, Started, State, Status};
+use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, request, tag};
+use crate::{Channel, Config, Error, Gone, SendMode, Started, State, Status};
 use mend_base::{PeerIndex, Plane, Random, Rank, Source, TagSelector};
 use mend_transport::Cause;
 
@@ -266,6 +266,120 @@ fn a_message_that_is_here_comes_before_a_failure() {
     // Row PP9.
     let none = node.ob1.probe(&mut node.port, on[0], Source::Any, tag(1));
     assert_eq!(none, Err(Error::ProcFailed(Rank(1))));
+}
+
+#[test]
+fn a_death_leaves_nothing_in_any_queue() {
+    let config = Config { streams_max: 1, ..super::fabric::TEST_CONFIG };
+    let mut cluster = Cluster::with(3, 13, config);
+    let on = known(&mut cluster);
+    // One stream of the dead comes in, another waits for its number, and one of the living behind it.
+    let large = pattern(1, 1 << 20);
+    let receives = [1, 2].map(|label| {
+        cluster.send(1, on[1], 0, label, &large);
+        cluster.receive(0, on[0], rank(1), tag(label), 1 << 20)
+    });
+    let living = cluster.send(2, on[2], 0, 3, &large);
+    let (kept, buffer) = cluster.receive(0, on[0], rank(2), tag(3), 1 << 20);
+    while cluster.nodes[0].ob1.unanswered.len() < 2 || receives[0].1.to_vec()[0] == 0 {
+        (0..3).for_each(|at| assert!(cluster.turn(at) < 1000));
+    }
+    // An answer, a message and what it is told waits for room.
+    cluster.send_as(1, on[1], 0, 4, b"answer me", SendMode::Synchronous);
+    while cluster.probe(0, on[0], rank(1), tag(4)).is_none() {
+        (0..2).for_each(|at| assert!(cluster.turn(at) < 1000));
+    }
+    cluster.fabric.borrow_mut().room = 0;
+    cluster.receive(0, on[0], rank(1), tag(4), 16);
+    let parked = cluster.send(0, on[0], 1, 5, b"x");
+    assert!(!cluster.nodes[0].ob1.idle());
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    for ended in [receives[0].0, receives[1].0, parked] {
+        assert_eq!(cluster.poll(0, ended), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    }
+    cluster.fabric.borrow_mut().room = 64;
+    sever(&mut cluster, 1);
+    let before = receives.each_ref().map(|(_, buffer)| buffer.to_vec());
+    cluster.settle();
+    // Row PP23.
+    assert_eq!(receives.each_ref().map(|(_, buffer)| buffer.to_vec()), before);
+    // Row PP8.
+    assert!(matches!(cluster.poll(0, kept), State::Done(Ok(_))), "the next stream had its turn");
+    assert_eq!(cluster.poll(2, living), State::Done(Ok(Status::EMPTY)));
+    assert_eq!(buffer.to_vec(), large);
+    let ob1 = &cluster.nodes[0].ob1;
+    assert!(ob1.idle() && ob1.unanswered.is_empty() && ob1.incoming.is_empty() && ob1.listed.is_empty());
+    assert_eq!((ob1.queued, ob1.crowded), (0, 0));
+}
+
+#[test]
+fn who_dies_before_it_is_connected_leaves_nothing_behind() {
+    let mut cluster = Cluster::new(2, 14);
+    cluster.connects = false;
+    let on = cluster.open(1, Plane::User);
+    let waits = cluster.send(0, on[0], 1, 1, b"x");
+    assert!(!cluster.nodes[0].ob1.idle() && !cluster.nodes[0].ob1.wanted.is_empty());
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    assert_eq!(cluster.poll(0, waits), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    assert!(cluster.nodes[0].ob1.idle());
+    assert_eq!(cluster.nodes[0].ob1.crowded, 0);
+    cluster.settle();
+    assert_eq!(cluster.nodes[0].ob1.wanted(), Some(PeerIndex(1)), "the engine knows that it is gone");
+    assert_eq!(cluster.nodes[0].ob1.wanted(), None);
+}
+
+#[test]
+fn a_receive_from_anybody_that_has_matched_is_one_from_its_sender() {
+    let mut cluster = Cluster::new(4, 15);
+    let on = cluster.open(1, Plane::User);
+    let large = pattern(2, 1 << 20);
+    let matched = [1, 2].map(|sender| {
+        let (started, buffer) = cluster.receive(0, on[0], Source::Any, tag(1), 1 << 20);
+        cluster.send(sender, on[sender], 0, 1, &large);
+        while buffer.to_vec()[0] == 0 {
+            (0..3).for_each(|at| assert!(cluster.turn(at) < 1000));
+        }
+        (started, buffer)
+    });
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].ob1.gone(PeerIndex(3), Gone::Failed);
+    let [(from_dead, half), (from_living, whole)] = matched;
+    // Row PP12.
+    assert_eq!(cluster.poll(0, from_dead), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    let before = half.to_vec();
+    // Row PP11: it is in no doubt.
+    assert_eq!(cluster.poll(0, from_living), State::Running);
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, from_living), State::Done(Ok(_))));
+    assert_eq!(whole.to_vec(), large);
+    assert_eq!(half.to_vec(), before);
+}
+
+// Row PP22
+#[test]
+fn what_was_let_go_vanishes_with_its_peer() {
+    let mut cluster = Cluster::new(2, 16);
+    let on = known(&mut cluster);
+    let large = pattern(3, 1 << 20);
+    let mut started = vec![
+        cluster.receive(0, on[0], rank(1), tag(7), 8).0,
+        cluster.send(0, on[0], 1, 1, &large),
+        cluster.send_as(0, on[0], 1, 2, b"x", SendMode::Synchronous),
+        cluster.receive(0, on[0], rank(1), tag(3), 1 << 20).0,
+    ];
+    cluster.send(1, on[1], 0, 3, &large);
+    (0..9).for_each(|at| assert!(cluster.turn(at % 2) < 1000));
+    cluster.fabric.borrow_mut().room = 0;
+    started.push(cluster.send(0, on[0], 1, 4, b"parked"));
+    let stands = cluster.nodes[0].ob1.entries.len();
+    for request in started.iter().map(|&started| request(started)) {
+        cluster.nodes[0].ob1.detach(request);
+    }
+    cluster.nodes[0].ob1.close(on[0]);
+    assert_eq!(cluster.nodes[0].ob1.channels.len(), 1, "it is still at work");
+    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    assert_eq!(cluster.nodes[0].ob1.entries.len(), stands - 5);
+    assert!(cluster.nodes[0].ob1.channels.is_empty() && cluster.nodes[0].ob1.idle());
 }
 
 #[test]
