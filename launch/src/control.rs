@@ -12,6 +12,8 @@ pub enum Order {
     Signal(i32),
     /// Kill everything.
     Kill,
+    /// Kill everything: it has taken too long, perhaps because of a death, which is to be said.
+    Overdue,
 }
 
 /// What the keeper reports.
@@ -42,6 +44,7 @@ impl Wire for Order {
                 out.u32(*signal as u32);
             }
             Order::Kill => out.u8(2),
+            Order::Overdue => out.u8(3),
         }
     }
 
@@ -49,6 +52,7 @@ impl Wire for Order {
         Some(match from.u8()? {
             1 => Order::Signal(from.u32()? as i32),
             2 => Order::Kill,
+            3 => Order::Overdue,
             _ => return None,
         })
     }
@@ -143,7 +147,7 @@ mod tests {
     fn orders_and_reports_arrive_and_the_end_shows() {
         let (a, b) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        for order in [Order::Signal(15), Order::Kill] {
+        for order in [Order::Signal(15), Order::Kill, Order::Overdue] {
             assert!(tell(a.as_fd(), &order, &[]));
             assert!(matches!(hear::<Order>(b.as_fd()), Told::Message(heard, _) if heard == order));
         }

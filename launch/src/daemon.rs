@@ -238,6 +238,11 @@ impl<'front> Keeper<'front> {
                 Told::Message(Order::Kill, _) | Told::Gone => {
                     self.over = Some(Over { code: 1, lines: vec![] })
                 }
+                Told::Message(Order::Overdue, _) => {
+                    let first = verdict::first_death(&self.watch);
+                    let lines = first.map(|(rank, words)| self.line(rank, &words)).into_iter().collect();
+                    self.over = Some(Over { code: 1, lines });
+                }
             }
         }
     }

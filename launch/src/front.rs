@@ -222,7 +222,7 @@ impl<'job> Front<'job> {
     fn look_at_the_clock(&mut self) {
         let now = Instant::now();
         if self.kill_at.is_some_and(|at| now >= at) {
-            self.kill();
+            self.kill(Order::Kill);
         }
         if self.enforce_at.is_some_and(|at| now >= at) {
             // It is stopped, or worse. Not reaped by anybody yet, so its number is its own.
@@ -236,19 +236,19 @@ impl<'job> Front<'job> {
                 "mpiexec: the job has run for {} s, as long as --timeout allows, and has been ended [E-JOB-010]",
                 span.as_secs_f64()
             ));
-            self.kill();
+            self.kill(Order::Overdue);
         }
     }
 
     /// Ends the job now; what is only left to be printed is not waited for.
-    fn kill(&mut self) {
+    fn kill(&mut self, order: Order) {
         self.kill_at = None;
         if self.state != State::Running {
             self.leave_at = Some(Instant::now());
             return;
         }
         self.enforce_at.get_or_insert_with(|| Instant::now() + KEEPER_PATIENCE);
-        tell(self.control.as_fd(), &Order::Kill, &[]);
+        tell(self.control.as_fd(), &order, &[]);
     }
 
     fn hear_keeper(&mut self) -> io::Result<()> {
@@ -340,7 +340,7 @@ impl<'job> Front<'job> {
                 ));
             }
             if self.state == State::Running {
-                self.kill();
+                self.kill(Order::Kill);
             }
         }
     }
@@ -368,7 +368,7 @@ impl<'job> Front<'job> {
                     self.kill_at = Some(Instant::now() + PATIENCE);
                 }
                 if again {
-                    self.kill();
+                    self.kill(Order::Kill);
                 }
             }
         }

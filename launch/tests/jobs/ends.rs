@@ -147,6 +147,15 @@ fn a_timeout_ends_the_job() {
 }
 
 #[test]
+fn a_timeout_names_a_death_that_the_job_may_not_have_got_over() {
+    let script = format!("test $MEND_RANK = 1 && exec {PROBE} die; {PROBE} hear; exec sleep 1000");
+    let ended = run(&["-n", "3", "--timeout", "1", "sh", "-c", &script]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (124, 2), "{ended:?}");
+    assert!(ended.stderr.contains("[E-JOB-010]") && ended.stderr.contains("[E-JOB-001]"), "{ended:?}");
+    assert!(ended.stderr.contains("rank 1 (") && ended.stderr.contains("SIGKILL"), "{ended:?}");
+}
+
+#[test]
 fn signals_that_end_jobs_are_passed_on_and_the_code_is_a_shells() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let run = start(&["-n", "3", "sleep", "1000"]);
