@@ -5,8 +5,11 @@
 //!            lookup              Notice::Contact, connect
 //! unknown ───────────▶ asked ──────────────────────────────▶ connected ◀── suspected (Notice::Alive resumes)
 //!    │                   │                                       │ Notice::Finalized, Failed, Refused: sever
-//!    └─── Refused, Finalized, Failed ────▶ gone ◀── on_severed ── severing
+//!    └─ Refused, Finalized, Failed ─▶ drained ◀── on_severed ── severing
+//!                                        └── all that was judged before is published ──▶ gone
 //! ```
+//! Ends are published in the order of the verdicts, however long each takes to drain: who finalizes because somebody
+//! failed is judged after that one, and whoever waits for both must hear of the failure first.
 //! The first verdict stands, but for one case: whoever could not be reached may still fail, and that is published too.
 //! A peer that dies before its Contact was looked at is connected, and severed at once: what it had sent whole lies in its
 //! outbox (Row PP7). Notices come in the order in which the runtime gave them, so Contact is before the verdict.
@@ -32,6 +35,11 @@ pub(crate) enum Contact<E> {
     Severing {
         /// The way.
         endpoint: E,
+        /// What its requests will end with.
+        why: Gone,
+    },
+    /// Nothing of it is under way any more; what was judged before it is still to be published.
+    Drained {
         /// What its requests will end with.
         why: Gone,
     },

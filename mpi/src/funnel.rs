@@ -7,7 +7,8 @@
 //! ```text
 //!   on_error ──▶ suspect: quarantine, ask ──▶ Alive: resume
 //!                                        └──▶ Failed ──┐
-//!   Failed, Finalized, Refused ────────────────────────┴▶ verdict: sever ──▶ drained ──▶ severed ──▶ end: publish
+//!   Failed, Finalized, Refused ────────────────────────┴▶ verdict: sever ──▶ drained ──▶ severed ──▶ end: publish, in
+//!                                                                                               the order of the verdicts
 //! ```
 
 use crate::contact::Contact;
@@ -16,17 +17,20 @@ use mend_base::{Peer, PeerIndex};
 use mend_pml::{Gone, Upcalls};
 use mend_runtime::{Notice, Runtime};
 use mend_transport::{AmId, Btl, Card, Cause, ConnectError, Payload};
+use std::collections::VecDeque;
 
 /// What came up from the transports in one turn, to be looked at when they are no longer borrowed.
 #[derive(Debug)]
 pub(crate) struct Funnel<E> {
     evidence: Vec<(PeerIndex, Cause)>,
     severed: Vec<(PeerIndex, E)>,
+    /// Whose ends are still to be published, in the order of the verdicts.
+    judged: VecDeque<PeerIndex>,
 }
 
 impl<E> Default for Funnel<E> {
     fn default() -> Self {
-        Funnel { evidence: Vec::new(), severed: Vec::new() }
+        Funnel { evidence: Vec::new(), severed: Vec::new(), judged: VecDeque::new() }
     }
 }
 
@@ -138,7 +142,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match self.contacts.state(index) {
             None => mend_base::reach!("mpi.contact: they asked"),
             Some(Contact::Asked) => mend_base::reach!("mpi.contact: we asked"),
-            Some(Contact::Connected { .. } | Contact::Severing { .. } | Contact::Gone(_)) => {
+            Some(
+                Contact::Connected { .. }
+                | Contact::Severing { .. }
+                | Contact::Drained { .. }
+                | Contact::Gone(_),
+            ) => {
                 mend_base::reach!("mpi.contact: told again");
                 return;
             }
@@ -204,29 +213,47 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             None | Some(Contact::Asked) => {
                 mend_base::reach!("mpi.funnel: verdict, no way yet");
-                self.end(index, why);
+                self.contacts.set(index, Contact::Drained { why });
             }
             Some(Contact::Severing { endpoint, why: Gone::Unreachable(_) }) if why == Gone::Failed => {
                 mend_base::reach!("mpi.funnel: unreachable, then failed, while severing");
                 self.contacts.set(index, Contact::Severing { endpoint, why });
             }
-            Some(Contact::Gone(Gone::Unreachable(_))) if why == Gone::Failed => {
+            Some(Contact::Drained { why: Gone::Unreachable(_) } | Contact::Gone(Gone::Unreachable(_)))
+                if why == Gone::Failed =>
+            {
                 mend_base::reach!("mpi.funnel: unreachable, then failed");
-                self.end(index, why);
+                self.contacts.set(index, Contact::Drained { why });
             }
             // The first verdict stands: whatever the second says, nothing more can come or go.
-            Some(Contact::Severing { .. } | Contact::Gone(_)) => {
-                mend_base::reach!("mpi.funnel: verdict again")
+            Some(Contact::Severing { .. } | Contact::Drained { .. } | Contact::Gone(_)) => {
+                mend_base::reach!("mpi.funnel: verdict again");
+                return;
             }
         }
+        self.funnel.judged.push_back(index);
+        self.publish_drained();
     }
 
     fn severed(&mut self, index: PeerIndex, endpoint: N::Endpoint) {
         match self.contacts.state(index) {
             Some(Contact::Severing { endpoint: severing, why }) if severing == endpoint => {
-                self.end(index, why)
+                self.contacts.set(index, Contact::Drained { why });
+                self.publish_drained();
             }
             _ => debug_assert!(false, "a transport reports the end of a way that was not severed"),
+        }
+    }
+
+    /// Publishes the ends of those who are drained, in the order of the verdicts.
+    fn publish_drained(&mut self) {
+        while let Some(&index) = self.funnel.judged.front() {
+            match self.contacts.state(index) {
+                Some(Contact::Severing { .. }) => return,
+                Some(Contact::Drained { why }) => self.end(index, why),
+                _ => {}
+            }
+            self.funnel.judged.pop_front();
         }
     }
 

@@ -34,7 +34,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             match self.contacts.state(member) {
                 Some(Contact::Gone(_)) => continue,
                 // Judged, and published soon.
-                Some(Contact::Severing { .. }) => drop(unheard.insert(member, 1)),
+                Some(Contact::Severing { .. } | Contact::Drained { .. }) => drop(unheard.insert(member, 1)),
                 // The answer to what was asked before may be older than the death.
                 Some(Contact::Connected { suspected: true, .. }) => drop(unheard.insert(member, 2)),
                 None | Some(Contact::Asked | Contact::Connected { .. }) => drop(unheard.insert(member, 1)),

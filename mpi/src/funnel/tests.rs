@@ -252,3 +252,19 @@ fn aborting_ends_the_members_and_with_everybody_the_job() {
     zero.abort_alone(6);
     assert_eq!(job.aborted(), [(4, vec![peer(0)]), (5, vec![]), (6, vec![peer(0)])]);
 }
+
+/// Who leaves because somebody failed is judged after that one: a collective that waits for both must hear of the failure.
+#[test]
+fn ends_are_published_in_the_order_of_the_verdicts() {
+    let (job, mut zero, _one) = pair();
+    let room = Buffer::zeroed(8);
+    let of_one = running(receive(&mut zero, Source::Rank(Rank(1)), &room));
+    let of_two = running(receive(&mut zero, Source::Rank(Rank(2)), &room));
+    job.say(0, Notice::Failed(peer(1)));
+    job.say(0, Notice::Finalized(peer(2)));
+    while zero.poll(of_two) == State::Running {
+        turn(&mut zero);
+    }
+    assert_eq!(ended_with(&zero, of_one), Detail::ProcFailed(Rank(1)));
+    assert_eq!(ended_with(&zero, of_two), Detail::PeerLeft(Rank(2)));
+}
