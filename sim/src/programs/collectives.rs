@@ -55,7 +55,7 @@ fn contributions(number: i32, rank: u32, elements: usize) -> Vec<i32> {
     (0..elements).map(|element| contribution(number, rank, element)).collect()
 }
 
-/// All ranks draw the same.
+/// All ranks draw the same; rank and size of `process` are the communicator's.
 pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> Pending {
     let mut together = process.together.borrow_mut();
     let elements = [0, 1, 3, 50, 700][together.below(5) as usize];

@@ -9,6 +9,7 @@
 //! waited for, or in the order of a plan that all share.
 
 mod collective;
+mod making;
 mod named;
 mod wildcard;
 mod witness;
@@ -23,28 +24,36 @@ pub(super) struct Survivor {
     process: Process,
     world: CommKey,
     witness: Witness,
+    /// Of the ranks that will not die, if it could be made at all of them.
+    safe: Option<CommKey>,
+    unfinished: Vec<making::Unfinished>,
 }
 
 /// One job.
 pub async fn run(process: Process) {
     let world = process.mpi.engine().world();
     let witness = Witness::default();
-    let mut survivor = Survivor { process: process.clone(), world, witness };
+    let mut survivor =
+        Survivor { process: process.clone(), world, witness, safe: None, unfinished: Vec::new() };
+    survivor.make_safe().await;
     process.ready();
     let phases = 1 + process.together.borrow_mut().below(6);
     for phase in 1..=phases {
-        let which = process.together.borrow_mut().below(7);
+        let which = process.together.borrow_mut().below(9);
         match which {
             0..3 => survivor.named(phase).await,
-            3..5 => survivor.collectives(phase).await,
-            5 => survivor.posted_wildcards(phase).await,
-            _ => survivor.probed_wildcards(phase).await,
+            3 => survivor.posted_wildcards(phase).await,
+            4 => survivor.probed_wildcards(phase).await,
+            5 => survivor.collectives(phase, survivor.world).await,
+            6 => survivor.safe_collectives(phase).await,
+            7 => survivor.make(phase).await,
+            _ => survivor.make_alone(phase).await,
         }
         if survivor.chance(3) {
             survivor.failed(survivor.world);
         }
     }
-    survivor.failed(survivor.world);
+    survivor.end().await;
 }
 
 impl Survivor {
@@ -57,10 +66,24 @@ impl Survivor {
         self.process.below(times) == 0
     }
 
+    /// Whether this rank of WORLD may die.
+    fn is_mortal(&self, rank: Rank) -> bool {
+        self.process.mortals().contains(&rank)
+    }
+
     /// The ranks of a communicator, as ranks of WORLD.
     fn members(&self, comm: CommKey) -> Vec<Rank> {
         let engine = self.process.mpi.engine();
         let communicator = engine.communicator(comm).expect("it stands");
         communicator.group.iter().map(|peer| Rank(peer.number())).collect()
+    }
+
+    /// What is left of earlier phases ends now at the latest, and so does what nobody can free.
+    async fn end(mut self) {
+        self.end_unfinished().await;
+        self.failed(self.world);
+        if let Some(safe) = self.safe {
+            self.process.mpi.free(safe).expect("it stands");
+        }
     }
 }
