@@ -82,6 +82,9 @@ pub struct Bed {
 /// Empty turns between two looks at the clock (28 ns each).
 const TURNS_PER_CLOCK: u32 = 64;
 
+/// Turns with events between two looks at the clock.
+const BUSY_TURNS_PER_CLOCK: u32 = 1024;
+
 /// Looks at the ring that is waited for between two whole turns: a look is one load, a turn some 40 ns.
 const LOOKS_PER_TURN: u32 = 16;
 
@@ -247,12 +250,15 @@ struct Cranking<'a, C: Crank> {
 
 impl<C: Crank> Cranking<'_, C> {
     fn until<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> T {
-        let mut empty = 0;
+        let (mut empty, mut busy) = (0, 0_u32);
         loop {
             let now = self.inside.now;
             let events = self.inside.engine.turn(now);
             if events > 0 {
-                empty = 0;
+                (empty, busy) = (0, busy.wrapping_add(1));
+                if busy.is_multiple_of(BUSY_TURNS_PER_CLOCK) {
+                    self.look_up_from_traffic();
+                }
                 self.busy_since = None;
                 self.inside.ring_parked();
             }
@@ -272,6 +278,14 @@ impl<C: Crank> Cranking<'_, C> {
                 }
             }
         }
+    }
+
+    /// What others send may never pause, and whom we wait for be dead.
+    #[cold]
+    fn look_up_from_traffic(&mut self) {
+        let now = clock::now();
+        self.inside.now = now;
+        self.inside.check_now_and_then(now);
     }
 
     // Hot: per empty turn.
@@ -423,6 +437,38 @@ mod tests {
             let patience = Patience { spin, yielding };
             wait(&guard, &bed, patience, |engine| (engine.checks >= 3).then_some(()));
         }
+    }
+
+    /// An engine to which something comes at every turn.
+    struct Chatter {
+        checks: u64,
+    }
+
+    impl Crank for Chatter {
+        fn turn(&mut self, _now: Instant) -> u32 {
+            1
+        }
+
+        fn is_ready(&self) -> bool {
+            true
+        }
+
+        fn check(&mut self) {
+            self.checks += 1;
+        }
+
+        fn arm(&mut self) -> Result<(), Pending> {
+            Err(Pending)
+        }
+
+        fn disarm(&mut self) {}
+    }
+
+    #[test]
+    fn traffic_without_a_pause_keeps_no_waiter_from_what_only_a_check_finds() {
+        let (_, _, bed, patience) = fixture(50);
+        let guard = Guard::new(Threads::Any, Inside::new(Chatter { checks: 0 }));
+        wait(&guard, &bed, patience, |engine| (engine.checks >= 3).then_some(()));
     }
 
     #[test]
