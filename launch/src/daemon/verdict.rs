@@ -100,16 +100,17 @@ pub struct Verdict {
 
 /// What has become of the job by now, if it is over, or must not go on.
 pub fn verdict(watch: &Watch, rules: Rules, now: Instant) -> Option<Verdict> {
-    if !rules.fault_tolerant && !watch.wanted {
-        if let Some((rank, record, death)) = first_to_blame(watch) {
-            // How it ended is worth a moment.
-            let late = death.found.is_killed() && now >= death.at + GRACE;
-            let known = late || watch.ending_words(rank).is_some();
-            return known.then(|| Verdict {
-                code: counted(record, death).unwrap_or_else(|| record.code_of_dead(death)),
-                lines: vec![(rank, blame(watch, rank, death, "; the job has been ended"))],
-            });
-        }
+    if !rules.fault_tolerant
+        && !watch.wanted
+        && let Some((rank, record, death)) = first_to_blame(watch)
+    {
+        // How it ended is worth a moment.
+        let late = death.found.is_killed() && now >= death.at + GRACE;
+        let known = late || watch.ending_words(rank).is_some();
+        return known.then(|| Verdict {
+            code: counted(record, death).unwrap_or_else(|| record.code_of_dead(death)),
+            lines: vec![(rank, blame(watch, rank, death, "; the job has been ended"))],
+        });
     }
     if !watch.ranks.iter().all(|record| is_over(record, watch.wanted, now)) {
         return None;
