@@ -4,7 +4,7 @@
 
 use crate::request::Phase;
 use crate::{Ob1, PeerState};
-use mend_base::{Key, PeerIndex, Source};
+use mend_base::{Key, PeerIndex, Plane, Source};
 
 /// Where the last looks ended.
 #[derive(Debug, Default)]
@@ -33,9 +33,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         for _ in 0..LOOKS.min(self.entries.places()) {
             self.awaited.place = (self.awaited.place + 1) % self.entries.places();
             let entry = self.entries.key_at(self.awaited.place).and_then(|key| self.entries.get(key));
-            if let Some((channel, Phase::Posted { from, .. })) =
-                entry.map(|entry| (entry.channel, entry.phase))
-            {
+            let Some((channel, phase)) = entry.map(|entry| (entry.channel, entry.phase)) else { continue };
+            if !matches!(phase, Phase::Done(_)) && self.needs_everybody(channel) {
+                from_anybody = Some(channel);
+            }
+            if let Phase::Posted { from, .. } = phase {
                 self.look_for(channel, from, &mut from_anybody);
             }
         }
@@ -52,13 +54,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
+    /// Whoever takes part in a collective operation waits for all of its members: the one that it waits for may have given
+    /// up because of another.
+    fn needs_everybody(&self, channel: Key) -> bool {
+        self.channels.get(channel).is_some_and(|open| open.name.plane == Plane::Collective)
+    }
+
     fn next_stranger(&mut self, channel: Key) -> Option<PeerIndex> {
-        let members = &self.channels.get(channel)?.members;
-        let count = members.len() as u32;
+        let open = self.channels.get(channel)?;
+        let count = open.members.len() as u32;
         for _ in 0..LOOKS.min(count) {
             self.awaited.member = (self.awaited.member + 1) % count;
-            let peer = members[self.awaited.member as usize];
-            if self.peers.get(peer.index()).is_none_or(PeerState::is_stranger) {
+            let peer = open.members[self.awaited.member as usize];
+            if self.awaited.member != open.me.0
+                && self.peers.get(peer.index()).is_none_or(PeerState::is_stranger)
+            {
                 return Some(peer);
             }
         }

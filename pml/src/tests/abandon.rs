@@ -342,6 +342,30 @@ fn whoever_waits_for_one_who_gave_up_is_ended_by_its_death_or_leave() {
 }
 
 #[test]
+fn whoever_waits_in_a_collective_asks_about_members_that_it_never_met() {
+    let mut cluster = Cluster::new(3, 8);
+    let (user, on) = (cluster.open(2, Plane::User), cluster.open(1, Plane::Collective));
+    for (from, to) in [(0, 1), (1, 0)] {
+        cluster.send(from, user[from], to as u32, 0, b"hello");
+        cluster.settle();
+        cluster.receive(to, user[to], rank(from as u32), tag(0), 8);
+    }
+    let strangers = |cluster: &mut Cluster| (0..9).find_map(|_| cluster.nodes[0].ob1.look_for_strangers());
+    let (named, _) = cluster.receive(0, user[0], rank(1), tag(1), 8);
+    assert_eq!(strangers(&mut cluster), None, "it waits for 1 alone");
+    for receives in [true, false] {
+        let waiting = match receives {
+            true => cluster.receive(0, on[0], rank(1), tag(1), 8).0,
+            false => cluster.send(0, on[0], 1, 1, &pattern(1, LARGE)),
+        };
+        cluster.settle();
+        assert_eq!(strangers(&mut cluster), Some(PeerIndex(2)), "1 may have given up because of 2");
+        abandon(&mut cluster, 0, waiting);
+    }
+    assert_eq!(cluster.poll(0, named), State::Running);
+}
+
+#[test]
 fn messages_for_a_communicator_born_elsewhere_alone_are_refused_when_we_leave() {
     let mut cluster = Cluster::new(2, 7);
     let on = cluster.open_at(0, 5, Plane::User);
