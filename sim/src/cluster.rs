@@ -339,6 +339,7 @@ impl Cluster {
     fn is_held_back(&mut self, rank: u32) -> bool {
         let seat = &mut self.seats[rank as usize];
         if self.freezes_once_in > 0 && self.random.once_in(self.freezes_once_in) {
+            mend_base::reach!("sim.cluster: stopped, and not dead");
             seat.frozen_until = self.steps + self.random.below(LONGEST_FREEZE);
         }
         seat.frozen_until > self.steps

@@ -153,7 +153,10 @@ impl Killer {
                 }
             }
             Life::Declared { left: 0 } => seat.life = Life::Dead,
-            Life::Declared { left } => seat.life = Life::Declared { left: left - 1 },
+            Life::Declared { left } => {
+                mend_base::reach!("sim.killer: its threads still run");
+                seat.life = Life::Declared { left: left - 1 };
+            }
             Life::Dead => {}
         }
         seat.life != Life::Dead
@@ -169,6 +172,21 @@ impl Killer {
     }
 
     fn declare(&self, seat: &mut Seat) {
+        match seat.passed.last() {
+            None => mend_base::reach!("sim.killer: before MPI_Init"),
+            Some(Mark::Started) => mend_base::reach!("sim.killer: before all are ready"),
+            Some(Mark::Ready) => mend_base::reach!("sim.killer: at work"),
+            Some(Mark::Finishing) => mend_base::reach!("sim.killer: in MPI_Finalize"),
+        }
+        match (seat.doom.when, seat.calls) {
+            (When::Step(_), _) => mend_base::reach!("sim.killer: between two steps"),
+            (When::Call(Mark::Started, _), 1) => {
+                mend_base::reach!("sim.killer: before its card is published")
+            }
+            (When::Call(..), _) => {
+                mend_base::reach!("sim.killer: inside a call, between two of the engine's")
+            }
+        }
         self.news.borrow_mut().push(seat.doom.number);
         seat.life = match seat.doom.lingers {
             0 => Life::Dead,

@@ -260,19 +260,21 @@ impl FabricBtl {
                 sink.on_room(way.index, endpoint);
                 return 1;
             }
-            State::Connecting | State::Quarantined | State::Severed => return 0,
             State::Standing if network.testifies(way.peer) => {
+                mend_base::reach!("sim.network: true evidence");
                 let causes = [Cause::Exited, Cause::LinkDown, Cause::Silent];
                 let cause = causes[network.random.below(3) as usize];
                 drop(network);
                 sink.on_error(way.index, endpoint, cause);
                 return 1;
             }
-            State::Standing if !hurry && network.misjudges() => {
+            // Evidence may repeat.
+            State::Standing | State::Quarantined if !hurry && network.misjudges() => {
                 drop(network);
                 sink.on_error(way.index, endpoint, Cause::Silent);
                 return 1;
             }
+            State::Connecting | State::Quarantined | State::Severed => return 0,
             State::Standing => {
                 let allowed = if hurry { budget } else { network.random.below(5).min(budget.into()) as u32 };
                 while events < allowed && network.hand_up(way, self.me, sink) {

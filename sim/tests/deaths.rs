@@ -2,12 +2,55 @@
 //! Seeded jobs in which ranks die. `MEND_SIM_SEEDS=n` runs until somebody has died in so many, `MEND_SIM_FIRST=n` begins
 //! there; `MEND_SIM_SEED=n` replays one and prints what it does.
 
-use mend_sim::runner::{run_deaths, run_until_deaths};
+use mend_sim::runner::{Tally, run_deaths, run_until_deaths};
 
 const SEEDS: u64 = 10_000;
 
+/// What so many jobs with deaths must have met.
+const MUST: [&str; 34] = [
+    "sim.killer: before MPI_Init",
+    "sim.killer: before its card is published",
+    "sim.killer: before all are ready",
+    "sim.killer: at work",
+    "sim.killer: in MPI_Finalize",
+    "sim.killer: between two steps",
+    "sim.killer: inside a call, between two of the engine's",
+    "sim.killer: its threads still run",
+    "sim.network: true evidence",
+    "sim.cluster: stopped, and not dead",
+    "mpi.funnel: evidence",
+    "mpi.funnel: evidence again",
+    "mpi.funnel: resumed",
+    "mpi.funnel: severing takes longer",
+    "mpi.funnel: verdict again",
+    "mpi.funnel: verdict, no way yet",
+    "mpi.funnel: verdict, severing",
+    "mpi.collective: a member had failed",
+    "mpi.collective: interrupted",
+    "pml.eager: from one who is gone",
+    "pml.eager: the offer of one who is gone",
+    "pml.eager: to one who is gone",
+    "pml.probe: the offer of one who is gone",
+    "pml.failure: a parked send",
+    "pml.failure: an offered send",
+    "pml.failure: a streaming send",
+    "pml.failure: a posted receive",
+    "pml.failure: an accepting receive",
+    "pml.failure: a receive from anybody, and nobody is left",
+    "pml.failure: nobody is left, but our own message is on its way",
+    "pml.failure: nobody is left, but the failed are not acknowledged",
+    "pml.failure: messages of a collective that was cut off",
+    "pml.abandon: a streaming send",
+    "pml.abandon: an accepting receive",
+];
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number of seeds, or a seed"))
+}
+
+fn all_are_met(tally: &Tally) {
+    let missed: Vec<_> = MUST.iter().filter(|arm| !tally.arms.contains_key(*arm)).collect();
+    assert!(missed.is_empty(), "no seed met {missed:?}");
 }
 
 #[test]
@@ -24,7 +67,12 @@ fn ten_thousand_seeds_with_deaths() {
     let first = number("MEND_SIM_FIRST").unwrap_or(0);
     let count = number("MEND_SIM_SEEDS").unwrap_or(SEEDS);
     match run_until_deaths(first, count) {
-        Ok(tally) => println!("{count} seeds with deaths from {first}\n{}", tally.table()),
+        Ok(tally) => {
+            println!("{count} seeds with deaths from {first}\n{}", tally.table());
+            if count >= SEEDS {
+                all_are_met(&tally);
+            }
+        }
         Err(failure) => panic!(
             "replay with MEND_SIM_SEED={} cargo test -p mend-sim --test deaths: {}, {} ranks: {}",
             failure.seed, failure.program, failure.size, failure.what
