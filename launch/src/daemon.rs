@@ -49,10 +49,11 @@ pub fn run(job: Job) -> Result<u8, Failure> {
     let mut keeper = Keeper::new(job, control.as_fd())?;
     let over = match keeper.start().and_then(|()| keeper.keep()) {
         Ok(over) => over,
-        Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")] },
+        Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")], hurry: false },
     };
     // The connections stay until all are dead: a rank that sees one close would complain of it.
-    let left = kill::kill_all(|_, _| {});
+    let dying = if over.hurry { vec![] } else { keeper.watch.dying() };
+    let left = kill::kill_all(&dying);
     let mismatch = keeper.mismatch.take();
     drop(keeper);
     // If mpiexec is gone, nobody is left to hear it.
@@ -68,6 +69,8 @@ pub fn run(job: Job) -> Result<u8, Failure> {
 struct Over {
     code: u8,
     lines: Vec<String>,
+    /// Nobody waits for a core that is being written: the user has asked for the end.
+    hurry: bool,
 }
 
 struct Keeper<'front> {
@@ -236,12 +239,12 @@ impl<'front> Keeper<'front> {
                 Told::Message(Order::Signal(signal), _) => self.pass_on(signal),
                 // What the code is, mpiexec knows; if it is gone, nobody asks.
                 Told::Message(Order::Kill, _) | Told::Gone => {
-                    self.over = Some(Over { code: 1, lines: vec![] })
+                    self.over = Some(Over { code: 1, lines: vec![], hurry: true })
                 }
                 Told::Message(Order::Overdue, _) => {
                     let first = verdict::first_death(&self.watch);
                     let lines = first.map(|(rank, words)| self.line(rank, &words)).into_iter().collect();
-                    self.over = Some(Over { code: 1, lines });
+                    self.over = Some(Over { code: 1, lines, hurry: true });
                 }
             }
         }
@@ -499,12 +502,12 @@ impl<'front> Keeper<'front> {
 
     fn judge(&mut self, verdict: Verdict) {
         let lines = verdict.lines.iter().map(|(rank, words)| self.line(*rank, words)).collect();
-        self.end(Over { code: verdict.code, lines });
+        self.end(Over { code: verdict.code, lines, hurry: self.watch.wanted() });
     }
 
     fn end_for(&mut self, rank: u32, code: u8, words: &str) {
         let lines = vec![self.line(rank, words)];
-        self.end(Over { code, lines });
+        self.end(Over { code, lines, hurry: false });
     }
 
     /// The first reason stands.
@@ -542,7 +545,7 @@ fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
         "mpiexec: '{}' (rank {rank}) cannot be started{place}: {error}; check its name and place [E-JOB-007]",
         app.program.to_string_lossy(),
     );
-    Over { code, lines: vec![line] }
+    Over { code, lines: vec![line], hurry: true }
 }
 
 /// One rank's share of a turn, in packets: none can keep the keeper from the others.

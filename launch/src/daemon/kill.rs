@@ -19,19 +19,29 @@ struct Entry {
 /// How long a process may take to die.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Kills every descendant and reaps those that are ours, until none is left. `ended` hears of each that was ours.
-/// Returns those that the kernel would not let die in [`PATIENCE`].
-pub fn kill_all(mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
-    let give_up = Instant::now() + PATIENCE;
+/// How long one that is dying anyway may take to write its core before it is killed with the others.
+const CORE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Kills every descendant and reaps those that are ours, until none is left; those that write a core only once that has
+/// taken [`CORE_PATIENCE`]. Returns those that the kernel would not let die in [`PATIENCE`].
+pub fn kill_all(dying: &[Pid]) -> Vec<i32> {
+    let mut spared: HashSet<i32> = dying.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+    let began = Instant::now();
+    let mut give_up = began + PATIENCE;
     loop {
-        reap(&mut ended);
-        let left: Vec<Entry> = descendants(&process_table(), own_pid());
-        let Some(first) = left.first() else { return vec![] };
-        if Instant::now() >= give_up {
-            return left.iter().map(|entry| entry.pid).collect();
+        reap(|_, _| {});
+        if began.elapsed() >= CORE_PATIENCE {
+            spared.clear();
         }
-        for entry in left.iter().filter(|entry| !entry.zombie) {
-            kill(*entry);
+        let left = descendants(&process_table(), own_pid()).into_iter();
+        let (writing, others): (Vec<Entry>, Vec<Entry>) =
+            left.partition(|entry| spared.contains(&entry.pid) && !entry.zombie);
+        let Some(first) = others.first().or(writing.first()) else { return vec![] };
+        let now = Instant::now();
+        match others.is_empty() {
+            true => give_up = now + PATIENCE,
+            false if now >= give_up => return others.iter().map(|entry| entry.pid).collect(),
+            false => others.iter().filter(|entry| !entry.zombie).for_each(|entry| kill(*entry)),
         }
         wait_a_little(first.pid);
     }
@@ -110,11 +120,22 @@ fn descendants(table: &[Entry], root: i32) -> Vec<Entry> {
     found
 }
 
-/// Whether the process is on its way out, or gone.
+/// Whether the process is on its way out, or gone: its first thread exits, or is about to, as another one does.
 pub fn is_ending(pid: Pid) -> bool {
-    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    let flags = stat.ok().and_then(|stat| parse_flags(&String::from_utf8_lossy(&stat)));
-    flags.is_none_or(|flags| flags & EXITING != 0)
+    let read = |name: &str| {
+        let bytes = std::fs::read(format!("/proc/{}/{name}", pid.as_raw_nonzero()))?;
+        std::io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let flags = read("stat").ok().and_then(|stat| parse_flags(&stat));
+    flags.is_none_or(|flags| flags & EXITING != 0) || read("status").is_ok_and(|status| is_killed(&status))
+}
+
+/// Whether SIGKILL is pending, for the thread or for all: that is how the kernel ends the threads of a process, too.
+fn is_killed(status: &str) -> bool {
+    let pending =
+        status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    let mut sets = pending.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok());
+    sets.any(|set| set & 1 << (Signal::KILL.as_raw() - 1) != 0)
 }
 
 /// PF_EXITING of the kernel's own flags.
@@ -147,7 +168,7 @@ fn parse_stat(pid: i32, stat: &str) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, descendants, is_ending, parse_flags, parse_stat};
+    use super::{Entry, descendants, is_ending, is_killed, parse_flags, parse_stat};
 
     fn entry(pid: i32, parent: i32) -> Entry {
         Entry { pid, parent, zombie: false }
@@ -163,6 +184,8 @@ mod tests {
     #[test]
     fn who_runs_is_not_ending_and_who_is_gone_is() {
         assert_eq!(parse_flags("7 (a) b) S 3 7 7 0 -1 4194308 1 2"), Some(4_194_308));
+        assert!(is_killed("Name:\tx\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
+        assert!(!is_killed("SigPnd:\t0000000000004002\nShdPnd:\t0000000000000001\n"));
         assert!(!is_ending(rustix::process::getpid()));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);

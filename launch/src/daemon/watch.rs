@@ -175,6 +175,15 @@ impl Watch {
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
     }
 
+    /// The processes that are dying by themselves, as they said, and may be writing their cores.
+    pub fn dying(&self) -> Vec<Pid> {
+        let dying = self.ranks.iter().filter(|record| match record.stage {
+            Stage::Failed(death) => death.found == Found::LastWords && !record.has_ended(),
+            _ => false,
+        });
+        dying.filter_map(|record| record.process().map(|process| process.pid)).collect()
+    }
+
     /// A process of `rank` may have ended: takes the status of all that have. The ranks that this is news of.
     pub fn look(&mut self, rank: u32) -> Vec<u32> {
         let mut news = vec![];

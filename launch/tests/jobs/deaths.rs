@@ -41,6 +41,13 @@ fn who_says_that_it_dies_has_failed_and_is_not_killed_before_it_is_done() {
 }
 
 #[test]
+fn a_core_that_is_being_written_is_waited_for_when_another_rank_aborts() {
+    let ended = run(&["-n", "3", PROBE, "dying", "7"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (7, 1), "{ended:?}");
+    assert!(ended.stdout.contains("the core is written"), "{ended:?}");
+}
+
+#[test]
 fn who_writes_garbage_to_another_is_fenced_and_nobody_else_is_disturbed() {
     let ended = reported(&["-n", "4", PROBE, "accuse"]);
     found(&ended, 0, &["was killed by SIGKILL", "fenced, as it wrote garbage to rank 0"]);

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         "signal" => on_rank_1(others, |_| raise(number)),
         "exec" => on_rank_1(others, |_| panic!("{}", Command::new("sleep").arg("1000").exec())),
         "live" => live(number),
-        "dying" => dying(),
+        "dying" => dying(number),
         "accuse" => accuse(),
         "ask" => ask(),
         "stopped" => stopped(),
@@ -223,13 +223,19 @@ fn living(launched: &mut Launched) -> (Outbox, Life) {
     (outbox, life)
 }
 
-/// Rank 1 says that it dies, and takes its time until the others have heard it and left.
-fn dying() -> ExitCode {
+/// Rank 1 says that it dies, and takes its time until the others have heard it and left, or, with a code, until rank 0
+/// has heard it and ended the job.
+fn dying(code: i32) -> ExitCode {
     let mut launched = hello();
     let (outbox, life) = living(&mut launched);
     let me = launched.runtime.membership().peer;
     if me.number() != 1 {
         launched.runtime.lookup(Peer::new(me.job(), 1)).unwrap();
+        if code != 0 {
+            until_failed(&mut launched, 1);
+            launched.runtime.abort(code);
+            spin()
+        }
         let code = listen(&mut launched);
         life.end();
         drop(outbox);
