@@ -49,15 +49,16 @@ pub fn run(job: Job) -> Result<u8, Failure> {
     let mut keeper = Keeper::new(job, control.as_fd())?;
     let over = match keeper.start().and_then(|()| keeper.keep()) {
         Ok(over) => over,
-        Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")], hurry: false },
+        Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")], why: Why::Judged },
     };
     // The connections stay until all are dead: a rank that sees one close would complain of it.
-    let dying = if over.hurry { vec![] } else { keeper.watch.dying() };
-    let left = kill::kill_all(&dying);
+    let dying = if over.why.is_asked_for() { vec![] } else { keeper.watch.dying() };
+    let left = kill::kill_all(&dying, |pid, ending| keeper.watch.note(pid, ending));
+    let death = over.why.may_follow_a_death().then(|| keeper.first_death()).flatten();
     let mismatch = keeper.mismatch.take();
     drop(keeper);
     // If mpiexec is gone, nobody is left to hear it.
-    for line in mismatch.into_iter().chain(over.lines).chain(kill::immortals(&left)) {
+    for line in mismatch.into_iter().chain(death).chain(over.lines).chain(kill::immortals(&left)) {
         report(control.as_fd(), &Report::Line(line), &[]);
     }
     report(control.as_fd(), &Report::Ended(over.code), &[]);
@@ -69,8 +70,32 @@ pub fn run(job: Job) -> Result<u8, Failure> {
 struct Over {
     code: u8,
     lines: Vec<String>,
-    /// Nobody waits for a core that is being written: the user has asked for the end.
-    hurry: bool,
+    why: Why,
+}
+
+/// Why a job is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    /// All have ended, or it cannot go on; what is to be said is.
+    Judged,
+    /// A rank wants it.
+    Aborted,
+    /// The user wants it.
+    Asked,
+    /// It takes too long.
+    Overdue,
+}
+
+impl Why {
+    /// Then nobody waits for a core that is being written.
+    fn is_asked_for(self) -> bool {
+        matches!(self, Why::Asked | Why::Overdue)
+    }
+
+    /// Then the first death is worth a line.
+    fn may_follow_a_death(self) -> bool {
+        matches!(self, Why::Aborted | Why::Overdue)
+    }
 }
 
 struct Keeper<'front> {
@@ -239,12 +264,10 @@ impl<'front> Keeper<'front> {
                 Told::Message(Order::Signal(signal), _) => self.pass_on(signal),
                 // What the code is, mpiexec knows; if it is gone, nobody asks.
                 Told::Message(Order::Kill, _) | Told::Gone => {
-                    self.over = Some(Over { code: 1, lines: vec![], hurry: true })
+                    self.over = Some(Over { code: 1, lines: vec![], why: Why::Asked })
                 }
                 Told::Message(Order::Overdue, _) => {
-                    let first = verdict::first_death(&self.watch);
-                    let lines = first.map(|(rank, words)| self.line(rank, &words)).into_iter().collect();
-                    self.over = Some(Over { code: 1, lines, hurry: true });
+                    self.over = Some(Over { code: 1, lines: vec![], why: Why::Overdue })
                 }
             }
         }
@@ -358,7 +381,8 @@ impl<'front> Keeper<'front> {
                     "called MPI_Abort, or met an error that is fatal, with code {code}; the job has been ended. \
                      Look at its own messages [E-JOB-002]"
                 );
-                self.end_for(rank, exit_code(code), &words);
+                let lines = vec![self.line(rank, &words)];
+                self.end(Over { code: exit_code(code), lines, why: Why::Aborted });
                 true
             }
             // Of one that has left or failed the rest says nothing.
@@ -502,12 +526,13 @@ impl<'front> Keeper<'front> {
 
     fn judge(&mut self, verdict: Verdict) {
         let lines = verdict.lines.iter().map(|(rank, words)| self.line(*rank, words)).collect();
-        self.end(Over { code: verdict.code, lines, hurry: self.watch.wanted() });
+        let why = if self.watch.wanted() { Why::Asked } else { Why::Judged };
+        self.end(Over { code: verdict.code, lines, why });
     }
 
-    fn end_for(&mut self, rank: u32, code: u8, words: &str) {
-        let lines = vec![self.line(rank, words)];
-        self.end(Over { code, lines, hurry: false });
+    /// The line on the first death, if there was one.
+    fn first_death(&self) -> Option<String> {
+        verdict::first_death(&self.watch).map(|(rank, words)| self.line(rank, &words))
     }
 
     /// The first reason stands.
@@ -545,7 +570,7 @@ fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
         "mpiexec: '{}' (rank {rank}) cannot be started{place}: {error}; check its name and place [E-JOB-007]",
         app.program.to_string_lossy(),
     );
-    Over { code, lines: vec![line], hurry: true }
+    Over { code, lines: vec![line], why: Why::Judged }
 }
 
 /// One rank's share of a turn, in packets: none can keep the keeper from the others.

@@ -285,7 +285,7 @@ impl<'job> Front<'job> {
     fn on_keeper_gone(&mut self) -> io::Result<()> {
         epoll::delete(&self.waits, &self.control)?;
         if self.state == State::Running {
-            let left = kill::kill_all(&[]);
+            let left = kill::kill_all(&[], |_, _| {});
             let line = "mpiexec: the keeper, which starts and watches the ranks, was killed; the job has been ended \
                  [E-JOB-011]";
             // Unless we had to.

@@ -23,13 +23,14 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 const CORE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Kills every descendant and reaps those that are ours, until none is left; those that write a core only once that has
-/// taken [`CORE_PATIENCE`]. Returns those that the kernel would not let die in [`PATIENCE`].
-pub fn kill_all(dying: &[Pid]) -> Vec<i32> {
+/// taken [`CORE_PATIENCE`]. `ended` hears of each that was ours. Returns those that the kernel would not let die in
+/// [`PATIENCE`].
+pub fn kill_all(dying: &[Pid], mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
     let mut spared: HashSet<i32> = dying.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
     let began = Instant::now();
     let mut give_up = began + PATIENCE;
     loop {
-        reap(|_, _| {});
+        reap(&mut ended);
         if began.elapsed() >= CORE_PATIENCE {
             spared.clear();
         }

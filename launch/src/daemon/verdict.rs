@@ -118,7 +118,7 @@ pub fn verdict(watch: &Watch, rules: Rules, now: Instant) -> Option<Verdict> {
     Some(if watch.any_member && !watch.wanted { members(watch, rules) } else { programs(watch) })
 }
 
-/// What is said of the first death in a job that is ended because it takes too long.
+/// What is said of the first death in a job that is ended for another reason, or because of it.
 pub fn first_death(watch: &Watch) -> Option<(u32, String)> {
     let (rank, _, death) = first_to_blame(watch)?;
     Some((rank, blame(watch, rank, death, "; the job went on")))

@@ -229,6 +229,11 @@ impl Watch {
         }
     }
 
+    /// How a process ended, when the job is over.
+    pub fn note(&mut self, pid: Pid, ending: Ending) {
+        self.ended(pid, ending);
+    }
+
     /// Whose process has ended; orphans of ranks come to us too, and are nobody's.
     fn ended(&mut self, pid: Pid, ending: Ending) -> Option<u32> {
         for (record, rank) in self.ranks.iter_mut().zip(0..) {
