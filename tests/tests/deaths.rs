@@ -62,7 +62,7 @@ fn every_blocked_call_returns_soon_and_with_its_class() {
 #[test]
 fn every_blocked_call_returns_with_its_class_when_the_fault_page_is_muted() {
     for call in CALLS {
-        blocked_in(call, 3, "muted", &[("MEND_TEST_MUTED", "1")]);
+        blocked_in(call, 8, "muted", &[("MEND_TEST_MUTED", "1")]);
     }
 }
 
