@@ -14,7 +14,8 @@ use crate::network::{FabricBtl, Network, Shared, Sizes, Trouble};
 use crate::oracle::{self, Silence};
 use mend_base::{Job, Peer, Random, Rank};
 use mend_mpi::{Config, Engine, Mpi};
-use mend_transport::{Bml, Loopback};
+use mend_runtime::Runtime;
+use mend_transport::{Bml, Loopback, WakeSet};
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::future::Future;
@@ -141,6 +142,8 @@ pub struct Cluster {
     board: Rc<RefCell<Board>>,
     /// A process is held back once in so many steps; 0: never.
     freezes_once_in: u64,
+    /// Who finds nothing to do may sleep until it is rung.
+    sleeps: bool,
 }
 
 /// One rank's place.
@@ -150,6 +153,8 @@ struct Seat {
     woken: Arc<Flag>,
     /// It is not scheduled before this step, however dead that makes it look.
     frozen_until: u64,
+    /// It sleeps: what its runtime's version was when it lay down.
+    asleep: Option<u32>,
 }
 
 struct Running {
@@ -182,6 +187,9 @@ pub struct Summary {
 /// In steps of the scheduler. When nobody else moves any more, the stopped go on.
 const LONGEST_FREEZE: u64 = 3_000;
 
+/// How often a sleeper is scheduled and looks for itself.
+const LOOK_ONCE_IN: u64 = 20;
+
 /// Steps per rank after which a job that still moves is taken for one that never ends.
 const STEPS_MAX: u64 = 500_000;
 
@@ -196,6 +204,7 @@ impl Cluster {
             at: Rc::new(Cell::new(("not started", 0))),
             woken: Arc::default(),
             frozen_until: 0,
+            asleep: None,
         };
         Cluster {
             seed,
@@ -211,6 +220,7 @@ impl Cluster {
             killer: Killer::none(),
             board: Rc::default(),
             freezes_once_in: 0,
+            sleeps: false,
         }
     }
 
@@ -221,6 +231,11 @@ impl Cluster {
         launcher.killer = Rc::clone(&killer);
         launcher.muted = muted;
         self.killer = killer;
+    }
+
+    /// Processes that find nothing to do arm their transports and sleep, until they are rung or look for themselves.
+    pub fn sleeps(&mut self) {
+        self.sleeps = true;
     }
 
     /// Processes are held back for long once in so many steps, as by SIGSTOP.
@@ -328,11 +343,58 @@ impl Cluster {
             self.start(rank);
             return true;
         }
+        if self.lies_asleep(rank) {
+            return self.random.once_in(LOOK_ONCE_IN) && self.look_up(rank);
+        }
         if self.woken(rank) && self.random.once_in(2) {
             self.poll(rank);
             return true;
         }
-        self.turn(rank) > 0
+        let moved = self.turn(rank) > 0;
+        if self.sleeps && !moved && !self.woken(rank) && self.random.once_in(3) {
+            self.lie_down(rank);
+        }
+        moved
+    }
+
+    /// As `world`'s waiter does: arms, looks once more, sleeps.
+    fn lie_down(&mut self, rank: u32) {
+        let Some(running) = &self.seats[rank as usize].running else { return };
+        let mut engine = running.mpi.engine_mut();
+        self.network.borrow_mut().answer_bell(rank);
+        if engine.arm(&mut WakeSet::default()).is_err() {
+            mend_base::reach!("sim.cluster: something came before it slept");
+            return engine.disarm();
+        }
+        mend_base::reach!("sim.cluster: asleep");
+        let version = engine.runtime().fault_version();
+        drop(engine);
+        self.seats[rank as usize].asleep = Some(version);
+    }
+
+    /// Whether it sleeps, and nobody has rung.
+    fn lies_asleep(&mut self, rank: u32) -> bool {
+        let Some(version) = self.seats[rank as usize].asleep else { return false };
+        let Some(running) = &self.seats[rank as usize].running else { return false };
+        let told = running.mpi.engine().runtime().fault_version() != version;
+        let rung = self.network.borrow_mut().answer_bell(rank);
+        if !(told || rung || self.woken(rank)) {
+            return true;
+        }
+        mend_base::reach!("sim.cluster: woken");
+        running.mpi.engine_mut().disarm();
+        self.seats[rank as usize].asleep = None;
+        false
+    }
+
+    /// The timed look of a sleeper. Where nobody gives evidence, which rings no bell, it finds nothing: else a ring was lost.
+    fn look_up(&mut self, rank: u32) -> bool {
+        let events = self.turn(rank);
+        let trouble = self.network.borrow().trouble;
+        let quiet = trouble.evidence_once_in == 0 && trouble.witness_once_in == 0;
+        let lives = !self.killer.is_declared(rank);
+        assert!(events == 0 || !quiet || !lives, "rank {rank} slept through {events} events");
+        events > 0
     }
 
     /// Whether the process is stopped, and stays so for now.
@@ -356,7 +418,7 @@ impl Cluster {
                     self.start(rank);
                     moved = true;
                 }
-                moved |= self.turn(rank) > 0;
+                moved |= if self.lies_asleep(rank) { self.look_up(rank) } else { self.turn(rank) > 0 };
                 if self.woken(rank) {
                     self.poll(rank);
                     moved = true;

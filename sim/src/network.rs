@@ -12,7 +12,7 @@ use mend_transport::{
     TransportId, WakeSet, WriteSlot,
 };
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// What all ends share.
@@ -30,6 +30,8 @@ pub struct Network {
     /// Who dies.
     pub killer: Rc<Killer>,
     misjudged: u64,
+    /// Who has been rung since it last lay down.
+    rung: BTreeSet<u32>,
     pipes: BTreeMap<(u32, u32), Pipe>,
     /// Messages and chunks handed to the network, and by it: they are equal at the end of a run that lost nobody.
     pub sent: u64,
@@ -157,10 +159,16 @@ impl Network {
             trouble: Trouble::default(),
             killer: Killer::none(),
             misjudged: 0,
+            rung: BTreeSet::new(),
             pipes: BTreeMap::new(),
             sent: 0,
             delivered: 0,
         }))
+    }
+
+    /// Whether somebody rang since the last call: a message, a chunk, or room for one.
+    pub fn answer_bell(&mut self, number: u32) -> bool {
+        self.rung.remove(&number)
     }
 
     /// What has been sent and not handed up yet, pair by pair: for reports of runs that came to rest too early.
@@ -304,6 +312,10 @@ impl FabricBtl {
         events
     }
 
+    fn has_room(&self, way: &Way) -> bool {
+        self.shared.borrow().pipes.get(&(self.me, way.peer)).is_none_or(|pipe| pipe.has_room(&way.sizes))
+    }
+
     fn way(&mut self, endpoint: u32) -> &mut Way {
         &mut self.endpoints[endpoint as usize]
     }
@@ -371,6 +383,7 @@ impl Network {
         }
         let Some(pipe) = self.pipes.get_mut(&(way.peer, me)) else { return false };
         let Some(arrival) = pipe.take(&mut self.random) else { return false };
+        self.rung.insert(way.peer);
         self.delivered += 1;
         arrival.hand_up(way.index, sink);
         true
@@ -503,6 +516,7 @@ impl Btl for FabricBtl {
             Class::Mailbox => pipe.mailboxes.insert(id, item).is_some(),
         };
         network.sent += u64::from(!replaced);
+        network.rung.insert(peer);
         Ok(())
     }
 
@@ -531,6 +545,7 @@ impl Btl for FabricBtl {
         fill(WriteSlot::from(&mut bytes[..]));
         pipe.chunks.push_back((stream, bytes));
         network.sent += 1;
+        network.rung.insert(peer);
         Ok(())
     }
 
@@ -553,6 +568,7 @@ impl Btl for FabricBtl {
         let mut network = self.shared.borrow_mut();
         let Some(pipe) = network.pipes.get_mut(&(way.peer, self.me)) else { return 0 };
         let Some(item) = pipe.data.pop_front() else { return 0 };
+        network.rung.insert(way.peer);
         network.delivered += 1;
         drop(network);
         Arrival::Message(item).hand_up(way.index, sink);
@@ -575,8 +591,13 @@ impl Btl for FabricBtl {
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+        let moves = |way: &Way| match way.state {
+            State::Connecting | State::Severing => true,
+            State::Standing => way.refused && self.has_room(way),
+            State::Quarantined | State::Severed => false,
+        };
         let ready = (0..self.endpoints.len() as u32).any(|endpoint| self.ready(endpoint));
-        if ready {
+        if ready || self.endpoints.iter().any(moves) {
             return Err(Pending);
         }
         wake.futex = true;

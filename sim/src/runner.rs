@@ -63,6 +63,9 @@ pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fai
     if random.once_in(6) {
         cluster.freezes(50 + random.below(500));
     }
+    if random.once_in(2) {
+        cluster.sleeps();
+    }
     run(cluster, seed, name, size, trace)
 }
 

@@ -7,7 +7,7 @@ use mend_sim::runner::{Tally, run_deaths, run_until_deaths};
 const SEEDS: u64 = 10_000;
 
 /// What so many jobs with deaths must have met.
-const MUST: [&str; 34] = [
+const MUST: [&str; 36] = [
     "sim.killer: before MPI_Init",
     "sim.killer: before its card is published",
     "sim.killer: before all are ready",
@@ -18,6 +18,8 @@ const MUST: [&str; 34] = [
     "sim.killer: its threads still run",
     "sim.network: true evidence",
     "sim.cluster: stopped, and not dead",
+    "sim.cluster: asleep",
+    "sim.cluster: woken",
     "mpi.funnel: evidence",
     "mpi.funnel: evidence again",
     "mpi.funnel: resumed",
