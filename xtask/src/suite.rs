@@ -80,7 +80,8 @@ fn seeds(place: &Place) -> Step {
     let mut cargo = place.cargo();
     cargo.args(["test", "--package", "mend-sim", "--no-fail-fast", "--", "--nocapture"]);
     cargo.env("MEND_SIM_SEEDS", "10000");
-    Step::new("seeds", "10,000 seeds of the simulated cluster", cargo).within(LONGEST_STEP)
+    Step::new("seeds", "10,000 seeds of the simulated cluster, 10,000 more with deaths", cargo)
+        .within(LONGEST_STEP)
 }
 
 /// Into the prefix that the tests after it use: they then find everything current.
