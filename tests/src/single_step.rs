@@ -146,7 +146,8 @@ impl Operation {
         let mut command = program::mpiexec(1, LIMIT);
         // Or the first call of each function would be mostly the dynamic linker's.
         command.env("LD_BIND_NOW", "1");
-        if shape == Shape::Spinning {
+        // Who must be asleep does not spin first.
+        if shape == Shape::Spinning && self.when != When::Asleep {
             command.args(["-x", "MEND_WORLD_SPIN_US=1000000"]);
         }
         command.args(words).args([":", "-n", &victims]).args(words);
