@@ -260,7 +260,8 @@ impl Cluster {
             quiet = if self.step() { 0 } else { quiet + 1 };
             self.fence();
             self.bury();
-            if quiet > 8 * self.alive.len() + 32 {
+            // The last may have died just now, while nothing else moved.
+            if !self.alive.is_empty() && quiet > 8 * self.alive.len() + 32 {
                 quiet = 0;
                 if !self.sweep() && !self.kill_liar() {
                     return Err(self.report("nothing moves any more"));
