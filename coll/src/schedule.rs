@@ -106,6 +106,11 @@ impl Schedule {
         }
     }
 
+    /// The requests that its current round waits for.
+    pub fn awaited(&self) -> &[Request] {
+        &self.running
+    }
+
     /// Takes leave of the requests that have ended; at the first error, of all.
     fn collect(&mut self, p2p: &mut impl PointToPoint) {
         let mut error = None;

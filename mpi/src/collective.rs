@@ -136,6 +136,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         let key = self.collectives.insert(Running { comm, stage: Stage::Active(active), detached: false });
         self.active.push(key);
+        self.watch_collective();
         Ok((Started::Running(Request::Collective(key)), None))
     }
 
@@ -152,6 +153,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         active.append(&mut self.active);
         self.active = active;
         ended
+    }
+
+    /// What an operation that is not over waits for.
+    pub(crate) fn awaited_by(&self, key: Key) -> &[mend_pml::Request] {
+        match self.collectives.get(key).map(|running| &running.stage) {
+            Some(Stage::Active(active)) => active.schedule.awaited(),
+            _ => &[],
+        }
     }
 
     /// Whether this one is over now.

@@ -182,12 +182,25 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         if !self.active.is_empty() {
             events += self.turn_collectives();
+            self.watch_collective();
         }
         while let Some(peer) = self.pml.wanted() {
             self.look_up(peer);
             events += 1;
         }
         events
+    }
+
+    /// Nobody says which ring counts: [`is_ready`](Engine::is_ready) says yes.
+    pub fn unwatch(&mut self) {
+        self.watched = None;
+    }
+
+    /// The one collective operation that runs waits for a message from somebody: that ring is watched.
+    pub(crate) fn watch_collective(&mut self) {
+        let [key] = self.active[..] else { return self.unwatch() };
+        let requests = self.awaited_by(key);
+        self.watched = requests.iter().find_map(|&request| self.pml.awaited_from(request));
     }
 
     /// A blocking call waits for `from`: its ring is what [`is_ready`](Engine::is_ready) looks at until the next call.
@@ -200,10 +213,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     // Hot: per look.
-    /// Whether a turn is worth it now: something lies in the ring that is watched, or nobody knows which one counts.
+    /// Whether a turn is worth it now: something lies in the ring that is watched, or nobody knows which one counts; there
+    /// are news; or something of ours is still to be sent.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.watched.is_none_or(|endpoint| self.net.ready(endpoint))
+            || self.runtime.fault_version() != self.seen_version
+            || !self.pml.idle()
     }
 
     /// Before sleeping: adds what to sleep on. `Pending`: a turn would find something.

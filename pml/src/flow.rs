@@ -11,9 +11,9 @@
 //! sends every [`SENDS_PER_TURN`]th waits for a turn.
 
 use crate::envelope::{Form, Header, Packet, Reason};
-use crate::request::Gone;
-use crate::{Channel, Ob1};
-use mend_base::{ContextId, Key, PeerIndex, Rank};
+use crate::request::{Gone, Phase};
+use crate::{Channel, Ob1, Request};
+use mend_base::{ContextId, Key, PeerIndex, Rank, Source};
 use mend_transport::{Ability, Btl, Cause, Class, Limits, Payload, SendError};
 use std::collections::VecDeque;
 
@@ -165,6 +165,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub fn endpoint(&self, on: Channel, rank: Rank) -> Option<E> {
         let peer = self.channels.get(on.0)?.member(rank)?;
         Some(self.peers.get(peer.index())?.way.as_ref()?.endpoint)
+    }
+
+    /// The way on which the message of a receive that names its sender, and waits, will come.
+    pub fn awaited_from(&self, request: Request) -> Option<E> {
+        let entry = self.entries.get(request.0)?;
+        match entry.phase {
+            Phase::Posted { from: Source::Rank(rank), .. } => self.endpoint(Channel(entry.channel), rank),
+            _ => None,
+        }
     }
 
     /// Peers that somebody sends to, or waits for, and nobody has connected yet, each once.

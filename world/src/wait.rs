@@ -28,6 +28,8 @@ pub trait Crank {
     fn is_ready(&self) -> bool;
     /// Looks whether whoever started us is still there, and whether a peer is dead; a system call and a line for each.
     fn check(&mut self);
+    /// No ring counts more than the others.
+    fn unwatch(&mut self);
     /// Asks everybody to ring; `Pending` when something is there already.
     fn arm(&mut self) -> Result<(), Pending>;
     /// Asks nobody to ring any more.
@@ -90,6 +92,10 @@ const LOOKS_PER_TURN: u32 = 16;
 
 /// Between two checks of those who wait without sleeping.
 const CHECK_EVERY: Duration = Duration::from_millis(1);
+
+/// Yields between two whole turns, as long as the ring that is waited for is empty. A turn touches what belongs to every
+/// peer, and where processors are shared none of it is in the nearest cache any more.
+const YIELDS_PER_TURN: u32 = 4;
 
 /// The first sleep, and the look at what a lost ring was for.
 const SLEEP_FIRST: Duration = Duration::from_millis(1);
@@ -155,7 +161,9 @@ pub fn wait<C: Crank, T>(
     patience: Patience,
     poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
-    wait_inside(guard.enter(), bed, patience, poll)
+    let mut inside = guard.enter();
+    inside.engine.unwatch();
+    wait_inside(inside, bed, patience, poll)
 }
 
 /// What a call that may have to wait has come to at once.
@@ -313,12 +321,22 @@ impl<C: Crank> Cranking<'_, C> {
             return Ok(now);
         }
         if idle < self.patience.spin + self.patience.yielding {
-            self.inside.while_out(rustix::thread::sched_yield);
+            self.give_way();
             return Ok(now);
         }
         let found = self.sleep(poll);
         self.busy_since = None;
         found.map_or_else(|| Ok(clock::now()), Err)
+    }
+
+    /// Lets others run, more than once where one ring tells whether it is our turn.
+    fn give_way(&mut self) {
+        for _ in 0..YIELDS_PER_TURN {
+            self.inside.while_out(rustix::thread::sched_yield);
+            if self.inside.engine.is_ready() || self.inside.is_wanted() {
+                return;
+            }
+        }
     }
 
     /// Sleeps until something comes, or another thread of this process wants us awake.
@@ -396,6 +414,8 @@ mod tests {
             self.checks += 1;
         }
 
+        fn unwatch(&mut self) {}
+
         fn arm(&mut self) -> Result<(), Pending> {
             if self.sent.load(Ordering::SeqCst) == self.arrived { Ok(()) } else { Err(Pending) }
         }
@@ -456,6 +476,8 @@ mod tests {
         fn check(&mut self) {
             self.checks += 1;
         }
+
+        fn unwatch(&mut self) {}
 
         fn arm(&mut self) -> Result<(), Pending> {
             Err(Pending)

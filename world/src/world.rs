@@ -365,6 +365,10 @@ impl Crank for Engine {
         Engine::is_ready(self)
     }
 
+    fn unwatch(&mut self) {
+        Engine::unwatch(self);
+    }
+
     fn arm(&mut self) -> Result<(), Pending> {
         Engine::arm(self, &mut WakeSet::default())
     }
