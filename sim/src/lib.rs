@@ -5,6 +5,7 @@
 //! Nothing of the engine is replaced: only the transports ([`network`]), the runtime ([`launcher`]) and who waits.
 #![forbid(unsafe_code)]
 
+pub mod asked;
 pub mod board;
 pub mod clock;
 pub mod cluster;

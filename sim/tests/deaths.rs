@@ -2,6 +2,7 @@
 //! Seeded jobs in which ranks die. `MEND_SIM_SEEDS=n` runs until somebody has died in so many, `MEND_SIM_FIRST=n` begins
 //! there; `MEND_SIM_SEED=n` replays one and prints what it does.
 
+use mend_sim::asked;
 use mend_sim::runner::{Tally, run_deaths, run_until_deaths};
 
 const SEEDS: u64 = 10_000;
@@ -46,10 +47,6 @@ const MUST: [&str; 36] = [
     "pml.abandon: an accepting receive",
 ];
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number of seeds, or a seed"))
-}
-
 fn all_are_met(tally: &Tally) {
     let missed: Vec<_> = MUST.iter().filter(|arm| !tally.arms.contains_key(*arm)).collect();
     assert!(missed.is_empty(), "no seed met {missed:?}");
@@ -57,17 +54,10 @@ fn all_are_met(tally: &Tally) {
 
 #[test]
 fn ten_thousand_seeds_with_deaths() {
-    if let Some(seed) = number("MEND_SIM_SEED") {
-        match run_deaths(seed, true) {
-            Ok((name, summary)) => println!("seed {seed}, {name}: {summary:?}"),
-            Err(failure) => {
-                panic!("seed {seed}, {}, {} ranks: {}", failure.program, failure.size, failure.what)
-            }
-        }
+    if asked::replayed(run_deaths) {
         return;
     }
-    let first = number("MEND_SIM_FIRST").unwrap_or(0);
-    let count = number("MEND_SIM_SEEDS").unwrap_or(SEEDS);
+    let (first, count) = asked::seeds(SEEDS);
     match run_until_deaths(first, count) {
         Ok(tally) => {
             println!("{count} seeds with deaths from {first}\n{}", tally.table());

@@ -2,15 +2,12 @@
 //! The seeded jobs. `MEND_SIM_SEEDS=n` runs so many, `MEND_SIM_FIRST=n` begins there; `MEND_SIM_SEED=n` replays one and
 //! prints what it does.
 
+use mend_sim::asked;
 use mend_sim::runner::{run_seed, run_seeds};
 use std::fs;
 use std::path::Path;
 
 const SEEDS: u64 = 10_000;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number of seeds, or a seed"))
-}
 
 /// Every arm that the code names, so that one which no seed reaches is seen as 0 in the table.
 fn named_arms() -> Vec<String> {
@@ -36,17 +33,10 @@ fn collect(folder: &Path, arms: &mut Vec<String>) {
 
 #[test]
 fn ten_thousand_seeds() {
-    if let Some(seed) = number("MEND_SIM_SEED") {
-        match run_seed(seed, true) {
-            Ok((name, summary)) => println!("seed {seed}, {name}: {summary:?}"),
-            Err(failure) => {
-                panic!("seed {seed}, {}, {} ranks: {}", failure.program, failure.size, failure.what)
-            }
-        }
+    if asked::replayed(run_seed) {
         return;
     }
-    let first = number("MEND_SIM_FIRST").unwrap_or(0);
-    let count = number("MEND_SIM_SEEDS").unwrap_or(SEEDS);
+    let (first, count) = asked::seeds(SEEDS);
     match run_seeds(first..first + count) {
         Ok(mut tally) => {
             for arm in named_arms() {
