@@ -64,7 +64,8 @@ impl Board {
             round.decided = Some(votes.iter().all(|vote| *vote == Some(true)));
             round.waiting.drain(..).for_each(Waker::wake);
         }
-        round.decided
+        // Who is dead and lingers has no vote, but its own no holds for itself.
+        round.decided.map(|all| all && vote)
     }
 
     /// Somebody has died: those who wait look again.
@@ -72,5 +73,22 @@ impl Board {
         for round in self.rounds.values_mut() {
             round.waiting.drain(..).for_each(Waker::wake);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Board;
+    use std::task::Waker;
+
+    // Seed 1882517983468250: a dead rank that lingered was told to use what it had not got.
+    #[test]
+    fn whoever_said_no_is_never_told_yes() {
+        let mut board = Board::default();
+        let mut agree = |me, vote| board.agree(1, (me, vote), 3, |rank| rank == 2, Waker::noop());
+        assert_eq!(agree(0, true), None);
+        assert_eq!(agree(2, false), None);
+        assert_eq!(agree(1, true), Some(true));
+        assert_eq!((agree(0, true), agree(2, false)), (Some(true), Some(false)));
     }
 }
