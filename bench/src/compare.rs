@@ -32,13 +32,7 @@ pub fn command(words: &[&str]) -> Outcome {
         return Err(format!("no benchmark's name begins with '{}'", request.only));
     }
     let folder = folder()?;
-    let mut mpis = Vec::new();
-    if let Some(prefix) = request.mend {
-        mpis.push(Mpi::installed("Mend", Path::new(prefix))?);
-    }
-    for (name, prefix) in &request.rivals {
-        mpis.push(Mpi::installed(name, Path::new(prefix))?);
-    }
+    let mut mpis = Mpi::named(request.mend, &request.rivals)?;
     mpis.push(Mpi::open_mpi(&folder)?);
     for mpi in &mpis {
         mpi.compile(&sources(), &folder)?;

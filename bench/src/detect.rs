@@ -43,13 +43,7 @@ struct Row<'a> {
 pub fn command(words: &[&str]) -> Outcome {
     let request = parse(words)?;
     let folder = folder()?;
-    let mut mpis = Vec::new();
-    if let Some(prefix) = request.mend {
-        mpis.push(Mpi::installed("Mend", Path::new(prefix))?);
-    }
-    for (name, prefix) in &request.rivals {
-        mpis.push(Mpi::installed(name, Path::new(prefix))?);
-    }
+    let mut mpis = Mpi::named(request.mend, &request.rivals)?;
     if request.open_mpi {
         mpis.push(Mpi::open_mpi(&folder)?);
     }

@@ -124,7 +124,7 @@ impl Shm {
     }
 
     #[cold]
-    fn ring(&mut self, index: usize) {
+    pub(crate) fn ring(&mut self, index: usize) {
         self.place.bells.ring(self.endpoints[index].slot, self.place.slot);
         self.statistics.rings += 1;
     }

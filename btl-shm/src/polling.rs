@@ -281,8 +281,7 @@ impl Shm {
             self.statistics.unrung += 1;
         }
         if ring {
-            self.place.bells.ring(endpoint.slot, self.place.slot);
-            self.statistics.rings += 1;
+            self.ring(index);
         }
     }
 

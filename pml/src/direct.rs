@@ -4,7 +4,7 @@
 //! goes the usual way.
 
 use crate::envelope;
-use crate::request::outcome;
+use crate::request::take_whole;
 use crate::{AM_ID, Channel, Error, Inlet, Ob1, Started, Status, Upcalls};
 use mend_base::{ContextId, Instant, Key, PeerIndex, Rank, Source, TagSelector};
 use mend_datatype::Typed;
@@ -87,10 +87,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.direct: taken without being posted");
         lane.sequence = lane.sequence.wrapping_add(1);
-        let kept = payload.len().min(wanted.data.packed_bytes());
-        wanted.data.unpack(0, payload.part(0, kept));
-        let status = Status { source: Some(wanted.rank), tag, bytes: kept as u64, cancelled: false };
-        Some(outcome(status, payload.len() as u64))
+        Some(take_whole(wanted.data, wanted.rank, tag, payload))
     }
 }
 
@@ -122,13 +119,15 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Direct<'_, E, U
     // Hot: per message.
     #[inline(always)]
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
-        if id == AM_ID && self.result.is_none() {
-            self.result = self.ob1.take_directly(&self.wanted, header, payload);
+        if id == AM_ID
+            && self.result.is_none()
+            && let Some(result) = self.ob1.take_directly(&self.wanted, header, payload)
+        {
+            self.result = Some(result);
+            return;
         }
-        if self.result.is_none() {
-            mend_base::reach!("pml.direct: something else lay there");
-            self.usual().on_message(from, id, header, payload);
-        }
+        mend_base::reach!("pml.direct: something else lay there");
+        self.usual().on_message(from, id, header, payload);
     }
 
     fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {

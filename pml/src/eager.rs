@@ -6,11 +6,11 @@ use crate::envelope::{self, Envelope, Form, Packet, Place};
 use crate::flow::{Parked, SENDS_PER_TURN, Way};
 use crate::list::Links;
 use crate::matching::Arrived;
-use crate::request::{Entry, Phase, outcome};
+use crate::request::{Entry, Phase, take_whole};
 use crate::{AM_ID, Channel, Error, Ob1, Request, SendMode, Started, Status};
 use mend_base::{Key, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
-use mend_transport::{Btl, Class, SendError};
+use mend_transport::{Btl, Class, Payload, SendError};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
@@ -199,10 +199,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             self.flush(net, peer);
             return self.settled(key);
         }
-        let kept = payload.len().min(data.packed_bytes());
-        data.unpack(0, mend_transport::Payload::from(&payload[..kept]));
-        let status = Status { source: Some(source), tag, bytes: kept as u64, cancelled: false };
-        let result = outcome(status, payload.len() as u64);
+        let result = take_whole(&data, source, tag, Payload::from(&payload[..]));
         self.unstore(peer, payload);
         if let Form::Synchronous { key } = form {
             mend_base::reach!("pml.eager: a synchronous message had come");

@@ -9,8 +9,8 @@
 use crate::channel::Open;
 use crate::envelope::{Envelope, Form, Packet, Place};
 use crate::list::{Linked, Links};
-use crate::request::{Entry, Phase, outcome};
-use crate::{Channel, Ob1, Status};
+use crate::request::{Entry, Phase, take_whole};
+use crate::{Channel, Ob1};
 use mend_base::{Key, PeerIndex, Rank, Slab, Source, Tag, TagSelector};
 use mend_proto::identity::Meaning;
 use mend_transport::Payload;
@@ -164,10 +164,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
         }
         let Some(entry) = self.entries.get(key) else { return };
-        let kept = payload.len().min(entry.data.packed_bytes());
-        entry.data.unpack(0, payload.part(0, kept));
-        let status = Status { source: Some(source), tag, bytes: kept as u64, cancelled: false };
-        self.finish(key, outcome(status, payload.len() as u64));
+        let result = take_whole(&entry.data, source, tag, payload);
+        self.finish(key, result);
     }
 
     /// A message that nobody has asked for yet.

@@ -6,7 +6,7 @@ use crate::matching::POSTED;
 use core::fmt;
 use mend_base::{Key, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
-use mend_transport::{Cause, Stream};
+use mend_transport::{Cause, Payload, Stream};
 
 /// An operation that was not over when its call returned. Stale ones are refused (I4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -178,6 +178,21 @@ impl Linked<POSTED> for Entry {
     fn links_mut(&mut self) -> &mut Links {
         &mut self.links
     }
+}
+
+// Hot: per message.
+/// Copies a message that came whole to the receive's buffer, as much as it holds; what the receive ends with.
+#[inline]
+pub(crate) fn take_whole(
+    data: &Typed,
+    source: Rank,
+    tag: Tag,
+    payload: Payload<'_>,
+) -> Result<Status, Error> {
+    let kept = payload.len().min(data.packed_bytes());
+    data.unpack(0, payload.part(0, kept));
+    let status = Status { source: Some(source), tag, bytes: kept as u64, cancelled: false };
+    outcome(status, payload.len() as u64)
 }
 
 /// What a receive ends with that kept `status.bytes` of `total`.

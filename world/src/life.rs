@@ -115,24 +115,32 @@ impl Living {
 
 #[cfg(test)]
 mod tests {
-    use super::{forget, look_after, say_dying};
+    use super::{Living, forget, look_after, say_dying};
     use crate::forked::{Forked, until};
     use crate::helper::Helper;
-    use mend_segment::LifeState;
+    use mend_segment::{Life, LifeState};
+
+    /// Begins a life on a thread of its own, where `then` follows; returns when that thread has ended.
+    fn on_a_thread_that_ends<T: Send>(
+        life: Life,
+        helper: &Helper,
+        then: impl FnOnce(&'static Living) -> T + Send,
+    ) -> T {
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                life.begin().unwrap();
+                then(look_after(life, helper.heir()).unwrap())
+            });
+            // The thread itself, and so its key destructors, not only what it was to do.
+            first.join().unwrap()
+        })
+    }
 
     #[test]
     fn when_the_thread_of_init_ends_by_itself_the_process_lives_on() {
         let mut forked = Forked::start(|life, steps| {
-            let (life, helper) = (std::sync::Mutex::new(Some(life)), Helper::start().unwrap());
-            std::thread::scope(|scope| {
-                let first = scope.spawn(|| {
-                    let life = life.lock().unwrap().take().unwrap();
-                    life.begin().unwrap();
-                    look_after(life, helper.heir()).unwrap();
-                });
-                // The thread itself, and so its key destructors, not only what it was to do.
-                first.join().unwrap();
-            });
+            let helper = Helper::start().unwrap();
+            on_a_thread_that_ends(life, &helper, |_| ());
             steps.step();
         });
         forked.hear();
@@ -145,15 +153,8 @@ mod tests {
     #[test]
     fn when_the_thread_of_init_ends_after_finalize_nobody_dies() {
         let mut forked = Forked::start(|life, steps| {
-            let (life, helper) = (std::sync::Mutex::new(Some(life)), Helper::start().unwrap());
-            std::thread::scope(|scope| {
-                let first = scope.spawn(|| {
-                    let life = life.lock().unwrap().take().unwrap();
-                    life.begin().unwrap();
-                    look_after(life, helper.heir()).unwrap().end();
-                });
-                first.join().unwrap();
-            });
+            let helper = Helper::start().unwrap();
+            on_a_thread_that_ends(life, &helper, Living::end);
             steps.step();
         });
         forked.hear();
@@ -166,15 +167,8 @@ mod tests {
     #[test]
     fn the_helper_lets_go_of_what_it_inherited_when_another_thread_finalizes() {
         let mut forked = Forked::start(|life, steps| {
-            let (life, helper) = (std::sync::Mutex::new(Some(life)), Helper::start().unwrap());
-            let living = std::thread::scope(|scope| {
-                let first = scope.spawn(|| {
-                    let life = life.lock().unwrap().take().unwrap();
-                    life.begin().unwrap();
-                    look_after(life, helper.heir()).unwrap()
-                });
-                first.join().unwrap()
-            });
+            let helper = Helper::start().unwrap();
+            let living = on_a_thread_that_ends(life, &helper, |living| living);
             steps.step();
             living.end();
             drop(helper);

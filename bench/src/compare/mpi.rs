@@ -36,6 +36,13 @@ impl Mpi {
         Ok(mpi)
     }
 
+    /// Those that the command line names by their prefixes.
+    pub fn named(mend: Option<&str>, rivals: &[(&str, &str)]) -> Outcome<Vec<Mpi>> {
+        let mend = mend.map(|prefix| ("Mend", prefix));
+        let all = mend.iter().chain(rivals);
+        all.map(|(name, prefix)| Mpi::installed(name, Path::new(prefix))).collect()
+    }
+
     /// Open MPI's own build for PyPI, in a virtual environment of ours: downloaded once, nothing else touched.
     pub fn open_mpi(folder: &Path) -> Outcome<Mpi> {
         let home = folder.join(format!("openmpi-{OPEN_MPI}"));
