@@ -19,7 +19,8 @@ struct Node {
 /// A thread that holds the life word of a "process". The kernel marks it when the thread ends, as when a process does.
 struct Process {
     end: Sender<()>,
-    thread: JoinHandle<()>,
+    /// Gives back the life word, still held at its end if it was told to end.
+    thread: JoinHandle<Option<Life>>,
 }
 
 impl Process {
@@ -28,10 +29,8 @@ impl Process {
         let thread = std::thread::spawn(move || {
             life.begin().expect("robust mutexes for a test");
             begin.send(()).expect("somebody waits for it");
-            if ended.recv().is_ok() {
-                // Without leaving, and without letting go.
-                std::mem::forget(life);
-            }
+            // Without leaving, and without letting go: the drop of the sender is the one that means leaving.
+            ended.recv().is_ok().then_some(life)
         });
         begun.recv().expect("the thread begins");
         Process { end, thread }
@@ -39,7 +38,7 @@ impl Process {
 
     fn end(self) {
         self.end.send(()).expect("the thread waits for it");
-        self.thread.join().expect("it only waits");
+        drop(self.thread.join().expect("it only waits"));
     }
 }
 
