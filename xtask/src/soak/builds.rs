@@ -59,7 +59,9 @@ pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let prefix = build.target.join("prefix");
     let mut units = place.cargo();
     units.args(["test", "--no-fail-fast", "--target", TRIPLE]).envs(build.environment);
-    units.args(["--package", "mend-segment", "--package", "mend-btl-shm", "--package", "mend-world"]);
+    for package in ["mend-segment", "mend-btl-shm", "mend-world", "mend-abi"] {
+        units.args(["--package", package]);
+    }
     units.env("CARGO_TARGET_DIR", &build.target);
     let mut install = place.cargo();
     install.args(["xtask", "install", "--asan", "--prefix"]).arg(&prefix);
@@ -69,7 +71,7 @@ pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     // What the process holds at its end (one engine, the helper's stack) is no leak of a call.
     programs.env("ASAN_OPTIONS", "detect_leaks=0");
     Ok(vec![
-        Step::new("asan-units", "units and conformance of segment, btl-shm and world", units)
+        Step::new("asan-units", "units and conformance of segment, btl-shm, world and abi", units)
             .within(time + COMPILING),
         Step::new("asan-install", "the library built with AddressSanitizer", install).within(COMPILING),
         Step::new("asan-programs", "C programs on that library", programs).within(time + COMPILING),
