@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ends every descendant of this process, whatever it did to get away: sessions, process groups and double forks
 //! do not matter, because whoever calls this is a subreaper, to whom orphans come.
+//!
+//! Numbers of processes here are those of /proc, which are not ours where it is another pid name space's (`unshare --pid`
+//! without `--mount-proc`): who is killed is named by its folder there, never by its number.
 
 use crate::exit::Ending;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// One look at the process table.
@@ -13,6 +21,7 @@ use std::time::{Duration, Instant};
 struct Entry {
     pid: i32,
     parent: i32,
+    /// All of it has ended. Not so where its first thread alone has (pthread_exit).
     zombie: bool,
 }
 
@@ -26,7 +35,10 @@ const CORE_PATIENCE: Duration = Duration::from_secs(60);
 /// taken [`CORE_PATIENCE`]. `ended` hears of each that was ours. Returns those that the kernel would not let die in
 /// [`PATIENCE`].
 pub fn kill_all(dying: &[Pid], mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
-    let mut spared: HashSet<i32> = dying.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+    let own = own_number();
+    // In another's /proc a number of ours is somebody else's.
+    let dying = dying.iter().filter(|_| own == own_pid()).map(|pid| pid.as_raw_nonzero().get());
+    let mut spared: HashSet<i32> = dying.collect();
     let began = Instant::now();
     let mut give_up = began + PATIENCE;
     loop {
@@ -34,7 +46,7 @@ pub fn kill_all(dying: &[Pid], mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
         if began.elapsed() >= CORE_PATIENCE {
             spared.clear();
         }
-        let left = descendants(&process_table(), own_pid()).into_iter();
+        let left = descendants(&process_table(), own).into_iter();
         let (writing, others): (Vec<Entry>, Vec<Entry>) =
             left.partition(|entry| spared.contains(&entry.pid) && !entry.zombie);
         let Some(first) = others.first().or(writing.first()) else { return vec![] };
@@ -71,21 +83,40 @@ fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// The number may belong to another process by now: the descriptor is taken first, and its parent looked at again.
+/// What /proc calls this process.
+fn own_number() -> i32 {
+    let link = std::fs::read_link("/proc/self").ok();
+    link.and_then(|number| number.to_str()?.parse().ok()).unwrap_or_else(own_pid)
+}
+
+/// The number may belong to another process by now: its folder is opened first, which is that of one process for ever, and
+/// its parent looked at again through it.
 fn kill(entry: Entry) {
-    let Some(pid) = Pid::from_raw(entry.pid) else { return };
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => {
-            // Not found, or another parent: it has ended, or was handed on; the next look finds it.
-            if read_entry(entry.pid).is_some_and(|now| now.parent == entry.parent) {
-                let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-            }
-        }
-        // Without pidfds (seccomp, no descriptor left) the number must do.
-        Err(_) => {
+    let sent = open_folder(entry.pid).and_then(|folder| {
+        let same = read_entry_in(&folder, entry.pid).is_some_and(|now| now.parent == entry.parent);
+        if same { pidfd_send_signal(&folder, Signal::KILL) } else { Err(Errno::SRCH) }
+    });
+    match (sent, Pid::from_raw(entry.pid)) {
+        // Gone, or with another parent: it has ended, or was handed on; the next look finds it.
+        (Ok(()) | Err(Errno::NOENT | Errno::SRCH), _) => {}
+        // Where it cannot be named so (seccomp, no descriptor left) the number must do, if it is one of ours.
+        (Err(_), Some(pid)) if own_number() == own_pid() => {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
+        (Err(_), _) => {}
     }
+}
+
+fn open_folder(pid: i32) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty())
+}
+
+fn read_entry_in(folder: &OwnedFd, pid: i32) -> Option<Entry> {
+    let stat = rustix::fs::openat(folder, "stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = vec![];
+    File::from(stat).read_to_end(&mut bytes).ok()?;
+    parse_stat(pid, &String::from_utf8_lossy(&bytes))
 }
 
 /// Until that process has ended, or 20 ms.
@@ -158,13 +189,15 @@ fn read_entry(pid: i32) -> Option<Entry> {
     parse_stat(pid, &String::from_utf8_lossy(&stat))
 }
 
-/// `pid (name) state parent ...`; the name may hold blanks and parentheses.
+/// `pid (name) state parent ...`; the name may hold blanks and parentheses. The number of threads is the 18th of what
+/// stands behind the name; the state is that of the first thread.
 fn parse_stat(pid: i32, stat: &str) -> Option<Entry> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let mut fields = behind_name.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    Some(Entry { pid, parent, zombie: matches!(state, "Z" | "X") })
+    let threads: u32 = fields.nth(15)?.parse().ok()?;
+    Some(Entry { pid, parent, zombie: matches!(state, "Z" | "X") && threads <= 1 })
 }
 
 #[cfg(test)]
@@ -177,9 +210,13 @@ mod tests {
 
     #[test]
     fn names_of_processes_may_hold_anything() {
-        assert_eq!(parse_stat(7, "7 (a) Z 99 (b)) S 3 7 7"), Some(entry(7, 3)));
-        assert_eq!(parse_stat(7, "7 (a) Z 3 7"), Some(Entry { pid: 7, parent: 3, zombie: true }));
+        let stat =
+            |front: &str, threads| format!("{front} 3 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 {threads} 0 9");
+        assert_eq!(parse_stat(7, &stat("7 (a) Z 99 (b)) S", 2)), Some(entry(7, 3)));
         assert_eq!(parse_stat(7, "7 (a) Z"), None);
+        // The first thread has ended; with it all have, or not.
+        assert_eq!(parse_stat(7, &stat("7 (a) Z", 1)), Some(Entry { zombie: true, ..entry(7, 3) }));
+        assert_eq!(parse_stat(7, &stat("7 (a) Z", 2)), Some(entry(7, 3)));
     }
 
     #[test]

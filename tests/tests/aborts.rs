@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! MPI_Abort ends every process of the job, whatever it looks like in the process table, and at once.
+
+use std::process::Command;
+use std::time::Duration;
+
+use mend_tests::job::Job;
+use mend_tests::{program, sandbox, skip};
+
+// Row EH6
+#[test]
+fn ranks_whose_first_thread_has_ended_are_ended_too() {
+    ended_at_once(three_ranks());
+}
+
+// Row EH6
+#[test]
+fn where_proc_is_of_another_pid_namespace_the_ranks_are_ended_and_nobody_else() {
+    let test = "where_proc_is_of_another_pid_namespace_the_ranks_are_ended_and_nobody_else";
+    match sandbox::unshare(&["--pid", "--fork"], "", &three_ranks()) {
+        Err(why) => skip(test, &why),
+        Ok(command) => ended_at_once(command),
+    }
+}
+
+/// The launcher kills its descendants, and waits for those that do not die: it would say so.
+fn ended_at_once(command: Command) {
+    let ended = Job::new(command, LIMIT).run();
+    let immortals = ended.stderr.contains("[E-JOB-012]");
+    assert!(ended.exited_with(3) && !immortals, "{}", ended.story());
+}
+
+fn three_ranks() -> Command {
+    let mut command = program::mpiexec(3, LIMIT);
+    command.arg(program::death_program("first_threads_end.c"));
+    command
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
