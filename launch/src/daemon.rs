@@ -43,6 +43,7 @@ use watch::Watch;
 /// Runs the job as its keeper. The socket to `mpiexec` is our standard input.
 pub fn run(job: Job) -> Result<u8, Failure> {
     let control = spawn::take_standard_input().map_err(Failure::System)?;
+    signals::keep_endings().map_err(Failure::System)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
     // For those who look at the process table; without it the name is that of /proc/self/exe.
     let _ = rustix::thread::set_name(c"mend-keeper");

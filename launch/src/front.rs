@@ -42,6 +42,7 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
     let limit = spawn::raise_descriptor_limit(wanted);
     let limit = limit.map_err(|limit| Failure::Descriptors { wanted, limit })?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
+    signals::keep_endings().map_err(Failure::System)?;
     let heard = signals::listen().map_err(Failure::System)?;
     let (control, keepers_end) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,

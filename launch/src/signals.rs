@@ -4,6 +4,7 @@
 use rustix::process::Signal;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 /// One signal that was asked for, and where its arrivals are read.
 #[derive(Debug)]
@@ -59,6 +60,16 @@ fn listen_to(signal: Signal) -> io::Result<Heard> {
     arrivals.set_nonblocking(true)?;
     signal_hook::low_level::pipe::register(signal.as_raw(), told)?;
     Ok(Heard { signal, arrivals })
+}
+
+/// The endings of our children are for us to take: where whoever started us ignores SIGCHLD (`trap '' CHLD`, some daemons),
+/// the kernel would take them, and nobody would ever know how, or that, a rank ended. What we start has the default again.
+pub fn keep_endings() -> io::Result<()> {
+    if ignored_signals() >> (Signal::CHILD.as_raw() - 1) & 1 != 0 {
+        // What it sets nobody reads: that there is a handler is all.
+        signal_hook::flag::register(Signal::CHILD.as_raw(), Arc::default())?;
+    }
+    Ok(())
 }
 
 /// Bit n - 1 for signal n; none where /proc does not say.

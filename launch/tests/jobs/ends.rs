@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How jobs end, and what they say then.
 
-use crate::run::{Ended, PROBE, run, shell, start, until};
+use crate::run::{Ended, MPIEXEC, PROBE, run, shell, start, start_command, until};
 use rustix::process::Signal;
 use std::io::Read;
+use std::process::Command;
 
 fn one_line(ended: &Ended, code: i32, words: &[&str]) {
     // A wrapper may have a word of its own.
@@ -138,6 +139,23 @@ fn a_second_process_cannot_take_the_place_of_a_rank_that_failed() {
 fn the_exit_code_after_finalize_is_the_programs_own_and_nothing_is_said() {
     let ended = run(&["-n", "4", PROBE, "leave", "6"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (6, ""));
+}
+
+// What ignores SIGCHLD hands that on to what it starts; the kernel then keeps nobody's exit code.
+#[test]
+fn where_sigchld_is_ignored_the_ends_of_ranks_are_noticed_all_the_same() {
+    let ignoring = |words: &[&str]| {
+        let mut command = Command::new("env");
+        command.args(["--ignore-signal=CHLD", MPIEXEC, "-n", "3"]).args(words);
+        start_command(command).end()
+    };
+    assert_eq!(ignoring(&["sh", "-c", "exit $MEND_RANK"]).code, 2);
+    survived(&ignoring(&[PROBE, "signal", "9"]), 2);
+    // Ranks are not started so: they may have children, too.
+    let ended = ignoring(&["grep", "SigIgn", "/proc/self/status"]);
+    let masks =
+        ended.stdout.lines().filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok());
+    assert_eq!(masks.filter(|mask| mask & 1 << 16 == 0).count(), 3, "{ended:?}");
 }
 
 #[test]
