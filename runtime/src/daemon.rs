@@ -97,9 +97,9 @@ impl Client {
         Ok((client, bells))
     }
 
-    /// A second way to the daemon, for the end of the job alone. `None`: the process has no descriptor left.
+    /// A second way to the daemon, for last words alone. `None`: the process has no descriptor left.
     pub fn last_words(&self) -> Option<LastWords> {
-        self.socket.try_clone().ok().map(LastWords::new)
+        Some(LastWords::new(self.socket.try_clone().ok()?, self.membership.peer))
     }
 
     fn say(&mut self, request: &Request, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {

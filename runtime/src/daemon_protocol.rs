@@ -205,12 +205,7 @@ impl Wire for Request {
                 out.u8(kind::ABORT);
                 out.u32(*code as u32);
             }
-            Request::AbortSome(code, peers) => {
-                assert!(peers.len() <= ABORT_SOME_MAX);
-                out.u8(kind::ABORT_SOME);
-                out.u32(*code as u32);
-                write_peers(out, peers);
-            }
+            Request::AbortSome(code, peers) => write_abort_some(out, *code, peers),
         }
     }
 
@@ -364,6 +359,14 @@ impl TurnedAway {
 fn peer_message(out: &mut Writer<'_>, kind: u8, peer: Peer) {
     out.u8(kind);
     out.u64(peer.0);
+}
+
+/// [`Request::AbortSome`], from where no memory may be taken for its list.
+pub(crate) fn write_abort_some(out: &mut Writer<'_>, code: i32, peers: &[Peer]) {
+    assert!(peers.len() <= ABORT_SOME_MAX);
+    out.u8(kind::ABORT_SOME);
+    out.u32(code as u32);
+    write_peers(out, peers);
 }
 
 fn write_peers(out: &mut Writer<'_>, peers: &[Peer]) {

@@ -1,54 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of the job, asked for from where nobody may enter the engine: a signal handler that interrupted a thread inside
-//! it. Takes no lock and no memory, and looks at nothing that the interrupted thread may have half written: a second
-//! descriptor of the same socket, whose packets do not mix.
+//! The end of the job, or of this process, asked for from where nobody may enter the engine: a signal handler that interrupted
+//! a thread inside it, or another thread of a program that promised to use one. Takes no lock and no memory, and looks at
+//! nothing that the interrupted thread may have half written: a second descriptor of the same socket, whose packets do not mix.
 
-use crate::daemon_protocol::Request;
+use crate::daemon_protocol::{Request, write_abort_some};
 use crate::packet::{Sent, Waiting, send};
-use mend_base::{Wire, Writer};
+use mend_base::{Peer, Wire, Writer};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A second way to the daemon, for last words alone.
 #[derive(Debug)]
 pub struct LastWords {
     socket: OwnedFd,
+    me: Peer,
 }
 
 impl LastWords {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        LastWords { socket }
+    pub(crate) fn new(socket: OwnedFd, me: Peer) -> Self {
+        LastWords { socket, me }
     }
 
     /// Asks for the end of the job; whether the daemon will hear it. Async-signal-safe.
     pub fn abort(&self, code: i32) -> bool {
+        self.say(|out| Request::Abort(code).write(out))
+    }
+
+    /// Asks for the end of this process alone, whose code then counts; whether the daemon will hear it. Async-signal-safe.
+    pub fn abort_alone(&self, code: i32) -> bool {
+        self.say(|out| write_abort_some(out, code, &[self.me]))
+    }
+
+    fn say(&self, write: impl FnOnce(&mut Writer<'_>)) -> bool {
         let mut bytes = [0; BYTES_MAX];
         let mut out = Writer::new(&mut bytes);
-        Request::Abort(code).write(&mut out);
+        write(&mut out);
         let used = out.used();
         send(self.socket.as_fd(), &bytes[..used], &[], Waiting::Allowed) == Sent::Yes
     }
 }
 
-/// More than the request takes.
-const BYTES_MAX: usize = 16;
+/// More than either request takes.
+const BYTES_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use super::LastWords;
     use crate::daemon_protocol::{Request, decode};
     use crate::packet::{Arrival, Waiting, receive};
+    use mend_base::{Job, Peer};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    const ME: Peer = Peer::new(Job(7), 3);
+
+    fn heard(daemons: &OwnedFd) -> Option<Request> {
+        let Arrival::Packet(packet) = receive(daemons.as_fd(), Waiting::Never) else { panic!("it was sent") };
+        decode(&packet.bytes)
+    }
 
     #[test]
-    fn last_words_are_a_request_like_any_other_and_a_daemon_that_is_gone_hears_none() {
+    fn last_words_are_requests_like_any_others_and_a_daemon_that_is_gone_hears_none() {
         let flags = SocketFlags::CLOEXEC;
         let (ours, daemons) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let last_words = LastWords::new(ours);
-        assert!(last_words.abort(-7));
-        let Arrival::Packet(packet) = receive(daemons.as_fd(), Waiting::Never) else { panic!("it was sent") };
-        assert!(matches!(decode(&packet.bytes), Some(Request::Abort(-7))));
+        let last_words = LastWords::new(ours, ME);
+        assert!(last_words.abort(-7) && last_words.abort_alone(i32::MIN));
+        assert!(matches!(heard(&daemons), Some(Request::Abort(-7))));
+        assert!(matches!(heard(&daemons), Some(Request::AbortSome(i32::MIN, who)) if who == [ME]));
         drop(daemons);
-        assert!(!last_words.abort(1));
+        assert!(!last_words.abort(1) && !last_words.abort_alone(1));
     }
 }

@@ -270,14 +270,19 @@ impl World {
     /// inside: then the engine cannot be asked, and the job is ended, but where this process alone was meant.
     pub fn abort(&self, whom: Whom, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
+        // Who the members of a communicator are, the engine alone knows: it is worth waiting for where another thread may
+        // be inside.
+        let may_wait = !self.guard.is_for_one() && matches!(whom, Whom::Members(_));
         let asked = loop {
             if let Some(mut inside) = self.guard.try_enter() {
                 whom.end(&mut inside.engine, code);
                 break true;
             }
-            if self.guard.is_for_one() || clock::now() > deadline {
-                break whom != Whom::Myself
-                    && self.last_words.as_ref().is_some_and(|words| words.abort(code));
+            if !may_wait || clock::now() > deadline {
+                break self.last_words.as_ref().is_some_and(|words| match whom {
+                    Whom::Everybody | Whom::Members(_) => words.abort(code),
+                    Whom::Myself => words.abort_alone(code),
+                });
             }
             std::thread::yield_now();
         };
