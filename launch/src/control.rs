@@ -131,7 +131,9 @@ pub fn hear<M: Wire>(socket: BorrowedFd<'_>) -> Told<M> {
         Arrival::Nothing => Told::Nothing,
         Arrival::Closed => Told::Gone,
         Arrival::Packet(packet) => match M::read(&mut Reader::new(&packet.bytes)) {
-            Some(message) if packet.whole => Told::Message(message, packet.descriptors),
+            Some(message) if packet.whole && !packet.without_descriptors => {
+                Told::Message(message, packet.descriptors)
+            }
             _ => Told::Gone,
         },
     }

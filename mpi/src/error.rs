@@ -302,7 +302,7 @@ pub const fn cause_words(cause: Cause) -> &'static str {
         Cause::Exited => "it has ended",
         Cause::LinkDown => "the link is down",
         Cause::Silent => "nothing was heard from it for too long",
-        Cause::Refused => "one side refused the connection",
+        Cause::Refused => "one side refused the connection, or had no file descriptor left for it",
         Cause::Garbage => "it wrote what no correct process writes",
         Cause::LayoutDiffers => "it runs another version of Mend",
         Cause::NoMemory => "one side could not reserve memory for the connection under its memory limit",

@@ -146,6 +146,7 @@ impl Client {
         let answer = if packet.whole { decode(&packet.bytes) } else { None };
         let notice = match answer {
             Some(Answer::Contact(peer, mut card)) => {
+                // Where this process has no room for one more, the engine refuses the contact: both ends are told.
                 card.descriptor = packet.descriptors.into_iter().next().map(Arc::new);
                 Some((peer, Notice::Contact { peer, card }))
             }

@@ -25,6 +25,8 @@ pub struct Packet {
     pub descriptors: Vec<OwnedFd>,
     /// Whether nothing was cut off: a correct peer never writes more than fits.
     pub whole: bool,
+    /// There were more descriptors: too many, or this process has no room for them (RLIMIT_NOFILE).
+    pub without_descriptors: bool,
 }
 
 /// What a look at a socket found.
@@ -98,8 +100,9 @@ pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
             Ok(message) => {
                 let descriptors = taken(&mut control);
                 bytes.truncate(message.bytes);
-                let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
-                return Arrival::Packet(Packet { bytes, descriptors, whole: !message.flags.intersects(cut) });
+                let has = |flag| message.flags.contains(flag);
+                let (whole, without_descriptors) = (!has(ReturnFlags::TRUNC), has(ReturnFlags::CTRUNC));
+                return Arrival::Packet(Packet { bytes, descriptors, whole, without_descriptors });
             }
             // ECONNRESET comes once, when the other end closed with something unread; what it had sent comes after.
             Err(Errno::INTR | Errno::CONNRESET) => continue,

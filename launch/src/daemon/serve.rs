@@ -182,7 +182,8 @@ impl Desk {
 
 /// A request, if it is one: with a descriptor beside it only where one belongs.
 fn read(packet: Packet) -> Option<Request> {
-    if !packet.whole {
+    // We have room for as many descriptors as all ranks send.
+    if !packet.whole || packet.without_descriptors {
         return None;
     }
     let mut descriptors = packet.descriptors;
