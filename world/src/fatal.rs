@@ -15,9 +15,20 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What ends a process with a core unless it is handled, and comes from its own doing.
-const SIGNALS: [c_int; 7] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGSYS, libc::SIGTRAP];
+/// What ends a process with a core unless it is handled: all that signal(7) names. The last three come from outside, by a user
+/// who wants the core or a limit that was passed.
+const SIGNALS: [c_int; 10] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGABRT,
+    libc::SIGSYS,
+    libc::SIGTRAP,
+    libc::SIGQUIT,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+];
 
 /// Which of [`SIGNALS`] we handle, a bit each. The handlers are the process's, so this is too.
 static INSTALLED: AtomicU32 = AtomicU32::new(0);
@@ -145,6 +156,9 @@ mod tests {
             (raised::<{ libc::SIGFPE }>, libc::SIGFPE),
             (raised::<{ libc::SIGSYS }>, libc::SIGSYS),
             (raised::<{ libc::SIGTRAP }>, libc::SIGTRAP),
+            (raised::<{ libc::SIGQUIT }>, libc::SIGQUIT),
+            (raised::<{ libc::SIGXCPU }>, libc::SIGXCPU),
+            (raised::<{ libc::SIGXFSZ }>, libc::SIGXFSZ),
         ];
         #[cfg(target_arch = "x86_64")]
         {
