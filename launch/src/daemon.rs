@@ -21,11 +21,11 @@ use crate::arguments::{App, Job};
 use crate::control::{Order, Report, Told, hear, tell as report};
 use crate::signals::{self, Meaning};
 use crate::{Failure, spawn};
-use life::LifeWatch;
+use life::{LifeWatch, Means, WatchError};
 use mend_base::Peer;
 use mend_runtime::daemon_protocol::{Request, TurnedAway, Welcome};
 use mend_runtime::draw;
-use mend_runtime::environment::{Address, MUTED};
+use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
 use mend_runtime::{exit_code, settings};
 use mend_segment::LifeState;
 use mend_transport::{Card, Cause};
@@ -118,6 +118,8 @@ struct Keeper<'front> {
     unreported: Option<Vec<u32>>,
     /// What is said of a rank whose library is of another version.
     mismatch: Option<String>,
+    /// It was said, or need not be, that life words are looked at alone.
+    said_unwatched: bool,
     over: Option<Over>,
 }
 
@@ -158,6 +160,7 @@ impl<'front> Keeper<'front> {
         let desk = Desk::open(&address, ranks).map_err(Failure::system)?;
         let job_number = mend_base::Job(draw::random_u32());
         let muted = std::env::var_os(MUTED).is_some();
+        let hook = std::env::var(LIFE_WATCH).ok();
         let reports = reports_failures(&job);
         let keeper = Keeper {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -168,11 +171,12 @@ impl<'front> Keeper<'front> {
             desk,
             teller: Teller::new(job_number, ranks, slots_for(ranks), muted)?,
             watch: Watch::new(ranks),
-            lives: LifeWatch::new().map_err(Failure::System)?,
+            lives: LifeWatch::new(Means::chosen(hook.as_deref())).map_err(Failure::System)?,
             rules: Rules::of(&job),
             evidence: VecDeque::new(),
             unreported: reports.then(Vec::new),
             mismatch: None,
+            said_unwatched: !reports,
             over: None,
             waits,
             job,
@@ -220,6 +224,9 @@ impl<'front> Keeper<'front> {
     /// The loop, until the job is over.
     fn keep(&mut self) -> Result<Over, Failure> {
         loop {
+            if self.lives.must_look() {
+                self.on_marks();
+            }
             self.weigh();
             let verdict = verdict::verdict(&self.watch, self.rules, Instant::now());
             self.report();
@@ -237,7 +244,9 @@ impl<'front> Keeper<'front> {
     fn wait(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         let now = Instant::now();
-        let deadlines = [verdict::judge_again_at(&self.watch, self.rules, now), self.teller.look_again_at()];
+        let judge_at = verdict::judge_again_at(&self.watch, self.rules, now);
+        let look_at = self.lives.must_look().then(|| now + LOOK_EVERY);
+        let deadlines = [judge_at, look_at, self.teller.look_again_at()];
         let next = deadlines.into_iter().flatten().min();
         let span = next.map(|at| at.saturating_duration_since(now) + Duration::from_millis(1));
         let at_most = span.and_then(|span| Timespec::try_from(span).ok());
@@ -426,10 +435,26 @@ impl<'front> Keeper<'front> {
 
     fn on_publish(&mut self, rank: u32, card: Card) -> bool {
         if let Some(outbox) = &card.descriptor {
-            // Without a life word its process and its connection still show its end, a little later.
-            let _ = self.lives.add(rank, outbox.as_fd(), rank, self.teller.slots());
+            match self.lives.add(rank, outbox.as_fd(), rank, self.teller.slots()) {
+                Err(WatchError::Thread(error)) => self.note_unwatched(&error),
+                // Without a life word its process and its connection still show its end, a little later.
+                Ok(()) | Err(WatchError::Outbox(_)) => {}
+            }
         }
         self.teller.publish(rank, card)
+    }
+
+    /// Life words that no thread watches show a death at our next look: later, but as surely. Said to those who want to hear
+    /// of deaths.
+    fn note_unwatched(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.said_unwatched, true) {
+            let line = format!(
+                "mpiexec: no thread can be started on {} to watch the ranks' life words: {error}; they are looked at every \
+                 few milliseconds instead. Raise the limit on threads (ulimit -u) [E-JOB-014]",
+                self.host
+            );
+            report(self.control, &Report::News(line), &[]);
+        }
     }
 
     fn on_finalize(&mut self, rank: u32) -> bool {
@@ -573,6 +598,9 @@ fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
     );
     Over { code, lines: vec![line], why: Why::Judged }
 }
+
+/// Between two looks at life words that no thread watches; the processors of a job are its ranks'.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// One rank's share of a turn, in packets: none can keep the keeper from the others.
 const PACKETS_AT_ONCE: u32 = 64;

@@ -66,6 +66,16 @@ fn every_blocked_call_returns_with_its_class_when_the_fault_page_is_muted() {
     }
 }
 
+// As on kernels without futex_waitv, and where no thread of the keeper's can be started.
+#[test]
+fn blocked_calls_return_with_their_class_however_the_keeper_watches_life_words() {
+    for how in ["apart", "none"] {
+        for call in ["receive", "wildcard", "barrier"] {
+            blocked_in(call, 4, how, &[("MEND_TEST_LIFE_WATCH", how)]);
+        }
+    }
+}
+
 fn blocked_in(call: &str, ranks: u32, how: &str, variables: &[(&str, &str)]) {
     let mut times = Vec::new();
     for delay in ["0", "3000", "20000"] {

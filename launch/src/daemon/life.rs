@@ -4,6 +4,10 @@
 //! One thread sleeps on the words of up to 127 ranks (futex_waitv); where the system has no such call, one thread on each.
 //! A mark is said once: a descriptor becomes readable, and [`LifeWatch::marked`] gives the ranks. No call here waits for a
 //! thread.
+//!
+//! Where no thread can be started (a limit on them, `ulimit -u`), the words are looked at by whoever calls
+//! [`LifeWatch::marked`], as [`LifeWatch::must_look`] asks for; [`LifeWatch::add`] says so, and tries again with each rank that
+//! comes.
 
 use mend_base::Duration;
 use mend_segment::{
@@ -23,17 +27,50 @@ use std::thread::Builder;
 pub struct LifeWatch {
     news: Arc<News>,
     posts: Vec<Post>,
-    /// How many ranks a post takes.
-    per_post: usize,
+    means: Means,
     watched: HashMap<u32, Watching>,
+    /// For whom there was no thread.
+    unposted: Vec<Watched>,
     next: u64,
+}
+
+/// With how many threads lives are watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Means {
+    /// One sleeps on many (futex_waitv).
+    Together,
+    /// One for each.
+    Apart,
+    /// With none, as if none could be started.
+    Nothing,
+}
+
+impl Means {
+    /// The best that this system has.
+    pub fn here() -> Self {
+        if can_sleep_on_lives() { Means::Together } else { Means::Apart }
+    }
+
+    /// As the test hook [`LIFE_WATCH`](mend_runtime::environment::LIFE_WATCH) says, or else the best.
+    pub fn chosen(hook: Option<&str>) -> Self {
+        match hook {
+            Some("apart") => Means::Apart,
+            Some("none") => Means::Nothing,
+            _ => Means::here(),
+        }
+    }
+
+    /// How many ranks a post takes.
+    fn per_post(self) -> usize {
+        if self == Means::Together { LIVES_AT_ONCE } else { 1 }
+    }
 }
 
 /// What the keeper knows of one rank that is watched.
 #[derive(Debug)]
 struct Watching {
-    /// Its post.
-    place: usize,
+    /// Its post, if there is a thread for it.
+    place: Option<usize>,
     /// Never used again.
     number: u64,
     view: Arc<LifeView>,
@@ -54,7 +91,7 @@ pub enum WatchError {
     /// What the rank sent is no outbox of its own.
     #[error(transparent)]
     Outbox(#[from] SegmentError),
-    /// There is no thread for it.
+    /// There is no thread for it: [`LifeWatch::must_look`].
     #[error("no thread can be started to watch it: {0}")]
     Thread(io::Error),
 }
@@ -89,7 +126,7 @@ enum Order {
     Forget(u64),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Watched {
     number: u64,
     rank: u32,
@@ -98,15 +135,10 @@ struct Watched {
 
 impl LifeWatch {
     /// Watches nobody yet.
-    pub fn new() -> io::Result<Self> {
-        Self::with(if can_sleep_on_lives() { LIVES_AT_ONCE } else { 1 })
-    }
-
-    /// With so many ranks for each thread; with 1 the thread needs no futex_waitv.
-    fn with(per_post: usize) -> io::Result<Self> {
+    pub fn new(means: Means) -> io::Result<Self> {
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let news = Arc::new(News { marked: Mutex::default(), ready });
-        Ok(LifeWatch { news, posts: vec![], per_post, watched: HashMap::new(), next: 0 })
+        Ok(LifeWatch { news, posts: vec![], means, watched: HashMap::new(), unposted: vec![], next: 0 })
     }
 
     /// Watches the life of `rank`, whose outbox this is, at `slot` of a node with `slots`. The descriptor may be closed
@@ -122,32 +154,43 @@ impl LifeWatch {
         self.remove(rank);
         let number = self.next;
         self.next += 1;
-        let new = Watched { number, rank, view: Arc::clone(&view) };
-        let place = match self.posts.iter().position(|post| post.ranks < self.per_post) {
-            Some(place) => {
-                self.posts[place].ranks += 1;
-                self.posts[place].order(Order::Watch(new));
-                place
+        self.unposted.push(Watched { number, rank, view: Arc::clone(&view) });
+        self.watched.insert(rank, Watching { place: None, number, view });
+        self.post_all().map_err(WatchError::Thread)
+    }
+
+    /// Gives each rank that has none a thread, as far as there are any.
+    fn post_all(&mut self) -> io::Result<()> {
+        while let Some(next) = self.unposted.last().cloned() {
+            let rank = next.rank;
+            let place = match self.posts.iter().position(|post| post.ranks < self.means.per_post()) {
+                Some(place) => {
+                    self.posts[place].ranks += 1;
+                    self.posts[place].order(Order::Watch(next));
+                    place
+                }
+                None => {
+                    self.posts.push(Post::start(&self.news, self.means, next)?);
+                    self.posts.len() - 1
+                }
+            };
+            self.unposted.pop();
+            if let Some(watching) = self.watched.get_mut(&rank) {
+                watching.place = Some(place);
             }
-            None => {
-                let post = Post::start(&self.news, self.per_post == 1, new).map_err(WatchError::Thread)?;
-                self.posts.push(post);
-                self.posts.len() - 1
-            }
-        };
-        self.watched.insert(rank, Watching { place, number, view });
+        }
         Ok(())
     }
 
     /// Nothing more is heard of `rank`.
     pub fn remove(&mut self, rank: u32) {
-        if let Some(Watching { place, number, .. }) = self.watched.remove(&rank) {
-            let post = &mut self.posts[place];
-            post.order(Order::Forget(number));
-            // Who sleeps on one life alone would hear of another one late: it gets no other.
-            if self.per_post > 1 {
-                post.ranks -= 1;
-            }
+        let Some(Watching { place, number, .. }) = self.watched.remove(&rank) else { return };
+        let Some(place) = place else { return self.unposted.retain(|each| each.number != number) };
+        let post = &mut self.posts[place];
+        post.order(Order::Forget(number));
+        // Who sleeps on one life alone would hear of another one late: it gets no other.
+        if self.means == Means::Together {
+            post.ranks -= 1;
         }
     }
 
@@ -161,10 +204,16 @@ impl LifeWatch {
         self.news.ready.as_fd()
     }
 
+    /// Whether somebody is watched by no thread: then [`marked`](LifeWatch::marked) has to be asked now and then.
+    pub fn must_look(&self) -> bool {
+        !self.unposted.is_empty()
+    }
+
     /// Who was marked since the last time; each once. Their places are taken until they are removed.
     pub fn marked(&mut self) -> Vec<Mark> {
         // Emptied before the list is taken: what comes in between is at worst said twice by the descriptor.
         let _ = rustix::io::read(&self.news.ready, &mut [0; 8]);
+        look_at_all(&mut self.unposted, &self.news);
         let marked = std::mem::take(&mut *lock(&self.news.marked));
         let current = |(number, mark): (u64, Mark)| {
             let watched = self.watched.get(&mark.rank).is_some_and(|watching| watching.number == number);
@@ -175,7 +224,11 @@ impl LifeWatch {
 }
 
 impl Post {
-    fn start(news: &Arc<News>, alone: bool, first: Watched) -> io::Result<Self> {
+    fn start(news: &Arc<News>, means: Means, first: Watched) -> io::Result<Self> {
+        if means == Means::Nothing {
+            return Err(rustix::io::Errno::AGAIN.into());
+        }
+        let alone = means == Means::Apart;
         let desk = Arc::new(Desk { orders: Mutex::new(vec![Order::Watch(first)]), ..Desk::default() });
         let (theirs, news) = (Arc::clone(&desk), Arc::clone(news));
         Builder::new()
@@ -262,8 +315,8 @@ const CALL_UNHEARD: Duration = Duration::from_millis(1_000);
 
 #[cfg(test)]
 mod tests {
-    use super::{LIVES_AT_ONCE, LifeWatch, Mark, WatchError, can_sleep_on_lives};
-    use mend_segment::{Life, Outbox};
+    use super::{LifeWatch, Mark, Means, WatchError};
+    use mend_segment::{Life, LifeState, Outbox};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::fd::AsFd;
     use std::sync::mpsc::{Sender, channel};
@@ -302,8 +355,9 @@ mod tests {
     const SLOTS: u32 = 300;
 
     fn watches() -> Vec<LifeWatch> {
-        let many = can_sleep_on_lives().then(|| LifeWatch::with(LIVES_AT_ONCE).unwrap());
-        many.into_iter().chain([LifeWatch::with(1).unwrap()]).collect()
+        let mut means = vec![Means::here(), Means::Apart];
+        means.dedup();
+        means.into_iter().map(|means| LifeWatch::new(means).unwrap()).collect()
     }
 
     fn add(watch: &mut LifeWatch, slot: u32, rank: &Rank) {
@@ -383,6 +437,32 @@ mod tests {
             assert!(told.into_iter().eq(0..count));
             assert!(watch.marked().is_empty());
         }
+    }
+
+    #[test]
+    fn whom_no_thread_watches_is_looked_at_and_gets_one_as_soon_as_there_is_one() {
+        let mut watch = LifeWatch::new(Means::Nothing).unwrap();
+        let ranks: Vec<Rank> = (0..4).map(Rank::start).collect();
+        for (slot, rank) in (0..3).zip(&ranks) {
+            let added = watch.add(slot, rank.outbox.descriptor().as_fd(), slot, SLOTS);
+            assert!(matches!(added, Err(WatchError::Thread(_))) && watch.must_look());
+        }
+        watch.remove(2);
+        let mut ranks = ranks.into_iter();
+        ranks.next().unwrap().end(false);
+        assert_eq!((watch.look(0), watch.look(1)), (Some(LifeState::Dead), Some(LifeState::Lives)));
+        assert_eq!(watch.marked(), [Mark { rank: 0, dying: false }]);
+        assert!(watch.marked().is_empty());
+        // A thread can be started again when the next one comes: it watches all.
+        watch.means = Means::here();
+        let (first, gone, last) = (ranks.next().unwrap(), ranks.next().unwrap(), ranks.next().unwrap());
+        add(&mut watch, 3, &last);
+        assert!(!watch.must_look());
+        gone.end(false);
+        first.end(false);
+        assert_eq!(wait(&mut watch), [Mark { rank: 1, dying: false }]);
+        last.end(false);
+        assert_eq!(wait(&mut watch), [Mark { rank: 3, dying: false }]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How deaths are found, told and reported, and what they make of the exit code.
 
-use crate::run::{Ended, PROBE, run, start_command};
+use crate::run::{Ended, MPIEXEC, PROBE, run, start_command};
 use std::process::Command;
 
 /// With every death reported.
@@ -23,6 +23,39 @@ fn a_life_word_shows_a_death_before_the_process_has_ended() {
     let ended = reported(&["-n", "3", PROBE, "live", "300"]);
     found(&ended, 0, &["was killed by SIGKILL", "found by its life word"]);
     assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
+}
+
+/// The same with a hook that has the keeper watch as it would on another system.
+fn watched(how: &str, words: &[&str]) -> Ended {
+    let mut command = Command::new(MPIEXEC);
+    command
+        .args(["-n", "3", PROBE])
+        .args(words)
+        .env("MEND_TEST_LIFE_WATCH", how)
+        .env("MEND_REPORT", "failures");
+    start_command(command).end()
+}
+
+#[test]
+fn where_each_life_word_has_a_thread_of_its_own_it_shows_a_death_as_well() {
+    let ended = watched("apart", &["live", "300"]);
+    found(&ended, 0, &["was killed by SIGKILL", "found by its life word"]);
+    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+}
+
+#[test]
+fn where_no_thread_can_watch_life_words_that_is_said_and_deaths_show_all_the_same() {
+    for words in [&["live", "30"][..], &["ask"], &["dying"]] {
+        let ended = watched("none", words);
+        found(&ended, 0, &["was killed by SIG"]);
+        let said = ended.stderr.matches("[E-JOB-014]").count();
+        assert_eq!((said, ended.stderr.lines().count()), (1, 2), "{ended:?}");
+    }
+    let mut unasked = Command::new(MPIEXEC);
+    unasked.args(["-n", "3", PROBE, "live", "30"]).env("MEND_TEST_LIFE_WATCH", "none");
+    let ended = start_command(unasked).end();
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
 }
 
 #[test]
@@ -63,7 +96,7 @@ fn who_writes_garbage_to_another_is_fenced_and_nobody_else_is_disturbed() {
 
 #[test]
 fn where_deaths_are_muted_who_asks_is_told() {
-    let mut command = Command::new(crate::run::MPIEXEC);
+    let mut command = Command::new(MPIEXEC);
     command.args(["-n", "3", PROBE, "ask"]).env("MEND_TEST_MUTED", "1").env("MEND_REPORT", "failures");
     let ended = start_command(command).end();
     found(&ended, 0, &["was killed by SIGKILL"]);

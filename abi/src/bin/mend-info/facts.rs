@@ -99,8 +99,18 @@ fn host() -> Vec<(&'static str, String)> {
             format!("{} may be used (affinity mask and cgroup quota)", mend_world::usable_processors()),
         ),
         ("memory", memory),
+        ("keeper", watching().to_owned()),
         ("launcher", launcher),
     ]
+}
+
+/// How mpiexec's keeper would watch the life words of its ranks here.
+fn watching() -> &'static str {
+    if mend_segment::can_sleep_on_lives() {
+        "watches up to 127 life words by one thread (futex_waitv)"
+    } else {
+        "watches each life word by a thread of its own: futex_waitv (Linux 5.16) is not there, or refused"
+    }
 }
 
 fn components(settings: &Settings) -> Vec<Component> {
@@ -168,6 +178,7 @@ mod tests {
             assert!(text.contains(row.sentence), "{}", row.name);
         }
         assert!(text.contains("btl self") && text.contains("coll basic"));
+        assert!(text.contains("life word") && json.contains("futex_waitv"));
         assert_eq!(json.matches('{').count(), json.matches('}').count());
     }
 }
