@@ -94,7 +94,7 @@ impl Wrong {
                 ERR_TYPE,
                 3,
                 "the handle is no datatype that this version of Mend takes",
-                "use a predefined datatype of mpi.h that this platform has",
+                "use a predefined datatype of mpi.h",
             ),
             Wrong::Tag => {
                 (ERR_TAG, 4, "the tag is negative", "tags go from 0 to MPI_TAG_UB; receives take MPI_ANY_TAG")

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod element;
+mod half;
 mod op;
 mod pack;
 mod predefined;

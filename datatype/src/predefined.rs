@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The predefined datatypes: one table, by the handle values of the MPI-5.0 ABI, with the sizes of x86-64 and aarch64
-//! Linux. A handle of the ABI header that has no row here names a type this platform does not have (`MPI_REAL2`,
-//! `MPI_COMPLEX4`): whoever uses it gets `MPI_ERR_TYPE`.
+//! Linux. All of them work, those that the standard calls optional too, so that none has the size `MPI_UNDEFINED`
+//! (MPI-5.0 §20.4): where no compiler of the platform has such numbers, as with `MPI_REAL2` in Fortran, C may.
 
 /// A predefined datatype (MPI-5.0 §3.2.2, §A.1.1). Made from a handle, and so known to be in the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -26,7 +26,7 @@ impl Datatype {
     pub const DOUBLE: Datatype = Datatype(0x214);
 
     // Hot: per message.
-    /// The type with this handle value; `None` for values that name none, or one that this platform does not have.
+    /// The type with this handle value; `None` for values that name none.
     #[inline]
     pub fn from_handle(handle: usize) -> Option<Self> {
         let index = handle.wrapping_sub(FIRST_HANDLE);
@@ -147,6 +147,8 @@ pub(crate) enum Number {
     U16,
     U32,
     U64,
+    /// IEEE binary16.
+    F16,
     F32,
     F64,
     /// The x87 format: 64 bits of significand in 16 bytes, of which 10 are used.
@@ -159,7 +161,7 @@ impl Number {
     const fn bytes(self) -> u8 {
         match self {
             Number::I8 | Number::U8 => 1,
-            Number::I16 | Number::U16 => 2,
+            Number::I16 | Number::U16 | Number::F16 => 2,
             Number::I32 | Number::U32 | Number::F32 => 4,
             Number::I64 | Number::U64 | Number::F64 => 8,
             Number::I128 | Number::F80 | Number::F128 => 16,
@@ -228,7 +230,7 @@ static BY_HANDLE: [Row; 256] = {
 
 const TABLE: &[Row] = {
     use Class::{Byte, CInteger, Floating, FortranInteger, Logical, MultiLanguage, Other};
-    use Number::{F32, F64, F128, I8, I16, I32, I64, I128, U8, U16, U32, U64};
+    use Number::{F16, F32, F64, F128, I8, I16, I32, I64, I128, U8, U16, U32, U64};
     &[
         plain(0x201, "MPI_AINT", MultiLanguage, I64),
         plain(0x202, "MPI_COUNT", MultiLanguage, I64),
@@ -286,9 +288,11 @@ const TABLE: &[Row] = {
         plain(0x2c1, "MPI_INTEGER1", FortranInteger, I8),
         plain(0x2c8, "MPI_LOGICAL2", Logical, I16),
         plain(0x2c9, "MPI_INTEGER2", FortranInteger, I16),
+        plain(0x2ca, "MPI_REAL2", Floating, F16),
         plain(0x2d0, "MPI_LOGICAL4", Logical, I32),
         plain(0x2d1, "MPI_INTEGER4", FortranInteger, I32),
         plain(0x2d2, "MPI_REAL4", Floating, F32),
+        complex(0x2d3, "MPI_COMPLEX4", F16),
         plain(0x2d8, "MPI_LOGICAL8", Logical, I64),
         plain(0x2d9, "MPI_INTEGER8", FortranInteger, I64),
         plain(0x2da, "MPI_REAL8", Floating, F64),
@@ -315,12 +319,12 @@ mod tests {
             assert_eq!(Datatype::from_handle(each.handle()), Some(each), "{}", each.name());
             assert!(each.size() <= each.extent());
         }
-        assert_eq!(Datatype::all().count(), 68);
+        assert_eq!(Datatype::all().count(), 70);
     }
 
     #[test]
-    fn null_unknown_and_foreign_types_are_refused() {
-        for handle in [0, 0x1ff, 0x200, 0x204, 0x2ca, 0x2d3, 0x2ff, 0x300, usize::MAX] {
+    fn null_and_unknown_types_are_refused() {
+        for handle in [0, 0x1ff, 0x200, 0x204, 0x2cb, 0x2d4, 0x2ff, 0x300, usize::MAX] {
             assert_eq!(Datatype::from_handle(handle), None, "{handle:#x}");
         }
     }

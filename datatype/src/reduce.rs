@@ -6,6 +6,7 @@
 //! and signed zeros. Who calls with the lower rank's data on the left gets the same bits everywhere.
 
 use crate::element::{Arithmetic, Bits, Complex, Element, Negate, Ordered, Pair};
+use crate::half::Half;
 use crate::pack::BLOCK_BYTES;
 use crate::predefined::{Class, Number, Row};
 use crate::soft::{Binary128, X87};
@@ -60,6 +61,7 @@ fn arithmetic(op: Op, number: Number) -> Kernel {
         Number::I32 | Number::U32 => sum_or_product::<u32>(op),
         Number::I64 | Number::U64 => sum_or_product::<u64>(op),
         Number::I128 => sum_or_product::<i128>(op),
+        Number::F16 => sum_or_product::<Half>(op),
         Number::F32 => sum_or_product::<f32>(op),
         Number::F64 => sum_or_product::<f64>(op),
         Number::F80 => sum_or_product::<X87>(op),
@@ -72,6 +74,7 @@ fn complex(op: Op, number: Number) -> Kernel {
         sum_or_product::<Complex<T>>(op)
     }
     match number {
+        Number::F16 => parts::<Half>(op),
         Number::F32 => parts::<f32>(op),
         Number::F64 => parts::<f64>(op),
         Number::F80 => parts::<X87>(op),
@@ -104,6 +107,7 @@ fn extremum(op: Op, number: Number) -> Kernel {
         Number::U16 => of::<u16>(op),
         Number::U32 => of::<u32>(op),
         Number::U64 => of::<u64>(op),
+        Number::F16 => of::<Half>(op),
         Number::F32 => of::<f32>(op),
         Number::F64 => of::<f64>(op),
         Number::F80 => of::<X87>(op),
@@ -128,7 +132,9 @@ fn bits(op: Op, number: Number) -> Kernel {
         Number::I32 | Number::U32 => of::<u32>(op),
         Number::I64 | Number::U64 => of::<u64>(op),
         Number::I128 => of::<i128>(op),
-        Number::F32 | Number::F64 | Number::F80 | Number::F128 => unreachable!("no bits of floating numbers"),
+        Number::F16 | Number::F32 | Number::F64 | Number::F80 | Number::F128 => {
+            unreachable!("no bits of floating numbers")
+        }
     }
 }
 
@@ -179,6 +185,7 @@ mod tests {
 
         fn bytes(self, number: Number) -> Vec<u8> {
             match (self, number) {
+                (Model::Real(value), Number::F16) => half_bytes(value).to_vec(),
                 (Model::Real(value), Number::F32) => (value as f32).to_ne_bytes().to_vec(),
                 (Model::Real(value), Number::F64) => value.to_ne_bytes().to_vec(),
                 (Model::Real(value), _) => soft_bytes(value, number),
@@ -205,11 +212,19 @@ mod tests {
     fn number_bytes(number: Number) -> usize {
         match number {
             Number::I8 | Number::U8 => 1,
-            Number::I16 | Number::U16 => 2,
+            Number::I16 | Number::U16 | Number::F16 => 2,
             Number::I32 | Number::U32 | Number::F32 => 4,
             Number::I64 | Number::U64 | Number::F64 => 8,
             _ => 16,
         }
+    }
+
+    /// A small whole double, exactly, as a half.
+    fn half_bytes(value: f64) -> [u8; 2] {
+        let bits = value.to_bits();
+        let (sign, biased, fraction) = (bits >> 63, bits >> 52 & 0x7ff, bits >> 42 & 1023);
+        let biased = if value == 0.0 { 0 } else { biased + 15 - 1023 };
+        ((sign << 15 | biased << 10 | fraction) as u16).to_ne_bytes()
     }
 
     /// A small double, exactly, in a long format.
@@ -298,7 +313,7 @@ mod tests {
     fn draw(random: &mut Random, number: Number) -> Model {
         match number {
             // Small whole numbers: every format holds their sums and products exactly.
-            Number::F32 | Number::F64 | Number::F80 | Number::F128 => {
+            Number::F16 | Number::F32 | Number::F64 | Number::F80 | Number::F128 => {
                 Model::Real(random.below(41) as f64 - 20.0)
             }
             _ if random.once_in(4) => Model::Whole(random.below(3) as i128),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2
 /* Every predefined type of C: what sizeof says, a message of it, and every operation that takes it against C's own
- * arithmetic, bit for bit; long double and, with gcc, REAL*16 too. Two ranks, so that each element is combined once. */
+ * arithmetic, bit for bit; long double and, with gcc, REAL*2 and REAL*16 too. Two ranks, so that each element is combined
+ * once. */
 #include <complex.h>
 #include <limits.h>
 #include <math.h>
@@ -201,6 +202,15 @@ static void reals(void)
     /* Two long doubles side by side fill the 113 bits of a significand. */
     REAL_NUMBERS("MPI_REAL16", __float128, MPI_REAL16,
                  (__float128)random_real(&state, 7000) * (1 + (__float128)random_real(&state, 5) * 0x1p-70L));
+#endif
+#if defined MPI_ABI_VERSION && defined __FLT16_MAX__
+    /* Down to the subnormals and up to infinity: sums and products of what the compiler rounds as we must. */
+    FLOATING(_Float16, MPI_REAL2, 16);
+    travel("MPI_COMPLEX4", MPI_COMPLEX4, sizeof(_Float16 _Complex), sizeof(_Float16 _Complex));
+    CHECK("MPI_COMPLEX4", _Float16 _Complex, MPI_COMPLEX4, MPI_SUM,
+          (_Float16)random_real(&state, 9) + (_Float16)random_real(&state, 9) * (_Float16 _Complex)I, a + b, EQUAL);
+    CHECK("MPI_COMPLEX4", _Float16 _Complex, MPI_COMPLEX4, MPI_PROD,
+          (_Float16)(draw(&state) % 20) + (_Float16)(draw(&state) % 20) * (_Float16 _Complex)I, a *b, EQUAL);
 #endif
 }
 
