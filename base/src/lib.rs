@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arms;
+mod audit;
 mod identity;
 pub mod parameter;
 mod peer;
@@ -15,6 +16,7 @@ mod slab;
 mod time;
 mod wire;
 
+pub use audit::{Audit, Audited};
 pub use identity::{ContextId, Identity, Plane};
 pub use peer::{Job, Peer, PeerIndex};
 pub use random::Random;

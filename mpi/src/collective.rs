@@ -40,6 +40,12 @@ pub(crate) struct Running {
     detached: bool,
 }
 
+impl Running {
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Done(..))
+    }
+}
+
 #[derive(Debug)]
 enum Stage {
     Active(Active),
@@ -104,6 +110,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Started::Done(status) = started else { return Ok(started) };
         let stage = Stage::Done(Ok(status), born);
         let key = self.collectives.insert(Running { comm, stage, detached: false });
+        self.audit.begin(key);
+        self.audit.end(key);
         Ok(Started::Running(Request::Collective(key)))
     }
 
@@ -135,6 +143,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return result.map(|status| (Started::Done(status), born));
         }
         let key = self.collectives.insert(Running { comm, stage: Stage::Active(active), detached: false });
+        self.audit.begin(key);
         self.active.push(key);
         self.watch_collective();
         Ok((Started::Running(Request::Collective(key)), None))
@@ -254,8 +263,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn settle(&mut self, key: Key, result: Result<Status, Error>, born: Option<CommKey>) {
         let Some(running) = self.collectives.get_mut(key) else { return };
         running.stage = Stage::Done(result, born);
-        if running.detached {
-            self.collectives.remove(key);
+        let detached = running.detached;
+        self.audit.end(key);
+        if detached {
+            self.forget_collective(key);
         }
     }
 
@@ -289,7 +300,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     pub(crate) fn release_collective(&mut self, key: Key) {
         if matches!(self.collectives.get(key), Some(Running { stage: Stage::Done(..), .. })) {
-            self.collectives.remove(key);
+            self.forget_collective(key);
         }
     }
 
@@ -297,8 +308,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match self.collectives.get_mut(key) {
             None => {}
             Some(running) if matches!(running.stage, Stage::Active(_)) => running.detached = true,
-            Some(_) => drop(self.collectives.remove(key)),
+            Some(_) => self.forget_collective(key),
         }
+    }
+
+    fn forget_collective(&mut self, key: Key) {
+        self.audit.forget(key);
+        self.collectives.remove(key);
     }
 }
 

@@ -11,7 +11,9 @@ use crate::contact::{Contact, Contacts};
 use crate::funnel::Funnel;
 use crate::{CommKey, Error, Registry, Request, Started, State};
 use mend_base::parameter::Settings;
-use mend_base::{Identity, Instant, Key, Peer, PeerIndex, Rank, Slab, Source, Tag, TagSelector};
+use mend_base::{
+    Audit, Audited, Identity, Instant, Key, Peer, PeerIndex, Rank, Slab, Source, Tag, TagSelector,
+};
 use mend_comm::{Communicator, Group};
 use mend_datatype::Typed;
 use mend_pml::{Config, Gone, Ob1, SendMode, Status};
@@ -32,6 +34,8 @@ pub struct Engine<N: Btl, R: Runtime> {
     pub(crate) registry: Registry,
     pub(crate) communicators: Slab<Entry>,
     pub(crate) collectives: Slab<Running>,
+    /// Each of `collectives` ends once.
+    pub(crate) audit: Audit,
     /// Those of `collectives` that are not over: what a turn looks at.
     pub(crate) active: Vec<Key>,
     kept: Slab<Status>,
@@ -131,6 +135,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             registry: Registry::default(),
             communicators: Slab::new(),
             collectives: Slab::new(),
+            audit: Audit::default(),
             active: Vec::new(),
             kept: Slab::new(),
             world: nobody,
@@ -456,6 +461,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             kept: self.kept.len() as u32,
             asked: self.contacts.iter().filter(|(_, state)| *state == Contact::Asked).count() as u32,
             pml: self.pml.census(),
+        }
+    }
+
+    /// Asserts that every request, of messages and of collective operations, ends once and is forgotten once, as
+    /// [`Ob1::audit`] says. How many so far, together, where a build keeps books.
+    pub fn audit(&self) -> Audited {
+        self.audit.assert_agrees(self.collectives.iter().map(|(key, running)| (key, running.is_over())));
+        let (ours, messages) = (self.audit.counts(), self.pml.audit());
+        Audited {
+            begun: ours.begun + messages.begun,
+            ended: ours.ended + messages.ended,
+            forgotten: ours.forgotten + messages.forgotten,
         }
     }
 }

@@ -35,7 +35,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let (phase, channel) = (entry.phase, entry.channel);
         if let Phase::Done(_) = phase {
-            self.entries.remove(key);
+            self.forget(key);
             return;
         }
         entry.detached = true;

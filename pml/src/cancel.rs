@@ -40,7 +40,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub fn detach(&mut self, request: Request) {
         let Some(entry) = self.entries.get_mut(request.0) else { return };
         if let Phase::Done(_) = entry.phase {
-            self.entries.remove(request.0);
+            self.forget(request.0);
         } else {
             mend_base::reach!("pml.cancel: detached");
             entry.detached = true;
@@ -73,6 +73,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The end of every request. Its buffer is silent from here on (I7): whoever calls has seen to it that no byte of
     /// it is under way.
     pub(crate) fn finish(&mut self, key: Key, result: Result<Status, Error>) {
+        self.audit.end(key);
         let Some(entry) = self.entries.get_mut(key) else {
             return debug_assert!(false, "a request ends while it stands");
         };
@@ -82,7 +83,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         entry.data = mend_datatype::Typed::empty();
         let channel = entry.channel;
         if entry.detached {
-            self.entries.remove(key);
+            self.forget(key);
         }
         if let Some(open) = self.channels.get_mut(channel) {
             open.active -= 1;
@@ -90,5 +91,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.shut(channel);
             }
         }
+    }
+
+    /// A request that is over leaves the table.
+    #[inline]
+    pub(crate) fn forget(&mut self, key: Key) {
+        self.audit.forget(key);
+        self.entries.remove(key);
     }
 }

@@ -3,6 +3,8 @@
 
 use crate::Ob1;
 use crate::list::NONE;
+use crate::request::{Entry, Phase};
+use mend_base::Audited;
 
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,5 +41,20 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             unsent: (self.sends + self.queued) as u32,
             held_bytes: self.peers.iter().map(|peer| peer.held_bytes).sum(),
         }
+    }
+
+    /// Asserts that every request that has begun stands until it has ended, once, and is forgotten once, and that whatever
+    /// is counted of them is what stands there. How many so far, where a build keeps books (`mend_base::Audit`).
+    pub fn audit(&self) -> Audited {
+        let is_over = |phase: &Phase| matches!(phase, Phase::Done(_));
+        self.audit.assert_agrees(self.entries.iter().map(|(key, entry)| (key, is_over(&entry.phase))));
+        let sends = self.entries.iter().filter(|(_, entry)| entry.phase.is_send()).count();
+        assert_eq!(self.sends, sends, "sends that are not over");
+        for (key, open) in self.channels.iter() {
+            let active = |entry: &Entry| entry.channel == key && !is_over(&entry.phase);
+            let standing = self.entries.iter().filter(|(_, entry)| active(entry)).count();
+            assert_eq!(open.active as usize, standing, "operations on {:?} that are not over", open.name);
+        }
+        self.audit.counts()
     }
 }

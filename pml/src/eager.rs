@@ -218,7 +218,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             open.active += 1;
         }
         self.sends += usize::from(phase.is_send());
-        self.entries.insert(Entry { data, channel, phase, links: Links::ALONE, detached: false })
+        let entry = Entry { data, channel, phase, links: Links::ALONE, detached: false };
+        let key = self.entries.insert(entry);
+        self.audit.begin(key);
+        key
     }
 
     /// A request that is over before it began: its error belongs to the wait.
@@ -230,14 +233,17 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             links: Links::ALONE,
             detached: false,
         };
-        Started::Running(Request(self.entries.insert(entry)))
+        let key = self.entries.insert(entry);
+        self.audit.begin(key);
+        self.audit.end(key);
+        Started::Running(Request(key))
     }
 
     /// What a request just started has come to: one that is over and well needs no handle.
     fn settled(&mut self, key: Key) -> Started {
         match self.entries.get(key).map(|entry| entry.phase) {
             Some(Phase::Done(Ok(status))) => {
-                self.entries.remove(key);
+                self.forget(key);
                 Started::Done(status)
             }
             _ => Started::Running(Request(key)),

@@ -40,7 +40,7 @@ use envelope::Packet;
 use flow::PeerState;
 use matching::{Arrived, Early};
 use mend_base::parameter::Settings;
-use mend_base::{Instant, Key, PeerIndex, Slab};
+use mend_base::{Audit, Instant, Key, PeerIndex, Slab};
 use mend_proto::identity::{Contexts, Name, Unborn};
 use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
 use paged::Paged;
@@ -105,6 +105,8 @@ pub struct Ob1<E> {
     config: Config,
     channels: Slab<Open<E>>,
     entries: Slab<Entry>,
+    /// Each entry ends once.
+    audit: Audit,
     /// How many peers' sends must take the slow way.
     crowded: u32,
     /// Immediate sends since the last turn.
@@ -145,6 +147,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             config,
             channels: Slab::new(),
             entries: Slab::new(),
+            audit: Audit::default(),
             crowded: 0,
             unturned: 0,
             contexts: Contexts::new(),

@@ -2,6 +2,7 @@
 //! Several `Ob1` on a seeded fabric.
 
 mod abandon;
+mod audit;
 mod awaited;
 mod basics;
 mod death;

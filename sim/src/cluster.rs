@@ -137,6 +137,7 @@ pub struct Cluster {
     /// Ranks whose programs are not over.
     alive: Vec<u32>,
     steps: u64,
+    requests: u64,
     trace: bool,
     killer: Rc<Killer>,
     board: Rc<RefCell<Board>>,
@@ -182,7 +183,12 @@ pub struct Summary {
     pub delivered: u64,
     /// Who died, of those who had not left.
     pub deaths: u64,
+    /// Requests that began and ended, where the build keeps books: of those who came to their end.
+    pub requests: u64,
 }
+
+/// In steps of the scheduler: between them a breach is seen where it happens, but not what went past the books.
+const AUDIT_ONCE_IN: u64 = 64;
 
 /// In steps of the scheduler. When nobody else moves any more, the stopped go on.
 const LONGEST_FREEZE: u64 = 3_000;
@@ -216,6 +222,7 @@ impl Cluster {
             seats: (0..size).map(|_| seat()).collect(),
             alive: (0..size).collect(),
             steps: 0,
+            requests: 0,
             trace: false,
             killer: Killer::none(),
             board: Rc::default(),
@@ -272,7 +279,7 @@ impl Cluster {
             }
         }
         let (delivered, deaths) = (self.network.borrow().delivered, self.launcher.borrow().deaths());
-        Ok(Summary { steps: self.steps, delivered, deaths })
+        Ok(Summary { steps: self.steps, delivered, deaths, requests: self.requests })
     }
 
     /// Who has been declared is dead to the launcher; who is dead makes no step any more.
@@ -476,6 +483,9 @@ impl Cluster {
     fn turn(&mut self, rank: u32) -> u32 {
         let Some(running) = &self.seats[rank as usize].running else { return 0 };
         let events = running.mpi.turn(self.clock.now());
+        if self.steps.is_multiple_of(AUDIT_ONCE_IN) {
+            running.mpi.engine().audit();
+        }
         if self.trace && events > 0 {
             eprintln!("{:8} rank {rank}: {events} events", self.steps);
         }
@@ -500,7 +510,7 @@ impl Cluster {
         }
         // What the dead do until their call returns has no witness.
         if over && !self.killer.is_dead(rank) {
-            oracle::balance(rank, &running.mpi);
+            self.requests += oracle::balance(rank, &running.mpi);
             running.silence.borrow().check();
             seat.running = None;
             seat.at.set(("over", 0));

@@ -3,7 +3,7 @@
 //! nothing left over at the end. A breach panics; the runner says with which seed.
 
 use crate::SimMpi;
-use mend_base::{Random, Rank, Tag};
+use mend_base::{Audited, Random, Rank, Tag};
 use mend_mpi::{Census, Status};
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
@@ -66,11 +66,16 @@ impl Silence {
     }
 }
 
-/// Asserts that a program that is over has left nothing behind in its engine.
-pub fn balance(rank: u32, mpi: &SimMpi) {
+/// Asserts that a program that is over has left nothing behind in its engine, and that each of its requests has ended,
+/// once. How many there were, where the build keeps books.
+pub fn balance(rank: u32, mpi: &SimMpi) -> u64 {
     let census = mpi.engine().census();
     let left = Census { asked: 0, ..census };
     assert_eq!(left, Census::default(), "rank {rank} is over and leaves this");
+    let audited = mpi.engine().audit();
+    let Audited { begun, ended, forgotten } = audited;
+    assert!(begun == ended && ended == forgotten, "rank {rank} is over: {audited:?}");
+    begun
 }
 
 /// An engine in one line, for reports of a hang.

@@ -132,13 +132,14 @@ impl Tally {
         self.total.steps += summary.steps;
         self.total.delivered += summary.delivered;
         self.total.deaths += summary.deaths;
+        self.total.requests += summary.requests;
     }
 
     /// The programs, and the arms they reached, as a table.
     pub fn table(&self) -> String {
         let mut lines = vec![format!(
-            "{} steps, {} messages, {} deaths",
-            self.total.steps, self.total.delivered, self.total.deaths
+            "{} steps, {} messages, {} requests, {} deaths",
+            self.total.steps, self.total.delivered, self.total.requests, self.total.deaths
         )];
         lines.extend(self.jobs.iter().map(|(name, count)| format!("{count:10}  jobs of {name}")));
         lines.extend(self.arms.iter().map(|(arm, count)| format!("{count:10}  {arm}")));

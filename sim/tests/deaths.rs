@@ -60,6 +60,7 @@ fn ten_thousand_seeds_with_deaths() {
     let (first, count) = asked::seeds(SEEDS);
     match run_until_deaths(first, count) {
         Ok(tally) => {
+            assert!(tally.total.requests > 0, "no books were kept on requests");
             println!("{count} seeds with deaths from {first}\n{}", tally.table());
             if count >= SEEDS {
                 all_are_met(&tally);

@@ -3,7 +3,8 @@
 //!
 //! The BTLs of one job share a [`Ledger`]. A message or piece of a stream is entered when its send succeeds and crossed
 //! out when somebody hears it, by its contents: one that nobody sent, or that comes twice, or changed on its way, is
-//! caught at the moment it arrives. What must be empty at the end is asked by [`Ledger::assert_conserved`].
+//! caught at the moment it arrives. What must be empty at the end is asked by [`Ledger::assert_conserved`]. Requests are not a
+//! transport's: each of them ends once by the books of `mend_base::Audit`.
 
 use crate::{
     AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
