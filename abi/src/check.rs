@@ -4,9 +4,9 @@
 
 use crate::entry::Failure;
 use crate::generated::constants::{
-    ANY_SOURCE, ANY_TAG, ERR_ARG, ERR_BUFFER, ERR_COMM, ERR_COUNT, ERR_ERRHANDLER, ERR_GROUP, ERR_INFO,
-    ERR_KEYVAL, ERR_NO_MEM, ERR_OP, ERR_RANK, ERR_REQUEST, ERR_ROOT, ERR_SIZE, ERR_TAG, ERR_TYPE, INFO_ENV,
-    INFO_NULL, PROC_NULL,
+    ANY_SOURCE, ANY_TAG, ERR_ARG, ERR_BASE, ERR_BUFFER, ERR_COMM, ERR_COUNT, ERR_ERRHANDLER, ERR_GROUP,
+    ERR_INFO, ERR_KEYVAL, ERR_NO_MEM, ERR_OP, ERR_RANK, ERR_REQUEST, ERR_ROOT, ERR_SIZE, ERR_TAG, ERR_TYPE,
+    INFO_ENV, INFO_NULL, PROC_NULL,
 };
 use crate::handle::Handle;
 use crate::pointer::{Array, Out, OutArray, OutCount, OutText, Text};
@@ -35,7 +35,6 @@ pub(crate) enum Wrong {
     InPlace,
     ErrorCode,
     Keyval,
-    FixedErrhandler,
     Memory,
     NotOurMemory,
     ThreadLevel,
@@ -50,7 +49,7 @@ pub(crate) enum Wrong {
 impl Wrong {
     /// Every one, for tests.
     #[cfg(test)]
-    pub(crate) const ALL: [Wrong; 27] = [
+    pub(crate) const ALL: [Wrong; 26] = [
         Wrong::NegativeCount,
         Wrong::NullBuffer,
         Wrong::Datatype,
@@ -68,7 +67,6 @@ impl Wrong {
         Wrong::InPlace,
         Wrong::ErrorCode,
         Wrong::Keyval,
-        Wrong::FixedErrhandler,
         Wrong::Memory,
         Wrong::NotOurMemory,
         Wrong::ThreadLevel,
@@ -136,7 +134,7 @@ impl Wrong {
             ),
             Wrong::Info => (ERR_INFO, 13, "the info object does not exist", "use MPI_INFO_NULL"),
             Wrong::Overlong => (
-                ERR_ARG,
+                ERR_COUNT,
                 14,
                 "the buffer would be longer than an address space",
                 "look at count and datatype",
@@ -156,17 +154,11 @@ impl Wrong {
             Wrong::Keyval => {
                 (ERR_KEYVAL, 17, "there is no such attribute key", "use a predefined key of mpi.h")
             }
-            Wrong::FixedErrhandler => (
-                ERR_ARG,
-                18,
-                "a predefined error handler cannot be freed",
-                "free only what MPI_Comm_create_errhandler gave",
-            ),
             Wrong::Memory => {
                 (ERR_NO_MEM, 19, "the memory could not be had", "raise the memory limit, or ask for less")
             }
             Wrong::NotOurMemory => (
-                ERR_ARG,
+                ERR_BASE,
                 20,
                 "the memory is not of MPI_Alloc_mem, or was freed before",
                 "free once what MPI_Alloc_mem gave",

@@ -133,12 +133,9 @@ impl Handlers {
         handler.handle()
     }
 
-    /// MPI_Errhandler_free.
+    /// MPI_Errhandler_free. A predefined one that `give` gave is freed as any other (§9.3.4), and stays.
     pub(crate) fn free(&mut self, named: Handle) -> Result<(), Failure> {
         let handler = self.named(named)?;
-        if !matches!(handler, Handler::User(_)) {
-            return Err(Wrong::FixedErrhandler.into());
-        }
         let users = self.attached.values().filter(|attached| **attached == handler).count();
         if let Some(entry) = handle::key(named).and_then(|key| self.entries.get_mut(key)) {
             // The last hold of the user itself: from now on the handle is void.
@@ -278,13 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn predefined_handlers_are_found_and_not_freed() {
+    fn predefined_handlers_are_found_and_stay_when_they_are_freed() {
         let mut handlers = Handlers::default();
         let handler = handlers.named(ERRORS_RETURN).unwrap();
         handlers.attach(COMM_SELF, handler);
         assert_eq!(handlers.of_comm(COMM_SELF).handle(), ERRORS_RETURN);
-        assert!(handlers.free(ERRORS_RETURN).is_err());
-        assert!(handlers.named(0).is_err());
+        assert!(handlers.free(ERRORS_RETURN).is_ok());
+        assert_eq!(handlers.of_comm(COMM_SELF).handle(), ERRORS_RETURN);
+        assert!(handlers.named(0).is_err() && handlers.free(0).is_err());
     }
 
     // Rows EH1, EH5

@@ -83,6 +83,14 @@ pub(crate) fn translate_ranks(
     Ok(())
 }
 
+/// Different ranks of a group, of which there are no more than it has: a wild count is not read to its end.
+fn chosen(group: &Group, count: usize, ranks: Array<c_int>) -> Result<Vec<Rank>, Failure> {
+    if count > group.size() as usize {
+        return Err(Wrong::GroupRank.into());
+    }
+    checked(ranks.copy(count)?.into_iter())
+}
+
 fn checked(ranks: impl Iterator<Item = c_int>) -> Result<Vec<Rank>, Failure> {
     ranks.map(|rank| u32::try_from(rank).map(Rank).map_err(|_| Wrong::GroupRank.into())).collect()
 }
@@ -96,7 +104,7 @@ pub(crate) fn incl(
 ) -> Result<(), Failure> {
     out.set(GROUP_NULL);
     let group = named(group)?;
-    keep(group.include(&checked(ranks.copy(count)?.into_iter())?)?, out);
+    keep(group.include(&chosen(&group, count, ranks)?)?, out);
     Ok(())
 }
 
@@ -109,7 +117,7 @@ pub(crate) fn excl(
 ) -> Result<(), Failure> {
     out.set(GROUP_NULL);
     let group = named(group)?;
-    keep(group.exclude(&checked(ranks.copy(count)?.into_iter())?)?, out);
+    keep(group.exclude(&chosen(&group, count, ranks)?)?, out);
     Ok(())
 }
 
