@@ -2,6 +2,7 @@
 //! What one thread sleeps on while another cranks, or holds the guard: a word of its own that remembers being rung.
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use mend_base::Duration;
 use rustix::thread::futex;
 use std::sync::Arc;
 
@@ -28,6 +29,21 @@ impl Cell {
         while self.rung.swap(0, Ordering::Acquire) == 0 {
             // An error is EAGAIN (rung meanwhile) or EINTR: both are seen by the next look.
             let _ = futex::wait(&self.rung, futex::Flags::PRIVATE, 0, None);
+        }
+    }
+
+    /// The same, but not longer than `span`.
+    pub fn sleep_at_most(&self, span: Duration) {
+        let span = futex::Timespec {
+            tv_sec: (span.0 / 1_000_000_000) as i64,
+            tv_nsec: (span.0 % 1_000_000_000) as _,
+        };
+        // SYNC: what was done before the ring, with Cell::ring
+        if self.rung.swap(0, Ordering::Acquire) == 0 {
+            // As above, or over; a sleeper that was rung meanwhile takes the ring back the next time, or here.
+            let _ = futex::wait(&self.rung, futex::Flags::PRIVATE, 0, Some(&span));
+            // SYNC: what was done before the ring, with Cell::ring
+            self.rung.swap(0, Ordering::Acquire);
         }
     }
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The helper thread: there from Init to Finalize, asleep on a word of its own, all signals blocked. It holds the life word
 //! when the thread that called MPI_Init has ended; control for ranks that compute is to be its work too.
+//!
+//! A process ends with its last thread, and this one must not keep it: once it holds the word, it looks now and then whether
+//! the program has any thread left, and ends the process as the program's last thread would have.
 
 use crate::cell::Cell;
 use crate::life::Living;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use mend_base::Duration;
 use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -65,7 +69,11 @@ impl Desk {
     fn serve(&self) {
         let mut held: Option<&Living> = None;
         while !self.leaving.load(Ordering::Relaxed) {
-            self.cell.sleep();
+            match held {
+                None => self.cell.sleep(),
+                Some(_) if is_last_thread() => end_with_the_last_thread(),
+                Some(_) => self.cell.sleep_at_most(BETWEEN_LOOKS),
+            }
             // SYNC: the word that was let go, with `Heir::inherit`.
             let inherited = self.inherited.swap(ptr::null_mut(), Ordering::Acquire);
             // SAFETY: null, or what `inherit` was given, which lives for ever.
@@ -87,6 +95,31 @@ impl Drop for Helper {
             let _ = thread.join();
         }
     }
+}
+
+/// Between two looks at whether the program has a thread left.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
+/// Whether all threads of this process but the running one have ended. The first one is the only one that stays to be seen
+/// when it has.
+fn is_last_thread() -> bool {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything: the state of the first thread, and, as the 18th, how many there are.
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, behind)| behind).split_whitespace();
+    fields.next() == Some("Z") && fields.nth(16) == Some("2")
+}
+
+/// What the C library does when the last thread of a process ends. On a thread of its own, as what the program has registered
+/// with `atexit` may need more stack than we have.
+fn end_with_the_last_thread() {
+    // SAFETY: ends the process from a thread of its own, while no other one of the program's is left.
+    let exit = || unsafe { libc::exit(0) };
+    if let Ok(thread) = Builder::new().spawn(exit) {
+        // It does not come back.
+        let _ = thread.join();
+    }
+    // SAFETY: as above, on this thread, for want of another.
+    unsafe { libc::exit(0) };
 }
 
 /// Blocks all signals for the running thread, and so for the threads it starts; gives the mask from before.

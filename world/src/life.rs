@@ -115,7 +115,7 @@ impl Living {
 
 #[cfg(test)]
 mod tests {
-    use super::{Living, forget, look_after, say_dying};
+    use super::{Living, forget, look_after, on_thread_end, say_dying};
     use crate::forked::{Forked, until};
     use crate::helper::Helper;
     use mend_segment::{Life, LifeState};
@@ -148,6 +148,22 @@ mod tests {
         until(&forked.view, LifeState::Lives);
         forked.kill();
         until(&forked.view, LifeState::Dead);
+    }
+
+    #[test]
+    fn when_the_last_thread_of_the_program_ends_so_does_the_process() {
+        let forked = Forked::start(|life, _| {
+            let helper = core::mem::ManuallyDrop::new(Helper::start().unwrap());
+            life.begin().unwrap();
+            look_after(life, helper.heir()).unwrap();
+            // By hand what pthread_exit does: it would unwind the frames of the test.
+            // SAFETY: what the C library calls when this thread ends, as it is about to.
+            unsafe { on_thread_end(core::ptr::null_mut()) };
+            // SAFETY: ends this thread, whose frames nobody needs.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        });
+        until(&forked.view, LifeState::Dead);
+        assert_eq!(forked.ending(), (libc::CLD_EXITED, 0));
     }
 
     #[test]
