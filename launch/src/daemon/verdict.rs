@@ -104,8 +104,8 @@ pub fn verdict(watch: &Watch, rules: Rules, now: Instant) -> Option<Verdict> {
         && !watch.wanted
         && let Some((rank, record, death)) = first_to_blame(watch)
     {
-        // How it ended is worth a moment.
-        let late = death.found.is_killed() && now >= death.at + GRACE;
+        // How it ended is worth a moment; who is writing a core has any time.
+        let late = death.found != Found::LastWords && now >= death.at + GRACE;
         let known = late || watch.ending_words(rank).is_some();
         return known.then(|| Verdict {
             code: counted(record, death).unwrap_or_else(|| record.code_of_dead(death)),
@@ -127,7 +127,8 @@ pub fn first_death(watch: &Watch) -> Option<(u32, String)> {
 /// When to judge again, whatever happens before.
 pub fn judge_again_at(watch: &Watch, rules: Rules, now: Instant) -> Option<Instant> {
     let patience = if rules.fault_tolerant { kill::PATIENCE } else { GRACE };
-    let open = watch.deaths().filter(|(_, record, death)| !record.has_ended() && death.found.is_killed());
+    let awaited = |found: Found| found.is_killed() || (!rules.fault_tolerant && found == Found::GaveUp);
+    let open = watch.deaths().filter(|(_, record, death)| !record.has_ended() && awaited(death.found));
     open.map(|(_, _, death)| death.at + patience).filter(|at| *at > now).min()
 }
 
@@ -492,6 +493,19 @@ mod tests {
         watch.end(1, Exited(16));
         let ended = verdict(&watch, RULES, now).unwrap();
         assert!(ended.code == 16 && ended.lines[0].1.contains("could not join MPI"), "{ended:?}");
+    }
+
+    // Row CN6
+    #[test]
+    fn without_fault_tolerance_who_could_not_begin_ends_the_job_though_it_lives_on() {
+        let (mut watch, now) = (Watch::of(2), Instant::now());
+        watch.init(0);
+        watch.init(1);
+        watch.fail(1, Found::GaveUp, now);
+        assert_eq!((verdict(&watch, WITHOUT, now), judge_again_at(&watch, RULES, now)), (None, None));
+        assert_eq!(judge_again_at(&watch, WITHOUT, now), Some(now + GRACE));
+        let ended = verdict(&watch, WITHOUT, now + GRACE).unwrap();
+        assert!(ended.code == 1 && ended.lines[0].1.contains("could not join MPI"), "{ended:?}");
     }
 
     #[test]

@@ -52,6 +52,13 @@ fn without_fault_tolerance_a_rank_that_dies_in_mpi_ends_the_job_also_those_that_
     one_line(&ended, 5, &["rank 1", "exit code 5", "MPI_Init", "[E-JOB-003]"]);
 }
 
+// Row CN6: rank 1 lives on until the others have ended, and they wait for it.
+#[test]
+fn without_fault_tolerance_a_rank_whose_init_fails_ends_the_job() {
+    let ended = run(&["-n", "3", "--with-ft", "no", PROBE, "give_up", "0"]);
+    one_line(&ended, 1, &["rank 1", "could not join MPI", "has been ended", "[E-JOB-003]"]);
+}
+
 /// The job ends well, without a word of ours; so many ranks have heard of the death.
 fn survived(ended: &Ended, heard: usize) {
     // A shell may have a word of its own.
