@@ -116,6 +116,19 @@ static void a_child_that_dies(void)
         wrong("the status of a child that dies", status, SIGKILL);
 }
 
+/* As where exec has failed. The job is not the child's to end, and it must not go on as if it were the rank. */
+static void a_child_that_aborts(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        MPI_Abort(MPI_COMM_WORLD, 11);
+        _exit(12);
+    }
+    int code = code_of(child);
+    if (code != 11)
+        wrong("the exit code of a child that aborts", code, 11);
+}
+
 static void a_shell(void)
 {
     int code = system("exit 3");
@@ -154,10 +167,10 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    void (*meanwhile[])(void) = {a_child_that_exits, a_child_that_leaves_at_once, a_child_that_dies, a_shell,
-                                 a_spawned_program};
+    void (*meanwhile[])(void) = {a_child_that_exits, a_child_that_leaves_at_once, a_child_that_dies,
+                                 a_child_that_aborts,  a_shell,                      a_spawned_program};
     for (int round = 0; round < 20; round++)
-        around(round, meanwhile[round % 5]);
+        around(round, meanwhile[round % 6]);
 
     MPI_Barrier(MPI_COMM_WORLD);
     int ours = descriptors_of_a_program();

@@ -26,4 +26,4 @@ pub use mend_runtime::settings::{
 };
 pub use processors::usable as usable_processors;
 pub use wait::{Begun, Statistics};
-pub use world::{Engine, Net, Stage, StartError, Whom, World, get, stage, start};
+pub use world::{Engine, Net, Stage, StartError, Whom, World, get, leave_process, stage, start};

@@ -336,7 +336,7 @@ fn end_with_the_job(engine: &mut Engine) {
 }
 
 /// Ends this process at once.
-fn leave_process(code: i32) -> ! {
+pub fn leave_process(code: i32) -> ! {
     // SAFETY: ends the process; runs nothing of the program's, which may have been interrupted anywhere.
     unsafe { libc::_exit(i32::from(exit_code(code))) }
 }

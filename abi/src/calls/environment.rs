@@ -2,7 +2,7 @@
 //! Beginning and end, versions, names and clocks (MPI-5.0 chapters 9 and 11).
 
 use crate::check::Wrong;
-use crate::entry::{Failure, Why};
+use crate::entry::{Failure, Why, world};
 use crate::generated::constants::{
     ABI_SUBVERSION, ABI_VERSION, COMM_WORLD, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME,
     SUBVERSION, THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VERSION,
@@ -97,9 +97,13 @@ pub(crate) fn is_thread_main(_world: &World, flag: Out<c_int>) -> Result<(), Fai
     Ok(())
 }
 
-/// Ends the members of the communicator, this process among them; the others go on (Row EH6).
-pub(crate) fn abort(world: &World, comm: Comm, code: c_int) -> Result<(), Failure> {
-    world.abort(comm.members(), code)
+/// Ends the members of the communicator, this process among them; the others go on (Row EH6). A process that a rank forked
+/// ends itself alone: the job is not its to end, and it must not go on as if it were the rank.
+pub(crate) fn abort(comm: Comm, code: c_int) -> Result<(), Failure> {
+    if mend_world::stage() == Stage::Forked {
+        mend_world::leave_process(code)
+    }
+    world()?.abort(comm.members(), code)
 }
 
 /// Seconds of the host's monotonic clock: the same for all processes of a host, between hosts not synchronized.

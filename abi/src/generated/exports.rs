@@ -16,7 +16,7 @@ use crate::status::Status;
 use core::ffi::{c_char, c_int, c_void};
 
 export! {
-    fn MPI_Abort PMPI_Abort(comm: Handle, errorcode: c_int) -> c_int { match outcome(|on| { on.set(On::Comm(comm)); let world = world()?; environment::abort(world, Comm(comm), errorcode) }) { Ok(()) => SUCCESS, Err(raised) => raise("MPI_Abort", raised, &[said_comm("comm", comm), said_number("errorcode", errorcode as i64)]) } }
+    fn MPI_Abort PMPI_Abort(comm: Handle, errorcode: c_int) -> c_int { match outcome(|on| { on.set(On::Comm(comm)); environment::abort(Comm(comm), errorcode) }) { Ok(()) => SUCCESS, Err(raised) => raise("MPI_Abort", raised, &[said_comm("comm", comm), said_number("errorcode", errorcode as i64)]) } }
     fn MPI_Aint_add PMPI_Aint_add(base: isize, disp: isize) -> isize { environment::aint_add(base, disp) }
     fn MPI_Aint_diff PMPI_Aint_diff(addr1: isize, addr2: isize) -> isize { environment::aint_diff(addr1, addr2) }
     fn MPI_Alloc_mem PMPI_Alloc_mem(size: isize, info: Handle, baseptr: *mut c_void) -> c_int { match outcome(|_| { let world = world()?; memory::alloc_mem(world, check::bytes(size)?, check::info(info)?, check::out(baseptr.cast::<*mut c_void>())?) }) { Ok(()) => SUCCESS, Err(raised) => raise("MPI_Alloc_mem", raised, &[said_number("size", size as i64), said_handle("info", info), said_pointer("baseptr", baseptr as usize)]) } }
