@@ -2,7 +2,8 @@
 //! The installed library seen from outside: its names, its needs, its wrappers.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -95,6 +96,74 @@ fn a_program_that_never_calls_init_is_judged_by_its_exit_code_alone() {
         assert!(ended.exited_with(code), "{name}: {}", ended.story());
     }
 }
+
+/// docs/abi.md, "Profiling": from a library before ours, or by LD_PRELOAD; `tests/c/profiling.c` has the program's own.
+#[test]
+fn a_tool_that_is_preloaded_or_linked_before_the_library_sees_the_programs_calls() {
+    let folder = prefix::folder("tool");
+    let (source, tool, tooled) = (folder.join("tool.c"), folder.join("libtool.so"), folder.join("tooled"));
+    std::fs::write(&source, TOOL).expect("the target folder can be written");
+    compile(&[OsStr::new("-shared"), OsStr::new("-fPIC"), source.as_os_str()], &tool);
+    let hello = prefix::place().root.join("examples/hello.c");
+    compile(&[hello.as_os_str(), tool.as_os_str()], &tooled);
+    let plain = program::compile(&hello).unwrap();
+    let limit = Duration::from_secs(30);
+    for (program, preload) in [(&tooled, None), (&plain, Some(&tool)), (&plain, None)] {
+        let mut command = program::mpiexec(2, limit);
+        command.arg(program).envs(preload.map(|tool| ("LD_PRELOAD", tool)));
+        let ended = Job::new(command, limit).run();
+        let seen = ended.stdout.matches("the tool was told").count();
+        let wanted = if program == &tooled || preload.is_some() { 2 } else { 0 };
+        assert!(ended.exited_with(0) && seen == wanted, "{}", ended.story());
+    }
+}
+
+#[test]
+fn the_transports_that_are_chosen_are_used_and_those_that_do_not_exist_refused() {
+    let hello = program::compile(&prefix::place().root.join("examples/hello.c")).unwrap();
+    let limit = Duration::from_secs(30);
+    for (chosen, ranks, complaint) in [
+        ("shm,self", 2, None),
+        ("self", 1, None),
+        ("^shm", 1, None),
+        ("^shm", 2, Some("there is no way to rank")),
+        ("self", 2, Some("there is no way to rank")),
+        ("shm,tcp", 1, Some("E-PARAM-003")),
+        ("^tcp", 1, Some("E-PARAM-003")),
+    ] {
+        for by_option in [false, true] {
+            let mut command = program::mpiexec(ranks, limit);
+            if by_option {
+                command.args(["--mca", "btl", chosen]);
+            } else {
+                command.env("MEND_BTL", chosen);
+            }
+            command.arg(&hello);
+            let ended = Job::new(command, limit).run();
+            let as_wanted = match complaint {
+                None => ended.exited_with(0) && ended.stderr.is_empty(),
+                Some(_) if by_option && chosen.contains("tcp") => ended.stderr.contains("E-ARG-006"),
+                Some(words) => !ended.exited_with(0) && ended.stderr.contains(words),
+            };
+            assert!(as_wanted, "btl = {chosen} on {ranks}: {}", ended.story());
+        }
+    }
+    let output = prefix::command("mend-info").env("MEND_BTL", "^shm").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("cannot run: left out by btl = ^shm (environment)"), "{text}");
+}
+
+fn compile(words: &[&OsStr], product: &Path) {
+    let mut command = prefix::command("mpicc");
+    command.args(words).arg("-o").arg(product);
+    let output = command.output().expect("mpicc is a script that is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+const TOOL: &str = "#include <mpi.h>
+#include <stdio.h>
+int MPI_Finalize(void) { printf(\"the tool was told\\n\"); return PMPI_Finalize(); }
+";
 
 fn exported() -> BTreeSet<String> {
     let text = run("nm", &["-D", "--defined-only"]);
