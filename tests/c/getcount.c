@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static int rank, errors;
 
@@ -81,6 +82,43 @@ static void sizes(void)
     expect("an address and a difference", MPI_Aint_diff(MPI_Aint_add(lower, 24), lower), 24);
 }
 
+/* More bytes than 32 bits count, of which the receiver takes ten: nobody touches the rest, so it costs no memory. */
+static void huge(void)
+{
+    const MPI_Count bytes = 5368709125;
+    MPI_Request request;
+    MPI_Status status;
+    MPI_Count large = -1;
+    char first[10] = "";
+    int count = 0, ranks, from;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (ranks == 1)
+        return;
+    from = !rank;
+    char *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        expect("an address space of 5 GiB", 0, 1);
+        return;
+    }
+    memcpy(memory, "the first", 10);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Isend_c(memory, bytes, MPI_BYTE, !rank, 4, MPI_COMM_WORLD, &request);
+    MPI_Probe(from, 4, MPI_COMM_WORLD, &status);
+    MPI_Get_count_c(&status, MPI_BYTE, &large);
+    expect("bytes of what is offered", large, bytes);
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    expect("too many for an int", count, MPI_UNDEFINED);
+    MPI_Get_count_c(&status, MPI_INT, &large);
+    expect("one byte too many for whole ints", large, MPI_UNDEFINED);
+    expect("a receive of the first ten", MPI_Recv(first, 10, MPI_BYTE, from, 4, MPI_COMM_WORLD, &status), MPI_ERR_TRUNCATE);
+    expect("the first ten", strcmp(first, "the first"), 0);
+    MPI_Get_count_c(&status, MPI_BYTE, &large);
+    expect("bytes that were kept", large, 10);
+    expect("the sender is done", MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_SUCCESS);
+    munmap(memory, (size_t)bytes);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+}
+
 int main(void)
 {
     int all = 0;
@@ -89,6 +127,7 @@ int main(void)
     received();
     set();
     sizes();
+    huge();
     MPI_Allreduce_c(&errors, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0 && all == 0)
         printf("No errors\n");
