@@ -150,8 +150,19 @@ const UNITS: &[&str] =
     &["test", "--workspace", "--exclude", "mend-tests", "--exclude", "mend-sim", "--no-fail-fast"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const TIDY: &[&str] = &["run", "--quiet", "--package", "mend-ci", "--bin", "tidy"];
-const SYMBOLS: &[&str] =
-    &["test", "--package", "mend-tests", "--no-fail-fast", "--lib", "--test", "symbols", "--test", "pages"];
+const SYMBOLS: &[&str] = &[
+    "test",
+    "--package",
+    "mend-tests",
+    "--no-fail-fast",
+    "--lib",
+    "--test",
+    "symbols",
+    "--test",
+    "zeros",
+    "--test",
+    "pages",
+];
 const PROGRAMS: &[&str] =
     &["test", "--package", "mend-tests", "--no-fail-fast", "--test", "programs", "--test", "benchmarks"];
 const LIMITS: &[&str] = &[
