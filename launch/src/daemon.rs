@@ -586,14 +586,15 @@ fn listen(waits: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {
 
 fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
     // As a shell has it.
-    let code = match error.kind() {
-        io::ErrorKind::NotFound => 127,
-        io::ErrorKind::PermissionDenied => 126,
-        _ => 1,
+    let (code, advice) = match error.kind() {
+        io::ErrorKind::NotFound => (127, "check its name and place"),
+        io::ErrorKind::PermissionDenied => (126, "check its name and place"),
+        io::ErrorKind::WouldBlock => (1, "raise the limit on processes (ulimit -u), or start fewer"),
+        _ => (1, "check its name and place"),
     };
     let place = app.directory.as_ref().map(|path| format!(" in {}", path.display())).unwrap_or_default();
     let line = format!(
-        "mpiexec: '{}' (rank {rank}) cannot be started{place}: {error}; check its name and place [E-JOB-007]",
+        "mpiexec: '{}' (rank {rank}) cannot be started{place}: {error}; {advice} [E-JOB-007]",
         app.program.to_string_lossy(),
     );
     Over { code, lines: vec![line], why: Why::Judged }

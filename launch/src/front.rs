@@ -19,7 +19,8 @@ use crate::output::{Assembler, Joiner, Printer};
 use crate::signals::{self, Heard, Meaning};
 use crate::{Failure, spawn, stdin};
 use rustix::event::{Timespec, epoll};
-use rustix::process::{Pid, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -55,9 +56,20 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
     let mut front = Front::new(job, keeper, control, heard).map_err(Failure::System)?;
     loop {
         if let Some(code) = front.code() {
+            take_the_end_of(keeper);
             return Ok(code);
         }
         front.turn().map_err(Failure::System)?;
+    }
+}
+
+/// The keeper has said its last word: no zombie of it is left to whoever is its parent next, who may never look (the first
+/// process of a container).
+fn take_the_end_of(keeper: Pid) {
+    if let Ok(None) = rustix::process::waitpid(Some(keeper), WaitOptions::NOHANG) {
+        // It ends by itself, but for one that somebody has stopped.
+        let _ = rustix::process::kill_process(keeper, Signal::KILL);
+        while matches!(rustix::process::waitpid(Some(keeper), WaitOptions::empty()), Err(Errno::INTR)) {}
     }
 }
 

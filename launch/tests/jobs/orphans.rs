@@ -73,6 +73,21 @@ fn a_keeper_that_is_stopped_does_not_save_its_job() {
     assert_eq!(run.end().code, 124);
 }
 
+// Whoever is the next parent may be the first process of a container, which need not look after strangers.
+#[test]
+fn mpiexec_leaves_no_zombie_of_its_keeper() {
+    for words in [
+        &["-n", "2", "true"][..],
+        &["-n", "1", "false"],
+        &["/no/such/program"],
+        &["--timeout", "0.1", "sleep", "9"],
+    ] {
+        let mut reaper = Command::new(PROBE);
+        let output = reaper.args(["reaper", MPIEXEC]).args(words).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "left: \n", "{words:?}");
+    }
+}
+
 #[test]
 fn ranks_have_no_descriptor_of_the_launcher_and_the_usual_limit() {
     // Those that whoever runs this test left open are inherited by all alike.

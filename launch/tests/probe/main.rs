@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         "await" => await_rank_1(),
         "garbage" => garbage(number as usize),
         "settings" => settings(),
+        "reaper" => reaper(&words[1..]),
         "again" => again(),
         "mixed" => mixed(number),
         other => panic!("no such word: {other}"),
@@ -482,6 +483,15 @@ fn connected() -> (Address, OwnedFd) {
     let socket = rustix::net::socket(family, kind, None).unwrap();
     rustix::net::connect(&socket, &name).unwrap();
     (address, socket)
+}
+
+/// Runs a command, and says which orphans came to it in the end.
+fn reaper(words: &[String]) -> ExitCode {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    Command::new(&words[0]).args(&words[1..]).status().unwrap();
+    let own = std::process::id();
+    println!("left: {}", std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap());
+    ExitCode::SUCCESS
 }
 
 /// A library of another layout, or one that speaks another version of the protocol.
