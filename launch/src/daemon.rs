@@ -218,7 +218,7 @@ impl<'front> Keeper<'front> {
             report(self.control, &Report::Input, &[input.as_fd()]);
         }
         let pidfd = self.watch.started(rank, started.pid)?;
-        listen(&self.waits, pidfd, token::of(token::PROCESS, rank))
+        listen_for_end(&self.waits, pidfd, rank)
     }
 
     /// The loop, until the job is over.
@@ -350,7 +350,7 @@ impl<'front> Keeper<'front> {
         };
         if let Some(pidfd) = pidfd {
             // Without it the end of the connection still shows.
-            let _ = listen(&self.waits, pidfd, token::of(token::PROCESS, rank));
+            let _ = listen_for_end(&self.waits, pidfd, rank);
         }
         let welcome = Welcome {
             peer: self.peer(rank),
@@ -582,6 +582,12 @@ fn reports_failures(job: &Job) -> bool {
 
 fn listen(waits: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {
     Ok(epoll::add(waits, to, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+}
+
+/// Once when the process ends, and once more if a debugger that held it then lets go: in between there is nothing to take.
+fn listen_for_end(waits: &OwnedFd, pidfd: impl AsFd, rank: u32) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(token::of(token::PROCESS, rank));
+    Ok(epoll::add(waits, pidfd, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?)
 }
 
 fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {

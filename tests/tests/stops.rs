@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use mend_base::Random;
 use mend_tests::board::{Board, Word};
 use mend_tests::job::Job;
-use mend_tests::{chance, program, say, signal};
+use mend_tests::trace::{self, Tracee};
+use mend_tests::{chance, live, program, say, signal, skip};
 
 // Row LC6: whoever is stopped, or computes, is not declared failed.
 #[test]
@@ -33,6 +34,42 @@ fn ranks_that_are_stopped_or_compute_are_not_taken_for_dead() {
         longest.as_secs(),
         board.get(0, Word::Ended)
     ));
+}
+
+// A debugger is told of the end of whom it traces before the parent is, and may take its time.
+#[test]
+fn a_dead_rank_that_a_debugger_holds_costs_the_keeper_nothing_and_is_taken_when_it_lets_go() {
+    let test = "a_dead_rank_that_a_debugger_holds_costs_the_keeper_nothing_and_is_taken_when_it_lets_go";
+    if let Some(why) = trace::forbidden() {
+        return skip(test, &why);
+    }
+    let limit = Duration::from_secs(60);
+    let mut command = program::mpiexec(2, limit);
+    command.args(["sleep", "1000"]);
+    let job = Job::new(command, limit).start(|_| {});
+    while job.processes("sleep").len() < 2 && !job.is_over() {
+        std::thread::yield_now();
+    }
+    let keeper = job.processes("mpiexec").into_iter().find(|pid| *pid != job.first()).expect("a keeper");
+    let [rank, other] = job.processes("sleep")[..] else { panic!("{}", job.end().story()) };
+    let held = Tracee::seize(rank).expect("a rank can be traced, as a process of ours can");
+    signal::send(rank, signal::KILL).expect("a rank is there");
+    let is_zombie =
+        || std::fs::read_to_string(format!("/proc/{rank}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+    while !is_zombie() {
+        std::thread::yield_now();
+    }
+    let (spent, begun) = (live::processor_time(keeper), Instant::now());
+    // What sleeps spends nothing, however long this is; what does not, some of it.
+    while begun.elapsed() < Duration::from_millis(300) {
+        std::hint::spin_loop();
+    }
+    let spent = live::processor_time(keeper).zip(spent).map(|(after, before)| after - before);
+    drop(held);
+    signal::send(other, signal::KILL).expect("a rank is there");
+    let ended = job.end();
+    assert!(ended.exited_with(137), "{}", ended.story());
+    assert!(spent.is_none_or(|spent| spent < Duration::from_millis(20)), "the keeper ran for {spent:?}");
 }
 
 /// How often somebody was stopped. All run again at the end.
