@@ -17,7 +17,7 @@
 
 use mend_base::{Job, Peer, PeerIndex};
 use mend_pml::Gone;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The way to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,12 +55,14 @@ pub(crate) struct Contacts<E> {
     /// Peers that were not of the first `size`, in the order they became known: their places begin at `size`.
     joined: Vec<Peer>,
     states: BTreeMap<PeerIndex, Contact<E>>,
+    /// Whom the runtime was asked about, and has not vouched for since.
+    questions: BTreeSet<PeerIndex>,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
     /// The places 0 to `size - 1` are those of the peers that `job` numbered so.
     pub fn new(job: Job, size: u32) -> Self {
-        Contacts { job, size, joined: Vec::new(), states: BTreeMap::new() }
+        Contacts { job, size, joined: Vec::new(), states: BTreeMap::new(), questions: BTreeSet::new() }
     }
 
     /// The place of `peer`, if it ever got one.
@@ -96,6 +98,22 @@ impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
     /// Moves on.
     pub fn set(&mut self, index: PeerIndex, state: Contact<E>) {
         self.states.insert(index, state);
+    }
+
+    /// The runtime is asked about it: whether no earlier question waits for its answer. One answer may stand for all
+    /// questions before it, so how many come nobody knows.
+    pub fn question(&mut self, index: PeerIndex) -> bool {
+        self.questions.insert(index)
+    }
+
+    /// Whether a question about it waits for its answer.
+    pub fn is_questioned(&self, index: PeerIndex) -> bool {
+        self.questions.contains(&index)
+    }
+
+    /// The runtime has said something of it.
+    pub fn answered(&mut self, index: PeerIndex) {
+        self.questions.remove(&index);
     }
 
     /// Whether somebody is being cut off.

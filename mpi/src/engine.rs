@@ -423,8 +423,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.checks = self.checks.wrapping_add(1);
         if self.checks.is_multiple_of(CHECKS_PER_QUESTION)
             && let Some(peer) = stranger.filter(|peer| self.contacts.state(*peer).is_none())
+            && !self.contacts.is_questioned(peer)
         {
-            self.runtime.ask(self.contacts.peer(peer), Cause::Silent);
+            self.ask(peer, Cause::Silent);
         }
     }
 

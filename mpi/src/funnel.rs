@@ -187,13 +187,20 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let peer = self.contacts.peer(index);
         match cause {
             Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => self.runtime.refuse(peer, cause),
-            Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => self.runtime.ask(peer, cause),
+            Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => self.ask(index, cause),
         }
+    }
+
+    /// Asks the runtime whether it is dead.
+    pub(crate) fn ask(&mut self, index: PeerIndex, cause: Cause) {
+        self.contacts.question(index);
+        self.runtime.ask(self.contacts.peer(index), cause);
     }
 
     /// It was asked about, and lives.
     fn alive(&mut self, peer: Peer) {
         let Some(index) = self.contacts.find(peer) else { return };
+        self.contacts.answered(index);
         self.vouched(index);
         if let Some(Contact::Connected { endpoint, suspected: true }) = self.contacts.state(index) {
             mend_base::reach!("mpi.funnel: resumed");
@@ -205,6 +212,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// A verdict is final. What the peer had sent whole is handed up before anybody sees it (Row PP7).
     fn verdict(&mut self, peer: Peer, why: Gone) {
         let index = self.contacts.place(peer);
+        self.contacts.answered(index);
         match self.contacts.state(index) {
             Some(Contact::Connected { endpoint, .. }) => {
                 mend_base::reach!("mpi.funnel: verdict, severing");

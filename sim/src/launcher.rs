@@ -24,6 +24,8 @@ pub struct Launcher {
     accusations: Vec<Accusation>,
     /// Who is to be ended, because somebody asked for it.
     condemned: Vec<u32>,
+    /// Who has died, in the order in which everybody is told.
+    buried: Vec<u32>,
     /// Who dies.
     pub killer: Rc<Killer>,
     /// Nobody hears of a death who has a way to the dead: evidence and its answer must do.
@@ -69,6 +71,7 @@ impl Launcher {
             introduced: BTreeSet::new(),
             accusations: Vec::new(),
             condemned: Vec::new(),
+            buried: Vec::new(),
             killer: Killer::none(),
             muted: false,
         }))
@@ -92,6 +95,7 @@ impl Launcher {
         if self.seats[number as usize].life != Life::Lives {
             return;
         }
+        self.buried.push(number);
         let dead = Peer::new(self.job, number);
         self.asked.retain(|(low, high)| *low != number && *high != number);
         for (seat, other) in self.seats.iter_mut().zip(0u32..) {
@@ -167,6 +171,12 @@ impl FabricRuntime {
         let membership =
             Membership { peer, size, slot: number, slots: size, local_ranks: size, fault_tolerant: true };
         FabricRuntime { membership, launcher: Rc::clone(launcher) }
+    }
+
+    /// Who has died, in the order in which everybody is told; `None`: not everybody is.
+    pub fn buried(&self) -> Option<Vec<u32>> {
+        let launcher = self.launcher.borrow();
+        (!launcher.muted).then(|| launcher.buried.clone())
     }
 
     fn me(&self) -> u32 {
@@ -250,7 +260,11 @@ impl Runtime for FabricRuntime {
             Some(Life::Finalized) | None => return,
         };
         if let Some(seat) = launcher.seat(me) {
-            seat.coming.push_back(answer);
+            // As the daemon does: one answer stands for all questions before it.
+            let said = |notice: &Notice| matches!(notice, Notice::Alive(who) if *who == peer);
+            if !matches!(answer, Notice::Alive(_)) || !seat.coming.iter().any(said) {
+                seat.coming.push_back(answer);
+            }
         }
     }
 

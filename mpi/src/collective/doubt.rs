@@ -35,11 +35,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Some(Contact::Gone(_)) => continue,
                 // Judged, and published soon.
                 Some(Contact::Severing { .. } | Contact::Drained { .. }) => drop(unheard.insert(member, 1)),
-                // The answer to what was asked before may be older than the death.
-                Some(Contact::Connected { suspected: true, .. }) => drop(unheard.insert(member, 2)),
-                None | Some(Contact::Asked | Contact::Connected { .. }) => drop(unheard.insert(member, 1)),
+                None | Some(Contact::Asked | Contact::Connected { .. }) => {
+                    // The answer to what was asked before may be older than the death: behind it we ask again.
+                    let first = self.contacts.question(member);
+                    unheard.insert(member, if first { 1 } else { 2 });
+                    if first {
+                        self.runtime.ask(peer, Cause::Silent);
+                    }
+                }
             }
-            self.runtime.ask(peer, Cause::Silent);
         }
         Doubt { unheard }
     }
@@ -52,13 +56,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The runtime says that this one lives.
     pub(crate) fn vouched(&mut self, member: PeerIndex) {
+        let mut again = false;
         for key in &self.active {
             if let Some(running) = self.collectives.get_mut(*key)
                 && let Stage::Active(active) = &mut running.stage
                 && let Some(answers) = active.doubt.as_mut().and_then(|doubt| doubt.unheard.get_mut(&member))
             {
                 *answers = answers.saturating_sub(1);
+                again |= *answers > 0;
             }
+        }
+        if again {
+            mend_base::reach!("mpi.collective: asked again, behind an older question");
+            self.ask(member, Cause::Silent);
         }
     }
 }

@@ -8,7 +8,7 @@ use mend_coll::Collective;
 use mend_datatype::{Datatype, Op, Typed};
 use mend_pml::SendMode;
 use mend_runtime::Notice;
-use mend_transport::{Buffer, UserMemory};
+use mend_transport::{Buffer, Cause, UserMemory};
 use std::sync::Arc;
 
 const TAG: Tag = Tag(4);
@@ -130,6 +130,68 @@ fn nobody_is_blamed_for_leaving_before_the_others_are_heard_of() {
         (0..3).for_each(|_| turn(&mut processes[0]));
         let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
         assert_eq!(ended(&processes[0], waiting), expected);
+    }
+}
+
+/// As the daemon does: one answer stands for all questions that came before it.
+fn answer_what_is_new(job: &Rehearsal, answered: &mut usize) {
+    let asked = job.asked();
+    if asked.len() > *answered {
+        let (to, about) = asked[*answered];
+        assert!(asked[*answered..].iter().all(|question| *question == (to, about)));
+        *answered = asked.len();
+        job.say(to, Notice::Alive(about));
+    }
+}
+
+// Row CO1
+#[test]
+fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_questions_is_enough() {
+    let (job, mut processes) = job(3);
+    let world = processes[0].world();
+    let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
+    let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
+    processes[0].net.evidence.push((2, Cause::Silent));
+    turn(&mut processes[0]);
+    assert_eq!(job.asked(), [(0, peer(2))], "for it is suspected");
+    job.say(0, Notice::Finalized(peer(1)));
+    let mut answered = 0;
+    for _ in 0..9 {
+        (0..3).for_each(|_| turn(&mut processes[0]));
+        let both = job.asked().len() == 2;
+        assert!(both || result(&processes[0], waiting).is_none(), "the first answer may be older than a death");
+        answer_what_is_new(&job, &mut answered);
+    }
+    assert_eq!(ended(&processes[0], waiting), Detail::PeerLeft(Rank(1)));
+    assert_eq!(job.asked().len(), 2);
+}
+
+// Row CO1
+#[test]
+fn the_answer_to_one_operation_in_doubt_is_none_to_a_later_one() {
+    for dead in [true, false] {
+        let (job, mut processes) = job(3);
+        let world = processes[0].world();
+        let begin = |process: &mut Process| {
+            let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
+            process.collective(world, call).expect("nobody has failed yet")
+        };
+        let first = begin(&mut processes[0]);
+        job.say(0, Notice::Finalized(peer(1)));
+        (0..3).for_each(|_| turn(&mut processes[0]));
+        assert_eq!(job.asked(), [(0, peer(2))]);
+        // Rank 2 lives when this question is answered, and may be dead before the next one is asked.
+        let second = begin(&mut processes[0]);
+        (0..3).for_each(|_| turn(&mut processes[0]));
+        job.say(0, Notice::Alive(peer(2)));
+        (0..3).for_each(|_| turn(&mut processes[0]));
+        assert_eq!(ended(&processes[0], first), Detail::PeerLeft(Rank(1)));
+        assert_eq!(result(&processes[0], second), None, "its own question is not answered");
+        assert_eq!(job.asked(), [(0, peer(2)); 2]);
+        job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
+        (0..3).for_each(|_| turn(&mut processes[0]));
+        let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
+        assert_eq!(ended(&processes[0], second), expected);
     }
 }
 

@@ -36,6 +36,11 @@ impl Survivor {
         }
         let engine = self.process.mpi.engine();
         let acknowledged = engine.acknowledged(comm).expect("it stands");
+        // Ends are published in the order of the verdicts. Who is dead itself and lingers is told nothing of itself.
+        if let Some(buried) = engine.runtime().buried().filter(|_| !self.process.is_dead(self.me())) {
+            let published: Vec<u32> = engine.registry().failed().iter().map(|place| place.0).collect();
+            assert!(buried.starts_with(&published), "{published:?} were published of {buried:?}");
+        }
         drop(engine);
         let known = self.witness.of(comm);
         // Row AK1.
