@@ -85,7 +85,7 @@ fn waited(
     copied: &Copied,
     users: &mut Users,
 ) -> Result<(Found, Option<Failure>), Failure> {
-    let mut watch = Watch { first: 0, looks: 0 };
+    let mut watch = Watch { first: 0, looks: 0, news: None };
     world.wait(|engine| {
         if want == Want::All && watch.is_early(copied.handles(), engine) {
             return None;
@@ -98,11 +98,13 @@ fn waited(
 }
 
 /// Spares Waitall a look at every request in every turn: while the first that was active still is, all are looked at every
-/// 16th time only (a fault at a later one must end the call too). Few are looked at every time: a thread that sleeps or
-/// parks looks seldom.
+/// 16th time only, and whenever a death was published (a fault at a later one must end the call too, and a thread that parks
+/// is rung once for it). Few are looked at every time.
 struct Watch {
     first: usize,
     looks: u32,
+    /// The registry's version at the last look; `None` before the first.
+    news: Option<u32>,
 }
 
 /// So many requests are looked at every time.
@@ -112,7 +114,9 @@ impl Watch {
     // Hot: per turn of a waiting call.
     fn is_early(&mut self, handles: &[Handle], engine: &mut Engine) -> bool {
         self.looks = self.looks.wrapping_add(1);
-        if handles.len() <= ALWAYS || self.looks.is_multiple_of(16) {
+        let news = engine.registry().version();
+        let heard = self.news.replace(news) != Some(news);
+        if handles.len() <= ALWAYS || heard || self.looks.is_multiple_of(16) {
             return false;
         }
         let mut live = Live::new(engine);
