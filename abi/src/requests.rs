@@ -108,14 +108,14 @@ pub(crate) fn run(
     let begin = |engine: &mut Engine| match start(engine) {
         Err(failure) => Begun::Over(Err(failure)),
         Ok(Started::Done(status)) => Begun::Over(Ok(status)),
-        Ok(Started::Running(request)) => Begun::Waits(Waiting::new(request)),
+        Ok(Started::Running(request)) => Begun::Waits(Waiting::new(world, request)),
     };
     world.begin(begin, Waiting::look)
 }
 
 /// Waits for a request of our own.
 pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, Failure> {
-    let mut waiting = Waiting::new(request);
+    let mut waiting = Waiting::new(world, request);
     world.wait(|engine| waiting.look(engine))
 }
 
@@ -124,11 +124,13 @@ pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, 
 pub(crate) struct Waiting {
     request: Request,
     doubt: bool,
+    /// No other thread can begin anything meanwhile: what only this process could send never comes.
+    alone: bool,
 }
 
 impl Waiting {
-    pub(crate) fn new(request: Request) -> Self {
-        Waiting { request, doubt: false }
+    pub(crate) fn new(world: &World, request: Request) -> Self {
+        Waiting { request, doubt: false, alone: world.is_for_one() }
     }
 
     pub(crate) fn request(&self) -> Request {
@@ -141,6 +143,8 @@ impl Waiting {
         let mut state = engine.poll(self.request);
         if state == State::Stalled {
             state = self.look_in_doubt(engine);
+        } else if state == State::Running && self.alone && engine.end_hopeless(self.request) {
+            state = engine.poll(self.request);
         }
         match state {
             State::Running | State::Stalled => None,

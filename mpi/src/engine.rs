@@ -299,6 +299,31 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         started(self.pml.receive_soon(&mut self.net, patience, channel, from, tag, data)?)
     }
 
+    /// Whether on some communicator everybody else has left or failed: whoever waits looks closer at what it waits for.
+    #[inline]
+    pub fn some_orphaned(&self) -> bool {
+        self.pml.some_orphaned()
+    }
+
+    /// Whether this is a receive from anybody that only we could serve, since everybody else is gone (DESIGN rule 7). Who
+    /// tests may still send to itself, so a turn ends none of them.
+    #[inline]
+    pub fn is_hopeless(&self, request: Request) -> bool {
+        matches!(request, Request::PointToPoint(key) if self.pml.is_hopeless(mend_pml::Request(key)))
+    }
+
+    /// Ends it, if it is: its caller waits for it, and no other thread can begin anything. Whether it was.
+    #[inline]
+    pub fn end_hopeless(&mut self, request: Request) -> bool {
+        matches!(request, Request::PointToPoint(key) if self.pml.end_hopeless(mend_pml::Request(key)))
+    }
+
+    /// The same for a probe that waits and has found nothing: why it never will.
+    pub fn hopeless(&self, comm: CommKey, from: Source) -> Option<Error> {
+        let user = self.entry(comm).ok()?.user;
+        if from == Source::Any { self.pml.hopeless(user).map(Error::from) } else { None }
+    }
+
     /// Whether a message lies here that a receive would match now. Looks at what came; turns nothing.
     pub fn probe(&mut self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Option<Status>, Error> {
         let channel = self.selected(comm, from, tag)?;

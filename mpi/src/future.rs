@@ -7,7 +7,7 @@
 //! Who runs the futures turns the crank ([`Mpi::turn`]): it wakes them whenever something happened.
 
 use crate::{CommKey, Engine, Error, Request, Started, State};
-use core::cell::{Ref, RefCell, RefMut};
+use core::cell::{Cell, Ref, RefCell, RefMut};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -30,6 +30,12 @@ struct Shared<N: Btl, R: Runtime> {
     engine: RefCell<Engine<N, R>>,
     /// Of every future that waits. Woken together: an engine serves few tasks, and each looks at its own request.
     waiting: RefCell<Vec<Waker>>,
+    /// What the futures that wait have waited for since they were last woken.
+    awaited: RefCell<Vec<Request>>,
+    /// Where a probe waits.
+    probing: Cell<Option<(CommKey, Source)>>,
+    /// That probe waits in vain.
+    in_vain: Cell<bool>,
 }
 
 impl<N: Btl, R: Runtime> Clone for Mpi<N, R> {
@@ -41,7 +47,13 @@ impl<N: Btl, R: Runtime> Clone for Mpi<N, R> {
 impl<N: Btl, R: Runtime> Mpi<N, R> {
     /// Tasks may share this engine from now on.
     pub fn new(engine: Engine<N, R>) -> Self {
-        Mpi(Rc::new(Shared { engine: RefCell::new(engine), waiting: RefCell::new(Vec::new()) }))
+        Mpi(Rc::new(Shared {
+            engine: RefCell::new(engine),
+            waiting: RefCell::new(Vec::new()),
+            awaited: RefCell::new(Vec::new()),
+            probing: Cell::new(None),
+            in_vain: Cell::new(false),
+        }))
     }
 
     /// Turns the crank once and wakes whoever waits, if anything happened.
@@ -51,6 +63,27 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
             self.wake();
         }
         events
+    }
+
+    /// Every task waits for this engine, and the last turn moved nothing: where all of it are receives and probes from
+    /// anybody that only they could serve, one of them ends. How many did.
+    pub fn end_hopeless(&self) -> u32 {
+        let mut awaited = self.0.awaited.borrow_mut();
+        awaited.retain(|&request| self.engine().poll(request) == State::Running);
+        let probing = self.0.probing.get();
+        let hopeless = (!awaited.is_empty() || probing.is_some())
+            && awaited.iter().all(|&request| self.engine().is_hopeless(request))
+            && probing.is_none_or(|(comm, from)| self.engine().hopeless(comm, from).is_some());
+        if !hopeless {
+            return 0;
+        }
+        match awaited.first() {
+            Some(&request) => _ = self.engine_mut().end_hopeless(request),
+            None => self.0.in_vain.set(true),
+        }
+        drop(awaited);
+        self.wake();
+        1
     }
 
     /// The engine, for a look.
@@ -109,11 +142,16 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     /// Waits for a message that a receive would match (MPI_Probe).
     pub async fn probe(&self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Status, Error> {
         core::future::poll_fn(|context| {
-            let looked = self.engine_mut().probe(comm, from, tag);
-            match looked.transpose() {
-                Some(result) => Poll::Ready(result),
-                None => self.wait(context),
+            let (in_vain, looked) = (self.0.in_vain.take(), self.engine_mut().probe(comm, from, tag));
+            self.0.probing.set(None);
+            if let Some(result) = looked.transpose() {
+                return Poll::Ready(result);
             }
+            if in_vain && let Some(error) = self.engine().hopeless(comm, from) {
+                return Poll::Ready(Err(error));
+            }
+            self.0.probing.set(Some((comm, from)));
+            self.wait(context)
         })
         .await
     }
@@ -194,7 +232,15 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 
     fn wake(&self) {
+        self.0.awaited.borrow_mut().clear();
         self.0.waiting.borrow_mut().drain(..).for_each(Waker::wake);
+    }
+
+    fn wait_for<T>(&self, stage: &Stage, context: &Context<'_>) -> Poll<T> {
+        if let Stage::Running(request) = *stage {
+            self.0.awaited.borrow_mut().push(request);
+        }
+        self.wait(context)
     }
 
     fn wait<T>(&self, context: &Context<'_>) -> Poll<T> {
@@ -253,7 +299,7 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.test() {
             Some(result) => Poll::Ready(result),
-            None => self.mpi.wait(context),
+            None => self.mpi.wait_for(&self.stage, context),
         }
     }
 }
@@ -284,7 +330,7 @@ impl<N: Btl, R: Runtime> Future for Creation<N, R> {
         };
         match operation.test() {
             Some(result) => Poll::Ready(result.map(|_| born)),
-            None => operation.mpi.wait(context),
+            None => operation.mpi.wait_for(&operation.stage, context),
         }
     }
 }

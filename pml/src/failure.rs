@@ -14,7 +14,7 @@ use crate::channel::Open;
 use crate::envelope::Form;
 use crate::matching::Arrived;
 use crate::request::{Entry, Phase};
-use crate::{Channel, Error, Gone, Ob1};
+use crate::{Channel, Error, Gone, Ob1, Request};
 use mend_base::{Key, PeerIndex, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -134,12 +134,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     fn count_gone(&mut self, peer: PeerIndex) {
-        for (key, open) in self.channels.iter_mut() {
+        for (_, open) in self.channels.iter_mut() {
             if open.ranks_of(peer).any(|rank| rank != open.me) {
                 open.gone += 1;
-                if open.is_orphaned() {
-                    self.orphans.push(key);
-                }
+                self.orphaned |= open.is_orphaned();
             }
         }
     }
@@ -156,45 +154,55 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Some(why.error(rank))
     }
 
-    /// The same of a probe from anybody, and why it is in doubt (Row PP9): somebody failed, which nobody acknowledged; or
-    /// everybody else is gone, and no message to ourselves is still on its way. A receive is told by a later turn, since
-    /// it may be posted before the message to ourselves is sent.
-    pub(crate) fn why_never_from_anybody(&self, channel: Key) -> Option<Error> {
+    /// Why a probe from anybody is in doubt (Row PP9): somebody failed, which nobody acknowledged.
+    pub(crate) fn why_in_doubt(&self, channel: Key) -> Option<Error> {
         let open = self.channels.get(channel)?;
-        if let Some(rank) = open.unacknowledged() {
-            return Some(Error::ProcFailed(rank));
-        }
-        let hopeless =
-            open.is_orphaned() && !open.talks_to_itself() && !self.keeps_one_to_itself(channel, open.me);
-        if hopeless { self.last_word(channel) } else { None }
+        open.unacknowledged().map(Error::ProcFailed)
     }
 
-    /// Ends receives from anybody on channels where everybody else is gone, unless a failure is not acknowledged (they
-    /// stall) or a message to ourselves is still on its way: then a later turn does. How many ended.
-    pub(crate) fn end_orphans(&mut self) -> u32 {
-        let mut ended = 0;
-        self.orphans.retain(|&channel| self.channels.get(channel).is_some());
-        for at in 0..self.orphans.len() {
-            // Ending the last request of a channel may close it, which takes nothing off this list.
-            let channel = self.orphans[at];
-            let Some(open) = self.channels.get(channel).filter(|open| !open.any.is_empty()) else { continue };
-            if open.unacknowledged().is_some() {
-                mend_base::reach!("pml.failure: nobody is left, but the failed are not acknowledged");
-                continue;
-            }
-            if open.talks_to_itself() || self.keeps_one_to_itself(channel, open.me) {
-                mend_base::reach!("pml.failure: nobody is left, but our own message is on its way");
-                continue;
-            }
-            let Some(error) = self.last_word(channel) else { continue };
-            let waiting: Vec<_> = open.any.iter(&self.entries).map(|(key, _)| key).collect();
-            for key in waiting {
-                mend_base::reach!("pml.failure: a receive from anybody, and nobody is left");
-                self.end(key, error);
-                ended += 1;
-            }
+    /// Why nothing will ever come from anybody, if so: everybody else is gone, and no message to ourselves is still on its
+    /// way. For a caller that waits for it, while nobody else of this process can send: who only looks may still send
+    /// itself what it looks for (Row PP17).
+    pub fn hopeless(&self, on: Channel) -> Option<Error> {
+        let open = self.channels.get(on.0).filter(|open| open.is_orphaned())?;
+        if open.talks_to_itself() || self.keeps_one_to_itself(on.0, open.me) {
+            mend_base::reach!("pml.failure: nobody is left, but our own message is on its way");
+            return None;
         }
-        ended
+        self.last_word(on.0)
+    }
+
+    /// Whether a receive may be hopeless at all.
+    #[inline]
+    pub fn some_orphaned(&self) -> bool {
+        self.orphaned
+    }
+
+    /// The same of a receive: one that waits, and is not in doubt.
+    #[inline]
+    pub fn is_hopeless(&self, request: Request) -> bool {
+        self.orphaned && self.why_hopeless(request).is_some()
+    }
+
+    #[cold]
+    fn why_hopeless(&self, request: Request) -> Option<Error> {
+        let entry = self.entries.get(request.0)?;
+        let Phase::Posted { from: Source::Any, .. } = entry.phase else { return None };
+        if self.stalls(entry.channel) {
+            mend_base::reach!("pml.failure: nobody is left, but the failed are not acknowledged");
+            return None;
+        }
+        self.hopeless(Channel(entry.channel))
+    }
+
+    /// Ends a receive that is hopeless; whether it was. Its caller waits for it, and nobody else of this process can send.
+    pub fn end_hopeless(&mut self, request: Request) -> bool {
+        let error = if self.orphaned { self.why_hopeless(request) } else { None };
+        if let Some(error) = error {
+            mend_base::reach!("pml.failure: a receive from anybody, and nobody is left");
+            self.end(request.0, error);
+        }
+        error.is_some()
     }
 
     /// Whether a message to ourselves waits to be sent.

@@ -128,8 +128,8 @@ pub struct Ob1<E> {
     awaited: Awaited,
     /// What the next turn tells the engine.
     evidence: Vec<(PeerIndex, Cause)>,
-    /// Channels where everybody else is gone.
-    orphans: Vec<Key>,
+    /// On some channel everybody else was gone: who waits there looks closer.
+    orphaned: bool,
     /// Who failed, in the order in which we were told: what a channel opened later begins with.
     failed: Vec<PeerIndex>,
     /// Sends that are not over.
@@ -162,7 +162,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             wanted: VecDeque::new(),
             awaited: Awaited::default(),
             evidence: Vec::new(),
-            orphans: Vec::new(),
+            orphaned: false,
             failed: Vec::new(),
             sends: 0,
             queued: 0,
@@ -185,9 +185,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         if !self.evidence.is_empty() {
             self.report(up);
-        }
-        if events == 0 && !self.orphans.is_empty() {
-            events += self.end_orphans();
         }
         events
     }

@@ -24,11 +24,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         for peer in &self.failed {
             open.failed.extend(open.ranks_of(*peer).filter(|rank| *rank != me).collect::<Vec<_>>());
         }
-        let orphaned = open.is_orphaned();
+        self.orphaned |= open.is_orphaned();
         let key = self.channels.insert(open);
-        if orphaned {
-            self.orphans.push(key);
-        }
         let context = self.contexts.open(key);
         if let Some(open) = self.channels.get_mut(key) {
             open.context = context;

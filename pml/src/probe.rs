@@ -40,7 +40,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let never = match from {
             Source::Rank(_) => self.why_never(on.0, from),
-            Source::Any => self.why_never_from_anybody(on.0),
+            Source::Any => self.why_in_doubt(on.0),
         };
         if never.is_none() {
             self.awaited.probed = Some((on.0, from));

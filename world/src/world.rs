@@ -245,6 +245,11 @@ impl World {
         wait::begin(&self.guard, &self.bed, self.patience, start, poll)
     }
 
+    /// Whether no other thread of this process can begin anything while one waits.
+    pub fn is_for_one(&self) -> bool {
+        self.guard.is_for_one()
+    }
+
     /// How often a call that is about to wait may look at one ring before it turns the whole crank: some 2 us, or once
     /// where the processor is somebody else's.
     #[inline]

@@ -90,11 +90,34 @@ fn waited(
         if want == Want::All && watch.is_early(copied.handles(), engine) {
             return None;
         }
-        match attempt(want, copied.handles(), &mut Live::new(engine), users) {
+        let mut answer = attempt(want, copied.handles(), &mut Live::new(engine), users);
+        if matches!(answer, Ok((Found::NotYet, _)))
+            && world.is_for_one()
+            && engine.some_orphaned()
+            && end_hopeless(want, copied.handles(), engine)
+        {
+            answer = attempt(want, copied.handles(), &mut Live::new(engine), users);
+        }
+        match answer {
             Ok((Found::NotYet, _)) => None,
             answer => Some(answer),
         }
     })
+}
+
+/// No other thread can begin anything meanwhile: receives that only this process could serve end. A call that another request
+/// may still end waits for that one: its caller may go on and send to itself.
+#[cold]
+fn end_hopeless(want: Want, handles: &[Handle], engine: &mut Engine) -> bool {
+    let mut requests = handles.iter().filter_map(|&handle| named(handle).ok().flatten());
+    match want {
+        Want::All => requests.fold(false, |ended, request| engine.end_hopeless(request) || ended),
+        Want::Any | Want::Some => {
+            let first = requests.clone().next();
+            let all = requests.all(|request| engine.is_hopeless(request));
+            all && first.is_some_and(|first| engine.end_hopeless(first))
+        }
+    }
 }
 
 /// Spares Waitall a look at every request in every turn: while the first that was active still is, all are looked at every

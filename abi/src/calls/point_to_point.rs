@@ -222,12 +222,12 @@ pub(crate) fn sendrecv(
         let key = comm.standing(engine)?;
         let receive = match source {
             None => Half::Nobody,
-            Some(source) => Half::begun(engine.receive(key, source, receive_tag, receive_data)?),
+            Some(source) => Half::begun(world, engine.receive(key, source, receive_tag, receive_data)?),
         };
         let send = match dest {
             None => Half::Nobody,
             Some(dest) => match engine.send(key, dest, send_tag, SendMode::Standard, send_data) {
-                Ok(started) => Half::begun(started),
+                Ok(started) => Half::begun(world, started),
                 Err(error) => Half::Over(Err(error.into())),
             },
         };
@@ -260,10 +260,10 @@ enum Half {
 }
 
 impl Half {
-    fn begun(started: Started) -> Half {
+    fn begun(world: &World, started: Started) -> Half {
         match started {
             Started::Done(status) => Half::Over(Ok(status)),
-            Started::Running(request) => Half::Running(Waiting::new(request)),
+            Started::Running(request) => Half::Running(Waiting::new(world, request)),
         }
     }
 
@@ -324,6 +324,11 @@ pub(crate) fn probe(
         Some(Err(_)) => {
             engine.turn_again();
             look(engine)
+        }
+        // Nobody is left who could send, and this thread waits here.
+        None if world.is_for_one() => {
+            let never = comm.key(engine).ok().and_then(|key| engine.hopeless(key, source));
+            never.map(|error| Err(error.into()))
         }
         looked => looked,
     })?;

@@ -159,7 +159,10 @@ fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_quest
     for _ in 0..9 {
         (0..3).for_each(|_| turn(&mut processes[0]));
         let both = job.asked().len() == 2;
-        assert!(both || result(&processes[0], waiting).is_none(), "the first answer may be older than a death");
+        assert!(
+            both || result(&processes[0], waiting).is_none(),
+            "the first answer may be older than a death"
+        );
         answer_what_is_new(&job, &mut answered);
     }
     assert_eq!(ended(&processes[0], waiting), Detail::PeerLeft(Rank(1)));

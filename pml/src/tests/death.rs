@@ -137,10 +137,17 @@ fn a_receive_from_anybody_goes_on_while_anybody_is_left() {
     assert!(matches!(cluster.poll(0, second), State::Done(Ok(_))));
     let (third, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     cluster.settle();
+    assert_eq!(
+        cluster.poll(0, third),
+        State::Running,
+        "we may still send it ourselves, unless we wait for it"
+    );
+    assert!(cluster.nodes[0].ob1.end_hopeless(request(third)));
     assert!(matches!(cluster.poll(0, third), State::Done(Err(Error::PeerLeft(_)))));
     let again = cluster.open(2, Plane::User);
     let (born_late, _) = cluster.receive(0, again[0], Source::Any, tag(1), 8);
     cluster.settle();
+    assert!(cluster.nodes[0].ob1.end_hopeless(request(born_late)));
     assert!(matches!(cluster.poll(0, born_late), State::Done(Err(Error::PeerLeft(_)))));
 }
 
@@ -166,11 +173,14 @@ fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
     cluster.settle();
     assert!(matches!(probe(&mut cluster), Ok(Some(_))));
     cluster.receive(0, on[0], Source::Any, tag(1), 8);
+    assert_eq!(probe(&mut cluster), Ok(None), "who only looks may still send to itself");
     assert_eq!(
-        probe(&mut cluster),
-        Err(Error::ProcFailed(Rank(1))),
+        cluster.nodes[0].ob1.hopeless(on[0]),
+        Some(Error::ProcFailed(Rank(1))),
         "a failed one is named before one that left"
     );
+    cluster.send(0, on[0], 0, 1, b"mine again");
+    assert_eq!(cluster.nodes[0].ob1.hopeless(on[0]), None);
 }
 
 #[test]
@@ -205,9 +215,16 @@ fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_wha
     cluster.nodes[0].ob1.gone(PeerIndex(3), Gone::Failed);
     // Nobody is left, and still it is told of the failure first; once acknowledged, nothing can ever come.
     cluster.settle();
+    assert!(!cluster.nodes[0].ob1.end_hopeless(request(second)));
     assert_eq!(cluster.poll(0, second), State::Stalled);
     cluster.nodes[0].ob1.acknowledge(on[0], 3);
     cluster.settle();
+    assert_eq!(
+        cluster.poll(0, second),
+        State::Running,
+        "we may still send it ourselves, unless we wait for it"
+    );
+    assert!(cluster.nodes[0].ob1.end_hopeless(request(second)));
     assert!(matches!(cluster.poll(0, second), State::Done(Err(Error::ProcFailed(_)))));
 }
 
