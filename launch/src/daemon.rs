@@ -31,7 +31,7 @@ use mend_segment::LifeState;
 use mend_transport::{Card, Cause};
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
-use serve::{Desk, Heard};
+use serve::Desk;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,7 +43,6 @@ use watch::Watch;
 /// Runs the job as its keeper. The socket to `mpiexec` is our standard input.
 pub fn run(job: Job) -> Result<u8, Failure> {
     let control = spawn::take_standard_input().map_err(Failure::System)?;
-    signals::keep_endings().map_err(Failure::System)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
     // For those who look at the process table; without it the name is that of /proc/self/exe.
     let _ = rustix::thread::set_name(c"mend-keeper");
@@ -111,6 +110,8 @@ struct Keeper<'front> {
     teller: Teller,
     watch: Watch,
     lives: LifeWatch,
+    /// Of our children: ranks, wrappers, and the orphans that ranks leave.
+    endings: signals::Heard,
     rules: Rules,
     /// Evidence that ranks have brought, and who has not been looked at for it.
     evidence: VecDeque<Evidence>,
@@ -138,6 +139,7 @@ mod token {
     pub const CONNECTION: u64 = 2;
     pub const PROCESS: u64 = 3;
     pub const LIVES: u64 = 4;
+    pub const ENDINGS: u64 = 5;
     pub const fn of(kind: u64, index: u32) -> u64 {
         kind << 32 | index as u64
     }
@@ -172,6 +174,7 @@ impl<'front> Keeper<'front> {
             teller: Teller::new(job_number, ranks, slots_for(ranks), muted)?,
             watch: Watch::new(ranks),
             lives: LifeWatch::new(Means::chosen(hook.as_deref())).map_err(Failure::System)?,
+            endings: signals::listen_to_endings().map_err(Failure::System)?,
             rules: Rules::of(&job),
             evidence: VecDeque::new(),
             unreported: reports.then(Vec::new),
@@ -184,6 +187,8 @@ impl<'front> Keeper<'front> {
         listen(&keeper.waits, keeper.control, token::of(token::CONTROL, 0)).map_err(Failure::System)?;
         listen(&keeper.waits, keeper.desk.listener(), token::of(token::DESK, 0)).map_err(Failure::System)?;
         listen(&keeper.waits, keeper.lives.descriptor(), token::of(token::LIVES, 0))
+            .map_err(Failure::System)?;
+        listen(&keeper.waits, &keeper.endings.arrivals, token::of(token::ENDINGS, 0))
             .map_err(Failure::System)?;
         Ok(keeper)
     }
@@ -261,6 +266,7 @@ impl<'front> Keeper<'front> {
                 token::DESK => self.on_arrivals()?,
                 token::CONNECTION => self.on_connection(index),
                 token::LIVES => self.on_marks(),
+                token::ENDINGS => self.on_endings(),
                 _ => self.on_process(index),
             }
         }
@@ -315,12 +321,12 @@ impl<'front> Keeper<'front> {
     fn hear(&mut self, connection: u32, packets: u32) -> Option<u32> {
         for _ in 0..packets {
             match self.desk.hear(connection) {
-                Heard::Nothing => return None,
-                Heard::Closed(rank) => return rank,
-                Heard::Garbage(None) => self.desk.turn_away(connection, TurnedAway::Garbled),
-                Heard::Garbage(Some(rank)) => self.fail(rank, Found::Garbage(None)),
-                Heard::FromStranger(request) => self.on_hello(connection, request),
-                Heard::FromRank(rank, request) => self.on_request(rank, request),
+                serve::Heard::Nothing => return None,
+                serve::Heard::Closed(rank) => return rank,
+                serve::Heard::Garbage(None) => self.desk.turn_away(connection, TurnedAway::Garbled),
+                serve::Heard::Garbage(Some(rank)) => self.fail(rank, Found::Garbage(None)),
+                serve::Heard::FromStranger(request) => self.on_hello(connection, request),
+                serve::Heard::FromRank(rank, request) => self.on_request(rank, request),
             }
         }
         None
@@ -511,7 +517,19 @@ impl<'front> Keeper<'front> {
 
     /// A process of that rank has ended, and others may have: what they still said comes before it is judged.
     fn on_process(&mut self, rank: u32) {
-        for ended in self.watch.look(rank) {
+        let ended = self.watch.look(rank);
+        self.on_ended(ended);
+    }
+
+    /// Children have ended, orphans perhaps, of whom no process descriptor of ours tells.
+    fn on_endings(&mut self) {
+        self.endings.take();
+        let ended = self.watch.reap();
+        self.on_ended(ended);
+    }
+
+    fn on_ended(&mut self, ranks: Vec<u32>) {
+        for ended in ranks {
             self.hear_last_words(ended);
             if self.watch.is_lost(ended) {
                 self.fail(ended, Found::Process);

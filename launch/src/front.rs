@@ -21,7 +21,7 @@ use crate::{Failure, spawn, stdin};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
     let limit = spawn::raise_descriptor_limit(wanted);
     let limit = limit.map_err(|limit| Failure::Descriptors { wanted, limit })?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
-    signals::keep_endings().map_err(Failure::System)?;
+    let _endings = signals::listen_to_endings().map_err(Failure::System)?;
     let heard = signals::listen().map_err(Failure::System)?;
     let (control, keepers_end) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
@@ -361,8 +361,7 @@ impl<'job> Front<'job> {
     fn on_signal(&mut self, index: usize) {
         let heard = &mut self.signals[index];
         let signal = heard.signal;
-        let mut arrivals = [0; 64];
-        let count = heard.arrivals.read(&mut arrivals).unwrap_or(0);
+        let count = heard.take();
         if count == 0 {
             return;
         }

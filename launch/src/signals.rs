@@ -2,9 +2,8 @@
 //! The signals that `mpiexec` passes on, as descriptors to wait for.
 
 use rustix::process::Signal;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 
 /// One signal that was asked for, and where its arrivals are read.
 #[derive(Debug)]
@@ -13,6 +12,13 @@ pub struct Heard {
     pub signal: Signal,
     /// Readable when it came.
     pub arrivals: UnixStream,
+}
+
+impl Heard {
+    /// Takes what has come, as far as one look does; how often, at most so many times as it did.
+    pub fn take(&mut self) -> usize {
+        self.arrivals.read(&mut [0; 64]).unwrap_or(0)
+    }
 }
 
 /// What a signal to the launcher means.
@@ -62,14 +68,10 @@ fn listen_to(signal: Signal) -> io::Result<Heard> {
     Ok(Heard { signal, arrivals })
 }
 
-/// The endings of our children are for us to take: where whoever started us ignores SIGCHLD (`trap '' CHLD`, some daemons),
-/// the kernel would take them, and nobody would ever know how, or that, a rank ended. What we start has the default again.
-pub fn keep_endings() -> io::Result<()> {
-    if ignored_signals() >> (Signal::CHILD.as_raw() - 1) & 1 != 0 {
-        // What it sets nobody reads: that there is a handler is all.
-        signal_hook::flag::register(Signal::CHILD.as_raw(), Arc::default())?;
-    }
-    Ok(())
+/// The endings of our children, also where whoever started us ignores SIGCHLD (`trap '' CHLD`, some daemons): the kernel would
+/// take them then, and nobody would ever know how, or that, a rank ended. What we start has the default again.
+pub fn listen_to_endings() -> io::Result<Heard> {
+    listen_to(Signal::CHILD)
 }
 
 /// Bit n - 1 for signal n; none where /proc does not say.

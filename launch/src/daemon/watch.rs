@@ -186,13 +186,19 @@ impl Watch {
 
     /// A process of `rank` may have ended: takes the status of all that have. The ranks that this is news of.
     pub fn look(&mut self, rank: u32) -> Vec<u32> {
-        let mut news = vec![];
-        kill::reap(|pid, ending| news.extend(self.ended(pid, ending)));
+        let mut news = self.reap();
         let record = &mut self.ranks[rank as usize];
         let member = record.member.as_mut().and_then(|member| member.pidfd.take_if(|pidfd| has_ended(pidfd)));
         if member.is_some() {
             news.push(rank);
         }
+        news
+    }
+
+    /// Takes the status of all children that have ended, of orphans too. The ranks that this is news of.
+    pub fn reap(&mut self) -> Vec<u32> {
+        let mut news = vec![];
+        kill::reap(|pid, ending| news.extend(self.ended(pid, ending)));
         news
     }
 

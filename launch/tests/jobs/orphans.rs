@@ -73,6 +73,32 @@ fn a_keeper_that_is_stopped_does_not_save_its_job() {
     assert_eq!(run.end().code, 124);
 }
 
+/// Children of that process that have ended and were not taken.
+fn zombies_of(parent: i32) -> usize {
+    let stats = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        Some(stat.rsplit_once(')')?.1.to_owned())
+    });
+    stats.filter(|stat| stat.starts_with(&format!(" Z {parent} "))).count()
+}
+
+// Whatever ranks start in the background and leave comes to the keeper: a long job may have more of it than there are numbers.
+#[test]
+fn orphans_of_ranks_that_end_are_taken_while_the_job_runs() {
+    let script = "for i in 1 2 3 4 5 6 7 8; do (true & true); done; exec sleep 1000";
+    let run = start(&["-n", "2", "sh", "-c", script]);
+    let keeper = run.keeper();
+    let sleeps = |pid: &i32| {
+        std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"sleep"))
+    };
+    until("two ranks that have started all", || {
+        run.processes().iter().filter(|pid| sleeps(pid)).count() == 2
+    });
+    until("an end of all zombies", || zombies_of(keeper) == 0);
+    run.signal(Signal::TERM);
+    assert_eq!(run.end().code, 143);
+}
+
 // Whoever is the next parent may be the first process of a container, which need not look after strangers.
 #[test]
 fn mpiexec_leaves_no_zombie_of_its_keeper() {
