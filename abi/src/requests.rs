@@ -121,16 +121,15 @@ pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, 
 
 /// A request that a blocking call waits for. A wildcard receive in doubt is taken back, and fails (facts 16.3, trap 6):
 /// a blocking call leaves nothing behind.
-pub(crate) struct Waiting {
+pub(crate) struct Waiting<'world> {
     request: Request,
     doubt: bool,
-    /// No other thread can begin anything meanwhile: what only this process could send never comes.
-    alone: bool,
+    world: &'world World,
 }
 
-impl Waiting {
-    pub(crate) fn new(world: &World, request: Request) -> Self {
-        Waiting { request, doubt: false, alone: world.is_for_one() }
+impl<'world> Waiting<'world> {
+    pub(crate) fn new(world: &'world World, request: Request) -> Self {
+        Waiting { request, doubt: false, world }
     }
 
     pub(crate) fn request(&self) -> Request {
@@ -143,8 +142,8 @@ impl Waiting {
         let mut state = engine.poll(self.request);
         if state == State::Stalled {
             state = self.look_in_doubt(engine);
-        } else if state == State::Running && self.alone && engine.end_hopeless(self.request) {
-            state = engine.poll(self.request);
+        } else if state == State::Running && engine.is_hopeless(self.request) {
+            state = self.look_in_vain(engine);
         }
         match state {
             State::Running | State::Stalled => None,
@@ -158,7 +157,16 @@ impl Waiting {
     }
 }
 
-impl Waiting {
+impl Waiting<'_> {
+    /// Only this process could send what is waited for: if no thread of it will, nobody does.
+    #[cold]
+    fn look_in_vain(&self, engine: &mut Engine) -> State {
+        if self.world.is_alone() {
+            engine.end_hopeless(self.request);
+        }
+        engine.poll(self.request)
+    }
+
     #[cold]
     fn look_in_doubt(&mut self, engine: &mut Engine) -> State {
         engine.turn_again();

@@ -7,6 +7,7 @@
 
 use crate::cell::Cell;
 use crate::life::Living;
+use crate::threads;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use mend_base::Duration;
@@ -100,13 +101,9 @@ impl Drop for Helper {
 /// Between two looks at whether the program has a thread left.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
-/// Whether all threads of this process but the running one have ended. The first one is the only one that stays to be seen
-/// when it has.
+/// Whether all threads of this process but the running one have ended.
 fn is_last_thread() -> bool {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may hold anything: the state of the first thread, and, as the 18th, how many there are.
-    let mut fields = stat.rsplit_once(')').map_or("", |(_, behind)| behind).split_whitespace();
-    fields.next() == Some("Z") && fields.nth(16) == Some("2")
+    threads::look().is_some_and(|threads| threads.first_has_ended && threads.living == 1)
 }
 
 /// What the C library does when the last thread of a process ends. On a thread of its own, as what the program has registered

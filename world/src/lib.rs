@@ -15,6 +15,7 @@ mod guard;
 mod helper;
 mod life;
 mod processors;
+mod threads;
 mod wait;
 mod world;
 

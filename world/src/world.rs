@@ -5,6 +5,7 @@ use crate::fork;
 use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
 use crate::life::{self, Living};
+use crate::threads;
 use crate::wait::{self, Bed, Begun, Crank, Inside, Patience, Statistics};
 use crate::{clock, processors};
 use core::ptr;
@@ -245,9 +246,11 @@ impl World {
         wait::begin(&self.guard, &self.bed, self.patience, start, poll)
     }
 
-    /// Whether no other thread of this process can begin anything while one waits.
-    pub fn is_for_one(&self) -> bool {
-        self.guard.is_for_one()
+    /// Whether no other thread can begin anything while the caller waits: none may enter, or the program has none. Looks at the
+    /// process table where threads may enter: for those who have waited in vain.
+    #[cold]
+    pub fn is_alone(&self) -> bool {
+        self.guard.is_for_one() || threads::look().is_some_and(|threads| threads.living == 1 + OWN_THREADS)
     }
 
     /// How often a call that is about to wait may look at one ring before it turns the whole crank: some 2 us, or once
@@ -321,6 +324,9 @@ impl World {
 
 /// See [`World::looks`]: a look is some 4 ns.
 const LOOKS_BEFORE_TURN: u32 = 500;
+
+/// Of ours, beside the program's: the helper.
+const OWN_THREADS: u32 = 1;
 
 /// How long an aborting process waits to be killed with the others.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);

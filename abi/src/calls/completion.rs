@@ -92,9 +92,8 @@ fn waited(
         }
         let mut answer = attempt(want, copied.handles(), &mut Live::new(engine), users);
         if matches!(answer, Ok((Found::NotYet, _)))
-            && world.is_for_one()
             && engine.some_orphaned()
-            && end_hopeless(want, copied.handles(), engine)
+            && end_hopeless(world, want, copied.handles(), engine)
         {
             answer = attempt(want, copied.handles(), &mut Live::new(engine), users);
         }
@@ -105,19 +104,20 @@ fn waited(
     })
 }
 
-/// No other thread can begin anything meanwhile: receives that only this process could serve end. A call that another request
-/// may still end waits for that one: its caller may go on and send to itself.
+/// Where no other thread can begin anything meanwhile, receives that only this process could serve end. A call that another
+/// request may still end waits for that one: its caller may go on and send to itself.
 #[cold]
-fn end_hopeless(want: Want, handles: &[Handle], engine: &mut Engine) -> bool {
-    let mut requests = handles.iter().filter_map(|&handle| named(handle).ok().flatten());
-    match want {
-        Want::All => requests.fold(false, |ended, request| engine.end_hopeless(request) || ended),
-        Want::Any | Want::Some => {
-            let first = requests.clone().next();
-            let all = requests.all(|request| engine.is_hopeless(request));
-            all && first.is_some_and(|first| engine.end_hopeless(first))
-        }
-    }
+fn end_hopeless(world: &World, want: Want, handles: &[Handle], engine: &mut Engine) -> bool {
+    let requests = handles.iter().filter_map(|&handle| named(handle).ok().flatten());
+    let (hopeless, others): (Vec<_>, Vec<_>) = requests.partition(|&request| engine.is_hopeless(request));
+    let ending = match want {
+        Want::All => &hopeless[..],
+        Want::Any | Want::Some if others.is_empty() => &hopeless[..hopeless.len().min(1)],
+        Want::Any | Want::Some => &[],
+    };
+    !ending.is_empty()
+        && world.is_alone()
+        && ending.iter().fold(false, |ended, &request| engine.end_hopeless(request) || ended)
 }
 
 /// Spares Waitall a look at every request in every turn: while the first that was active still is, all are looked at every

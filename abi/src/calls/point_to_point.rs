@@ -248,19 +248,19 @@ pub(crate) fn sendrecv(
 /// The two operations of a Sendrecv. Where one fails, nothing of the other goes on in the user's buffers when the call
 /// returns, and what the living have matched already they get (Row PP16): a receive that nothing has matched is taken back,
 /// one that has ends; a send goes on from a copy.
-struct Halves {
-    send: Half,
-    receive: Half,
+struct Halves<'world> {
+    send: Half<'world>,
+    receive: Half<'world>,
 }
 
-enum Half {
+enum Half<'world> {
     Nobody,
-    Running(Waiting),
+    Running(Waiting<'world>),
     Over(Result<mend_mpi::Status, Failure>),
 }
 
-impl Half {
-    fn begun(world: &World, started: Started) -> Half {
+impl<'world> Half<'world> {
+    fn begun(world: &'world World, started: Started) -> Self {
         match started {
             Started::Done(status) => Half::Over(Ok(status)),
             Started::Running(request) => Half::Running(Waiting::new(world, request)),
@@ -283,7 +283,7 @@ impl Half {
     }
 }
 
-impl Halves {
+impl Halves<'_> {
     fn are_over(&mut self, engine: &mut Engine) -> bool {
         let (sent, received) = (self.send.is_over(engine), self.receive.is_over(engine));
         if self.send.failure().is_some()
@@ -326,11 +326,11 @@ pub(crate) fn probe(
             look(engine)
         }
         // Nobody is left who could send, and this thread waits here.
-        None if world.is_for_one() => {
+        None => {
             let never = comm.key(engine).ok().and_then(|key| engine.hopeless(key, source));
-            never.map(|error| Err(error.into()))
+            never.filter(|_| world.is_alone()).map(|error| Err(error.into()))
         }
-        looked => looked,
+        found => found,
     })?;
     status.set_one(Status::of(found));
     Ok(())
