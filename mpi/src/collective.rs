@@ -145,6 +145,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let key = self.collectives.insert(Running { comm, stage: Stage::Active(active), detached: false });
         self.audit.begin(key);
         self.active.push(key);
+        self.checks_of_wait = 0;
         self.watch_collective();
         Ok((Started::Running(Request::Collective(key)), None))
     }

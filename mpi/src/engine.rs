@@ -51,6 +51,8 @@ pub struct Engine<N: Btl, R: Runtime> {
     watched: Option<N::Endpoint>,
     /// Timed looks so far.
     checks: u32,
+    /// The same, of the call that waits.
+    pub(crate) checks_of_wait: u32,
     /// Blocking receives so far; wraps.
     direct: u32,
 }
@@ -102,8 +104,11 @@ pub enum StartError {
 }
 
 /// Timed looks for each question about a peer that may be the sender that somebody waits for, and that we never met: a
-/// sleeper's are 100 ms apart, and an answer wakes it.
+/// sleeper's are 100 ms apart in the end, and an answer wakes it.
 const CHECKS_PER_QUESTION: u32 = 16;
+
+/// Of the looks of one call that waits, those that ask besides: from some 15 ms on, since most waits are shorter, for some 6 s.
+const ASKS_AT: core::ops::Range<u32> = 4..68;
 
 /// The numbers of WORLD, whose creator is its rank 0, and SELF: everybody knows them without asking.
 const WORLD_NUMBER: u32 = 0;
@@ -145,6 +150,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             phase: Phase::Running,
             watched: None,
             checks: 0,
+            checks_of_wait: 0,
             direct: 0,
         };
         engine.open_predefined();
@@ -199,11 +205,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Nobody says which ring counts: [`is_ready`](Engine::is_ready) says yes.
     pub fn unwatch(&mut self) {
         self.watched = None;
+        self.checks_of_wait = 0;
     }
 
     /// The one collective operation that runs waits for a message from somebody: that ring is watched.
     pub(crate) fn watch_collective(&mut self) {
-        let [key] = self.active[..] else { return self.unwatch() };
+        let [key] = self.active[..] else { return self.watched = None };
         let requests = self.awaited_by(key);
         self.watched = requests.iter().find_map(|&request| self.pml.awaited_from(request));
     }
@@ -211,6 +218,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// A blocking call waits for `from`: its ring is what [`is_ready`](Engine::is_ready) looks at until the next call.
     #[inline]
     pub fn watch(&mut self, comm: CommKey, from: Source) {
+        self.checks_of_wait = 0;
         self.watched = match (from, self.communicators.get(comm.0)) {
             (Source::Rank(rank), Some(entry)) => self.pml.endpoint(entry.user, rank),
             _ => None,
@@ -444,14 +452,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn check(&mut self) {
         self.runtime.check();
         self.net.check_peers();
-        let stranger = self.pml.look_for_strangers();
         self.checks = self.checks.wrapping_add(1);
-        if self.checks.is_multiple_of(CHECKS_PER_QUESTION)
-            && let Some(peer) = stranger.filter(|peer| self.contacts.state(*peer).is_none())
+        self.checks_of_wait = self.checks_of_wait.saturating_add(1);
+        if (ASKS_AT.contains(&self.checks_of_wait) || self.checks.is_multiple_of(CHECKS_PER_QUESTION))
+            && let Some(peer) = self.pml.next_stranger()
+            && self.contacts.state(peer).is_none()
             && !self.contacts.is_questioned(peer)
         {
             self.ask(peer, Cause::Silent);
         }
+        self.pml.look_for_strangers();
     }
 
     /// What the shell must act on, oldest first.

@@ -37,6 +37,8 @@ pub(crate) struct Open<E> {
     pub(crate) failed: Vec<Rank>,
     /// So many of them are acknowledged, from the first on.
     pub(crate) acknowledged: u32,
+    /// The rank of the member that was last asked about, as somebody waited for anybody.
+    pub(crate) asked: u32,
 }
 
 /// The way to one rank of a channel: what an eager send needs, in one load.
@@ -92,6 +94,7 @@ impl<E: Copy> Open<E> {
             gone: 0,
             failed: Vec::new(),
             acknowledged: 0,
+            asked: 0,
         }
     }
 

@@ -144,6 +144,40 @@ fn answer_what_is_new(job: &Rehearsal, answered: &mut usize) {
     }
 }
 
+/// Rank 1 waits in a barrier for rank 0, and looks now and then; of the others it has met those below `met`.
+fn asked_of(size: u32, met: u32, looks: u32, first: impl Fn(&mut Process)) -> Vec<u32> {
+    let job = Rehearsal::default();
+    let mut process = job.process(1, size);
+    (0..met).filter(|&other| other != 1).for_each(|other| job.introduce(1, other));
+    turn(&mut process);
+    let world = process.world();
+    process.collective(world, Collective::Barrier).expect("nobody has failed yet");
+    first(&mut process);
+    let mut answered = 0;
+    for _ in 0..looks {
+        process.check();
+        turn(&mut process);
+        answer_what_is_new(&job, &mut answered);
+        turn(&mut process);
+    }
+    let mut asked: Vec<u32> = job.asked().iter().map(|(_, about)| about.number()).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    asked
+}
+
+// Row CO1: however many members, and whatever the distance between questions, nobody is left out.
+#[test]
+fn who_waits_long_asks_about_every_member_that_it_never_met() {
+    for (size, met) in (3..9).flat_map(|size| (2..size).map(move |met| (size, met))) {
+        let strangers: Vec<u32> = (met..size).collect();
+        assert_eq!(asked_of(size, met, 20, |_| ()), strangers, "{size} members, {met} met: soon");
+        let long_since = |process: &mut Process| process.checks_of_wait = 1_000;
+        let later = asked_of(size, met, 16 * size, long_since);
+        assert_eq!(later, strangers, "{size} members, {met} met: later");
+    }
+}
+
 // Row CO1
 #[test]
 fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_questions_is_enough() {

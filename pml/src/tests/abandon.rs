@@ -350,7 +350,7 @@ fn whoever_waits_in_a_collective_asks_about_members_that_it_never_met() {
         cluster.settle();
         cluster.receive(to, user[to], rank(from as u32), tag(0), 8);
     }
-    let strangers = |cluster: &mut Cluster| (0..9).find_map(|_| cluster.nodes[0].ob1.look_for_strangers());
+    let strangers = |cluster: &mut Cluster| (0..9).find_map(|_| cluster.nodes[0].ob1.next_stranger());
     let (named, _) = cluster.receive(0, user[0], rank(1), tag(1), 8);
     assert_eq!(strangers(&mut cluster), None, "it waits for 1 alone");
     for receives in [true, false] {
