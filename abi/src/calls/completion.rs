@@ -115,9 +115,10 @@ fn end_hopeless(world: &World, want: Want, handles: &[Handle], engine: &mut Engi
         Want::Any | Want::Some if others.is_empty() => &hopeless[..hopeless.len().min(1)],
         Want::Any | Want::Some => &[],
     };
-    !ending.is_empty()
-        && world.is_alone()
-        && ending.iter().fold(false, |ended, &request| engine.end_hopeless(request) || ended)
+    if ending.is_empty() || !world.is_alone() {
+        return false;
+    }
+    ending.iter().filter(|&&request| engine.end_hopeless(request)).count() > 0
 }
 
 /// Spares Waitall a look at every request in every turn: while the first that was active still is, all are looked at every
