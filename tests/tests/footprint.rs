@@ -35,8 +35,8 @@ fn footprint(ranks: u32) {
     ));
     assert!(pss <= u64::from(ranks) * (4 << 20), "PSS summed over {ranks} ranks: {:.1} MiB", mib(pss));
     assert!(most <= 24, "{most} descriptors in one rank");
-    let (per_rank, per_pair) = formula();
-    let published = per_rank * f64::from(ranks) + per_pair * f64::from(ranks) * f64::from(ranks);
+    let (shared, per_rank) = formula();
+    let published = shared + per_rank * f64::from(ranks);
     let measured = pss as f64 / 1024.0;
     let off = (measured / published - 1.0).abs();
     assert!(
@@ -45,7 +45,7 @@ fn footprint(ranks: u32) {
     );
 }
 
-/// `PSS(N) = A KiB * N + B KiB * N^2`, from the page that users read.
+/// `PSS(N) = A KiB + B KiB * N`, from the page that users read.
 fn formula() -> (f64, f64) {
     let page = std::fs::read_to_string(prefix::place().root.join("docs/memory.md"))
         .expect("docs/memory.md is there");
