@@ -74,7 +74,7 @@ fn choose(calls: u32, random: &mut Random) -> Vec<Point> {
     let behind =
         |calls, random: &mut Random| Point { calls, instructions: 1 + random.below(SHORT_WAY) as u32 };
     let mut points = Vec::new();
-    if std::env::var("MENDTEST_POINTS").is_ok_and(|wish| wish == "all") {
+    if std::env::var("MENDTEST_POINTS").is_ok_and(|wish| matches!(wish.as_str(), "all" | "different")) {
         for calls in 0..=calls {
             points.extend([Point { calls, instructions: 0 }, behind(calls, random)]);
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ranks killed after each instruction of an operation. The suite tries a sample of the points, `cargo soak single-step` all of
-//! them (`MENDTEST_POINTS=all`, or so many for each operation; `MENDTEST_ONLY=NAME` for operations whose name holds NAME).
+//! them but of the longest ones (`MENDTEST_POINTS=all`, or so many for each operation, or `different`, see [`choose`];
+//! `MENDTEST_ONLY=NAME` for operations whose name holds NAME).
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -63,22 +64,31 @@ fn try_out(operation: &Operation, shape: Shape, random: &mut Random) -> Result<T
 }
 
 /// All points, or a sample: the first and the last always, then chance. Of an operation so long that all would take days (copies,
-/// and loops that wait) `all` means each different instruction, when it is met first and last, and chance between them. The
-/// pair has a job for each point, so fewer.
+/// and loops that wait) `all` means a larger sample, half of it from where a different instruction is met first or last;
+/// `different` all of those, which takes most of a day. The pair has a job for each point, so fewer.
 fn choose(path: &Path, shape: Shape, random: &mut Random) -> Vec<u32> {
     let wish = std::env::var("MENDTEST_POINTS").unwrap_or_default();
     let instructions = path.instructions;
-    let sample = match (wish.as_str(), shape) {
-        ("all", Shape::Crowd(_)) if instructions <= LONGEST_OF_ALL => return (0..=instructions).collect(),
-        ("all", _) => LONG_SAMPLE,
-        ("", Shape::Crowd(_)) if instructions <= LONGEST_OF_ALL => SAMPLE,
-        ("", _) => SAMPLE / 4,
-        (number, _) => number.parse().unwrap_or_else(|_| panic!("MENDTEST_POINTS={number} is no number")),
+    let short = matches!(shape, Shape::Crowd(_)) && instructions <= LONGEST_OF_ALL;
+    let sample = match wish.as_str() {
+        "all" | "different" if short => return (0..=instructions).collect(),
+        "all" | "different" => LONG_SAMPLE,
+        "" if short => SAMPLE,
+        "" => SAMPLE / 4,
+        number => number.parse().unwrap_or_else(|_| panic!("MENDTEST_POINTS={number} is no number")),
     };
     let chance = (2..sample).map(|_| random.below(u64::from(instructions) + 1) as u32);
     let mut points: Vec<u32> = chance.chain([0, instructions]).collect();
-    if wish == "all" && matches!(shape, Shape::Crowd(_)) {
-        points.extend(&path.telling);
+    match (wish.as_str(), shape) {
+        ("different", Shape::Crowd(_)) => points.extend(&path.telling),
+        ("all", _) if !path.telling.is_empty() => {
+            points.truncate(sample / 2);
+            points.extend(
+                (0..sample / 2).map(|_| path.telling[random.below(path.telling.len() as u64) as usize]),
+            );
+            points.extend([0, instructions]);
+        }
+        _ => {}
     }
     points.sort_unstable();
     points.dedup();
@@ -107,5 +117,6 @@ fn words(shape: Shape) -> &'static str {
 const VICTIMS: u32 = 16;
 /// Points of each operation in the suite: some 200 in all.
 const SAMPLE: usize = 20;
-const LONG_SAMPLE: usize = 400;
+/// Of each operation that is too long for all of them: a point takes a second and more there.
+const LONG_SAMPLE: usize = 300;
 const LONGEST_OF_ALL: u32 = 8_000;

@@ -97,7 +97,9 @@ pub fn init_finalize(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
 
 fn points(place: &Place, name: &str, sentence: &str, test: &str, time: Duration) -> Step {
     let (mut cargo, seed) = killing(place, test);
-    if time > SAMPLE_OF_POINTS {
+    if time >= DIFFERENT_POINTS {
+        cargo.env("MENDTEST_POINTS", "different");
+    } else if time > SAMPLE_OF_POINTS {
         cargo.env("MENDTEST_POINTS", "all");
     }
     let step = Step::new(name, sentence, cargo).within(2 * time + COMPILING);
@@ -176,6 +178,8 @@ fn drawn_seed() -> u64 {
 }
 
 const SAMPLE_OF_POINTS: Duration = Duration::from_secs(60);
+/// From here on there is time for each different instruction of the longest operations, too.
+const DIFFERENT_POINTS: Duration = Duration::from_secs(12 * 3600);
 const SEEDS_PER_SECOND: u64 = 250;
 /// Seconds.
 const ENOUGH_TO_JUDGE_LATENESS: u64 = 60;
