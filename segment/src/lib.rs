@@ -62,4 +62,6 @@ pub use outbox::{Block, ChunkProducer, Outbox};
 pub use peer_block::{ChunkConsumer, PeerBlock, Site};
 pub use ring::{Arrival, Bounds, Consumer, Envelope, Garbage, HEADER_BYTES_MAX, Lent, Producer, Room};
 pub use sleep::Woken;
+#[cfg(not(loom))]
+pub use sleep::timespec;
 pub use wish::Wish;

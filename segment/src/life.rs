@@ -18,6 +18,7 @@
 
 use crate::layout::{HEADER_LIFE, HEADER_LIFE_STAGE, LIFE_BYTES};
 use crate::mapping::{Mapping, View};
+use crate::sleep::timespec;
 use crate::{SegmentError, peer_block};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -285,12 +286,8 @@ fn waiter(word: &AtomicU32, seen: u32, flags: futex::WaitFlags) -> futex::Wait {
 /// Sleeps until this life is no longer as it was seen, but not longer than `at_most`. For systems without the better way:
 /// no call reaches who sleeps here.
 pub fn sleep_on_life(life: &LifeView, Seen(word): Seen, at_most: mend_base::Duration) {
-    let span = futex::Timespec {
-        tv_sec: (at_most.0 / 1_000_000_000) as i64,
-        tv_nsec: (at_most.0 % 1_000_000_000) as _,
-    };
     // Woken, timed out, another value, or a signal handler ran: all mean "look".
-    let _ = futex::wait(&life.word, futex::Flags::empty(), word, Some(&span));
+    let _ = futex::wait(&life.word, futex::Flags::empty(), word, Some(&timespec(at_most)));
 }
 
 /// Wakes everybody who sleeps on the word, in every process.

@@ -96,14 +96,19 @@ pub enum Woken {
 pub(crate) fn wait(word: &SleepWord, at_most: mend_base::Duration) -> Woken {
     use rustix::thread::futex;
     let Some(asleep) = word.asleep() else { return Woken::Rung };
-    let span = futex::Timespec {
-        tv_sec: (at_most.0 / 1_000_000_000) as i64,
-        tv_nsec: (at_most.0 % 1_000_000_000) as _,
-    };
-    match futex::wait(word.word(), futex::Flags::empty(), asleep, Some(&span)) {
+    match futex::wait(word.word(), futex::Flags::empty(), asleep, Some(&timespec(at_most))) {
         Err(rustix::io::Errno::TIMEDOUT) => Woken::TimedOut,
         // Woken, another value, or a signal handler ran: all mean "look".
         _ => Woken::Rung,
+    }
+}
+
+/// As the kernel takes it.
+#[cfg(not(loom))]
+pub fn timespec(span: mend_base::Duration) -> rustix::thread::futex::Timespec {
+    rustix::thread::futex::Timespec {
+        tv_sec: (span.0 / 1_000_000_000) as i64,
+        tv_nsec: (span.0 % 1_000_000_000) as _,
     }
 }
 

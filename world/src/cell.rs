@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use mend_base::Duration;
+use mend_segment::timespec;
 use rustix::thread::futex;
 use std::sync::Arc;
 
@@ -34,14 +35,10 @@ impl Cell {
 
     /// The same, but not longer than `span`.
     pub fn sleep_at_most(&self, span: Duration) {
-        let span = futex::Timespec {
-            tv_sec: (span.0 / 1_000_000_000) as i64,
-            tv_nsec: (span.0 % 1_000_000_000) as _,
-        };
         // SYNC: what was done before the ring, with Cell::ring
         if self.rung.swap(0, Ordering::Acquire) == 0 {
             // As above, or over; a sleeper that was rung meanwhile takes the ring back the next time, or here.
-            let _ = futex::wait(&self.rung, futex::Flags::PRIVATE, 0, Some(&span));
+            let _ = futex::wait(&self.rung, futex::Flags::PRIVATE, 0, Some(&timespec(span)));
             // SYNC: what was done before the ring, with Cell::ring
             self.rung.swap(0, Ordering::Acquire);
         }
