@@ -610,11 +610,14 @@ fn listen_for_end(waits: &OwnedFd, pidfd: impl AsFd, rank: u32) -> io::Result<()
 
 fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
     // As a shell has it.
-    let (code, advice) = match error.kind() {
-        io::ErrorKind::NotFound => (127, "check its name and place"),
-        io::ErrorKind::PermissionDenied => (126, "check its name and place"),
-        io::ErrorKind::WouldBlock => (1, "raise the limit on processes (ulimit -u), or start fewer"),
-        _ => (1, "check its name and place"),
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => 127,
+        io::ErrorKind::PermissionDenied => 126,
+        _ => 1,
+    };
+    let advice = match error.kind() {
+        io::ErrorKind::WouldBlock => "raise the limit on processes (ulimit -u), or start fewer",
+        _ => "check its name and place",
     };
     let place = app.directory.as_ref().map(|path| format!(" in {}", path.display())).unwrap_or_default();
     let line = format!(

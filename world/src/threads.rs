@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The threads of this process, as the kernel counts them: for rare looks, as each reads a file.
 
+use mend_runtime::Stat;
+
 /// What one look at the process table told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threads {
@@ -10,31 +12,29 @@ pub struct Threads {
     pub first_has_ended: bool,
 }
 
-/// The threads of this process, ours among them; `None` where /proc does not say.
-pub fn look() -> Option<Threads> {
-    parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
+impl Threads {
+    fn of(stat: Stat) -> Option<Self> {
+        let Stat { first_has_ended, threads, .. } = stat;
+        Some(Threads { living: threads.checked_sub(u32::from(first_has_ended))?, first_has_ended })
+    }
 }
 
-/// `pid (name) state ...`; the name may hold blanks and parentheses. The state is that of the first thread, which counts as
-/// long as there are others; how many there are is the 17th of what stands behind it.
-fn parse(stat: &str) -> Option<Threads> {
-    let (_, behind_name) = stat.rsplit_once(')')?;
-    let mut fields = behind_name.split_whitespace();
-    let first_has_ended = fields.next()? == "Z";
-    let seen: u32 = fields.nth(16)?.parse().ok()?;
-    Some(Threads { living: seen.checked_sub(u32::from(first_has_ended))?, first_has_ended })
+/// The threads of this process, ours among them; `None` where /proc does not say.
+pub fn look() -> Option<Threads> {
+    Threads::of(Stat::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Threads, look, parse};
+    use super::{Threads, look};
+    use mend_runtime::Stat;
 
     #[test]
-    fn threads_are_counted_whatever_the_program_is_called() {
-        let stat = |front: &str| format!("{front} 3 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 5 0 9");
-        assert_eq!(parse(&stat("7 (a) Z 99 (b)) S")), Some(Threads { living: 5, first_has_ended: false }));
-        assert_eq!(parse(&stat("7 (a) Z")), Some(Threads { living: 4, first_has_ended: true }));
-        assert_eq!((parse("7 (a) Z 3"), parse("")), (None, None));
+    fn a_first_thread_that_has_ended_is_seen_and_does_not_live() {
+        let stat = |first_has_ended, threads| Stat { first_has_ended, parent: 3, flags: 0, threads };
+        assert_eq!(Threads::of(stat(false, 5)), Some(Threads { living: 5, first_has_ended: false }));
+        assert_eq!(Threads::of(stat(true, 5)), Some(Threads { living: 4, first_has_ended: true }));
+        assert_eq!(Threads::of(stat(true, 0)), None);
     }
 
     #[test]

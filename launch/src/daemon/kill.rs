@@ -6,6 +6,7 @@
 //! without `--mount-proc`): who is killed is named by its folder there, never by its number.
 
 use crate::exit::Ending;
+use mend_runtime::Stat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -158,8 +159,8 @@ pub fn is_ending(pid: Pid) -> bool {
         let bytes = std::fs::read(format!("/proc/{}/{name}", pid.as_raw_nonzero()))?;
         std::io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    let flags = read("stat").ok().and_then(|stat| parse_flags(&stat));
-    flags.is_none_or(|flags| flags & EXITING != 0) || read("status").is_ok_and(|status| is_killed(&status))
+    let stat = read("stat").ok().and_then(|line| Stat::parse(&line));
+    stat.is_none_or(|stat| stat.flags & EXITING != 0) || read("status").is_ok_and(|status| is_killed(&status))
 }
 
 /// Whether SIGKILL is pending, for the thread or for all: that is how the kernel ends the threads of a process, too.
@@ -173,11 +174,6 @@ fn is_killed(status: &str) -> bool {
 /// PF_EXITING of the kernel's own flags.
 const EXITING: u64 = 4;
 
-/// Of what stands behind the name: the seventh.
-fn parse_flags(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(6)?.parse().ok()
-}
-
 fn process_table() -> Vec<Entry> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -189,20 +185,14 @@ fn read_entry(pid: i32) -> Option<Entry> {
     parse_stat(pid, &String::from_utf8_lossy(&stat))
 }
 
-/// `pid (name) state parent ...`; the name may hold blanks and parentheses. The number of threads is the 18th of what
-/// stands behind the name; the state is that of the first thread.
-fn parse_stat(pid: i32, stat: &str) -> Option<Entry> {
-    let (_, behind_name) = stat.rsplit_once(')')?;
-    let mut fields = behind_name.split_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    let threads: u32 = fields.nth(15)?.parse().ok()?;
-    Some(Entry { pid, parent, zombie: matches!(state, "Z" | "X") && threads <= 1 })
+fn parse_stat(pid: i32, line: &str) -> Option<Entry> {
+    let Stat { first_has_ended, parent, threads, .. } = Stat::parse(line)?;
+    Some(Entry { pid, parent, zombie: first_has_ended && threads <= 1 })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, descendants, is_ending, is_killed, parse_flags, parse_stat};
+    use super::{Entry, descendants, is_ending, is_killed, parse_stat};
 
     fn entry(pid: i32, parent: i32) -> Entry {
         Entry { pid, parent, zombie: false }
@@ -221,7 +211,6 @@ mod tests {
 
     #[test]
     fn who_runs_is_not_ending_and_who_is_gone_is() {
-        assert_eq!(parse_flags("7 (a) b) S 3 7 7 0 -1 4194308 1 2"), Some(4_194_308));
         assert!(is_killed("Name:\tx\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
         assert!(!is_killed("SigPnd:\t0000000000004002\nShdPnd:\t0000000000000001\n"));
         assert!(!is_ending(rustix::process::getpid()));
