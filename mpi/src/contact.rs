@@ -100,10 +100,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
         self.states.insert(index, state);
     }
 
-    /// The runtime is asked about it: whether no earlier question waits for its answer. One answer may stand for all
-    /// questions before it, so how many come nobody knows.
-    pub fn question(&mut self, index: PeerIndex) -> bool {
-        self.questions.insert(index)
+    /// The runtime is asked about it. One answer may stand for all questions before it, so how many come nobody knows.
+    pub fn question(&mut self, index: PeerIndex) {
+        self.questions.insert(index);
     }
 
     /// Whether a question about it waits for its answer.

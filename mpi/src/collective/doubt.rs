@@ -27,8 +27,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut unheard = BTreeMap::new();
         let members = self.communicators.get(comm.0).map(|entry| entry.members.clone());
         for &member in members.iter().flat_map(|members| members.iter()) {
-            let peer = self.contacts.peer(member);
-            if peer == self.runtime.membership().peer {
+            if self.contacts.peer(member) == self.runtime.membership().peer {
                 continue;
             }
             match self.contacts.state(member) {
@@ -37,10 +36,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Some(Contact::Severing { .. } | Contact::Drained { .. }) => drop(unheard.insert(member, 1)),
                 None | Some(Contact::Asked | Contact::Connected { .. }) => {
                     // The answer to what was asked before may be older than the death: behind it we ask again.
-                    let first = self.contacts.question(member);
-                    unheard.insert(member, if first { 1 } else { 2 });
-                    if first {
-                        self.runtime.ask(peer, Cause::Silent);
+                    let asked = self.contacts.is_questioned(member);
+                    unheard.insert(member, if asked { 2 } else { 1 });
+                    if !asked {
+                        self.ask(member, Cause::Silent);
                     }
                 }
             }
