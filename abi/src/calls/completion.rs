@@ -108,17 +108,19 @@ fn waited(
 /// request may still end waits for that one: its caller may go on and send to itself.
 #[cold]
 fn end_hopeless(world: &World, want: Want, handles: &[Handle], engine: &mut Engine) -> bool {
-    let requests = handles.iter().filter_map(|&handle| named(handle).ok().flatten());
-    let (hopeless, others): (Vec<_>, Vec<_>) = requests.partition(|&request| engine.is_hopeless(request));
-    let ending = match want {
-        Want::All => &hopeless[..],
-        Want::Any | Want::Some if others.is_empty() => &hopeless[..hopeless.len().min(1)],
-        Want::Any | Want::Some => &[],
+    let mut requests = handles.iter().filter_map(|&handle| named(handle).ok().flatten());
+    let is_hopeless = |request| engine.is_hopeless(request);
+    let in_vain = match want {
+        Want::All => requests.clone().any(is_hopeless),
+        Want::Any | Want::Some => requests.clone().all(is_hopeless),
     };
-    if ending.is_empty() || !world.is_alone() {
+    if !in_vain || !world.is_alone() {
         return false;
     }
-    ending.iter().filter(|&&request| engine.end_hopeless(request)).count() > 0
+    match want {
+        Want::All => requests.filter(|&request| engine.end_hopeless(request)).count() > 0,
+        Want::Any | Want::Some => requests.next().is_some_and(|first| engine.end_hopeless(first)),
+    }
 }
 
 /// Spares Waitall a look at every request in every turn: while the first that was active still is, all are looked at every
