@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 3 4 7
 /* The collective operations of this version, from every root, in place and not, with types of several sizes. */
+#include "expect.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static int rank, ranks, errors;
-
-static void expect(const char *what, long got, long wanted)
-{
-    if (got != wanted && errors++ < 10)
-        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
-}
+static int ranks;
 
 static void rooted(int root, int count)
 {

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 5
 /* Communicators: dup, split, compare, names, attributes; messages on one never meet those on another. */
+#include "expect.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
-static int rank, ranks, errors;
-
-static void expect(const char *what, long got, long wanted)
-{
-    if (got != wanted && errors++ < 10)
-        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
-}
+static int ranks;
 
 static int compared(MPI_Comm one, MPI_Comm other)
 {

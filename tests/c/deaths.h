@@ -4,6 +4,8 @@
 #ifndef MEND_TESTS_DEATHS_H
 #define MEND_TESTS_DEATHS_H
 
+#include "expect.h"
+
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,15 +14,9 @@
 #include <unistd.h>
 
 enum { MEETING = 4711 };
-static int rank, ranks, alive, errors;
+static int ranks, alive;
 /* For meetings of the living, and nothing else. */
 static MPI_Comm aside;
-
-static inline void expect(const char *what, long got, long wanted)
-{
-    if (got != wanted && errors++ < 10)
-        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
-}
 
 static inline void begin(void)
 {
@@ -95,13 +91,6 @@ static inline void lose_one(void)
     if (rank == --alive)
         die();
     until_known(MPI_COMM_WORLD, ranks - alive);
-}
-
-static inline int class_of(int code)
-{
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
 }
 
 /* Message `id` of `bytes` bytes. */

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2
 /* Counts of 64 bits: what a status says of a message, and of one longer than an int can count. */
+#include "expect.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-
-static int rank, errors;
-
-static void expect(const char *what, long got, long wanted)
-{
-    if (got != wanted && errors++ < 10)
-        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
-}
 
 static void received(void)
 {

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 4 7
 /* Groups and what is made of them (MPI-5.0 §7.3), and communicators of groups. */
+#include "expect.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static int rank, ranks, errors;
-
-static void expect(const char *what, long got, long wanted)
-{
-    if (got != wanted && errors++ < 10)
-        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
-}
+static int ranks;
 
 static int size_of(MPI_Group group)
 {

@@ -2,27 +2,15 @@
 // ranks: 2
 /* What no program should do, and some do: null pointers, wild counts, handles that were freed, and handlers that call MPI.
  * Each call gives the class of the standard, and whatever else was under way arrives. */
+#include "expect.h"
 #include <limits.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { LARGE = 1 << 20 };
-static int rank, peer, errors;
+static int peer;
 static char out[LARGE], in[LARGE];
-
-static void expect(const char *what, long got, long wanted)
-{
-    if (got != wanted && errors++ < 10)
-        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
-}
-
-static int class_of(int code)
-{
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
 
 #define GIVES(CLASS, CALL) expect(#CALL, class_of(CALL), CLASS)
 

@@ -3,6 +3,7 @@
 // timeout: 60
 /* Rows of docs/semantics.md that can be shown while nobody dies: MPI_PROC_NULL and oneself, classes and their strings, who
  * is told of an error, and what an error handler may do. */
+#include "expect.h"
 #include <mpi.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -10,21 +11,8 @@
 #include <string.h>
 
 enum { SMALL = 8, LARGE = 300000 };
-static int rank, ranks, errors;
+static int ranks;
 static unsigned char out[LARGE], in[LARGE];
-
-static void expect(const char *what, long got, long wanted)
-{
-    if (got != wanted && errors++ < 10)
-        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
-}
-
-static int class_of(int code)
-{
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
 
 static void expect_nobody(const char *what, const MPI_Status *status)
 {

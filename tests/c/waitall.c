@@ -5,19 +5,14 @@
 // Row WT3: Waitany prefers a good one
 // Row WT8: Waitsome answers all that are over
 /* All eight calls that end requests, and the arrays they leave. */
+#include "expect.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { MANY = 100 };
-static int rank, ranks, errors, calls, last_class;
+static int ranks, calls, last_class;
 static MPI_Comm last_comm;
-
-static void expect(const char *what, long got, long wanted)
-{
-    if (got != wanted && errors++ < 10)
-        fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, wanted);
-}
 
 static void noting(MPI_Comm *comm, int *code, ...)
 {
