@@ -17,7 +17,7 @@ use mend_datatype::{Datatype, Op};
 
 /// What is wrong with an argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum ArgumentError {
     NegativeCount,
     NullBuffer,
     Datatype,
@@ -46,142 +46,148 @@ pub(crate) enum Wrong {
     Acknowledged,
 }
 
-impl Wrong {
+impl ArgumentError {
     /// Every one, for tests.
     #[cfg(test)]
-    pub(crate) const ALL: [Wrong; 26] = [
-        Wrong::NegativeCount,
-        Wrong::NullBuffer,
-        Wrong::Datatype,
-        Wrong::Tag,
-        Wrong::Rank,
-        Wrong::Root,
-        Wrong::Op,
-        Wrong::Request,
-        Wrong::NullPointer,
-        Wrong::Group,
-        Wrong::GroupRank,
-        Wrong::Errhandler,
-        Wrong::Info,
-        Wrong::Overlong,
-        Wrong::InPlace,
-        Wrong::ErrorCode,
-        Wrong::Keyval,
-        Wrong::Memory,
-        Wrong::NotOurMemory,
-        Wrong::ThreadLevel,
-        Wrong::Split,
-        Wrong::NegativeSize,
-        Wrong::OpType,
-        Wrong::GroupRange,
-        Wrong::Communicator,
-        Wrong::Acknowledged,
+    pub(crate) const ALL: [ArgumentError; 26] = [
+        ArgumentError::NegativeCount,
+        ArgumentError::NullBuffer,
+        ArgumentError::Datatype,
+        ArgumentError::Tag,
+        ArgumentError::Rank,
+        ArgumentError::Root,
+        ArgumentError::Op,
+        ArgumentError::Request,
+        ArgumentError::NullPointer,
+        ArgumentError::Group,
+        ArgumentError::GroupRank,
+        ArgumentError::Errhandler,
+        ArgumentError::Info,
+        ArgumentError::Overlong,
+        ArgumentError::InPlace,
+        ArgumentError::ErrorCode,
+        ArgumentError::Keyval,
+        ArgumentError::Memory,
+        ArgumentError::NotOurMemory,
+        ArgumentError::ThreadLevel,
+        ArgumentError::Split,
+        ArgumentError::NegativeSize,
+        ArgumentError::OpType,
+        ArgumentError::GroupRange,
+        ArgumentError::Communicator,
+        ArgumentError::Acknowledged,
     ];
 
     /// Class, number of the code E-CALL-..., what is wrong, what to do.
     pub(crate) const fn row(self) -> (c_int, u16, &'static str, &'static str) {
         match self {
-            Wrong::NegativeCount => (ERR_COUNT, 1, "a count is negative", "counts are 0 or more"),
-            Wrong::NullBuffer => (
+            ArgumentError::NegativeCount => (ERR_COUNT, 1, "a count is negative", "counts are 0 or more"),
+            ArgumentError::NullBuffer => (
                 ERR_BUFFER,
                 2,
                 "the buffer is null though the count is not 0",
                 "give the address of a buffer, or a count of 0",
             ),
-            Wrong::Datatype => (
+            ArgumentError::Datatype => (
                 ERR_TYPE,
                 3,
                 "the handle is no datatype that this version of Mend takes",
                 "use a predefined datatype of mpi.h",
             ),
-            Wrong::Tag => {
+            ArgumentError::Tag => {
                 (ERR_TAG, 4, "the tag is negative", "tags go from 0 to MPI_TAG_UB; receives take MPI_ANY_TAG")
             }
-            Wrong::Rank => (
+            ArgumentError::Rank => (
                 ERR_RANK,
                 5,
                 "the rank is negative and no constant that stands for one here",
                 "ranks go from 0 to the size of the communicator less one; MPI_PROC_NULL is taken too, and by receives MPI_ANY_SOURCE",
             ),
-            Wrong::Root => (ERR_ROOT, 6, "the root is negative", "the root is a rank of the communicator"),
-            Wrong::Op => (
+            ArgumentError::Root => {
+                (ERR_ROOT, 6, "the root is negative", "the root is a rank of the communicator")
+            }
+            ArgumentError::Op => (
                 ERR_OP,
                 7,
                 "the handle is no reduction operation that this version of Mend takes",
                 "use a predefined operation of mpi.h; MPI_REPLACE and MPI_NO_OP are for one-sided calls",
             ),
-            Wrong::Request => (
+            ArgumentError::Request => (
                 ERR_REQUEST,
                 8,
                 "the request does not exist, or has ended before",
                 "wait for a request once; a completed one is MPI_REQUEST_NULL afterwards",
             ),
-            Wrong::NullPointer => (ERR_ARG, 9, "a pointer is null", "give the address of a variable"),
-            Wrong::Group => {
+            ArgumentError::NullPointer => (ERR_ARG, 9, "a pointer is null", "give the address of a variable"),
+            ArgumentError::Group => {
                 (ERR_GROUP, 10, "the group does not exist", "use a group that was made and not freed")
             }
-            Wrong::GroupRank => (
+            ArgumentError::GroupRank => (
                 ERR_RANK,
                 11,
                 "a rank is not one of the group, or is named twice",
                 "ranks go from 0 to the size of the group less one",
             ),
-            Wrong::Errhandler => (
+            ArgumentError::Errhandler => (
                 ERR_ERRHANDLER,
                 12,
                 "the error handler does not exist",
                 "use one that was made for communicators and not freed, or a predefined one",
             ),
-            Wrong::Info => (ERR_INFO, 13, "the info object does not exist", "use MPI_INFO_NULL"),
-            Wrong::Overlong => (
+            ArgumentError::Info => (ERR_INFO, 13, "the info object does not exist", "use MPI_INFO_NULL"),
+            ArgumentError::Overlong => (
                 ERR_COUNT,
                 14,
                 "the buffer would be longer than an address space",
                 "look at count and datatype",
             ),
-            Wrong::InPlace => (
+            ArgumentError::InPlace => (
                 ERR_BUFFER,
                 15,
                 "MPI_IN_PLACE is not allowed as this buffer",
                 "see the call's page in the standard for where MPI_IN_PLACE may stand",
             ),
-            Wrong::ErrorCode => (
+            ArgumentError::ErrorCode => (
                 ERR_ARG,
                 16,
                 "there is no such error class or code, or it is not one that was added",
                 "use what MPI_Add_error_class or MPI_Add_error_code gave",
             ),
-            Wrong::Keyval => {
+            ArgumentError::Keyval => {
                 (ERR_KEYVAL, 17, "there is no such attribute key", "use a predefined key of mpi.h")
             }
-            Wrong::Memory => {
+            ArgumentError::Memory => {
                 (ERR_NO_MEM, 19, "the memory could not be had", "raise the memory limit, or ask for less")
             }
-            Wrong::NotOurMemory => (
+            ArgumentError::NotOurMemory => (
                 ERR_BASE,
                 20,
                 "the memory is not of MPI_Alloc_mem, or was freed before",
                 "free once what MPI_Alloc_mem gave",
             ),
-            Wrong::ThreadLevel => {
+            ArgumentError::ThreadLevel => {
                 (ERR_ARG, 21, "there is no such level of thread support", "use a MPI_THREAD_ constant")
             }
-            Wrong::Split => (ERR_ARG, 22, "the color is negative", "colors are 0 or more, or MPI_UNDEFINED"),
-            Wrong::NegativeSize => (ERR_SIZE, 23, "the size is negative", "sizes are 0 or more"),
-            Wrong::OpType => (
+            ArgumentError::Split => {
+                (ERR_ARG, 22, "the color is negative", "colors are 0 or more, or MPI_UNDEFINED")
+            }
+            ArgumentError::NegativeSize => (ERR_SIZE, 23, "the size is negative", "sizes are 0 or more"),
+            ArgumentError::OpType => (
                 ERR_OP,
                 24,
                 "the operation is not defined for this datatype",
                 "MPI-5.0 section 6.9.2 says which datatypes each operation takes",
             ),
-            Wrong::GroupRange => (ERR_ARG, 25, "the stride of a range is 0", "strides count up or down"),
-            Wrong::Communicator => (
+            ArgumentError::GroupRange => {
+                (ERR_ARG, 25, "the stride of a range is 0", "strides count up or down")
+            }
+            ArgumentError::Communicator => (
                 ERR_COMM,
                 26,
                 "the communicator does not exist",
                 "use a communicator that was made and has not been freed",
             ),
-            Wrong::Acknowledged => (
+            ArgumentError::Acknowledged => (
                 ERR_ARG,
                 27,
                 "the number of failures to acknowledge is negative, or more than the communicator has members",
@@ -194,26 +200,26 @@ impl Wrong {
 // Hot: per message.
 #[inline]
 pub(crate) fn count(count: i64) -> Result<u64, Failure> {
-    u64::try_from(count).map_err(|_| Wrong::NegativeCount.into())
+    u64::try_from(count).map_err(|_| ArgumentError::NegativeCount.into())
 }
 
 #[inline]
 pub(crate) fn length(length: c_int) -> Result<usize, Failure> {
-    usize::try_from(length).map_err(|_| Wrong::NegativeCount.into())
+    usize::try_from(length).map_err(|_| ArgumentError::NegativeCount.into())
 }
 
 pub(crate) fn bytes(bytes: isize) -> Result<usize, Failure> {
-    usize::try_from(bytes).map_err(|_| Wrong::NegativeSize.into())
+    usize::try_from(bytes).map_err(|_| ArgumentError::NegativeSize.into())
 }
 
 // Hot: per message.
 #[inline]
 pub(crate) fn datatype(handle: Handle) -> Result<Datatype, Failure> {
-    Datatype::from_handle(handle).ok_or_else(|| Wrong::Datatype.into())
+    Datatype::from_handle(handle).ok_or_else(|| ArgumentError::Datatype.into())
 }
 
 pub(crate) fn op(handle: Handle) -> Result<Op, Failure> {
-    Op::from_handle(handle).ok_or_else(|| Wrong::Op.into())
+    Op::from_handle(handle).ok_or_else(|| ArgumentError::Op.into())
 }
 
 // Hot: per message.
@@ -223,7 +229,7 @@ pub(crate) fn dest(rank: c_int) -> Result<Option<Rank>, Failure> {
     match u32::try_from(rank) {
         Ok(rank) => Ok(Some(Rank(rank))),
         Err(_) if rank == PROC_NULL => Ok(None),
-        Err(_) => Err(Wrong::Rank.into()),
+        Err(_) => Err(ArgumentError::Rank.into()),
     }
 }
 
@@ -235,18 +241,18 @@ pub(crate) fn source(rank: c_int) -> Result<Option<Source>, Failure> {
         Ok(rank) => Ok(Some(Source::Rank(Rank(rank)))),
         Err(_) if rank == ANY_SOURCE => Ok(Some(Source::Any)),
         Err(_) if rank == PROC_NULL => Ok(None),
-        Err(_) => Err(Wrong::Rank.into()),
+        Err(_) => Err(ArgumentError::Rank.into()),
     }
 }
 
 pub(crate) fn root(rank: c_int) -> Result<Rank, Failure> {
-    u32::try_from(rank).map(Rank).map_err(|_| Wrong::Root.into())
+    u32::try_from(rank).map(Rank).map_err(|_| ArgumentError::Root.into())
 }
 
 // Hot: per message.
 #[inline]
 pub(crate) fn tag(tag: c_int) -> Result<Tag, Failure> {
-    if tag >= 0 { Ok(Tag(tag)) } else { Err(Wrong::Tag.into()) }
+    if tag >= 0 { Ok(Tag(tag)) } else { Err(ArgumentError::Tag.into()) }
 }
 
 // Hot: per message.
@@ -255,13 +261,13 @@ pub(crate) fn recv_tag(tag: c_int) -> Result<TagSelector, Failure> {
     match tag {
         0.. => Ok(TagSelector::Tag(Tag(tag))),
         ANY_TAG => Ok(TagSelector::Any),
-        _ => Err(Wrong::Tag.into()),
+        _ => Err(ArgumentError::Tag.into()),
     }
 }
 
 /// No info object can be made in this version; the null one says nothing, and the predefined one may be named.
 pub(crate) fn info(handle: Handle) -> Result<Handle, Failure> {
-    if matches!(handle, INFO_NULL | INFO_ENV) { Ok(handle) } else { Err(Wrong::Info.into()) }
+    if matches!(handle, INFO_NULL | INFO_ENV) { Ok(handle) } else { Err(ArgumentError::Info.into()) }
 }
 
 pub(crate) fn in_status(status: *const Status) -> Result<Status, Failure> {
@@ -303,15 +309,15 @@ pub(crate) fn statuses(pointer: *mut Status) -> Statuses {
 
 #[cfg(test)]
 mod tests {
-    use super::Wrong;
+    use super::ArgumentError;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_cause_has_a_code_of_its_own_that_the_manual_explains() {
         let manual = include_str!("../../docs/errors.md");
-        let numbers: BTreeSet<u16> = Wrong::ALL.iter().map(|wrong| wrong.row().1).collect();
-        assert_eq!(numbers.len(), Wrong::ALL.len());
-        for wrong in Wrong::ALL {
+        let numbers: BTreeSet<u16> = ArgumentError::ALL.iter().map(|wrong| wrong.row().1).collect();
+        assert_eq!(numbers.len(), ArgumentError::ALL.len());
+        for wrong in ArgumentError::ALL {
             let (_, number, cause, _) = wrong.row();
             let line = manual.lines().find(|line| line.contains(&format!("E-CALL-{number:03} ")));
             assert!(line.is_some_and(|line| line.contains(cause)), "E-CALL-{number:03}: {cause}");

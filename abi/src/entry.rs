@@ -4,18 +4,18 @@
 //! ```text
 //!   C ──▶ MPI_X ──▶ outcome: checks, the call's own code, under catch_unwind ──▶ Ok ─────────────────────▶ MPI_SUCCESS
 //!                      (enters and leaves world's guard)               └──▶ Err: all handles final, guard left
-//!                                                                             └──▶ raise: verdict, report ──▶ class
+//!                                                                             └──▶ raise: disposition, report ──▶ class
 //!                                                                                    └──▶ the user's handler, last
 //! ```
 //!
 //! The handler is called from a frame with nothing to drop that holds no lock: it may longjmp or throw past us (rows EH2,
 //! WT12; DESIGN "C frames"). So [`Failure`] and all that [`raise`] keeps across the handler is `Copy`.
 
-use crate::check::Wrong;
-use crate::error_handler::{self, Verdict};
+use crate::check::ArgumentError;
+use crate::error_handler::{self, Disposition};
 use crate::generated::constants::{ERR_INTERN, ERR_OTHER, ERR_UNSUPPORTED_OPERATION};
 use crate::handle::Handle;
-use crate::report::{self, Said};
+use crate::report::{self, Argument};
 use core::cell::Cell;
 use core::ffi::c_int;
 use mend_world::{Stage, World};
@@ -38,7 +38,7 @@ pub(crate) enum On {
 /// Why a call failed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Why {
-    Argument(Wrong),
+    Argument(ArgumentError),
     Engine(mend_mpi::Error),
     Unsupported,
     /// Before MPI_Init.
@@ -79,9 +79,9 @@ impl Failure {
     }
 }
 
-impl From<Wrong> for Failure {
+impl From<ArgumentError> for Failure {
     #[cold]
-    fn from(wrong: Wrong) -> Self {
+    fn from(wrong: ArgumentError) -> Self {
         Failure::new(wrong.row().0, Why::Argument(wrong))
     }
 }
@@ -144,10 +144,10 @@ fn internal(panic: Box<dyn Any + Send>) -> Failure {
 /// Leaves a failed call to the error handler of its object, which is called last, and may never come back.
 #[cold]
 #[inline(never)]
-pub(crate) fn raise(call: &'static str, raised: Raised, said: &[Said]) -> c_int {
-    match error_handler::verdict(call, raised, said) {
-        Verdict::Return => {}
-        Verdict::Call { function, mut object } => {
+pub(crate) fn raise(call: &'static str, raised: Raised, said: &[Argument]) -> c_int {
+    match error_handler::disposition(call, raised, said) {
+        Disposition::Return => {}
+        Disposition::Call { function, mut object } => {
             let mut code = raised.failure.code;
             // SAFETY: the user gave it to MPI_Comm_create_errhandler as a function of this type. It may longjmp or throw:
             // this frame and those above it within the library own nothing.
@@ -203,7 +203,7 @@ pub(crate) use export;
 #[cfg(test)]
 mod tests {
     use super::{Failure, On, Why, outcome};
-    use crate::check::Wrong;
+    use crate::check::ArgumentError;
     use crate::generated::constants::{ERR_COUNT, ERR_INTERN};
 
     #[test]
@@ -216,13 +216,13 @@ mod tests {
     fn an_error_goes_to_the_object_that_the_call_named_unless_it_names_another() {
         let raised = outcome(|on| {
             on.set(On::Comm(0x101));
-            Err(Wrong::NegativeCount.into())
+            Err(ArgumentError::NegativeCount.into())
         });
         let raised = raised.unwrap_err();
         assert_eq!((raised.on, raised.failure.code), (On::Comm(0x101), ERR_COUNT));
         let raised = outcome(|on| {
             on.set(On::Comm(0x101));
-            Err(Failure::from(Wrong::Request).on(On::Comm(0x102)))
+            Err(Failure::from(ArgumentError::Request).on(On::Comm(0x102)))
         });
         assert_eq!(raised.unwrap_err().on, On::Comm(0x102));
     }

@@ -3,17 +3,17 @@
 
 use crate::array_calls::is_fault;
 use crate::books;
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::{Failure, On, Raised, Why};
 use crate::generated::constants::{
     COMM_NULL, COMM_SELF, COMM_WORLD, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN,
 };
 use crate::handle::{self, Comm, Handle};
-use crate::report::{self, Said};
+use crate::report::{self, Argument};
 use core::ffi::c_int;
 use mend_base::Slab;
 use mend_runtime::environment::{INITIAL_ERROR_HANDLER, InitialErrorHandler};
-use mend_world::Whom;
+use mend_world::AbortScope;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -98,7 +98,7 @@ impl Handlers {
         }
         match handle::key(named).and_then(|key| self.entries.get(key)) {
             Some(entry) if !entry.freed => Ok(Handler::User(named)),
-            _ => Err(Wrong::Errhandler.into()),
+            _ => Err(ArgumentError::Errhandler.into()),
         }
     }
 
@@ -171,7 +171,7 @@ impl Handlers {
 
 /// What is left to do about a failed call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum Disposition {
     /// Return the class.
     Return,
     /// Call the user's handler first.
@@ -179,16 +179,16 @@ pub(crate) enum Verdict {
 }
 
 /// Decides; reports and ends whom it concerns where the handler is a fatal one. Leaves nothing behind to drop.
-pub(crate) fn verdict(call: &'static str, raised: Raised, said: &[Said]) -> Verdict {
+pub(crate) fn disposition(call: &'static str, raised: Raised, said: &[Argument]) -> Disposition {
     // A forked child is a process of its own: the parent's job is not its to end.
     if raised.failure.why == Why::Forked {
-        return Verdict::Return;
+        return Disposition::Return;
     }
     let (handler, object) = handler_of(raised.on);
     let function = books::with(|books| books.handlers.function(handler));
     match (handler, function) {
-        (Handler::Return, _) => Verdict::Return,
-        (Handler::User(_), Some(function)) => Verdict::Call { function, object },
+        (Handler::Return, _) => Disposition::Return,
+        (Handler::User(_), Some(function)) => Disposition::Call { function, object },
         (handler, _) => end(call, raised, said, who_ends(handler, object, raised.failure.code)),
     }
 }
@@ -218,18 +218,18 @@ fn is_standing(comm: Handle) -> bool {
     matches!(comm, COMM_WORLD | COMM_SELF) || world.with(|engine| Comm(comm).standing(engine).is_ok())
 }
 
-/// Whom an error ends that nobody handles. Of another's failure, this process alone: the others go on as long as they do
+/// AbortScope an error ends that nobody handles. Of another's failure, this process alone: the others go on as long as they do
 /// not need the dead themselves (Row EH1). MPI_ERRORS_ABORT is as MPI_Abort on the communicator (MPI-5.0 §9.3, Row EH5).
-fn who_ends(handler: Handler, object: Handle, code: c_int) -> Whom {
+fn who_ends(handler: Handler, object: Handle, code: c_int) -> AbortScope {
     match handler {
         Handler::Abort => Comm(object).members(),
-        _ if is_fault(crate::calls::errors::class_of(code)) => Whom::Myself,
-        _ => Whom::Everybody,
+        _ if is_fault(crate::calls::errors::class_of(code)) => AbortScope::Myself,
+        _ => AbortScope::Everybody,
     }
 }
 
 /// Reports, and ends those who end with it.
-fn end(call: &'static str, raised: Raised, said: &[Said], whom: Whom) -> ! {
+fn end(call: &'static str, raised: Raised, said: &[Argument], whom: AbortScope) -> ! {
     report::print(call, raised, said);
     let code = raised.failure.code;
     match mend_world::get() {
@@ -246,7 +246,7 @@ mod tests {
     };
     use crate::handle::Handle;
     use core::ffi::c_int;
-    use mend_world::Whom;
+    use mend_world::AbortScope;
 
     unsafe extern "C" {
         fn abort(object: *mut Handle, code: *mut c_int, ...);
@@ -289,11 +289,11 @@ mod tests {
     #[test]
     fn a_failure_of_others_ends_who_raises_it_and_a_mistake_the_job() {
         for code in [ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING] {
-            assert_eq!(who_ends(Handler::Fatal, COMM_WORLD, code), Whom::Myself);
-            assert_eq!(who_ends(Handler::Abort, COMM_WORLD, code), Whom::Everybody);
+            assert_eq!(who_ends(Handler::Fatal, COMM_WORLD, code), AbortScope::Myself);
+            assert_eq!(who_ends(Handler::Abort, COMM_WORLD, code), AbortScope::Everybody);
         }
-        assert_eq!(who_ends(Handler::Fatal, COMM_SELF, ERR_TRUNCATE), Whom::Everybody);
-        assert_eq!(who_ends(Handler::Abort, COMM_SELF, ERR_TRUNCATE), Whom::Myself);
-        assert!(matches!(who_ends(Handler::Abort, 5 << 32, ERR_TRUNCATE), Whom::Members(_)));
+        assert_eq!(who_ends(Handler::Fatal, COMM_SELF, ERR_TRUNCATE), AbortScope::Everybody);
+        assert_eq!(who_ends(Handler::Abort, COMM_SELF, ERR_TRUNCATE), AbortScope::Myself);
+        assert!(matches!(who_ends(Handler::Abort, 5 << 32, ERR_TRUNCATE), AbortScope::Members(_)));
     }
 }

@@ -6,7 +6,7 @@ use crate::entry::Failure;
 use crate::generated::constants::{COMM_NULL, COMM_SELF, COMM_WORLD};
 use mend_base::Key;
 use mend_mpi::{CommKey, Detail, Error};
-use mend_world::{Engine, Whom};
+use mend_world::{AbortScope, Engine};
 
 /// A handle as C passes it: as wide as a pointer, never one.
 pub(crate) type Handle = usize;
@@ -57,11 +57,11 @@ impl Comm {
 
     /// Its members, as those who end with it. Asks nobody, since a signal handler may: a handle that was never given out is
     /// everybody's.
-    pub(crate) fn members(self) -> Whom {
+    pub(crate) fn members(self) -> AbortScope {
         match self.0 {
-            COMM_WORLD => Whom::Everybody,
-            COMM_SELF => Whom::Myself,
-            handle => CommKey::from_bits(handle as u64).map_or(Whom::Everybody, Whom::Members),
+            COMM_WORLD => AbortScope::Everybody,
+            COMM_SELF => AbortScope::Myself,
+            handle => CommKey::from_bits(handle as u64).map_or(AbortScope::Everybody, AbortScope::Members),
         }
     }
 

@@ -3,7 +3,7 @@
 //! names until the call returns. Null ones are refused before anything of this is made; everything else is a plain copy in
 //! or out, never a reference, because the user may have given one address twice.
 
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use core::ffi::{CStr, c_char, c_int};
 
@@ -14,7 +14,7 @@ pub(crate) struct Out<T>(*mut T);
 impl<T: Copy> Out<T> {
     /// Refuses null.
     pub(crate) fn new(pointer: *mut T) -> Result<Self, Failure> {
-        if pointer.is_null() { Err(Wrong::NullPointer.into()) } else { Ok(Out(pointer)) }
+        if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(Out(pointer)) }
     }
 
     /// Writes it.
@@ -70,7 +70,7 @@ impl<T: Copy> Array<T> {
             return Ok(Vec::new());
         }
         if self.0.is_null() {
-            return Err(Wrong::NullPointer.into());
+            return Err(ArgumentError::NullPointer.into());
         }
         // SAFETY: not null; the user promised `length` values (the module's contract).
         Ok((0..length).map(|index| unsafe { self.0.wrapping_add(index).read() }).collect())
@@ -89,7 +89,7 @@ impl<T: Copy> OutArray<T> {
 
     /// Refuses null where there is something to write.
     pub(crate) fn check(self, length: usize) -> Result<(), Failure> {
-        if length > 0 && self.0.is_null() { Err(Wrong::NullPointer.into()) } else { Ok(()) }
+        if length > 0 && self.0.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(()) }
     }
 
     /// Reads one of the values that were checked for.
@@ -112,7 +112,7 @@ pub(crate) struct Text(*const c_char);
 impl Text {
     /// Refuses null.
     pub(crate) fn new(pointer: *const c_char) -> Result<Self, Failure> {
-        if pointer.is_null() { Err(Wrong::NullPointer.into()) } else { Ok(Text(pointer)) }
+        if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(Text(pointer)) }
     }
 
     /// A copy, at most `bytes_max` long, of what of it is UTF-8.
@@ -135,7 +135,7 @@ pub(crate) struct OutText(*mut c_char);
 impl OutText {
     /// Refuses null.
     pub(crate) fn new(pointer: *mut c_char) -> Result<Self, Failure> {
-        if pointer.is_null() { Err(Wrong::NullPointer.into()) } else { Ok(OutText(pointer)) }
+        if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(OutText(pointer)) }
     }
 
     /// Writes `text`, cut so that it and its zero take at most `room` bytes; its length without the zero.

@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// An argument as the user gave it. `Copy`: it stands in the frame from which the handler is called.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Said {
+pub(crate) struct Argument {
     name: &'static str,
     value: Value,
 }
@@ -38,8 +38,8 @@ enum Value {
 macro_rules! said {
     ($($function:ident($type:ty) => $value:ident;)*) => { $(
         #[inline]
-        pub(crate) fn $function(name: &'static str, value: $type) -> Said {
-            Said { name, value: Value::$value(value) }
+        pub(crate) fn $function(name: &'static str, value: $type) -> Argument {
+            Argument { name, value: Value::$value(value) }
         }
     )* };
 }
@@ -55,7 +55,7 @@ said! {
     said_handle(Handle) => Other;
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}=", self.name)?;
         match self.value {
@@ -164,7 +164,7 @@ fn words(call: &str, why: Why, code: c_int) -> Words {
 }
 
 /// Prints the report on stderr.
-pub(crate) fn print(call: &'static str, raised: Raised, said: &[Said]) {
+pub(crate) fn print(call: &'static str, raised: Raised, said: &[Argument]) {
     let mut text = String::new();
     // Writing to a String does not fail; a stderr that is gone cannot be told anything.
     let _ = write_report(&mut text, call, raised, said);
@@ -188,13 +188,13 @@ pub(crate) fn note_unsupported(call: &'static str) {
     }
 }
 
-fn write_report(text: &mut String, call: &'static str, raised: Raised, said: &[Said]) -> fmt::Result {
+fn write_report(text: &mut String, call: &'static str, raised: Raised, said: &[Argument]) -> fmt::Result {
     let code = raised.failure.code;
     let words = words(call, raised.failure.why, code);
     let class = crate::calls::errors::class_of(code);
     let name = Class::from_number(class).map_or("a class of the program's own", Class::name);
     let who = myself();
-    let arguments: Vec<String> = said.iter().map(Said::to_string).collect();
+    let arguments: Vec<String> = said.iter().map(Argument::to_string).collect();
     writeln!(text, "mend: {who}: {call}({}) failed: {}", arguments.join(", "), words.cause)?;
     writeln!(text, "mend: {who}: {name} ({code}); {} [{}]", words.advice, words.code)
 }
@@ -214,7 +214,7 @@ fn myself() -> String {
 #[cfg(test)]
 mod tests {
     use super::{said_comm, said_datatype, said_number, said_op, said_pointer, said_rank, said_tag, words};
-    use crate::check::Wrong;
+    use crate::check::ArgumentError;
     use crate::entry::Why;
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
     fn every_cause_has_a_code_and_an_advice() {
         let causes =
             [Why::Unsupported, Why::TooEarly, Why::TooLate, Why::Forked, Why::Start("x"), Why::Panic("x")];
-        let causes = causes.into_iter().chain([Why::User, Why::Argument(Wrong::Tag)]);
+        let causes = causes.into_iter().chain([Why::User, Why::Argument(ArgumentError::Tag)]);
         for why in causes {
             let words = words("MPI_Send", why, 16);
             assert!(!words.advice.is_empty() && words.code.starts_with("E-"), "{why:?}");

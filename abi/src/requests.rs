@@ -2,7 +2,7 @@
 //! Requests as users hold them, over the engine's: handles, whose error handler hears of them, and waiting for one.
 
 use crate::array_calls::{Look, Requests};
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::{Failure, On};
 use crate::generated::constants::{COMM_WORLD, REQUEST_NULL};
 use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
@@ -142,7 +142,7 @@ impl<'world> Waiting<'world> {
         let mut state = engine.poll(self.request);
         if state == State::Stalled {
             state = self.look_in_doubt(engine);
-        } else if state == State::Running && engine.is_hopeless(self.request) {
+        } else if state == State::Running && engine.is_unsatisfiable(self.request) {
             state = self.look_in_vain(engine);
         }
         match state {
@@ -162,14 +162,14 @@ impl Waiting<'_> {
     #[cold]
     fn look_in_vain(&self, engine: &mut Engine) -> State {
         if self.world.is_alone() {
-            engine.end_hopeless(self.request);
+            engine.end_unsatisfiable(self.request);
         }
         engine.poll(self.request)
     }
 
     #[cold]
     fn look_in_doubt(&mut self, engine: &mut Engine) -> State {
-        engine.turn_again();
+        engine.progress_again();
         if engine.poll(self.request) == State::Stalled {
             self.doubt = true;
             engine.cancel(self.request);
@@ -199,7 +199,7 @@ pub(crate) fn status_of_error(error: &Error) -> Status {
 pub(crate) fn named(handle: Handle) -> Result<Option<Request>, Failure> {
     match handle {
         REQUEST_NULL | REQUEST_DONE | REQUEST_DONE_PROC_NULL => Ok(None),
-        handle => Request::from_bits(handle as u64).map(Some).ok_or_else(|| Wrong::Request.into()),
+        handle => Request::from_bits(handle as u64).map(Some).ok_or_else(|| ArgumentError::Request.into()),
     }
 }
 
@@ -221,7 +221,7 @@ impl<'a> Live<'a> {
     fn look_in_doubt(&mut self, handle: Handle, request: Request) -> Look {
         if !self.turned {
             self.turned = true;
-            self.engine.turn_again();
+            self.engine.progress_again();
             return self.look(handle);
         }
         Look::Stalled(self.engine.doubt(request).into())
@@ -238,14 +238,14 @@ impl Requests for Live<'_> {
             _ => {}
         }
         let Some(request) = Request::from_bits(handle as u64) else {
-            return Look::Stale(Wrong::Request.into());
+            return Look::Stale(ArgumentError::Request.into());
         };
         match self.engine.poll(request) {
             State::Running => Look::Active,
             State::Stalled => self.look_in_doubt(handle, request),
             State::Done(Ok(status)) => Look::Over(Status::of(status), None),
             State::Done(Err(error)) if error.detail == Detail::NoSuchRequest => {
-                Look::Stale(Wrong::Request.into())
+                Look::Stale(ArgumentError::Request.into())
             }
             State::Done(Err(error)) => Look::Over(status_of_error(&error), Some(error.into())),
         }

@@ -13,17 +13,17 @@ pub struct Identity {
     pub number: u32,
 }
 
-/// Whose messages these are: each plane of a communicator matches for itself, so user tags never meet internal ones.
+/// Whose messages these are: each context kind of a communicator matches for itself, so user tags never meet internal ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[repr(u8)]
-pub enum Plane {
+pub enum ContextKind {
     /// The user's point-to-point messages.
-    User = 0,
+    PointToPoint = 0,
     /// Collective operations and the making of communicators.
     Collective = 1,
 }
 
-/// What one receiver calls an identity and plane on the wire: its own choice, retired when the sender knows (facts 4.3).
+/// What one receiver calls an identity and context kind on the wire: its own choice, retired when the sender knows (facts 4.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct ContextId(pub u16);
 
@@ -40,7 +40,7 @@ impl Wire for Identity {
     }
 }
 
-impl Wire for Plane {
+impl Wire for ContextKind {
     const BYTES_MAX: usize = 1;
 
     fn write(&self, out: &mut Writer<'_>) {
@@ -49,8 +49,8 @@ impl Wire for Plane {
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         match from.u8()? {
-            0 => Some(Plane::User),
-            1 => Some(Plane::Collective),
+            0 => Some(ContextKind::PointToPoint),
+            1 => Some(ContextKind::Collective),
             _ => None,
         }
     }

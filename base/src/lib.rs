@@ -6,8 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod arms;
-mod audit;
 mod identity;
+mod lifecycle_check;
 pub mod parameter;
 mod peer;
 mod random;
@@ -16,8 +16,8 @@ mod slab;
 mod time;
 mod wire;
 
-pub use audit::{Audit, Audited};
-pub use identity::{ContextId, Identity, Plane};
+pub use identity::{ContextId, ContextKind, Identity};
+pub use lifecycle_check::{LifecycleCheck, LifecycleCounts};
 pub use peer::{Job, Peer, PeerIndex};
 pub use random::Random;
 pub use rank::{Rank, Source, Tag, TagSelector};

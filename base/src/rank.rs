@@ -12,7 +12,7 @@ impl Rank {
     }
 }
 
-/// The label of a message, 0 to 2^31-1 for users and for each internal plane alike (MPI-5.0 §3.2.3): planes have
+/// The label of a message, 0 to 2^31-1 for users and for each internal context kind alike (MPI-5.0 §3.2.3): context kinds have
 /// contexts of their own, so that no tag is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Tag(pub i32);

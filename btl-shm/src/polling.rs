@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whom we look at, and who has to ring (DESIGN section 5, "Who is polled").
+//! AbortScope we look at, and who has to ring (DESIGN section 5, "Who is polled").
 //!
 //! ```text
 //!             it rang, or somebody expects it              idle, and many are polled: wish for its bell
@@ -38,7 +38,7 @@ pub(crate) enum Watch {
     Demoting { since: Instant },
 }
 
-/// Whom we look at.
+/// AbortScope we look at.
 #[derive(Debug)]
 pub(crate) struct Polling {
     /// Endpoints whose rings we look at.

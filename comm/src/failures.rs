@@ -12,7 +12,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// The member at `rank` has failed. Said once of each.
+    /// The member at `rank` has failed. Argument once of each.
     pub fn learn(&mut self, rank: Rank) {
         assert!(!self.known.contains(&rank), "a member fails once");
         self.known.push(rank);

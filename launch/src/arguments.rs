@@ -115,7 +115,7 @@ impl Job {
 
 /// Why a command line is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ArgumentError {
+pub enum UsageError {
     /// No such option.
     #[error("there is no option '{0}'; 'mpiexec --help' lists them [E-ARG-001]")]
     Unknown(String),
@@ -154,7 +154,7 @@ pub enum ArgumentError {
 }
 
 /// Reads a command line, without the name of the program.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, ArgumentError> {
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let mut parser = Parser { rest: arguments.into_iter().collect(), job: Job::default() };
     loop {
         if let Some(asked) = parser.app()? {
@@ -167,16 +167,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     let job = parser.job;
     let ranks: u64 = job.apps.iter().map(|app| u64::from(app.ranks)).sum();
     if ranks > u64::from(Job::RANKS_MAX) {
-        return Err(ArgumentError::TooMany(ranks));
+        return Err(UsageError::TooMany(ranks));
     }
     check_settings(&job.settings)?;
     Ok(Invocation::Run(job))
 }
 
-fn check_settings(settings: &Assignments) -> Result<(), ArgumentError> {
+fn check_settings(settings: &Assignments) -> Result<(), UsageError> {
     Settings::default().apply(Origin::CommandLine, settings).map_err(|errors| {
         let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        ArgumentError::Parameter(words.join("; "))
+        UsageError::Parameter(words.join("; "))
     })
 }
 
@@ -187,7 +187,7 @@ struct Parser {
 
 impl Parser {
     /// One program with its options, up to a `:` or the end.
-    fn app(&mut self) -> Result<Option<Invocation>, ArgumentError> {
+    fn app(&mut self) -> Result<Option<Invocation>, UsageError> {
         let mut app = App {
             ranks: 1,
             program: OsString::new(),
@@ -214,21 +214,21 @@ impl Parser {
             if word == ":" {
                 // A colon promises another program.
                 if self.rest.is_empty() {
-                    return Err(ArgumentError::NoProgram);
+                    return Err(UsageError::NoProgram);
                 }
                 break;
             }
             words.push(word);
         }
         let mut words = words.into_iter();
-        app.program = words.next().ok_or(ArgumentError::NoProgram)?;
+        app.program = words.next().ok_or(UsageError::NoProgram)?;
         app.arguments = words.collect();
         self.job.apps.push(app);
         Ok(None)
     }
 
     /// One option; its word is taken already.
-    fn option(&mut self, written: &str, app: &mut App) -> Result<Option<Invocation>, ArgumentError> {
+    fn option(&mut self, written: &str, app: &mut App) -> Result<Option<Invocation>, UsageError> {
         let name = written.strip_prefix("--").or_else(|| written.strip_prefix('-')).unwrap_or(written);
         match name {
             "h" | "help" => return Ok(Some(Invocation::Help)),
@@ -251,22 +251,22 @@ impl Parser {
                 self.job.fault_tolerant = chosen != "no";
             }
             "host" | "hosts" | "H" | "hostfile" | "machinefile" | "f" | "ppn" | "npernode" => {
-                return Err(ArgumentError::OneNode(written.to_owned()));
+                return Err(UsageError::OneNode(written.to_owned()));
             }
-            _ => return Err(ArgumentError::Unknown(written.to_owned())),
+            _ => return Err(UsageError::Unknown(written.to_owned())),
         }
         Ok(None)
     }
 
-    fn value(&mut self, option: &str, wanted: &'static str) -> Result<OsString, ArgumentError> {
-        self.rest.pop_front().ok_or_else(|| ArgumentError::Missing { option: option.to_owned(), wanted })
+    fn value(&mut self, option: &str, wanted: &'static str) -> Result<OsString, UsageError> {
+        self.rest.pop_front().ok_or_else(|| UsageError::Missing { option: option.to_owned(), wanted })
     }
 
-    fn text(&mut self, option: &str, wanted: &'static str) -> Result<String, ArgumentError> {
+    fn text(&mut self, option: &str, wanted: &'static str) -> Result<String, UsageError> {
         self.value(option, wanted)?.into_string().map_err(|value| bad(option, &value, wanted))
     }
 
-    fn ranks(&mut self, option: &str) -> Result<u32, ArgumentError> {
+    fn ranks(&mut self, option: &str) -> Result<u32, UsageError> {
         const WANTED: &str = "a number of ranks, 1 or more,";
         let text = self.text(option, WANTED)?;
         match text.parse::<u32>() {
@@ -276,7 +276,7 @@ impl Parser {
     }
 
     /// `NAME` asks for what happens anyway: variables are inherited. One that is not set is refused.
-    fn export(&mut self, option: &str, app: &mut App) -> Result<(), ArgumentError> {
+    fn export(&mut self, option: &str, app: &mut App) -> Result<(), UsageError> {
         const WANTED: &str = "NAME=VALUE, or the NAME of a variable that is set,";
         let word = self.value(option, WANTED)?;
         let bytes = word.as_bytes();
@@ -292,14 +292,14 @@ impl Parser {
         }
     }
 
-    fn setting(&mut self, option: &str) -> Result<(), ArgumentError> {
+    fn setting(&mut self, option: &str) -> Result<(), UsageError> {
         let name = self.text(option, "a parameter and a value")?;
         let value = self.text(option, "a value after the parameter")?;
         self.job.settings.push((name, value));
         Ok(())
     }
 
-    fn seconds(&mut self, option: &str) -> Result<Duration, ArgumentError> {
+    fn seconds(&mut self, option: &str) -> Result<Duration, UsageError> {
         const WANTED: &str = "a number of seconds above 0";
         let text = self.text(option, WANTED)?;
         let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
@@ -307,24 +307,19 @@ impl Parser {
         span.ok_or_else(|| bad(option, OsStr::new(&text), WANTED))
     }
 
-    fn choice(
-        &mut self,
-        option: &str,
-        words: &[&str],
-        wanted: &'static str,
-    ) -> Result<String, ArgumentError> {
+    fn choice(&mut self, option: &str, words: &[&str], wanted: &'static str) -> Result<String, UsageError> {
         let text = self.text(option, wanted)?;
         if words.contains(&text.as_str()) { Ok(text) } else { Err(bad(option, OsStr::new(&text), wanted)) }
     }
 
-    fn binding(&mut self, option: &str) -> Result<Binding, ArgumentError> {
+    fn binding(&mut self, option: &str) -> Result<Binding, UsageError> {
         match self.choice(option, &["core", "none"], "core or none")?.as_str() {
             "core" => Ok(Binding::Core),
             _ => Ok(Binding::None),
         }
     }
 
-    fn counting(&mut self, option: &str) -> Result<Counting, ArgumentError> {
+    fn counting(&mut self, option: &str) -> Result<Counting, UsageError> {
         match self.choice(option, &["survivors", "worst"], "survivors or worst")?.as_str() {
             "worst" => Ok(Counting::Worst),
             _ => Ok(Counting::Survivors),
@@ -332,7 +327,7 @@ impl Parser {
     }
 
     /// On one node these all mean the order that ranks have anyway.
-    fn mapping(&mut self, option: &str) -> Result<(), ArgumentError> {
+    fn mapping(&mut self, option: &str) -> Result<(), UsageError> {
         const WANTED: &str = "one of slot, core, node, with :oversubscribe behind it or not,";
         let text = self.text(option, WANTED)?.to_ascii_lowercase();
         let by = text.strip_suffix(":oversubscribe").unwrap_or(&text);
@@ -342,7 +337,7 @@ impl Parser {
         Err(bad(option, OsStr::new(&text), WANTED))
     }
 
-    fn error_handler(&mut self, option: &str) -> Result<&'static str, ArgumentError> {
+    fn error_handler(&mut self, option: &str) -> Result<&'static str, UsageError> {
         const WANTED: &str = "one of mpi_errors_are_fatal, mpi_errors_abort, mpi_errors_return";
         let text = self.text(option, WANTED)?;
         let known = InitialErrorHandler::NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(&text));
@@ -350,8 +345,8 @@ impl Parser {
     }
 }
 
-fn bad(option: &str, value: &OsStr, wanted: &'static str) -> ArgumentError {
-    ArgumentError::BadValue { option: option.to_owned(), value: value.to_string_lossy().into_owned(), wanted }
+fn bad(option: &str, value: &OsStr, wanted: &'static str) -> UsageError {
+    UsageError::BadValue { option: option.to_owned(), value: value.to_string_lossy().into_owned(), wanted }
 }
 
 /// What `--help` prints.
@@ -385,11 +380,11 @@ signal ended; 124 after -timeout. MEND_REPORT=failures says of every death how i
 
 #[cfg(test)]
 mod tests {
-    use super::{App, ArgumentError, Binding, Invocation, Job, parse};
+    use super::{App, Binding, Invocation, Job, UsageError, parse};
     use std::ffi::OsString;
     use std::time::Duration;
 
-    fn parsed(line: &str) -> Result<Invocation, ArgumentError> {
+    fn parsed(line: &str) -> Result<Invocation, UsageError> {
         parse(line.split_whitespace().map(OsString::from))
     }
 

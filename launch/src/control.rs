@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `mpiexec` and its keeper say to each other. One program, so the messages have no version.
+//! What `mpiexec` and its node daemon say to each other. One program, so the messages have no version.
 
 use mend_base::{Reader, Wire, Writer};
 use mend_runtime::packet::{self, Arrival, Sent, Waiting};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// What `mpiexec` asks of its keeper.
+/// What `mpiexec` asks of its node daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// Pass this signal on to every rank; one that ends jobs also says that deaths from now on are wanted.
@@ -16,7 +16,7 @@ pub enum Order {
     Overdue,
 }
 
-/// What the keeper reports.
+/// What the node daemon reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
     /// This rank runs; the descriptors of its stdout and stderr beside it.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The keeper: the node's daemon. Parent of all ranks of the job; one thread, one loop.
+//! The node daemon: the node's daemon. Parent of all ranks of the job; one thread, one loop.
 //!
 //! [`serve`] hears ranks, [`tell`] answers them, [`life`] sees who dies, [`watch`] knows how their processes fare, [`kill`] ends
-//! them, [`verdict`] says what that means for the job. This file lets them meet. The way of a death:
+//! them, [`exit`] says what that means for the job. This file lets them meet. The way of a death:
 //!
 //! ```text
 //!   life word marked, process ended, connection closed ─┐
@@ -10,17 +10,18 @@
 //!   garbage, abort_some ────────────────────────────────┘    (it may have left)          (not who writes a core)
 //! ```
 
+pub mod exit_policy;
 pub mod kill;
 pub mod life;
+pub mod notifier;
 pub mod serve;
-pub mod tell;
-pub mod verdict;
 pub mod watch;
 
 use crate::arguments::{App, Job};
 use crate::control::{Order, Report, Told, hear, tell as report};
 use crate::signals::{self, Meaning};
 use crate::{Failure, spawn};
+use exit_policy::{Exit, Found, Rules};
 use life::{LifeWatch, Means, WatchError};
 use mend_base::Peer;
 use mend_runtime::daemon_protocol::{Request, TurnedAway, Welcome};
@@ -29,6 +30,7 @@ use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
 use mend_runtime::{exit_code, settings};
 use mend_segment::LifeState;
 use mend_transport::{Card, Cause};
+use notifier::Notifier;
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 use serve::Desk;
@@ -36,27 +38,25 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use tell::Teller;
-use verdict::{Found, Rules, Verdict};
 use watch::Watch;
 
-/// Runs the job as its keeper. The socket to `mpiexec` is our standard input.
+/// Runs the job as its node daemon. The socket to `mpiexec` is our standard input.
 pub fn run(job: Job) -> Result<u8, Failure> {
     let control = spawn::take_standard_input().map_err(Failure::System)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
     // For those who look at the process table; without it the name is that of /proc/self/exe.
-    let _ = rustix::thread::set_name(c"mend-keeper");
-    let mut keeper = Keeper::new(job, control.as_fd())?;
-    let over = match keeper.start().and_then(|()| keeper.keep()) {
+    let _ = rustix::thread::set_name(c"mend-node_daemon");
+    let mut node_daemon = NodeDaemon::new(job, control.as_fd())?;
+    let over = match node_daemon.start().and_then(|()| node_daemon.keep()) {
         Ok(over) => over,
         Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")], why: Why::Judged },
     };
     // The connections stay until all are dead: a rank that sees one close would complain of it.
-    let dying = if over.why.is_asked_for() { vec![] } else { keeper.watch.dying() };
-    let left = kill::kill_all(&dying, |pid, ending| keeper.watch.note(pid, ending));
-    let death = over.why.may_follow_a_death().then(|| keeper.first_death()).flatten();
-    let mismatch = keeper.mismatch.take();
-    drop(keeper);
+    let dying = if over.why.is_asked_for() { vec![] } else { node_daemon.watch.dying() };
+    let left = kill::kill_all(&dying, |pid, ending| node_daemon.watch.note(pid, ending));
+    let death = over.why.may_follow_a_death().then(|| node_daemon.first_death()).flatten();
+    let mismatch = node_daemon.mismatch.take();
+    drop(node_daemon);
     // If mpiexec is gone, nobody is left to hear it.
     for line in mismatch.into_iter().chain(death).chain(over.lines).chain(kill::immortals(&left)) {
         report(control.as_fd(), &Report::Line(line), &[]);
@@ -98,7 +98,7 @@ impl Why {
     }
 }
 
-struct Keeper<'front> {
+struct NodeDaemon<'front> {
     job: Job,
     host: String,
     control: std::os::fd::BorrowedFd<'front>,
@@ -107,7 +107,7 @@ struct Keeper<'front> {
     job_number: mend_base::Job,
     descriptor_limit: rustix::process::Rlimit,
     desk: Desk,
-    teller: Teller,
+    teller: Notifier,
     watch: Watch,
     lives: LifeWatch,
     /// Of our children: ranks, wrappers, and the orphans that ranks leave.
@@ -145,7 +145,7 @@ mod token {
     }
 }
 
-impl<'front> Keeper<'front> {
+impl<'front> NodeDaemon<'front> {
     fn new(job: Job, control: std::os::fd::BorrowedFd<'front>) -> Result<Self, Failure> {
         let ranks = job.ranks();
         // For each rank a process, a connection and an outbox, and while it starts the ends of its pipes.
@@ -164,14 +164,14 @@ impl<'front> Keeper<'front> {
         let muted = std::env::var_os(MUTED).is_some();
         let hook = std::env::var(LIFE_WATCH).ok();
         let reports = reports_failures(&job);
-        let keeper = Keeper {
+        let node_daemon = NodeDaemon {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             control,
             address,
             job_number,
             descriptor_limit,
             desk,
-            teller: Teller::new(job_number, ranks, slots_for(ranks), muted)?,
+            teller: Notifier::new(job_number, ranks, slots_for(ranks), muted)?,
             watch: Watch::new(ranks),
             lives: LifeWatch::new(Means::chosen(hook.as_deref())).map_err(Failure::System)?,
             endings: signals::listen_to_endings().map_err(Failure::System)?,
@@ -184,13 +184,15 @@ impl<'front> Keeper<'front> {
             waits,
             job,
         };
-        listen(&keeper.waits, keeper.control, token::of(token::CONTROL, 0)).map_err(Failure::System)?;
-        listen(&keeper.waits, keeper.desk.listener(), token::of(token::DESK, 0)).map_err(Failure::System)?;
-        listen(&keeper.waits, keeper.lives.descriptor(), token::of(token::LIVES, 0))
+        listen(&node_daemon.waits, node_daemon.control, token::of(token::CONTROL, 0))
             .map_err(Failure::System)?;
-        listen(&keeper.waits, &keeper.endings.arrivals, token::of(token::ENDINGS, 0))
+        listen(&node_daemon.waits, node_daemon.desk.listener(), token::of(token::DESK, 0))
             .map_err(Failure::System)?;
-        Ok(keeper)
+        listen(&node_daemon.waits, node_daemon.lives.descriptor(), token::of(token::LIVES, 0))
+            .map_err(Failure::System)?;
+        listen(&node_daemon.waits, &node_daemon.endings.arrivals, token::of(token::ENDINGS, 0))
+            .map_err(Failure::System)?;
+        Ok(node_daemon)
     }
 
     fn peer(&self, rank: u32) -> Peer {
@@ -233,10 +235,10 @@ impl<'front> Keeper<'front> {
                 self.on_marks();
             }
             self.weigh();
-            let verdict = verdict::verdict(&self.watch, self.rules, Instant::now());
+            let exit = exit_policy::decide(&self.watch, self.rules, Instant::now());
             self.report();
-            if let Some(verdict) = verdict {
-                self.judge(verdict);
+            if let Some(exit) = exit {
+                self.judge(exit);
             }
             if let Some(over) = self.over.take() {
                 return Ok(over);
@@ -249,7 +251,7 @@ impl<'front> Keeper<'front> {
     fn wait(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         let now = Instant::now();
-        let judge_at = verdict::judge_again_at(&self.watch, self.rules, now);
+        let judge_at = exit_policy::judge_again_at(&self.watch, self.rules, now);
         let look_at = self.lives.must_look().then(|| now + LOOK_EVERY);
         let deadlines = [judge_at, look_at, self.teller.look_again_at()];
         let next = deadlines.into_iter().flatten().min();
@@ -333,7 +335,7 @@ impl<'front> Keeper<'front> {
     }
 
     /// What a rank that is dead still said: it may have left.
-    fn hear_last_words(&mut self, rank: u32) {
+    fn read_emergency_channel(&mut self, rank: u32) {
         if let Some(connection) = self.desk.connection_of(rank) {
             self.hear(connection, LAST_PACKETS);
         }
@@ -450,7 +452,7 @@ impl<'front> Keeper<'front> {
         self.teller.publish(rank, card)
     }
 
-    /// Life words that no thread watches show a death at our next look: later, but as surely. Said to those who want to hear
+    /// Life words that no thread watches show a death at our next look: later, but as surely. Argument to those who want to hear
     /// of deaths.
     fn note_unwatched(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.said_unwatched, true) {
@@ -494,10 +496,10 @@ impl<'front> Keeper<'front> {
             if cause == Cause::Garbage {
                 self.fail(against, Found::Garbage(Some(from)));
             } else if dead {
-                self.hear_last_words(against);
+                self.read_emergency_channel(against);
                 self.fail(
                     against,
-                    if life == Some(LifeState::Dying) { Found::LastWords } else { Found::Asked(from) },
+                    if life == Some(LifeState::Dying) { Found::EmergencyChannel } else { Found::Asked(from) },
                 );
             } else if self.watch.is_open(against) {
                 self.teller.alive(from, against);
@@ -510,8 +512,8 @@ impl<'front> Keeper<'front> {
     /// Life words are marked.
     fn on_marks(&mut self) {
         for mark in self.lives.marked() {
-            self.hear_last_words(mark.rank);
-            self.fail(mark.rank, if mark.dying { Found::LastWords } else { Found::LifeWord });
+            self.read_emergency_channel(mark.rank);
+            self.fail(mark.rank, if mark.dying { Found::EmergencyChannel } else { Found::LifeWord });
         }
     }
 
@@ -530,7 +532,7 @@ impl<'front> Keeper<'front> {
 
     fn on_ended(&mut self, ranks: Vec<u32>) {
         for ended in ranks {
-            self.hear_last_words(ended);
+            self.read_emergency_channel(ended);
             if self.watch.is_lost(ended) {
                 self.fail(ended, Found::Process);
             }
@@ -558,7 +560,7 @@ impl<'front> Keeper<'front> {
     /// Tells the user of deaths, where that is wanted, each once it is known how it was.
     fn report(&mut self) {
         let Some(unreported) = self.unreported.take() else { return };
-        let open = unreported.into_iter().filter(|&rank| match verdict::report(&self.watch, rank) {
+        let open = unreported.into_iter().filter(|&rank| match exit_policy::report(&self.watch, rank) {
             Some(words) => {
                 report(self.control, &Report::News(self.line(rank, &words)), &[]);
                 false
@@ -568,15 +570,15 @@ impl<'front> Keeper<'front> {
         self.unreported = Some(open.collect());
     }
 
-    fn judge(&mut self, verdict: Verdict) {
-        let lines = verdict.lines.iter().map(|(rank, words)| self.line(*rank, words)).collect();
+    fn judge(&mut self, exit: Exit) {
+        let lines = exit.lines.iter().map(|(rank, words)| self.line(*rank, words)).collect();
         let why = if self.watch.wanted() { Why::Asked } else { Why::Judged };
-        self.end(Over { code: verdict.code, lines, why });
+        self.end(Over { code: exit.code, lines, why });
     }
 
     /// The line on the first death, if there was one.
     fn first_death(&self) -> Option<String> {
-        verdict::first_death(&self.watch).map(|(rank, words)| self.line(rank, &words))
+        exit_policy::first_death(&self.watch).map(|(rank, words)| self.line(rank, &words))
     }
 
     /// The first reason stands.
@@ -630,7 +632,7 @@ fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
 /// Between two looks at life words that no thread watches; the processors of a job are its ranks'.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// One rank's share of a turn, in packets: none can keep the keeper from the others.
+/// One rank's share of a turn, in packets: none can keep the node daemon from the others.
 const PACKETS_AT_ONCE: u32 = 64;
 
 /// More than lie in the socket of a process that has ended.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `mpiexec` itself: starts the keeper, prints what ranks print, passes signals on, and ends with the job's exit code.
+//! `mpiexec` itself: starts the node daemon, prints what ranks print, passes signals on, and ends with the job's exit code.
 //!
 //! ```text
-//!            keeper starts ranks          Ended           pipes empty, all printed
+//!            node daemon starts ranks          Ended           pipes empty, all printed
 //!   Running ─────────────────────▶ Running ────▶ Draining ────────────────────────▶ exit code
 //!      │ End signal, --timeout, nobody reads our output: Kill at once or 2 s later     ▲
-//!      └── keeper gone: kill every descendant ourselves ───────────────────────────────┘
+//!      └── node daemon gone: kill every descendant ourselves ───────────────────────────────┘
 //! ```
 //!
 //! Whoever reads our output may never read on. So a job that was ended drains for 2 s at most, and in Draining an End
@@ -34,7 +34,7 @@ const SILENCE: Duration = Duration::from_millis(100);
 /// How long lines of our own have to be printed, when nothing else is waited for.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// How long the keeper has to kill them; a little more than it waits for those that do not die.
+/// How long the node daemon has to kill them; a little more than it waits for those that do not die.
 const KEEPER_PATIENCE: Duration = kill::PATIENCE.saturating_add(Duration::from_secs(1));
 
 /// Runs the job to its end; the exit code of `mpiexec`.
@@ -52,24 +52,24 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
         None,
     )
     .map_err(Failure::system)?;
-    let keeper = spawn::keeper(keepers_end, limit).map_err(Failure::System)?;
-    let mut front = Front::new(job, keeper, control, heard).map_err(Failure::System)?;
+    let node_daemon = spawn::node_daemon(keepers_end, limit).map_err(Failure::System)?;
+    let mut front = Front::new(job, node_daemon, control, heard).map_err(Failure::System)?;
     loop {
         if let Some(code) = front.code() {
-            take_the_end_of(keeper);
+            take_the_end_of(node_daemon);
             return Ok(code);
         }
         front.turn().map_err(Failure::System)?;
     }
 }
 
-/// The keeper has said its last word: no zombie of it is left to whoever is its parent next, who may never look (the first
+/// The node daemon has said its last word: no zombie of it is left to whoever is its parent next, who may never look (the first
 /// process of a container).
-fn take_the_end_of(keeper: Pid) {
-    if let Ok(None) = rustix::process::waitpid(Some(keeper), WaitOptions::NOHANG) {
+fn take_the_end_of(node_daemon: Pid) {
+    if let Ok(None) = rustix::process::waitpid(Some(node_daemon), WaitOptions::NOHANG) {
         // It ends by itself, but for one that somebody has stopped.
-        let _ = rustix::process::kill_process(keeper, Signal::KILL);
-        while matches!(rustix::process::waitpid(Some(keeper), WaitOptions::empty()), Err(Errno::INTR)) {}
+        let _ = rustix::process::kill_process(node_daemon, Signal::KILL);
+        while matches!(rustix::process::waitpid(Some(node_daemon), WaitOptions::empty()), Err(Errno::INTR)) {}
     }
 }
 
@@ -78,7 +78,7 @@ const COMPLAINTS: usize = 1;
 
 struct Front<'job> {
     job: &'job Job,
-    keeper: Pid,
+    node_daemon: Pid,
     control: OwnedFd,
     signals: Vec<Heard>,
     waits: OwnedFd,
@@ -92,7 +92,7 @@ struct Front<'job> {
     started: Instant,
     /// When our patience with the ranks ends.
     kill_at: Option<Instant>,
-    /// When our patience with the keeper ends, which was told to kill them.
+    /// When our patience with the node daemon ends, which was told to kill them.
     enforce_at: Option<Instant>,
     /// When our patience with whoever reads our output ends.
     leave_at: Option<Instant>,
@@ -100,7 +100,7 @@ struct Front<'job> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The keeper reports.
+    /// The node daemon reports.
     Running,
     /// No process of the job is left; what it printed still is.
     Draining(u8),
@@ -140,7 +140,7 @@ mod token {
 }
 
 impl<'job> Front<'job> {
-    fn new(job: &'job Job, keeper: Pid, control: OwnedFd, signals: Vec<Heard>) -> io::Result<Self> {
+    fn new(job: &'job Job, node_daemon: Pid, control: OwnedFd, signals: Vec<Heard>) -> io::Result<Self> {
         let waits = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         listen(&waits, &control, token::CONTROL)?;
         for (index, heard) in signals.iter().enumerate() {
@@ -153,7 +153,7 @@ impl<'job> Front<'job> {
         }
         Ok(Front {
             job,
-            keeper,
+            node_daemon,
             control,
             signals,
             waits,
@@ -198,7 +198,7 @@ impl<'job> Front<'job> {
         let quiet = events.is_empty();
         for event in events {
             match event.data.u64() {
-                token::CONTROL => self.hear_keeper()?,
+                token::CONTROL => self.read_node_daemon()?,
                 at @ (1 | 2) => self.read((at - token::FUNNEL) as usize)?,
                 at @ (3 | 4) => self.on_printed((at - token::PRINTER) as usize)?,
                 at => self.on_signal((at - token::SIGNAL) as usize),
@@ -239,7 +239,7 @@ impl<'job> Front<'job> {
         }
         if self.enforce_at.is_some_and(|at| now >= at) {
             // It is stopped, or worse. Not reaped by anybody yet, so its number is its own.
-            let _ = rustix::process::kill_process(self.keeper, Signal::KILL);
+            let _ = rustix::process::kill_process(self.node_daemon, Signal::KILL);
             self.enforce_at = None;
         }
         let timeout = self.job.timeout.filter(|_| self.forced_code.is_none());
@@ -264,11 +264,11 @@ impl<'job> Front<'job> {
         tell(self.control.as_fd(), &order, &[]);
     }
 
-    fn hear_keeper(&mut self) -> io::Result<()> {
+    fn read_node_daemon(&mut self) -> io::Result<()> {
         loop {
             match hear::<Report>(self.control.as_fd()) {
                 Told::Nothing => return Ok(()),
-                Told::Gone => return self.on_keeper_gone(),
+                Told::Gone => return self.on_node_daemon_gone(),
                 Told::Message(Report::Started(rank), ends) => {
                     for (funnel, end) in self.funnels.iter_mut().zip(ends) {
                         funnel.add(rank, self.job.ranks() == 1, end)?;
@@ -295,11 +295,11 @@ impl<'job> Front<'job> {
     }
 
     /// It is the parent of all: its orphans are ours now.
-    fn on_keeper_gone(&mut self) -> io::Result<()> {
+    fn on_node_daemon_gone(&mut self) -> io::Result<()> {
         epoll::delete(&self.waits, &self.control)?;
         if self.state == State::Running {
             let left = kill::kill_all(&[], |_, _| {});
-            let line = "mpiexec: the keeper, which starts and watches the ranks, was killed; the job has been ended \
+            let line = "mpiexec: the node_daemon, which starts and watches the ranks, was killed; the job has been ended \
                  [E-JOB-011]";
             // Unless we had to.
             if self.forced_code.is_none() {

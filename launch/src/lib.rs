@@ -2,7 +2,7 @@
 //! `mpiexec` (also called `mpirun`), and the node daemon.
 //!
 //! Two processes for each job: [`front`] is what the user started: it prints, passes signals on and gives the exit
-//! code. The *keeper* ([`daemon`]) is the parent of all ranks: it introduces them to each other and watches them. Either
+//! code. The *node daemon* ([`daemon`]) is the parent of all ranks: it introduces them to each other and watches them. Either
 //! ends the job when the other is gone, whatever the ranks started themselves included (R-35).
 //!
 //! Not here: what a rank does with what it is told ([`mend_runtime`]), messages. Read [`arguments::Job`] first.
@@ -19,22 +19,22 @@ pub mod signals;
 pub mod spawn;
 pub mod stdin;
 
-use arguments::{ArgumentError, HELP, Invocation};
+use arguments::{HELP, Invocation, UsageError};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What both programs are.
 pub fn main() -> ExitCode {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let keeper = words.first().is_some_and(|word| word == spawn::KEEPER_WORD);
-    if keeper {
+    let node_daemon = words.first().is_some_and(|word| word == spawn::KEEPER_WORD);
+    if node_daemon {
         words.remove(0);
     }
     let result = match arguments::parse(words) {
         Err(error) => Err(Failure::Arguments(error)),
         Ok(Invocation::Help) => Ok(say(HELP)),
         Ok(Invocation::Version) => Ok(say(concat!("mpiexec (Mend) ", env!("CARGO_PKG_VERSION"), "\n"))),
-        Ok(Invocation::Run(job)) if keeper => daemon::run(job),
+        Ok(Invocation::Run(job)) if node_daemon => daemon::run(job),
         Ok(Invocation::Run(job)) => front::run(&job),
     };
     result.map_or_else(complain, ExitCode::from)
@@ -60,7 +60,7 @@ fn complain(failure: Failure) -> ExitCode {
 pub enum Failure {
     /// The command line is refused.
     #[error(transparent)]
-    Arguments(#[from] ArgumentError),
+    Arguments(#[from] UsageError),
     /// The limit on descriptors is too low for so many ranks.
     #[error(
         "so many ranks need {wanted} file descriptors here, and the limit is {limit}; \

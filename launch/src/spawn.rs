@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Starts processes: the keeper, and the ranks. The one place of this crate with `unsafe`: the step between fork and
+//! Starts processes: the node daemon, and the ranks. The one place of this crate with `unsafe`: the step between fork and
 //! exec.
 
 use crate::arguments::{App, Binding, Job};
@@ -110,12 +110,12 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// The first word of the keeper's command line; the words of `mpiexec`'s own follow.
-pub const KEEPER_WORD: &str = "--mend-keeper";
+/// The first word of the node daemon's command line; the words of `mpiexec`'s own follow.
+pub const KEEPER_WORD: &str = "--mend-node_daemon";
 
-/// Starts the keeper: this program again, with the same words, in a session of its own, so that the terminal's signals
+/// Starts the node daemon: this program again, with the same words, in a session of its own, so that the terminal's signals
 /// come to us alone, and with the limit on descriptors that we had. Its end of `socket` is its standard input.
-pub fn keeper(socket: OwnedFd, limit: Rlimit) -> io::Result<Pid> {
+pub fn node_daemon(socket: OwnedFd, limit: Rlimit) -> io::Result<Pid> {
     let mut command = Command::new("/proc/self/exe");
     let name = std::env::args_os().next().unwrap_or_else(|| "mpiexec".into());
     command.arg0(name).arg(KEEPER_WORD).args(std::env::args_os().skip(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Collective operations under way: each a schedule (`mend-coll`) that the crank turns over the communicator's own
-//! plane, so that the user's tags never meet it. The making of communicators is one whose result is looked at.
+//! context kind, so that the user's tags never meet it. The making of communicators is one whose result is looked at.
 //!
 //! ```text
 //!            start: turned once
@@ -14,16 +14,16 @@
 //!
 //! A death ends every operation of its communicators at whoever hears of it (facts 5.3), because a member that lives may
 //! wait for one that has given up. So members differ: who was through already has succeeded (Row CO3), and a
-//! communicator that was being made may be born at some of them alone. It holds the dead, so only messages between two
-//! go through it, those to whom it was not born refuse them as soon as they know its name (else when they leave), and
+//! communicator that was being made may be created comm at some of them alone. It holds the dead, so only messages between two
+//! go through it, those to whom it was not created comm refuse them as soon as they know its name (else when they leave), and
 //! freeing it is local. That all come to know whether all have it, is for agreement.
 
-mod doubt;
+mod liveness_query;
 
-use crate::communicator::create::{Birth, Word};
+use crate::communicator::create::{Contribution, PendingCreation};
 use crate::engine::no_such_request;
 use crate::{CommKey, Detail, Engine, Error, Request, Started, State};
-use doubt::Doubt;
+use liveness_query::LivenessQuery;
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_coll::{Collective, Schedule};
 use mend_comm::Group;
@@ -57,9 +57,9 @@ struct Active {
     schedule: Schedule,
     /// Which operation of its communicator: what keeps its messages from those of the next one.
     tag: Tag,
-    birth: Option<Birth>,
+    creation: Option<PendingCreation>,
     /// The schedule is over: a member has left, and why is not known yet.
-    doubt: Option<Doubt>,
+    doubt: Option<LivenessQuery>,
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
@@ -73,26 +73,27 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
         self.entry(comm)?;
         let number = self.number()?;
-        let (birth, call) = Birth::dup(&self.entry(comm)?.communicator, number);
-        self.start_birth(comm, birth, call)
+        let (creation, call) = PendingCreation::dup(&self.entry(comm)?.communicator, number);
+        self.start_creation(comm, creation, call)
     }
 
     /// Starts to make a communicator of those who name the same color, ordered by key; `None`: of none (MPI_COMM_SPLIT).
     pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
         self.entry(comm)?;
-        let mine = Word { color, key, number: self.number()? };
-        let (birth, call) = Birth::split(&self.entry(comm)?.communicator, mine);
-        self.start_birth(comm, birth, call)
+        let mine = Contribution { color, key, number: self.number()? };
+        let (creation, call) = PendingCreation::split(&self.entry(comm)?.communicator, mine);
+        self.start_creation(comm, creation, call)
     }
 
     /// Starts to make a communicator of `group`, which is of `comm` (MPI_COMM_CREATE).
     pub fn create(&mut self, comm: CommKey, group: &Group) -> Result<Started, Error> {
         let parent = &self.entry(comm)?.communicator;
-        Birth::word_of_member(parent, group, 0)?;
+        PendingCreation::contribution_of_member(parent, group, 0)?;
         let number = self.number()?;
         let parent = &self.entry(comm)?.communicator;
-        let (birth, call) = Birth::split(parent, Birth::word_of_member(parent, group, number)?);
-        self.start_birth(comm, birth, call)
+        let (creation, call) =
+            PendingCreation::split(parent, PendingCreation::contribution_of_member(parent, group, number)?);
+        self.start_creation(comm, creation, call)
     }
 
     /// The communicator that the operation made, once it is done. `None`: we are no member of it.
@@ -100,18 +101,23 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Request::Collective(key) = request else { return None };
         match &mut self.collectives.get_mut(key)?.stage {
             Stage::Active(_) => None,
-            Stage::Done(_, born) => born.take(),
+            Stage::Done(_, created) => created.take(),
         }
     }
 
     /// A communicator's making always has a request, since somebody must ask what was made.
-    fn start_birth(&mut self, comm: CommKey, birth: Birth, call: Collective) -> Result<Started, Error> {
-        let (started, born) = self.start(comm, call, Some(birth))?;
+    fn start_creation(
+        &mut self,
+        comm: CommKey,
+        creation: PendingCreation,
+        call: Collective,
+    ) -> Result<Started, Error> {
+        let (started, created) = self.start(comm, call, Some(creation))?;
         let Started::Done(status) = started else { return Ok(started) };
-        let stage = Stage::Done(Ok(status), born);
+        let stage = Stage::Done(Ok(status), created);
         let key = self.collectives.insert(Running { comm, stage, detached: false });
-        self.audit.begin(key);
-        self.audit.end(key);
+        self.lifecycle_check.begin(key);
+        self.lifecycle_check.end(key);
         Ok(Started::Running(Request::Collective(key)))
     }
 
@@ -119,7 +125,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         &mut self,
         comm: CommKey,
         call: Collective,
-        birth: Option<Birth>,
+        creation: Option<PendingCreation>,
     ) -> Result<(Started, Option<CommKey>), Error> {
         let entry = self.entry(comm)?;
         if let Some(&failed) = entry.failures.known().first() {
@@ -135,15 +141,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             // Where memory fails here alone, the others have this operation too: the next one must not meet it.
             entry.operations = entry.operations.wrapping_add(1);
         }
-        let mut active = Active { schedule: schedule?, tag, birth, doubt: None };
+        let mut active = Active { schedule: schedule?, tag, creation, doubt: None };
         if let Some(entry) = self.communicators.get_mut(comm.0) {
             entry.running += 1;
         }
-        if let Some((result, born)) = self.turn_one(comm, &mut active) {
-            return result.map(|status| (Started::Done(status), born));
+        if let Some((result, created)) = self.progress_one(comm, &mut active) {
+            return result.map(|status| (Started::Done(status), created));
         }
         let key = self.collectives.insert(Running { comm, stage: Stage::Active(active), detached: false });
-        self.audit.begin(key);
+        self.lifecycle_check.begin(key);
         self.active.push(key);
         self.checks_of_wait = 0;
         self.watch_collective();
@@ -151,12 +157,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Turns every operation that is not over; how many ended.
-    pub(crate) fn turn_collectives(&mut self) -> u32 {
+    pub(crate) fn progress_collectives(&mut self) -> u32 {
         let mut ended = 0;
         // Taken out for the time: ending an operation may, in later issues, start one.
         let mut active = core::mem::take(&mut self.active);
         active.retain(|&key| {
-            let over = self.turn_key(key);
+            let over = self.progress_by_key(key);
             ended += u32::from(over);
             !over
         });
@@ -174,12 +180,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Whether this one is over now.
-    fn turn_key(&mut self, key: Key) -> bool {
+    fn progress_by_key(&mut self, key: Key) -> bool {
         let Some(running) = self.collectives.get_mut(key) else { return true };
         let (comm, nothing) = (running.comm, Stage::Done(Ok(Status::EMPTY), None));
         let Stage::Active(mut active) = core::mem::replace(&mut running.stage, nothing) else { return true };
-        if let Some((result, born)) = self.turn_one(comm, &mut active) {
-            self.settle(key, result, born);
+        if let Some((result, created)) = self.progress_one(comm, &mut active) {
+            self.settle(key, result, created);
             return true;
         }
         if let Some(running) = self.collectives.get_mut(key) {
@@ -189,46 +195,50 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Turns one schedule; what came of it, if it is over.
-    fn turn_one(
+    fn progress_one(
         &mut self,
         comm: CommKey,
         active: &mut Active,
     ) -> Option<(Result<Status, Error>, Option<CommKey>)> {
         let channel = self.communicators.get(comm.0)?.collective;
-        let mut plane =
-            crate::plane::Lent { net: &mut self.net, pml: &mut self.pml, channel, tag: active.tag };
-        let result = active.schedule.turn(&mut plane)?;
+        let mut context_kind = crate::collective_channel::CollectiveChannel {
+            net: &mut self.net,
+            pml: &mut self.pml,
+            channel,
+            tag: active.tag,
+        };
+        let result = active.schedule.turn(&mut context_kind)?;
         if let Err(mend_pml::Error::PeerLeft(_)) = result {
-            let doubt = active.doubt.take().unwrap_or_else(|| self.inquire(comm));
-            if !self.is_settled(&doubt) {
+            let doubt = active.doubt.take().unwrap_or_else(|| self.query_liveness(comm));
+            if !self.is_answered(&doubt) {
                 active.doubt = Some(doubt);
                 return None;
             }
         }
-        Some(self.conclude(comm, active.birth.as_ref(), result))
+        Some(self.conclude(comm, active.creation.as_ref(), result))
     }
 
     /// The end of every operation: what came of it.
     fn conclude(
         &mut self,
         comm: CommKey,
-        birth: Option<&Birth>,
+        creation: Option<&PendingCreation>,
         result: Result<(), mend_pml::Error>,
     ) -> (Result<Status, Error>, Option<CommKey>) {
-        let made = match (result, birth) {
+        let made = match (result, creation) {
             (Ok(()), None) => Ok(None),
-            (Ok(()), Some(birth)) => self.give_birth(comm, birth),
-            (Err(error), birth) => {
-                birth.into_iter().for_each(|birth| self.miscarry(comm, birth));
+            (Ok(()), Some(creation)) => self.commit_creation(comm, creation),
+            (Err(error), creation) => {
+                creation.into_iter().for_each(|creation| self.roll_back(comm, creation));
                 Err(Error::from(error))
             }
         };
         if let Some(entry) = self.communicators.get_mut(comm.0) {
             entry.running -= 1;
         }
-        self.bury(comm);
+        self.release_if_unused(comm);
         match made {
-            Ok(born) => (Ok(Status::EMPTY), born),
+            Ok(created) => (Ok(Status::EMPTY), created),
             Err(error) => (Err(error), None),
         }
     }
@@ -252,20 +262,24 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let (channel, nothing) = (entry.collective, Stage::Done(Ok(Status::EMPTY), None));
         let Stage::Active(mut active) = core::mem::replace(&mut running.stage, nothing) else { return true };
         let error = mend_pml::Error::ProcFailed(Rank(rank as u32));
-        let mut plane =
-            crate::plane::Lent { net: &mut self.net, pml: &mut self.pml, channel, tag: active.tag };
-        active.schedule.interrupt(&mut plane, error);
-        let (result, born) = self.conclude(comm, active.birth.as_ref(), Err(error));
-        self.settle(key, result, born);
+        let mut context_kind = crate::collective_channel::CollectiveChannel {
+            net: &mut self.net,
+            pml: &mut self.pml,
+            channel,
+            tag: active.tag,
+        };
+        active.schedule.interrupt(&mut context_kind, error);
+        let (result, created) = self.conclude(comm, active.creation.as_ref(), Err(error));
+        self.settle(key, result, created);
         true
     }
 
     /// An operation with a request is over.
-    fn settle(&mut self, key: Key, result: Result<Status, Error>, born: Option<CommKey>) {
+    fn settle(&mut self, key: Key, result: Result<Status, Error>, created: Option<CommKey>) {
         let Some(running) = self.collectives.get_mut(key) else { return };
-        running.stage = Stage::Done(result, born);
+        running.stage = Stage::Done(result, created);
         let detached = running.detached;
-        self.audit.end(key);
+        self.lifecycle_check.end(key);
         if detached {
             self.forget_collective(key);
         }
@@ -273,21 +287,25 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The making of a communicator has failed here. Where its name had come already, others may have it, and what they
     /// send on it is refused.
-    fn miscarry(&mut self, parent: CommKey, birth: &Birth) {
+    fn roll_back(&mut self, parent: CommKey, creation: &PendingCreation) {
         let Some(entry) = self.communicators.get(parent.0) else { return };
-        if let Some(identity) = birth.identity(&entry.communicator)
+        if let Some(identity) = creation.identity(&entry.communicator)
             && !self.pml.is_used(identity)
         {
-            mend_base::reach!("mpi.collective: born elsewhere, perhaps, and not here");
+            mend_base::reach!("mpi.collective: created elsewhere, perhaps, and not here");
             self.pml.never(identity);
         }
     }
 
-    fn give_birth(&mut self, parent: CommKey, birth: &Birth) -> Result<Option<CommKey>, Error> {
+    fn commit_creation(
+        &mut self,
+        parent: CommKey,
+        creation: &PendingCreation,
+    ) -> Result<Option<CommKey>, Error> {
         let Some(entry) = self.communicators.get(parent.0) else { return Ok(None) };
-        match birth.finish(&entry.communicator)? {
+        match creation.finish(&entry.communicator)? {
             None => Ok(None),
-            Some(born) => self.bear(parent, born).map(Some),
+            Some(created) => self.commit(parent, created).map(Some),
         }
     }
 
@@ -314,7 +332,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     fn forget_collective(&mut self, key: Key) {
-        self.audit.forget(key);
+        self.lifecycle_check.forget(key);
         self.collectives.remove(key);
     }
 }

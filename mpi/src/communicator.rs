@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The communicators of one process: what each is, and the channels its two planes have at the PML. Making them is
+//! The communicators of one process: what each is, and the channels its two context kinds have at the PML. Making them is
 //! [`create`]'s; freeing one is local (facts 4.3): no barrier, no agreement on a number.
 
 pub(crate) mod create;
 mod failures;
 
 use crate::{CommKey, Detail, Engine, Error};
-use create::Born;
-use mend_base::{Identity, PeerIndex, Plane, Rank};
+use create::Created;
+use mend_base::{ContextKind, Identity, PeerIndex, Rank};
 use mend_comm::{Communicator, Failures};
 use mend_pml::Channel;
 use mend_runtime::Runtime;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// A communicator in this process's table.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct CommEntry {
     /// As a value.
     pub communicator: Communicator,
     /// Its members' places in our tables; shared by the communicators that have the same ones.
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub freed: bool,
 }
 
-impl Entry {
+impl CommEntry {
     /// The rank, if it is one of this communicator.
     #[inline]
     pub fn check(&self, rank: Rank) -> Result<Rank, Error> {
@@ -52,7 +52,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     // Hot: per message.
     #[inline]
-    pub(crate) fn entry(&self, comm: CommKey) -> Result<&Entry, Error> {
+    pub(crate) fn entry(&self, comm: CommKey) -> Result<&CommEntry, Error> {
         match self.communicators.get(comm.0) {
             Some(entry) if !entry.freed => Ok(entry),
             _ => Err(Error::of(Detail::NoSuchCommunicator)),
@@ -68,12 +68,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some(entry) = self.communicators.get_mut(comm.0) {
             entry.freed = true;
         }
-        self.bury(comm);
+        self.release_if_unused(comm);
         Ok(())
     }
 
     /// Takes a freed communicator out when nothing runs on it any more.
-    pub(crate) fn bury(&mut self, comm: CommKey) {
+    pub(crate) fn release_if_unused(&mut self, comm: CommKey) {
         if !self.communicators.get(comm.0).is_some_and(|entry| entry.freed && entry.running == 0) {
             return;
         }
@@ -94,33 +94,34 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The next number of this process for an identity: never given twice (I5).
     pub(crate) fn number(&mut self) -> Result<u32, Error> {
-        let identity = self.maker.make().ok_or(Error::of(Detail::IdentitiesExhausted))?;
+        let identity = self.identities.allocate().ok_or(Error::of(Detail::IdentitiesExhausted))?;
         Ok(identity.number)
     }
 
     /// A communicator that the exchange over `parent` has brought forth.
-    pub(crate) fn bear(&mut self, parent: CommKey, born: Born) -> Result<CommKey, Error> {
+    pub(crate) fn commit(&mut self, parent: CommKey, created: Created) -> Result<CommKey, Error> {
         let parents = &self.communicators.get(parent.0).ok_or(Error::of(Detail::NoSuchCommunicator))?.members;
-        let members = match &born.ranks {
+        let members = match &created.ranks {
             None => Arc::clone(parents),
             Some(ranks) => ranks.iter().map(|rank| parents[rank.index()]).collect(),
         };
-        let identity = born.communicator.identity;
+        let identity = created.communicator.identity;
         // A member that names two communicators alike is out of its mind; their messages could not be told apart.
         if self.pml.is_used(identity) {
             return Err(Error::of(Detail::BadCreation));
         }
-        Ok(self.enter(born.communicator, members))
+        Ok(self.enter(created.communicator, members))
     }
 
-    /// Opens both planes, and enters the communicator into the table. Messages that came before go to it now.
+    /// Opens both context kinds, and enters the communicator into the table. Messages that came before go to it now.
     pub(crate) fn enter(&mut self, communicator: Communicator, members: Arc<[PeerIndex]>) -> CommKey {
         let (identity, rank): (Identity, Rank) = (communicator.identity, communicator.rank);
-        let user = self.pml.open(identity, Plane::User, rank, Arc::clone(&members));
-        let collective = self.pml.open(identity, Plane::Collective, rank, Arc::clone(&members));
+        let user = self.pml.open(identity, ContextKind::PointToPoint, rank, Arc::clone(&members));
+        let collective = self.pml.open(identity, ContextKind::Collective, rank, Arc::clone(&members));
         let failures = self.failures_among(&members);
         let (operations, running, freed) = (0, 0, false);
-        let entry = Entry { communicator, members, user, collective, failures, operations, running, freed };
+        let entry =
+            CommEntry { communicator, members, user, collective, failures, operations, running, freed };
         CommKey(self.communicators.insert(entry))
     }
 }

@@ -6,13 +6,13 @@
 //! unknown ───────────▶ asked ──────────────────────────────▶ connected ◀── suspected (Notice::Alive resumes)
 //!    │                   │                                       │ Notice::Finalized, Failed, Refused: sever
 //!    └─ Refused, Finalized, Failed ─▶ drained ◀── on_severed ── severing
-//!                                        └── all that was judged before is published ──▶ gone
+//!                                        └── all that was declared before is published ──▶ gone
 //! ```
-//! Ends are published in the order of the verdicts, however long each takes to drain: who finalizes because somebody
-//! failed is judged after that one, and whoever waits for both must hear of the failure first.
-//! The first verdict stands, but for one case: whoever could not be reached may still fail, and that is published too.
+//! Ends are published in the order of the declarations, however long each takes to drain: who finalizes because somebody
+//! failed is declared after that one, and whoever waits for both must hear of the failure first.
+//! The first declaration stands, but for one case: whoever could not be reached may still fail, and that is published too.
 //! A peer that dies before its Contact was looked at is connected, and severed at once: what it had sent whole lies in its
-//! outbox (Row PP7). Notices come in the order in which the runtime gave them, so Contact is before the verdict.
+//! outbox (Row PP7). Notices come in the order in which the runtime gave them, so Contact is before the declaration.
 //! A peer that neither side ever wrote to has no entry: a table grows with the peers that are talked to.
 
 use mend_base::{Job, Peer, PeerIndex};
@@ -38,7 +38,7 @@ pub(crate) enum Contact<E> {
         /// What its requests will end with.
         why: Gone,
     },
-    /// Nothing of it is under way any more; what was judged before it is still to be published.
+    /// Nothing of it is under way any more; what was declared before it is still to be published.
     Drained {
         /// What its requests will end with.
         why: Gone,
@@ -55,7 +55,7 @@ pub(crate) struct Contacts<E> {
     /// Peers that were not of the first `size`, in the order they became known: their places begin at `size`.
     joined: Vec<Peer>,
     states: BTreeMap<PeerIndex, Contact<E>>,
-    /// Whom the runtime was asked about, and has not vouched for since.
+    /// AbortScope the runtime was asked about, and has not declared alive for since.
     questions: BTreeSet<PeerIndex>,
 }
 
@@ -134,14 +134,14 @@ mod tests {
     #[test]
     fn a_peer_keeps_its_place() {
         let mut contacts: Contacts<u32> = Contacts::new(Job(7), 4);
-        let stranger = Peer::new(Job(9), 2);
+        let outsider = Peer::new(Job(9), 2);
         assert_eq!(contacts.find(Peer::new(Job(7), 3)), Some(PeerIndex(3)));
-        assert_eq!(contacts.find(stranger), None);
-        let place = contacts.place(stranger);
+        assert_eq!(contacts.find(outsider), None);
+        let place = contacts.place(outsider);
         assert_eq!(place, PeerIndex(4));
         assert_eq!(contacts.place(Peer::new(Job(7), 4)), PeerIndex(5));
-        assert_eq!(contacts.place(stranger), place);
-        assert_eq!(contacts.peer(place), stranger);
+        assert_eq!(contacts.place(outsider), place);
+        assert_eq!(contacts.peer(place), outsider);
         assert_eq!(contacts.peer(PeerIndex(1)), Peer::new(Job(7), 1));
     }
 }

@@ -6,18 +6,19 @@
 //! and never calls the user: who waits, stands above and turns it.
 
 use crate::collective::Running;
-use crate::communicator::Entry;
+use crate::communicator::CommEntry;
 use crate::contact::{Contact, Contacts};
 use crate::funnel::Funnel;
 use crate::{CommKey, Error, Registry, Request, Started, State};
 use mend_base::parameter::Settings;
 use mend_base::{
-    Audit, Audited, Identity, Instant, Key, Peer, PeerIndex, Rank, Slab, Source, Tag, TagSelector,
+    Identity, Instant, Key, LifecycleCheck, LifecycleCounts, Peer, PeerIndex, Rank, Slab, Source, Tag,
+    TagSelector,
 };
 use mend_comm::{Communicator, Group};
 use mend_datatype::Typed;
 use mend_pml::{Config, Gone, Ob1, SendMode, Status};
-use mend_proto::identity::Maker;
+use mend_proto::identity::IdentityAllocator;
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card, Cause, Pending, WakeSet};
 use std::collections::VecDeque;
@@ -32,16 +33,16 @@ pub struct Engine<N: Btl, R: Runtime> {
     pub(crate) contacts: Contacts<N::Endpoint>,
     pub(crate) funnel: Funnel<N::Endpoint>,
     pub(crate) registry: Registry,
-    pub(crate) communicators: Slab<Entry>,
+    pub(crate) communicators: Slab<CommEntry>,
     pub(crate) collectives: Slab<Running>,
     /// Each of `collectives` ends once.
-    pub(crate) audit: Audit,
+    pub(crate) lifecycle_check: LifecycleCheck,
     /// Those of `collectives` that are not over: what a turn looks at.
     pub(crate) active: Vec<Key>,
     kept: Slab<Status>,
     pub(crate) world: CommKey,
     pub(crate) myself: CommKey,
-    pub(crate) maker: Maker,
+    pub(crate) identities: IdentityAllocator,
     pub(crate) seen_version: u32,
     /// Of the last turn.
     pub(crate) now: Instant,
@@ -58,7 +59,7 @@ pub struct Engine<N: Btl, R: Runtime> {
 }
 
 /// Of so many blocking receives one is posted, and its caller turns the crank.
-const DIRECT_PER_TURN: u32 = 16;
+const POLLED_PER_PROGRESS: u32 = 16;
 
 /// How far MPI_Finalize is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +114,7 @@ const ASKS_AT: core::ops::Range<u32> = 4..68;
 /// The numbers of WORLD, whose creator is its rank 0, and SELF: everybody knows them without asking.
 const WORLD_NUMBER: u32 = 0;
 const SELF_NUMBER: u32 = 1;
-const _: () = assert!(WORLD_NUMBER < Maker::FIRST && SELF_NUMBER < Maker::FIRST);
+const _: () = assert!(WORLD_NUMBER < IdentityAllocator::FIRST && SELF_NUMBER < IdentityAllocator::FIRST);
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Publishes the card of these transports; WORLD and SELF stand when this returns.
@@ -140,12 +141,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             registry: Registry::default(),
             communicators: Slab::new(),
             collectives: Slab::new(),
-            audit: Audit::default(),
+            lifecycle_check: LifecycleCheck::default(),
             active: Vec::new(),
             kept: Slab::new(),
             world: nobody,
             myself: nobody,
-            maker: Maker::new(me),
+            identities: IdentityAllocator::new(me),
             job_notices: VecDeque::new(),
             phase: Phase::Running,
             watched: None,
@@ -192,7 +193,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             events += self.take_notices();
         }
         if !self.active.is_empty() {
-            events += self.turn_collectives();
+            events += self.progress_collectives();
             self.watch_collective();
         }
         while let Some(peer) = self.pml.wanted() {
@@ -289,10 +290,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     // Hot: per message.
     /// As [`receive`](Engine::receive), for a caller that will wait for it: looks up to `looks` times at the ring of the
-    /// sender before it posts anything. Every [`DIRECT_PER_TURN`]th time it does not, so that the caller turns the crank:
+    /// sender before it posts anything. Every [`POLLED_PER_PROGRESS`]th time it does not, so that the caller turns the crank:
     /// two ranks that exchange messages without a pause shall not keep everything else waiting.
     #[inline(always)]
-    pub fn receive_soon(
+    pub fn polling_receive(
         &mut self,
         comm: CommKey,
         from: Source,
@@ -302,34 +303,34 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     ) -> Result<Started, Error> {
         let channel = self.selected(comm, from, tag)?;
         self.direct = self.direct.wrapping_add(1);
-        let looks = if self.direct.is_multiple_of(DIRECT_PER_TURN) { 0 } else { looks };
+        let looks = if self.direct.is_multiple_of(POLLED_PER_PROGRESS) { 0 } else { looks };
         let patience = mend_pml::Patience { up: &mut self.funnel, now: self.now, looks };
-        started(self.pml.receive_soon(&mut self.net, patience, channel, from, tag, data)?)
+        started(self.pml.polling_receive(&mut self.net, patience, channel, from, tag, data)?)
     }
 
     /// Whether on some communicator everybody else has left or failed: whoever waits looks closer at what it waits for.
     #[inline]
-    pub fn some_orphaned(&self) -> bool {
-        self.pml.some_orphaned()
+    pub fn some_may_be_unsatisfiable(&self) -> bool {
+        self.pml.some_may_be_unsatisfiable()
     }
 
     /// Whether this is a receive from anybody that only we could serve, since everybody else is gone (DESIGN rule 7). Who
     /// tests may still send to itself, so a turn ends none of them.
     #[inline]
-    pub fn is_hopeless(&self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.pml.is_hopeless(mend_pml::Request(key)))
+    pub fn is_unsatisfiable(&self, request: Request) -> bool {
+        matches!(request, Request::PointToPoint(key) if self.pml.is_unsatisfiable(mend_pml::Request(key)))
     }
 
     /// Ends it, if it is: its caller waits for it, and no other thread can begin anything. Whether it was.
     #[inline]
-    pub fn end_hopeless(&mut self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.pml.end_hopeless(mend_pml::Request(key)))
+    pub fn end_unsatisfiable(&mut self, request: Request) -> bool {
+        matches!(request, Request::PointToPoint(key) if self.pml.end_unsatisfiable(mend_pml::Request(key)))
     }
 
     /// The same for a probe that waits and has found nothing: why it never will.
-    pub fn hopeless(&self, comm: CommKey, from: Source) -> Option<Error> {
+    pub fn unsatisfiable(&self, comm: CommKey, from: Source) -> Option<Error> {
         let user = self.entry(comm).ok()?.user;
-        if from == Source::Any { self.pml.hopeless(user).map(Error::from) } else { None }
+        if from == Source::Any { self.pml.unsatisfiable(user).map(Error::from) } else { None }
     }
 
     /// Whether a message lies here that a receive would match now. Looks at what came; turns nothing.
@@ -391,9 +392,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Lets go of a send whose buffer is the user's again at once: it goes on from a copy, since its receiver lives and must
     /// get it. `false`: there is no memory for one, and the buffer stays ours.
-    pub fn disown(&mut self, request: Request) -> bool {
+    pub fn continue_from_copy(&mut self, request: Request) -> bool {
         match request {
-            Request::PointToPoint(key) => self.pml.disown(mend_pml::Request(key)),
+            Request::PointToPoint(key) => self.pml.continue_from_copy(mend_pml::Request(key)),
             Request::Collective(_) | Request::Kept(_) => true,
         }
     }
@@ -455,13 +456,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.checks = self.checks.wrapping_add(1);
         self.checks_of_wait = self.checks_of_wait.saturating_add(1);
         if (ASKS_AT.contains(&self.checks_of_wait) || self.checks.is_multiple_of(CHECKS_PER_QUESTION))
-            && let Some(peer) = self.pml.next_stranger()
+            && let Some(peer) = self.pml.next_unconnected()
             && self.contacts.state(peer).is_none()
             && !self.contacts.is_questioned(peer)
         {
             self.ask(peer, Cause::Silent);
         }
-        self.pml.look_for_strangers();
+        self.pml.want_awaited();
     }
 
     /// What the shell must act on, oldest first.
@@ -501,11 +502,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Asserts that every request, of messages and of collective operations, ends once and is forgotten once, as
-    /// [`Ob1::audit`] says. How many so far, together, where a build keeps books.
-    pub fn audit(&self) -> Audited {
-        self.audit.assert_agrees(self.collectives.iter().map(|(key, running)| (key, running.is_over())));
-        let (ours, messages) = (self.audit.counts(), self.pml.audit());
-        Audited {
+    /// [`Ob1::lifecycle_check`] says. How many so far, together, where a build keeps books.
+    pub fn lifecycle_check(&self) -> LifecycleCounts {
+        self.lifecycle_check
+            .assert_agrees(self.collectives.iter().map(|(key, running)| (key, running.is_over())));
+        let (ours, messages) = (self.lifecycle_check.counts(), self.pml.lifecycle_check());
+        LifecycleCounts {
             begun: ours.begun + messages.begun,
             ended: ours.ended + messages.ended,
             forgotten: ours.forgotten + messages.forgotten,

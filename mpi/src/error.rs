@@ -60,7 +60,7 @@ pub enum Detail {
     NoMemory,
     /// This process has made 2^32 communicators.
     IdentitiesExhausted,
-    /// What a member sent while a communicator was made does not fit the others' words.
+    /// What a member sent while a communicator was made does not fit the others' contributions.
     BadCreation,
     /// MPI was finalized, or is not initialized.
     NotRunning,
@@ -198,9 +198,9 @@ impl Detail {
 }
 
 impl fmt::Display for Detail {
-    /// The cause, in words.
+    /// The cause, in contributions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = match self {
+        let contributions = match self {
             Detail::Plain => "the call cannot be obeyed",
             Detail::NoSuchCommunicator => "the communicator does not exist",
             Detail::NoSuchRequest => "the request does not exist",
@@ -240,7 +240,7 @@ impl fmt::Display for Detail {
             Detail::BadCreation => "what a member sent while the communicator was made does not fit",
             Detail::NotRunning => "MPI does not run",
         };
-        f.write_str(words)
+        f.write_str(contributions)
     }
 }
 
@@ -296,7 +296,7 @@ impl From<mend_comm::GroupError> for Error {
     }
 }
 
-/// What is wrong with a way, in words.
+/// What is wrong with a way, in contributions.
 pub const fn cause_words(cause: Cause) -> &'static str {
     match cause {
         Cause::Exited => "it has ended",

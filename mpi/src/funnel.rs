@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one door for news about peers, good or bad, whoever brings them. What a transport reports is evidence: the peer
-//! is quarantined and the runtime asked. What the runtime says is a verdict: it is obeyed, in the order drain and sever,
+//! is quarantined and the runtime asked. What the runtime says is a declaration: it is obeyed, in the order drain and sever,
 //! registry, communicators, requests, collectives, version, waiters (DESIGN section 4). So nobody sees an error that names a
 //! failed process before the registry lists it (I2, Row AK3).
 //!
 //! ```text
 //!   on_error ──▶ suspect: quarantine, ask ──▶ Alive: resume
 //!                                        └──▶ Failed ──┐
-//!   Failed, Finalized, Refused ────────────────────────┴▶ verdict: sever ──▶ drained ──▶ severed ──▶ end: publish, in
-//!                                                                                               the order of the verdicts
+//!   Failed, Finalized, Refused ────────────────────────┴▶ declaration: sever ──▶ drained ──▶ severed ──▶ end: publish, in
+//!                                                                                               the order of the declarations
 //! ```
 
 use crate::contact::Contact;
@@ -24,13 +24,13 @@ use std::collections::VecDeque;
 pub(crate) struct Funnel<E> {
     evidence: Vec<(PeerIndex, Cause)>,
     severed: Vec<(PeerIndex, E)>,
-    /// Whose ends are still to be published, in the order of the verdicts.
-    judged: VecDeque<PeerIndex>,
+    /// Whose ends are still to be published, in the order of the declarations.
+    declared: VecDeque<PeerIndex>,
 }
 
 impl<E> Default for Funnel<E> {
     fn default() -> Self {
-        Funnel { evidence: Vec::new(), severed: Vec::new(), judged: VecDeque::new() }
+        Funnel { evidence: Vec::new(), severed: Vec::new(), declared: VecDeque::new() }
     }
 }
 
@@ -92,7 +92,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// A turn within a call that would answer that a receive is in doubt: what lies here already is taken first (Row PP13),
     /// and who asks again and again moves on.
     #[cold]
-    pub fn turn_again(&mut self) {
+    pub fn progress_again(&mut self) {
         self.turn(self.now);
         self.leave_notices();
     }
@@ -113,9 +113,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             taken += 1;
             match notice {
                 Notice::Contact { peer, card } => self.contact(peer, &card),
-                Notice::Refused { peer, cause } => self.verdict(peer, Gone::Unreachable(cause)),
-                Notice::Finalized(peer) => self.verdict(peer, Gone::Finalized),
-                Notice::Failed(peer) => self.verdict(peer, Gone::Failed),
+                Notice::Refused { peer, cause } => self.declaration(peer, Gone::Unreachable(cause)),
+                Notice::Finalized(peer) => self.declaration(peer, Gone::Finalized),
+                Notice::Failed(peer) => self.declaration(peer, Gone::Failed),
                 Notice::Alive(peer) => self.alive(peer),
                 Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
             }
@@ -201,7 +201,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn alive(&mut self, peer: Peer) {
         let Some(index) = self.contacts.find(peer) else { return };
         self.contacts.answered(index);
-        self.vouched(index);
+        self.declared_alive(index);
         if let Some(Contact::Connected { endpoint, suspected: true }) = self.contacts.state(index) {
             mend_base::reach!("mpi.funnel: resumed");
             self.net.resume(endpoint);
@@ -209,18 +209,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// A verdict is final. What the peer had sent whole is handed up before anybody sees it (Row PP7).
-    fn verdict(&mut self, peer: Peer, why: Gone) {
+    /// A declaration is final. What the peer had sent whole is handed up before anybody sees it (Row PP7).
+    fn declaration(&mut self, peer: Peer, why: Gone) {
         let index = self.contacts.place(peer);
         self.contacts.answered(index);
         match self.contacts.state(index) {
             Some(Contact::Connected { endpoint, .. }) => {
-                mend_base::reach!("mpi.funnel: verdict, severing");
+                mend_base::reach!("mpi.funnel: declaration, severing");
                 self.contacts.set(index, Contact::Severing { endpoint, why });
                 self.net.sever(endpoint);
             }
             None | Some(Contact::Asked) => {
-                mend_base::reach!("mpi.funnel: verdict, no way yet");
+                mend_base::reach!("mpi.funnel: declaration, no way yet");
                 self.contacts.set(index, Contact::Drained { why });
             }
             Some(Contact::Severing { endpoint, why: Gone::Unreachable(_) }) if why == Gone::Failed => {
@@ -233,13 +233,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 mend_base::reach!("mpi.funnel: unreachable, then failed");
                 self.contacts.set(index, Contact::Drained { why });
             }
-            // The first verdict stands: whatever the second says, nothing more can come or go.
+            // The first declaration stands: whatever the second says, nothing more can come or go.
             Some(Contact::Severing { .. } | Contact::Drained { .. } | Contact::Gone(_)) => {
-                mend_base::reach!("mpi.funnel: verdict again");
+                mend_base::reach!("mpi.funnel: declaration again");
                 return;
             }
         }
-        self.funnel.judged.push_back(index);
+        self.funnel.declared.push_back(index);
         self.publish_drained();
     }
 
@@ -253,15 +253,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// Publishes the ends of those who are drained, in the order of the verdicts.
+    /// Publishes the ends of those who are drained, in the order of the declarations.
     fn publish_drained(&mut self) {
-        while let Some(&index) = self.funnel.judged.front() {
+        while let Some(&index) = self.funnel.declared.front() {
             match self.contacts.state(index) {
                 Some(Contact::Severing { .. }) => return,
                 Some(Contact::Drained { why }) => self.end(index, why),
                 _ => {}
             }
-            self.funnel.judged.pop_front();
+            self.funnel.declared.pop_front();
         }
     }
 

@@ -67,18 +67,18 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
 
     /// Every task waits for this engine, and the last turn moved nothing: where all of it are receives and probes from
     /// anybody that only they could serve, one of them ends. How many did.
-    pub fn end_hopeless(&self) -> u32 {
+    pub fn end_unsatisfiable(&self) -> u32 {
         let mut awaited = self.0.awaited.borrow_mut();
         awaited.retain(|&request| self.engine().poll(request) == State::Running);
         let probing = self.0.probing.get();
-        let hopeless = (!awaited.is_empty() || probing.is_some())
-            && awaited.iter().all(|&request| self.engine().is_hopeless(request))
-            && probing.is_none_or(|(comm, from)| self.engine().hopeless(comm, from).is_some());
-        if !hopeless {
+        let unsatisfiable = (!awaited.is_empty() || probing.is_some())
+            && awaited.iter().all(|&request| self.engine().is_unsatisfiable(request))
+            && probing.is_none_or(|(comm, from)| self.engine().unsatisfiable(comm, from).is_some());
+        if !unsatisfiable {
             return 0;
         }
         match awaited.first() {
-            Some(&request) => _ = self.engine_mut().end_hopeless(request),
+            Some(&request) => _ = self.engine_mut().end_unsatisfiable(request),
             None => self.0.in_vain.set(true),
         }
         drop(awaited);
@@ -136,7 +136,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         tag: TagSelector,
         data: &Arc<Buffer>,
     ) -> Operation<N, R> {
-        self.begin(|engine| engine.receive_soon(comm, from, tag, bytes(data), 1))
+        self.begin(|engine| engine.polling_receive(comm, from, tag, bytes(data), 1))
     }
 
     /// Waits for a message that a receive would match (MPI_Probe).
@@ -147,7 +147,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
             if let Some(result) = looked.transpose() {
                 return Poll::Ready(result);
             }
-            if in_vain && let Some(error) = self.engine().hopeless(comm, from) {
+            if in_vain && let Some(error) = self.engine().unsatisfiable(comm, from) {
                 return Poll::Ready(Err(error));
             }
             self.0.probing.set(Some((comm, from)));
@@ -324,12 +324,12 @@ impl<N: Btl, R: Runtime> Future for Creation<N, R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let operation = &mut self.0;
-        let born = match operation.stage {
+        let created = match operation.stage {
             Stage::Running(request) => operation.mpi.engine_mut().created(request),
             Stage::Done(_) => None,
         };
         match operation.test() {
-            Some(result) => Poll::Ready(result.map(|_| born)),
+            Some(result) => Poll::Ready(result.map(|_| created)),
             None => operation.mpi.wait_for(&operation.stage, context),
         }
     }

@@ -8,13 +8,13 @@
 
 mod class;
 mod collective;
+mod collective_channel;
 mod communicator;
 mod contact;
 mod engine;
 mod error;
 mod funnel;
 mod future;
-mod plane;
 mod registry;
 mod request;
 #[cfg(test)]

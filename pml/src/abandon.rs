@@ -6,8 +6,8 @@
 //! ```text
 //!   sender gives up                                   receiver
 //!     an offer not answered: forgotten; the answer that     ──  Matched, Refused: nothing more
-//!     still comes is known by its key's generation               Accept: ◀── Cut(stream, 0)
-//!     a stream: ── Cut(stream, bytes sent) ───────────────▶  takes so many, then forgets the stream
+//!     still comes is known by its key's generation               Cts: ◀── Cancel(stream, 0)
+//!     a stream: ── Cancel(stream, bytes sent) ───────────────▶  takes so many, then forgets the stream
 //!   receiver gives up                                 sender
 //!     an offer without a stream: ── Refused ──────────────▶  nobody will match it there
 //!     a stream: what comes of it is dropped            ══▶   sends on to the end, or gives up too
@@ -16,16 +16,16 @@
 //! So a stream's number is free again when its last byte has come, and never before: a late chunk meets its own stream
 //! or none. Everything left over goes with its peer at the latest.
 //!
-//! Whoever is left waiting by the other's giving up is told at once on the user's plane. On a collective plane it waits
+//! Whoever is left waiting by the other's giving up is told at once on the user's context kind. On a collective context kind it waits
 //! for its own news: an operation is given up there because a member died, which is heard by all, and nobody may see an
 //! error that the registry does not explain yet (I2).
 
 use crate::envelope::{Packet, Reason};
-use crate::flow::Parked;
+use crate::flow::Queued;
 use crate::list::NONE;
 use crate::request::Phase;
 use crate::{Error, Ob1, Request, Status};
-use mend_base::{Key, PeerIndex, Plane, Rank};
+use mend_base::{ContextKind, Key, PeerIndex, Rank};
 use mend_transport::Stream;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -40,40 +40,40 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         entry.detached = true;
         match phase {
-            Phase::Parked { to, .. } => self.unpark(channel, to, key),
-            Phase::Offered { to, .. } => self.withdraw(channel, to),
-            Phase::Unwanted { .. } => mend_base::reach!("pml.abandon: an unwanted send"),
+            Phase::Queued { to, .. } => self.dequeue(channel, to, key),
+            Phase::RtsSent { to, .. } => self.withdraw(channel, to),
+            Phase::RefusedSend { .. } => mend_base::reach!("pml.abandon: an refused_send send"),
             Phase::Streaming { to, stream, sent, .. } => self.cut(channel, to, stream, sent, key),
             Phase::Posted { .. } => {
                 mend_base::reach!("pml.abandon: a posted receive");
                 self.unpost(key);
             }
-            Phase::Accepting { from, key: sender, .. } => self.reject(channel, from, sender, key),
+            Phase::CtsSent { from, key: sender, .. } => self.reject(channel, from, sender, key),
             Phase::Done(_) => unreachable!("asked above"),
         }
         self.finish(key, Ok(Status::EMPTY));
     }
 
     /// A send that has not gone out: it never took a number, so no hole is left (I6).
-    fn unpark(&mut self, channel: Key, to: Rank, key: Key) {
-        mend_base::reach!("pml.abandon: a parked send");
+    fn dequeue(&mut self, channel: Key, to: Rank, key: Key) {
+        mend_base::reach!("pml.abandon: a queued send");
         let Some(peer) = self.member(channel, to) else { return };
-        self.peer(peer).queues().parked.retain(|parked| !matches!(parked, Parked::Send(of) if *of == key));
-        self.count_crowd(peer);
+        self.peer(peer).queues().queued.retain(|queued| !matches!(queued, Queued::Send(of) if *of == key));
+        self.update_congested(peer);
     }
 
     /// A send that waits for an answer, which may still come.
     fn withdraw(&mut self, channel: Key, to: Rank) {
         mend_base::reach!("pml.abandon: an offered send");
         let Some(peer) = self.member(channel, to) else { return };
-        self.peer(peer).withdrawn += 1;
+        self.peer(peer).withdrawn_rts += 1;
     }
 
     fn cut(&mut self, channel: Key, to: Rank, stream: Stream, sent: u64, key: Key) {
         mend_base::reach!("pml.abandon: a streaming send");
         let Some(peer) = self.member(channel, to) else { return };
         self.peer(peer).queues().streams.retain(|of| *of != key);
-        self.answer(peer, Packet::Cut { stream, sent });
+        self.answer(peer, Packet::Cancel { stream, sent });
     }
 
     /// A receive that has matched an offer: its sender has not been asked for the bytes, or they come and are dropped.
@@ -92,16 +92,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Whether an answer is one to a send that was given up: its key was given out, and its peer owes such answers.
-    pub(crate) fn is_late(&mut self, from: PeerIndex, key: Key) -> bool {
+    pub(crate) fn is_late_answer(&mut self, from: PeerIndex, key: Key) -> bool {
         let stood = self.entries.stood(key);
-        let owed = &mut self.peer(from).withdrawn;
+        let owed = &mut self.peer(from).withdrawn_rts;
         let late = stood && *owed > 0;
         *owed -= u32::from(late);
         late
     }
 
     /// The sender sends no more of a stream than it has: it has given up.
-    pub(crate) fn on_cut(&mut self, from: PeerIndex, stream: Stream, sent: u64) {
+    pub(crate) fn on_cancel_stream(&mut self, from: PeerIndex, stream: Stream, sent: u64) {
         let Some(place) = self.stream_place(stream) else { return self.garbage(from) };
         let Some(incoming) = self.incoming.get_mut(place) else { return };
         if incoming.from != from || sent < incoming.came || sent >= incoming.wanted {
@@ -112,28 +112,30 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if incoming.came == sent {
             mend_base::reach!("pml.abandon: cut, and nothing under way");
             self.incoming.remove(place);
-            self.answer_offers();
+            self.send_queued_cts();
         } else {
             mend_base::reach!("pml.abandon: cut, and the rest is dropped");
         }
-        self.bereave(request);
+        self.end_refused(request);
     }
 
     /// The other end has given up what this request needs, of which nothing can reach its buffer any more.
-    pub(crate) fn bereave(&mut self, request: Key) {
+    pub(crate) fn end_refused(&mut self, request: Key) {
         let Some(entry) = self.entries.get_mut(request) else { return };
-        let (Phase::Offered { to: rank, .. } | Phase::Accepting { from: rank, .. }) = entry.phase else {
+        let (Phase::RtsSent { to: rank, .. } | Phase::CtsSent { from: rank, .. }) = entry.phase else {
             return;
         };
-        let plane = self.channels.get(entry.channel).map(|open| open.name.plane);
-        match plane {
-            Some(Plane::Collective) if entry.phase.is_send() => {
+        let context_kind = self.channels.get(entry.channel).map(|open| open.name.context_kind);
+        match context_kind {
+            Some(ContextKind::Collective) if entry.phase.is_send() => {
                 mend_base::reach!("pml.abandon: a send that waits for the news");
-                entry.phase = Phase::Unwanted { to: rank };
+                entry.phase = Phase::RefusedSend { to: rank };
                 self.sends -= 1;
             }
-            Some(Plane::Collective) => mend_base::reach!("pml.abandon: a receive that waits for the news"),
-            Some(Plane::User) | None => {
+            Some(ContextKind::Collective) => {
+                mend_base::reach!("pml.abandon: a receive that waits for the news")
+            }
+            Some(ContextKind::PointToPoint) | None => {
                 mend_base::reach!("pml.abandon: given up by the other end");
                 self.finish(request, Err(Error::PeerFreed(rank)));
             }

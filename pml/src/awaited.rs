@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whom receives wait for although nobody has connected them: their deaths show on no way, and are found only if somebody
+//! AbortScope receives wait for although nobody has connected them: their deaths show on no way, and are found only if somebody
 //! asks. For waiters that nobody tells anything.
 
-use crate::request::{Entry, Phase};
+use crate::request::{Phase, RequestEntry};
 use crate::{Ob1, PeerState};
-use mend_base::{Key, PeerIndex, Plane, Source};
+use mend_base::{ContextKind, Key, PeerIndex, Source};
 
 /// Where the last looks ended.
 #[derive(Debug, Default)]
@@ -24,14 +24,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// A timed look at some posted receives, in a round. Peers that they name and that nobody has connected are wanted, as if
     /// somebody sent to them.
     #[cold]
-    pub fn look_for_strangers(&mut self) {
+    pub fn want_awaited(&mut self) {
         if let Some((channel, from)) = self.awaited.probed.take() {
             self.look_for(channel, from);
         }
         for _ in 0..LOOKS.min(self.entries.places()) {
             self.awaited.place = (self.awaited.place + 1) % self.entries.places();
             let entry = self.entries.key_at(self.awaited.place).and_then(|key| self.entries.get(key));
-            if let Some(Entry { channel, phase: Phase::Posted { from, .. }, .. }) = entry {
+            if let Some(RequestEntry { channel, phase: Phase::Posted { from, .. }, .. }) = entry {
                 self.look_for(*channel, *from);
             }
         }
@@ -45,9 +45,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Where somebody waits for anybody, a member of that channel whom nobody has connected: to be asked about, not to be met,
     /// since all members would be too many. At each call another one, as far as possible of another channel, so that each has
-    /// its turn. A probe counts until the next [`look_for_strangers`](Ob1::look_for_strangers).
+    /// its turn. A probe counts until the next [`want_awaited`](Ob1::want_awaited).
     #[cold]
-    pub fn next_stranger(&mut self) -> Option<PeerIndex> {
+    pub fn next_unconnected(&mut self) -> Option<PeerIndex> {
         let places = self.entries.places() + 1;
         (0..LOOKS.min(places)).find_map(|_| {
             self.awaited.asked = (self.awaited.asked + 1) % places;
@@ -63,11 +63,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.awaited.probed.and_then(|(channel, from)| (from == Source::Any).then_some(channel));
         };
         let entry = self.entries.get(self.entries.key_at(place)?)?;
-        let plane = self.channels.get(entry.channel)?.name.plane;
+        let context_kind = self.channels.get(entry.channel)?.name.context_kind;
         let waits = match entry.phase {
             Phase::Done(_) => false,
             Phase::Posted { from: Source::Any, .. } => true,
-            _ => plane == Plane::Collective,
+            _ => context_kind == ContextKind::Collective,
         };
         waits.then_some(entry.channel)
     }
@@ -78,7 +78,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         (0..LOOKS.min(count)).find_map(|_| {
             open.asked = (open.asked + 1) % count;
             let peer = open.members[open.asked as usize];
-            let stranger = self.peers.get(peer.index()).is_none_or(PeerState::is_stranger);
+            let stranger = self.peers.get(peer.index()).is_none_or(PeerState::is_unconnected);
             (open.asked != open.me.0 && stranger).then_some(peer)
         })
     }

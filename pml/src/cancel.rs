@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Taking back, letting go, asking.
 
-use crate::matching::unlink_posted;
+use crate::matcher::unlink_posted;
 use crate::request::Phase;
 use crate::{Channel, Error, Ob1, Request, State, Status};
 use mend_base::{Key, Source};
@@ -49,7 +49,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// As [`detach`](Ob1::detach), of a send whose buffer is the caller's again at once: what is left of it goes from a copy.
     /// `false`: there is no memory for one, and nothing was done.
-    pub fn disown(&mut self, request: Request) -> bool {
+    pub fn continue_from_copy(&mut self, request: Request) -> bool {
         let Some(entry) = self.entries.get_mut(request.0) else { return true };
         if entry.phase.is_send() {
             let Some(copy) = entry.data.copied() else { return false };
@@ -73,7 +73,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The end of every request. Its buffer is silent from here on (I7): whoever calls has seen to it that no byte of
     /// it is under way.
     pub(crate) fn finish(&mut self, key: Key, result: Result<Status, Error>) {
-        self.audit.end(key);
+        self.lifecycle_check.end(key);
         let Some(entry) = self.entries.get_mut(key) else {
             return debug_assert!(false, "a request ends while it stands");
         };
@@ -96,7 +96,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// A request that is over leaves the table.
     #[inline]
     pub(crate) fn forget(&mut self, key: Key) {
-        self.audit.forget(key);
+        self.lifecycle_check.forget(key);
         self.entries.remove(key);
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::Ob1;
 use crate::list::NONE;
-use crate::request::{Entry, Phase};
-use mend_base::Audited;
+use crate::request::{Phase, RequestEntry};
+use mend_base::LifecycleCounts;
 
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,7 +35,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             channels: self.channels.len() as u32,
             requests: self.entries.len() as u32,
             arrived: self.arrived.len() as u32,
-            early: self.unborn.len() as u32,
+            early: self.early_messages.len() as u32,
             incoming: self.incoming.iter().filter(|(_, incoming)| incoming.request != NONE).count() as u32,
             unanswered: self.unanswered.len() as u32,
             unsent: (self.sends + self.queued) as u32,
@@ -44,17 +44,18 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Asserts that every request that has begun stands until it has ended, once, and is forgotten once, and that whatever
-    /// is counted of them is what stands there. How many so far, where a build keeps books (`mend_base::Audit`).
-    pub fn audit(&self) -> Audited {
+    /// is counted of them is what stands there. How many so far, where a build keeps books (`mend_base::LifecycleCheck`).
+    pub fn lifecycle_check(&self) -> LifecycleCounts {
         let is_over = |phase: &Phase| matches!(phase, Phase::Done(_));
-        self.audit.assert_agrees(self.entries.iter().map(|(key, entry)| (key, is_over(&entry.phase))));
+        self.lifecycle_check
+            .assert_agrees(self.entries.iter().map(|(key, entry)| (key, is_over(&entry.phase))));
         let sends = self.entries.iter().filter(|(_, entry)| entry.phase.is_send()).count();
         assert_eq!(self.sends, sends, "sends that are not over");
         for (key, open) in self.channels.iter() {
-            let active = |entry: &Entry| entry.channel == key && !is_over(&entry.phase);
+            let active = |entry: &RequestEntry| entry.channel == key && !is_over(&entry.phase);
             let standing = self.entries.iter().filter(|(_, entry)| active(entry)).count();
             assert_eq!(open.active as usize, standing, "operations on {:?} that are not over", open.name);
         }
-        self.audit.counts()
+        self.lifecycle_check.counts()
     }
 }

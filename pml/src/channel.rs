@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A communicator's plane, opened: whom it leads to ([`Route`]), and what waits for whom ([`Lane`]).
+//! A communicator's context kind, opened: whom it leads to ([`Route`]), and what waits for whom ([`MatchList`]).
 
 use crate::list::List;
-use crate::matching::{BY_CHANNEL, BY_LANE, POSTED};
-use mend_base::{ContextId, PeerIndex, Plane, Rank};
+use crate::matcher::{BY_CHANNEL, BY_SENDER, POSTED};
+use mend_base::{ContextId, ContextKind, PeerIndex, Rank};
 use mend_proto::identity::Name;
 use std::sync::Arc;
 
-/// A communicator's plane, opened. Its tables grow from empty to the highest rank that was talked to, so that a
+/// A communicator's context kind, opened. Its tables grow from empty to the highest rank that was talked to, so that a
 /// duplicate that nobody uses costs nothing.
 #[derive(Debug)]
-pub(crate) struct Open<E> {
+pub(crate) struct ChannelState<E> {
     pub(crate) name: Name,
     pub(crate) me: Rank,
     /// By rank.
@@ -20,7 +20,7 @@ pub(crate) struct Open<E> {
     /// For sending, by rank.
     pub(crate) routes: Vec<Route<E>>,
     /// For receiving, by rank.
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) match_lists: Vec<MatchList>,
     /// Receives from anybody, not matched yet.
     pub(crate) any: List<POSTED>,
     /// All messages not matched yet, in the order of arrival.
@@ -64,28 +64,28 @@ impl<E> Route<E> {
 
 /// What comes from one rank of a channel.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct MatchList {
     /// Receives that name this rank, not matched yet.
     pub(crate) posted: List<POSTED>,
     /// Its messages not matched yet.
-    pub(crate) arrived: List<BY_LANE>,
+    pub(crate) arrived: List<BY_SENDER>,
     /// The number of its next message: every arrival consumes one (I6).
     pub(crate) sequence: u16,
     /// It has been told our context id.
     pub(crate) told: bool,
 }
 
-const _: () = assert!(size_of::<Lane>() <= 40);
+const _: () = assert!(size_of::<MatchList>() <= 40);
 
-impl<E: Copy> Open<E> {
+impl<E: Copy> ChannelState<E> {
     pub(crate) fn new(name: Name, me: Rank, members: Arc<[PeerIndex]>, context: Option<ContextId>) -> Self {
-        Open {
+        ChannelState {
             name,
             me,
             members,
             context,
             routes: Vec::new(),
-            lanes: Vec::new(),
+            match_lists: Vec::new(),
             any: List::default(),
             arrived: List::default(),
             stamp: 0,
@@ -114,16 +114,16 @@ impl<E: Copy> Open<E> {
     // Hot: per message.
     /// What comes from a rank that exists.
     #[inline]
-    pub(crate) fn lane(&mut self, rank: Rank) -> &mut Lane {
-        if rank.index() >= self.lanes.len() {
-            self.grow_lanes(rank);
+    pub(crate) fn match_list(&mut self, rank: Rank) -> &mut MatchList {
+        if rank.index() >= self.match_lists.len() {
+            self.grow_match_lists(rank);
         }
-        &mut self.lanes[rank.index()]
+        &mut self.match_lists[rank.index()]
     }
 
     #[cold]
-    fn grow_lanes(&mut self, rank: Rank) {
-        self.lanes.resize(rank.index() + 1, Lane::default());
+    fn grow_match_lists(&mut self, rank: Rank) {
+        self.match_lists.resize(rank.index() + 1, MatchList::default());
     }
 
     /// Whether nobody but ourselves can send here any more, and somebody else could.
@@ -138,17 +138,17 @@ impl<E: Copy> Open<E> {
         self.failed.get(self.acknowledged as usize).copied()
     }
 
-    /// A collective plane one of whose members failed is broken, for ever: nothing starts on it any more, and nothing is
+    /// A collective context kind one of whose members failed is broken, for ever: nothing starts on it any more, and nothing is
     /// received, since whatever comes belongs to an operation that was given up. By whom.
     pub(crate) fn broken_by(&self) -> Option<Rank> {
-        if self.name.plane == Plane::Collective { self.failed.first().copied() } else { None }
+        if self.name.context_kind == ContextKind::Collective { self.failed.first().copied() } else { None }
     }
 
     /// Whether a message to ourselves is on the wire.
     pub(crate) fn talks_to_itself(&self) -> bool {
         let at = self.me.index();
         let sent = self.routes.get(at).map_or(0, |route| route.sequence);
-        let come = self.lanes.get(at).map_or(0, |lane| lane.sequence);
+        let come = self.match_lists.get(at).map_or(0, |match_list| match_list.sequence);
         sent != come
     }
 

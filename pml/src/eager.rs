@@ -3,10 +3,10 @@
 
 use crate::channel::Route;
 use crate::envelope::{self, Envelope, Form, Packet, Place};
-use crate::flow::{Parked, SENDS_PER_TURN, Way};
+use crate::flow::{PeerLink, Queued, SENDS_PER_PROGRESS};
 use crate::list::Links;
-use crate::matching::Arrived;
-use crate::request::{Entry, Phase, take_whole};
+use crate::matcher::Unexpected;
+use crate::request::{Phase, RequestEntry, take_whole};
 use crate::{AM_ID, Channel, Error, Ob1, Request, SendMode, Started, Status};
 use mend_base::{Key, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
@@ -27,8 +27,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         data: Typed,
     ) -> Result<Started, Error> {
         let bytes = data.packed_bytes();
-        if self.crowded == 0
-            && self.unturned < SENDS_PER_TURN
+        if self.congested == 0
+            && self.sends_since_progress < SENDS_PER_PROGRESS
             && mode != SendMode::Synchronous
             && let Some(open) = self.channels.get_mut(on.0)
             && let Some(route) = open.routes.get_mut(to.index())
@@ -40,7 +40,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             if net.send(endpoint, Class::Data, AM_ID, &header, bytes, fill).is_ok() {
                 mend_base::reach!("pml.eager: at once");
                 route.sequence = route.sequence.wrapping_add(1);
-                self.unturned += 1;
+                self.sends_since_progress += 1;
                 return Ok(Started::Done(Status::EMPTY));
             }
         }
@@ -62,45 +62,45 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let open = self.channels.get_mut(on.0).ok_or(Error::NoSuchChannel)?;
         let peer = open.member(to).ok_or(Error::NoSuchRank(to))?;
         if let Some(rank) = open.broken_by() {
-            mend_base::reach!("pml.eager: on a broken plane");
+            mend_base::reach!("pml.eager: on a broken context_kind");
             return Ok(self.ended(Err(Error::ProcFailed(rank))));
         }
         if let Some(why) = self.peer(peer).gone {
             mend_base::reach!("pml.eager: to one who is gone");
             return Ok(self.ended(Err(why.error(to))));
         }
-        let key = self.enter(on.0, data, Phase::Parked { to, tag, mode });
-        self.park(peer, Parked::Send(key));
-        if self.unturned < SENDS_PER_TURN {
-            self.unturned += 1;
+        let key = self.enter(on.0, data, Phase::Queued { to, tag, mode });
+        self.enqueue(peer, Queued::Send(key));
+        if self.sends_since_progress < SENDS_PER_PROGRESS {
+            self.sends_since_progress += 1;
             self.flush(net, peer);
         }
         Ok(self.settled(key))
     }
 
-    /// Puts a parked send on the wire: whole, or as an offer.
+    /// Puts a queued send on the wire: whole, or as an offer.
     pub(crate) fn transmit<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
-        way: Way<E>,
+        way: PeerLink<E>,
         key: Key,
     ) -> Result<(), SendError> {
-        let holds = self.peers[peer.index()].holds;
-        // A parked request leaves the queue before it ends.
+        let xoff_received = self.peers[peer.index()].xoff_received;
+        // A queued request leaves the queue before it ends.
         let Some(entry) = self.entries.get(key) else { return Ok(()) };
-        let Phase::Parked { to, tag, mode } = entry.phase else { return Ok(()) };
+        let Phase::Queued { to, tag, mode } = entry.phase else { return Ok(()) };
         let Some(open) = self.channels.get_mut(entry.channel) else { return Ok(()) };
         let bytes = entry.data.packed_bytes();
         let route = open.route(to);
         let place = if route.named { Place::Context(route.context) } else { Place::Named(open.name) };
         let route = &mut open.routes[to.index()];
         let form = match mode {
-            _ if holds || bytes > way.eager_bytes.into() => Form::Offer { key, bytes: bytes as u64 },
+            _ if xoff_received || bytes > way.eager_bytes.into() => Form::Rts { key, bytes: bytes as u64 },
             SendMode::Synchronous => Form::Synchronous { key },
             SendMode::Standard | SendMode::Ready => Form::Eager,
         };
-        let offer = matches!(form, Form::Offer { .. });
+        let offer = matches!(form, Form::Rts { .. });
         let envelope = Envelope { place, sequence: route.sequence, tag, source: open.me, form };
         let header = Packet::Message(envelope).write();
         let length = if offer { 0 } else { bytes };
@@ -114,10 +114,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 mend_base::reach!("pml.eager: from the queue");
                 self.finish(key, Ok(Status::EMPTY));
             }
-            Form::Synchronous { .. } | Form::Offer { .. } => {
+            Form::Synchronous { .. } | Form::Rts { .. } => {
                 mend_base::reach!("pml.eager: synchronous, or an offer");
                 if let Some(entry) = self.entries.get_mut(key) {
-                    entry.phase = Phase::Offered { to, offer };
+                    entry.phase = Phase::RtsSent { to, offer };
                 }
             }
         }
@@ -143,10 +143,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         if !open.arrived.is_empty() {
             let open = &self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
-            if let Some(key) = self.find_arrived(open, from, tag)
-                && let Some(arrived) = self.take_arrived(on.0, key)
+            if let Some(key) = self.find_unexpected(open, from, tag)
+                && let Some(arrived) = self.take_unexpected(on.0, key)
             {
-                return Ok(self.receive_arrived(net, on.0, arrived, data));
+                return Ok(self.receive_unexpected(net, on.0, arrived, data));
             }
         }
         Ok(self.post(on.0, from, tag, data))
@@ -166,7 +166,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let key = self.enter(channel, data, Phase::Posted { from, tag, stamp });
         if let Some(open) = self.channels.get_mut(channel) {
             match from {
-                Source::Rank(rank) => open.lane(rank).posted.push(&mut self.entries, key),
+                Source::Rank(rank) => open.match_list(rank).posted.push(&mut self.entries, key),
                 Source::Any => open.any.push(&mut self.entries, key),
             }
         }
@@ -174,33 +174,33 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// A receive whose message, or whose offer, had come.
-    fn receive_arrived<N: Btl<Endpoint = E>>(
+    fn receive_unexpected<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
         channel: Key,
-        arrived: Arrived,
+        arrived: Unexpected,
         data: Typed,
     ) -> Started {
-        let Arrived { source, tag, form, payload, .. } = arrived;
+        let Unexpected { source, tag, form, payload, .. } = arrived;
         let Some(peer) = self.channels.get(channel).and_then(|open| open.member(source)) else {
             return self.ended(Err(Error::NoSuchRank(source)));
         };
-        if let Form::Offer { key: sender, bytes } = form {
+        if let Form::Rts { key: sender, bytes } = form {
             if let Some(error) = self.why_never(channel, Source::Rank(source)) {
                 mend_base::reach!("pml.eager: the offer of one who is gone");
-                self.unstore(peer, payload);
+                self.release_stored(peer, payload);
                 return self.ended(Err(error));
             }
             mend_base::reach!("pml.eager: an offer had come");
-            self.unstore(peer, payload);
+            self.release_stored(peer, payload);
             let unmatched = Phase::Posted { from: Source::Rank(source), tag: TagSelector::Any, stamp: 0 };
             let key = self.enter(channel, data, unmatched);
-            self.accept(key, peer, source, tag, sender, bytes);
+            self.send_cts(key, peer, source, tag, sender, bytes);
             self.flush(net, peer);
             return self.settled(key);
         }
         let result = take_whole(&data, source, tag, Payload::from(&payload[..]));
-        self.unstore(peer, payload);
+        self.release_stored(peer, payload);
         if let Form::Synchronous { key } = form {
             mend_base::reach!("pml.eager: a synchronous message had come");
             self.answer(peer, Packet::Matched { key });
@@ -218,15 +218,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             open.active += 1;
         }
         self.sends += usize::from(phase.is_send());
-        let entry = Entry { data, channel, phase, links: Links::ALONE, detached: false };
+        let entry = RequestEntry { data, channel, phase, links: Links::ALONE, detached: false };
         let key = self.entries.insert(entry);
-        self.audit.begin(key);
+        self.lifecycle_check.begin(key);
         key
     }
 
     /// A request that is over before it began: its error belongs to the wait.
     pub(crate) fn ended(&mut self, result: Result<Status, Error>) -> Started {
-        let entry = Entry {
+        let entry = RequestEntry {
             data: Typed::empty(),
             channel: crate::list::NONE,
             phase: Phase::Done(result),
@@ -234,8 +234,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             detached: false,
         };
         let key = self.entries.insert(entry);
-        self.audit.begin(key);
-        self.audit.end(key);
+        self.lifecycle_check.begin(key);
+        self.lifecycle_check.end(key);
         Started::Running(Request(key))
     }
 
@@ -252,7 +252,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 }
 
 /// From now on messages to this rank may take the fast way, if its name for the channel is known.
-fn speed_up<E: Copy>(route: &mut Route<E>, way: &Way<E>) {
+fn speed_up<E: Copy>(route: &mut Route<E>, way: &PeerLink<E>) {
     if route.named && route.endpoint.is_none() {
         route.endpoint = Some(way.endpoint);
         route.eager_bytes = way.eager_bytes;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! messages, by the receiver's context id               messages, by full identity (first contact)
-//!  0 kind  1 zero  2 context u16                        0 kind | 0x80  1 plane  2 sequence u16
+//!  0 kind  1 zero  2 context u16                        0 kind | 0x80  1 context kind  2 sequence u16
 //!  4 sequence u16  6 zero u16                           4 tag i32   8 source rank u32
 //!  8 tag i32      12 source rank u32                   12 identity (creator u64, number u32)
 //! 16 sender's request key u64        synchronous, offer 24 sender's request key u64
@@ -14,8 +14,8 @@
 //!  ACCEPT   0 kind  1 zero u24  4 stream u32  8 sender's key u64  16 bytes wanted u64
 //!  MATCHED  0 kind  1 zero u56                8 sender's key u64
 //!  REFUSED  0 kind  1 reason u8  2 zero u48   8 sender's key u64
-//!  TELL     0 kind  1 plane  2 context u16  4 identity  16 rank of the teller u32  20 its eager limit u32
-//!  RETIRE   0 kind  1 plane  2 context u16  4 identity  16 rank of the teller u32
+//!  TELL     0 kind  1 context kind  2 context u16  4 identity  16 rank of the teller u32  20 its eager limit u32
+//!  RETIRE   0 kind  1 context kind  2 context u16  4 identity  16 rank of the teller u32
 //!  CUT      0 kind  1 zero u24  4 stream u32  8 bytes sent u64
 //!  HOLD, GO 0 kind
 //! in the order of the messages
@@ -26,7 +26,7 @@
 //! An eager message has 16 bytes of header, so 40 bytes of payload share its 56-byte slot; a synchronous one 24 and 32.
 //! Kinds up to 0x7f are free for what comes (revoke); refusals have a reason byte.
 
-use mend_base::{ContextId, Identity, Key, Plane, Rank, Reader, Tag, Wire, Writer};
+use mend_base::{ContextId, ContextKind, Identity, Key, Rank, Reader, Tag, Wire, Writer};
 use mend_proto::identity::Name;
 use mend_transport::{Limits, Stream};
 
@@ -50,25 +50,25 @@ pub(crate) enum Packet {
     /// Takes part in matching.
     Message(Envelope),
     /// Your offer is matched: send me `wanted` bytes as this stream.
-    Accept { key: Key, stream: Stream, wanted: u64 },
+    Cts { key: Key, stream: Stream, wanted: u64 },
     /// I have sent so many bytes of this stream of yours, and will send no more: I have given it up.
-    Cut { stream: Stream, sent: u64 },
+    Cancel { stream: Stream, sent: u64 },
     /// Your synchronous send is matched, or I want none of your offer's bytes.
     Matched { key: Key },
     /// Nobody will ever match it here.
     Refused { key: Key, reason: Reason },
     /// Call this so when you write to me; I am this rank, and take so much before a match.
-    Tell { name: Name, context: ContextId, rank: Rank, eager_bytes: u32 },
+    AnnounceContext { name: Name, context: ContextId, rank: Rank, eager_bytes: u32 },
     /// Do not call it so any more, and say so.
-    Retire { name: Name, context: ContextId, rank: Rank },
+    RetireContext { name: Name, context: ContextId, rank: Rank },
     /// I call nothing so any more.
-    Retired { context: ContextId },
+    ContextRetired { context: ContextId },
     /// A piece of a stream.
     Fragment { stream: Stream },
     /// Send nothing before a match.
-    Hold,
+    Xoff,
     /// Send before the match again.
-    Go,
+    Xon,
 }
 
 /// What matching looks at.
@@ -81,7 +81,7 @@ pub(crate) struct Envelope {
     pub(crate) form: Form,
 }
 
-/// In which communicator and plane.
+/// In which communicator and context kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     Context(ContextId),
@@ -96,7 +96,7 @@ pub(crate) enum Form {
     /// Behind the header; the sender waits for the match.
     Synchronous { key: Key },
     /// When they are asked for.
-    Offer { key: Key, bytes: u64 },
+    Rts { key: Key, bytes: u64 },
 }
 
 impl Form {
@@ -104,7 +104,7 @@ impl Form {
     pub(crate) fn waits(self) -> Option<Key> {
         match self {
             Form::Eager => None,
-            Form::Synchronous { key } | Form::Offer { key, .. } => Some(key),
+            Form::Synchronous { key } | Form::Rts { key, .. } => Some(key),
         }
     }
 }
@@ -163,13 +163,13 @@ impl Packet {
         let mut out = Writer::new(&mut bytes);
         match *self {
             Packet::Message(envelope) => envelope.write(&mut out),
-            Packet::Accept { key, stream, wanted } => {
+            Packet::Cts { key, stream, wanted } => {
                 out.bytes(&[ACCEPT, 0, 0, 0]);
                 out.u32(stream.0);
                 write_key(&mut out, key);
                 out.u64(wanted);
             }
-            Packet::Cut { stream, sent } => {
+            Packet::Cancel { stream, sent } => {
                 out.bytes(&[CUT, 0, 0, 0]);
                 out.u32(stream.0);
                 out.u64(sent);
@@ -182,12 +182,14 @@ impl Packet {
                 out.bytes(&[REFUSED, reason as u8, 0, 0, 0, 0, 0, 0]);
                 write_key(&mut out, key);
             }
-            Packet::Tell { name, context, rank, eager_bytes } => {
+            Packet::AnnounceContext { name, context, rank, eager_bytes } => {
                 write_naming(&mut out, TELL, name, context, rank);
                 out.u32(eager_bytes);
             }
-            Packet::Retire { name, context, rank } => write_naming(&mut out, RETIRE, name, context, rank),
-            Packet::Retired { context } => {
+            Packet::RetireContext { name, context, rank } => {
+                write_naming(&mut out, RETIRE, name, context, rank)
+            }
+            Packet::ContextRetired { context } => {
                 out.bytes(&[RETIRED, 0]);
                 out.u16(context.0);
             }
@@ -195,8 +197,8 @@ impl Packet {
                 out.bytes(&[FRAGMENT, 0, 0, 0]);
                 out.u32(stream.0);
             }
-            Packet::Hold => out.u8(HOLD),
-            Packet::Go => out.u8(GO),
+            Packet::Xoff => out.u8(HOLD),
+            Packet::Xon => out.u8(GO),
         }
         let used = out.used() as u8;
         Header { bytes, used }
@@ -223,11 +225,11 @@ impl Packet {
             ACCEPT => {
                 zero(&mut from, 3)?;
                 let stream = Stream(from.u32()?);
-                Packet::Accept { stream, key: read_key(&mut from)?, wanted: from.u64()? }
+                Packet::Cts { stream, key: read_key(&mut from)?, wanted: from.u64()? }
             }
             CUT => {
                 zero(&mut from, 3)?;
-                Packet::Cut { stream: Stream(from.u32()?), sent: from.u64()? }
+                Packet::Cancel { stream: Stream(from.u32()?), sent: from.u64()? }
             }
             MATCHED => {
                 zero(&mut from, 7)?;
@@ -240,22 +242,22 @@ impl Packet {
             }
             TELL => {
                 let (name, context, rank) = read_naming(&mut from)?;
-                Packet::Tell { name, context, rank, eager_bytes: from.u32()? }
+                Packet::AnnounceContext { name, context, rank, eager_bytes: from.u32()? }
             }
             RETIRE => {
                 let (name, context, rank) = read_naming(&mut from)?;
-                Packet::Retire { name, context, rank }
+                Packet::RetireContext { name, context, rank }
             }
             RETIRED => {
                 zero(&mut from, 1)?;
-                Packet::Retired { context: ContextId(from.u16()?) }
+                Packet::ContextRetired { context: ContextId(from.u16()?) }
             }
             FRAGMENT => {
                 zero(&mut from, 3)?;
                 Packet::Fragment { stream: Stream(from.u32()?) }
             }
-            HOLD => Packet::Hold,
-            GO => Packet::Go,
+            HOLD => Packet::Xoff,
+            GO => Packet::Xon,
             _ => return None,
         };
         from.rest().is_empty().then_some(packet)
@@ -267,7 +269,7 @@ impl Envelope {
         let kind = match self.form {
             Form::Eager => EAGER,
             Form::Synchronous { .. } => SYNCHRONOUS,
-            Form::Offer { .. } => OFFER,
+            Form::Rts { .. } => OFFER,
         };
         match self.place {
             Place::Context(context) => {
@@ -280,7 +282,7 @@ impl Envelope {
             }
             Place::Named(name) => {
                 out.u8(kind | NAMED);
-                name.plane.write(out);
+                name.context_kind.write(out);
                 out.u16(self.sequence);
                 out.u32(self.tag.0 as u32);
                 out.u32(self.source.0);
@@ -290,7 +292,7 @@ impl Envelope {
         if let Some(key) = self.form.waits() {
             write_key(out, key);
         }
-        if let Form::Offer { bytes, .. } = self.form {
+        if let Form::Rts { bytes, .. } = self.form {
             out.u64(bytes);
         }
     }
@@ -307,10 +309,10 @@ impl Envelope {
 
     /// Behind the kind.
     fn read_named(kind: u8, from: &mut Reader<'_>) -> Option<Self> {
-        let plane = Plane::read(from)?;
+        let context_kind = ContextKind::read(from)?;
         let sequence = from.u16()?;
         let (tag, source) = (read_tag(from)?, Rank(from.u32()?));
-        let place = Place::Named(Name { plane, identity: Identity::read(from)? });
+        let place = Place::Named(Name { context_kind, identity: Identity::read(from)? });
         Some(Envelope { place, sequence, tag, source, form: read_form(kind, from)? })
     }
 }
@@ -348,7 +350,7 @@ fn read_form(kind: u8, from: &mut Reader<'_>) -> Option<Form> {
     Some(match kind {
         EAGER => Form::Eager,
         SYNCHRONOUS => Form::Synchronous { key: read_key(from)? },
-        OFFER => Form::Offer { key: read_key(from)?, bytes: from.u64()? },
+        OFFER => Form::Rts { key: read_key(from)?, bytes: from.u64()? },
         _ => return None,
     })
 }
@@ -369,16 +371,16 @@ fn read_key(from: &mut Reader<'_>) -> Option<Key> {
 
 fn write_naming(out: &mut Writer<'_>, kind: u8, name: Name, context: ContextId, rank: Rank) {
     out.u8(kind);
-    name.plane.write(out);
+    name.context_kind.write(out);
     out.u16(context.0);
     name.identity.write(out);
     out.u32(rank.0);
 }
 
 fn read_naming(from: &mut Reader<'_>) -> Option<(Name, ContextId, Rank)> {
-    let plane = Plane::read(from)?;
+    let context_kind = ContextKind::read(from)?;
     let context = ContextId(from.u16()?);
-    let name = Name { plane, identity: Identity::read(from)? };
+    let name = Name { context_kind, identity: Identity::read(from)? };
     Some((name, context, Rank(from.u32()?)))
 }
 
@@ -389,16 +391,16 @@ fn zero(from: &mut Reader<'_>, count: usize) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::{Envelope, Form, Packet, Place, Reason, eager};
-    use mend_base::{ContextId, Identity, Key, Peer, Plane, Random, Rank, Tag};
+    use mend_base::{ContextId, ContextKind, Identity, Key, Peer, Random, Rank, Tag};
     use mend_proto::identity::Name;
     use mend_transport::Stream;
 
     fn packets() -> Vec<Packet> {
         let key = Key { index: 0x0102_0304, generation: 0x0506_0709 };
         let identity = Identity { creator: Peer(0x1122_3344_5566_7788), number: 0x99aa_bbcc };
-        let name = Name { identity, plane: Plane::Collective };
+        let name = Name { identity, context_kind: ContextKind::Collective };
         let (context, rank, stream) = (ContextId(0x1234), Rank(0x0a0b_0c0d), Stream(0x4567_89ab));
-        let forms = [Form::Eager, Form::Synchronous { key }, Form::Offer { key, bytes: 1 << 40 }];
+        let forms = [Form::Eager, Form::Synchronous { key }, Form::Rts { key, bytes: 1 << 40 }];
         let mut packets: Vec<_> = [Place::Context(context), Place::Named(name)]
             .into_iter()
             .flat_map(|place| forms.map(|form| (place, form)))
@@ -413,16 +415,16 @@ mod tests {
             })
             .collect();
         packets.extend([
-            Packet::Accept { key, stream, wanted: 1 << 50 },
-            Packet::Cut { stream, sent: 1 << 45 },
+            Packet::Cts { key, stream, wanted: 1 << 50 },
+            Packet::Cancel { stream, sent: 1 << 45 },
             Packet::Matched { key },
             Packet::Refused { key, reason: Reason::Freed },
-            Packet::Tell { name, context, rank, eager_bytes: 4096 },
-            Packet::Retire { name, context, rank },
-            Packet::Retired { context },
+            Packet::AnnounceContext { name, context, rank, eager_bytes: 4096 },
+            Packet::RetireContext { name, context, rank },
+            Packet::ContextRetired { context },
             Packet::Fragment { stream },
-            Packet::Hold,
-            Packet::Go,
+            Packet::Xoff,
+            Packet::Xon,
         ]);
         packets
     }

@@ -6,14 +6,14 @@
 //! acknowledged it *stalls*: nobody can know whether the message it waits for will ever come. Stalled is no state of its
 //! own but what a look finds: the receive stands where it stood, and a message from the living completes it.
 //!
-//! A collective plane with a failed member is broken (facts 5.3): its operations are given up by whoever runs them
+//! A collective context kind with a failed member is broken (facts 5.3): its operations are given up by whoever runs them
 //! ([`abandon`](Ob1::abandon)), what lies there unread is dropped, and so is what still comes; point-to-point between the
 //! living does not notice.
 
-use crate::channel::Open;
+use crate::channel::ChannelState;
 use crate::envelope::Form;
-use crate::matching::Arrived;
-use crate::request::{Entry, Phase};
+use crate::matcher::Unexpected;
+use crate::request::{Phase, RequestEntry};
 use crate::{Channel, Error, Gone, Ob1, Request};
 use mend_base::{Key, PeerIndex, Rank, Source};
 
@@ -31,7 +31,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
             (Some(_), _) => return,
         }
-        state.deaf = true;
+        state.discarding = true;
         if why == Gone::Failed {
             self.count_failed(peer);
         }
@@ -46,7 +46,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         for (key, rank) in ended {
             self.end(key, why.error(rank));
         }
-        self.answer_offers();
+        self.send_queued_cts();
         self.contexts.gone(peer);
     }
 
@@ -65,13 +65,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// The rank as which a request needs `peer`, if it does.
-    fn needs(&self, entry: &Entry, peer: PeerIndex) -> Option<Rank> {
+    fn needs(&self, entry: &RequestEntry, peer: PeerIndex) -> Option<Rank> {
         let rank = match entry.phase {
-            Phase::Parked { to, .. }
-            | Phase::Offered { to, .. }
-            | Phase::Unwanted { to }
+            Phase::Queued { to, .. }
+            | Phase::RtsSent { to, .. }
+            | Phase::RefusedSend { to }
             | Phase::Streaming { to, .. } => to,
-            Phase::Posted { from: Source::Rank(from), .. } | Phase::Accepting { from, .. } => from,
+            Phase::Posted { from: Source::Rank(from), .. } | Phase::CtsSent { from, .. } => from,
             Phase::Posted { from: Source::Any, .. } | Phase::Done(_) => return None,
         };
         let member = self.channels.get(entry.channel)?.member(rank)?;
@@ -82,15 +82,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     fn end(&mut self, key: Key, error: Error) {
         let Some(entry) = self.entries.get(key) else { return };
         match entry.phase {
-            Phase::Parked { .. } => mend_base::reach!("pml.failure: a parked send"),
-            Phase::Offered { .. } => mend_base::reach!("pml.failure: an offered send"),
-            Phase::Unwanted { .. } => mend_base::reach!("pml.failure: an unwanted send"),
+            Phase::Queued { .. } => mend_base::reach!("pml.failure: a queued send"),
+            Phase::RtsSent { .. } => mend_base::reach!("pml.failure: an offered send"),
+            Phase::RefusedSend { .. } => mend_base::reach!("pml.failure: an refused_send send"),
             Phase::Streaming { .. } => mend_base::reach!("pml.failure: a streaming send"),
             Phase::Posted { .. } => {
                 mend_base::reach!("pml.failure: a posted receive");
                 self.unpost(key);
             }
-            Phase::Accepting { .. } => mend_base::reach!("pml.failure: an accepting receive"),
+            Phase::CtsSent { .. } => mend_base::reach!("pml.failure: an accepting receive"),
             Phase::Done(_) => return,
         }
         self.finish(key, Err(error));
@@ -99,8 +99,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Whether a message that came is the offer of one who is gone: its bytes never will. It keeps its place, so that no
     /// later message is taken for it: the receive that names its sender and would have matched it ends as the sender did.
     /// Receives from anybody pass it over, since they wait for others too (Row AK7).
-    pub(crate) fn is_lost(&self, open: &Open<E>, message: &Arrived) -> bool {
-        matches!(message.form, Form::Offer { .. })
+    pub(crate) fn is_orphaned_rts(&self, open: &ChannelState<E>, message: &Unexpected) -> bool {
+        matches!(message.form, Form::Rts { .. })
             && open.member(message.source).is_some_and(|peer| self.is_gone(peer))
     }
 
@@ -137,7 +137,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         for (_, open) in self.channels.iter_mut() {
             if open.ranks_of(peer).any(|rank| rank != open.me) {
                 open.gone += 1;
-                self.orphaned |= open.is_orphaned();
+                self.some_unsatisfiable |= open.is_orphaned();
             }
         }
     }
@@ -163,7 +163,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Why nothing will ever come from anybody, if so: everybody else is gone, and no message to ourselves is still on its
     /// way. For a caller that waits for it, while nobody else of this process can send: who only looks may still send
     /// itself what it looks for (Row PP17).
-    pub fn hopeless(&self, on: Channel) -> Option<Error> {
+    pub fn unsatisfiable(&self, on: Channel) -> Option<Error> {
         let open = self.channels.get(on.0).filter(|open| open.is_orphaned())?;
         if open.talks_to_itself() || self.keeps_one_to_itself(on.0, open.me) {
             mend_base::reach!("pml.failure: nobody is left, but our own message is on its way");
@@ -172,32 +172,32 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.last_word(on.0)
     }
 
-    /// Whether a receive may be hopeless at all.
+    /// Whether a receive may be unsatisfiable at all.
     #[inline]
-    pub fn some_orphaned(&self) -> bool {
-        self.orphaned
+    pub fn some_may_be_unsatisfiable(&self) -> bool {
+        self.some_unsatisfiable
     }
 
     /// The same of a receive: one that waits, and is not in doubt.
     #[inline]
-    pub fn is_hopeless(&self, request: Request) -> bool {
-        self.orphaned && self.why_hopeless(request).is_some()
+    pub fn is_unsatisfiable(&self, request: Request) -> bool {
+        self.some_unsatisfiable && self.why_unsatisfiable(request).is_some()
     }
 
     #[cold]
-    fn why_hopeless(&self, request: Request) -> Option<Error> {
+    fn why_unsatisfiable(&self, request: Request) -> Option<Error> {
         let entry = self.entries.get(request.0)?;
         let Phase::Posted { from: Source::Any, .. } = entry.phase else { return None };
         if self.stalls(entry.channel) {
             mend_base::reach!("pml.failure: nobody is left, but the failed are not acknowledged");
             return None;
         }
-        self.hopeless(Channel(entry.channel))
+        self.unsatisfiable(Channel(entry.channel))
     }
 
-    /// Ends a receive that is hopeless; whether it was. Its caller waits for it, and nobody else of this process can send.
-    pub fn end_hopeless(&mut self, request: Request) -> bool {
-        let error = if self.orphaned { self.why_hopeless(request) } else { None };
+    /// Ends a receive that is unsatisfiable; whether it was. Its caller waits for it, and nobody else of this process can send.
+    pub fn end_unsatisfiable(&mut self, request: Request) -> bool {
+        let error = if self.some_unsatisfiable { self.why_unsatisfiable(request) } else { None };
         if let Some(error) = error {
             mend_base::reach!("pml.failure: a receive from anybody, and nobody is left");
             self.end(request.0, error);
@@ -207,8 +207,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Whether a message to ourselves waits to be sent.
     fn keeps_one_to_itself(&self, channel: Key, me: Rank) -> bool {
-        let parked = |entry: &Entry| matches!(entry.phase, Phase::Parked { to, .. } if to == me);
-        self.entries.iter().any(|(_, entry)| entry.channel == channel && parked(entry))
+        let queued = |entry: &RequestEntry| matches!(entry.phase, Phase::Queued { to, .. } if to == me);
+        self.entries.iter().any(|(_, entry)| entry.channel == channel && queued(entry))
     }
 
     /// Of those gone the last rank: a failed one, if any failed.

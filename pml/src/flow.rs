@@ -2,13 +2,13 @@
 //! What waits to go out, in which order, and how much of what came may lie here unread.
 //!
 //! Each peer has three queues: answers, which never wait behind data; messages, in the order in which they were sent, so
-//! that none overtakes another; and streams, which take turns. A peer with anything in them is listed, and every turn
+//! that none overtakes another; and streams, which take turns. A peer with anything in them is flush pending, and every turn
 //! tries again what was `Busy`.
 //!
 //! Messages that nobody has received yet cost memory here. When those of one peer pass
 //! [`Config::held_bytes_max`](crate::Config), it is told to hold: it then offers every message before it sends its bytes,
 //! until half of them have been received. A sender that never turns the crank would not read that, so of its immediate
-//! sends every [`SENDS_PER_TURN`]th waits for a turn.
+//! sends every [`SENDS_PER_PROGRESS`]th waits for a turn.
 
 use crate::envelope::{Form, Header, Packet, Reason};
 use crate::request::{Gone, Phase};
@@ -21,22 +21,22 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct PeerState<E> {
     /// `None`: not connected.
-    pub(crate) way: Option<Way<E>>,
+    pub(crate) way: Option<PeerLink<E>>,
     pub(crate) gone: Option<Gone>,
     /// Nothing it writes is looked at any more: it wrote garbage, or is gone.
-    pub(crate) deaf: bool,
+    pub(crate) discarding: bool,
     /// Somebody sends to it, or waits for it, and the engine has been asked to connect.
     asked: bool,
     /// It stands in the list of those with something to send.
-    listed: bool,
-    /// Sends to it take the slow way: others wait before them, or it holds.
-    crowded: bool,
+    flush_pending: bool,
+    /// Sends to it take the slow way: others wait before them, or it xoff received.
+    congested: bool,
     /// It takes nothing before a match for now.
-    pub(crate) holds: bool,
+    pub(crate) xoff_received: bool,
     /// We told it to hold.
-    held: bool,
+    xoff_sent: bool,
     /// Offers to it that were given up, and to which it still owes an answer.
-    pub(crate) withdrawn: u32,
+    pub(crate) withdrawn_rts: u32,
     /// What its unread messages cost here.
     pub(crate) held_bytes: u64,
     queues: Option<Box<Queues>>,
@@ -46,7 +46,7 @@ const _: () = assert!(size_of::<PeerState<u32>>() <= 64);
 
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way<E> {
+pub(crate) struct PeerLink<E> {
     pub(crate) endpoint: E,
     /// The longest payload of a message.
     pub(crate) packed_bytes: u32,
@@ -60,24 +60,24 @@ pub(crate) struct Way<E> {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     answers: VecDeque<Header>,
-    pub(crate) parked: VecDeque<Parked>,
+    pub(crate) queued: VecDeque<Queued>,
     pub(crate) streams: VecDeque<Key>,
 }
 
 /// What goes in the order of the messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Parked {
+pub(crate) enum Queued {
     /// A request.
     Send(Key),
     /// Our word that the peer's context id is used no more: behind the last message that uses it.
-    Retired(ContextId),
+    ContextRetired(ContextId),
 }
 
 /// How many immediate sends may pass between two turns.
-pub(crate) const SENDS_PER_TURN: u32 = 256;
+pub(crate) const SENDS_PER_PROGRESS: u32 = 256;
 
 /// How many chunks go to one peer in one turn.
-const CHUNKS_PER_TURN: u32 = 8;
+const CHUNKS_PER_PROGRESS: u32 = 8;
 
 /// What a message that waits costs besides its bytes.
 const MESSAGE_COST: u64 = 128;
@@ -90,13 +90,13 @@ impl<E> Default for PeerState<E> {
         PeerState {
             way: None,
             gone: None,
-            deaf: false,
+            discarding: false,
             asked: false,
-            listed: false,
-            crowded: false,
-            holds: false,
-            held: false,
-            withdrawn: 0,
+            flush_pending: false,
+            congested: false,
+            xoff_received: false,
+            xoff_sent: false,
+            withdrawn_rts: 0,
             held_bytes: 0,
             queues: None,
         }
@@ -109,7 +109,7 @@ impl<E> PeerState<E> {
     }
 
     /// Whether nobody has connected it, and somebody could.
-    pub(crate) fn is_stranger(&self) -> bool {
+    pub(crate) fn is_unconnected(&self) -> bool {
         self.way.is_none() && self.gone.is_none()
     }
 
@@ -120,7 +120,7 @@ impl<E> PeerState<E> {
 
 impl Queues {
     fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.parked.is_empty() && self.streams.is_empty()
+        self.answers.is_empty() && self.queued.is_empty() && self.streams.is_empty()
     }
 }
 
@@ -133,8 +133,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// Whether what `peer` writes is looked at no more.
     #[inline]
-    pub(crate) fn is_deaf(&self, peer: PeerIndex) -> bool {
-        self.peers.get(peer.index()).is_some_and(|peer| peer.deaf)
+    pub(crate) fn is_discarding(&self, peer: PeerIndex) -> bool {
+        self.peers.get(peer.index()).is_some_and(|peer| peer.discarding)
     }
 
     /// Whether `peer` will never send or answer again.
@@ -146,7 +146,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// that it takes unasked, are offered.
     pub fn connected(&mut self, peer: PeerIndex, endpoint: E, limits: &Limits) {
         let streams = limits.can(Ability::Streams);
-        let way = Way {
+        let way = PeerLink {
             endpoint,
             packed_bytes: limits.packed_bytes_max,
             eager_bytes: self.config.eager_bytes.min(limits.packed_bytes_max).min(u32::from(u16::MAX)) as u16,
@@ -194,36 +194,36 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         if state.way.is_none() {
             self.want(peer);
-        } else if !core::mem::replace(&mut state.listed, true) {
-            self.listed.push(peer);
+        } else if !core::mem::replace(&mut state.flush_pending, true) {
+            self.flush_pending.push(peer);
         }
     }
 
     /// The engine is to connect `peer`, unless it has, or was asked to, or nobody is left to be connected.
     pub(crate) fn want(&mut self, peer: PeerIndex) {
         let state = self.peer(peer);
-        if state.is_stranger() && !core::mem::replace(&mut state.asked, true) {
+        if state.is_unconnected() && !core::mem::replace(&mut state.asked, true) {
             self.wanted.push_back(peer);
         }
     }
 
     /// Recomputes whether sends to `peer` must take the slow way, which looks at its queues.
-    pub(crate) fn count_crowd(&mut self, peer: PeerIndex) {
+    pub(crate) fn update_congested(&mut self, peer: PeerIndex) {
         let state = &mut self.peers[peer.index()];
-        let parked = state.queues.as_ref().is_some_and(|queues| !queues.parked.is_empty());
-        let crowded = state.gone.is_none() && (parked || state.holds);
-        match (core::mem::replace(&mut state.crowded, crowded), crowded) {
-            (false, true) => self.crowded += 1,
-            (true, false) => self.crowded -= 1,
+        let queued = state.queues.as_ref().is_some_and(|queues| !queues.queued.is_empty());
+        let congested = state.gone.is_none() && (queued || state.xoff_received);
+        match (core::mem::replace(&mut state.congested, congested), congested) {
+            (false, true) => self.congested += 1,
+            (true, false) => self.congested -= 1,
             (true, true) | (false, false) => {}
         }
     }
 
     /// Queues something in the order of the messages.
-    pub(crate) fn park(&mut self, peer: PeerIndex, parked: Parked) {
-        self.peer(peer).queues().parked.push_back(parked);
-        self.queued += usize::from(matches!(parked, Parked::Retired(_)));
-        self.count_crowd(peer);
+    pub(crate) fn enqueue(&mut self, peer: PeerIndex, queued: Queued) {
+        self.peer(peer).queues().queued.push_back(queued);
+        self.queued += usize::from(matches!(queued, Queued::ContextRetired(_)));
+        self.update_congested(peer);
         self.list(peer);
     }
 
@@ -250,23 +250,23 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(crate) fn garbage(&mut self, peer: PeerIndex) {
         mend_base::reach!("pml.flow: garbage");
         let state = self.peer(peer);
-        if !core::mem::replace(&mut state.deaf, true) {
+        if !core::mem::replace(&mut state.discarding, true) {
             self.evidence.push((peer, Cause::Garbage));
         }
     }
 
-    /// Tries again what waits, for every listed peer.
+    /// Tries again what waits, for every flush pending peer.
     pub(crate) fn flush_all<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
-        let mut peers = core::mem::take(&mut self.listed);
+        let mut peers = core::mem::take(&mut self.flush_pending);
         let mut sent = 0;
         peers.retain(|&peer| {
             sent += self.flush(net, peer);
             let state = &mut self.peers[peer.index()];
-            state.listed = !state.is_quiet() && state.way.is_some();
-            state.listed
+            state.flush_pending = !state.is_quiet() && state.way.is_some();
+            state.flush_pending
         });
-        peers.append(&mut self.listed);
-        self.listed = peers;
+        peers.append(&mut self.flush_pending);
+        self.flush_pending = peers;
         sent
     }
 
@@ -279,7 +279,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         sent + self.flush_streams(net, peer)
     }
 
-    fn flush_answers<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex, way: Way<E>) -> u32 {
+    fn flush_answers<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex, way: PeerLink<E>) -> u32 {
         let mut sent = 0;
         let Some(queues) = &mut self.peers[peer.index()].queues else { return 0 };
         while let Some(header) = queues.answers.front() {
@@ -294,31 +294,31 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         sent
     }
 
-    fn flush_parked<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex, way: Way<E>) -> u32 {
+    fn flush_parked<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex, way: PeerLink<E>) -> u32 {
         let mut sent = 0;
-        while let Some(&parked) = self.peers[peer.index()].queues().parked.front() {
-            let result = match parked {
-                Parked::Send(key) => self.transmit(net, peer, way, key),
-                Parked::Retired(context) => {
-                    send_header(net, way.endpoint, Class::Data, &Packet::Retired { context }.write())
+        while let Some(&queued) = self.peers[peer.index()].queues().queued.front() {
+            let result = match queued {
+                Queued::Send(key) => self.transmit(net, peer, way, key),
+                Queued::ContextRetired(context) => {
+                    send_header(net, way.endpoint, Class::Data, &Packet::ContextRetired { context }.write())
                 }
             };
             if result.is_err() {
                 mend_base::reach!("pml.flow: a message waits");
                 break;
             }
-            self.peers[peer.index()].queues().parked.pop_front();
-            self.queued -= usize::from(matches!(parked, Parked::Retired(_)));
+            self.peers[peer.index()].queues().queued.pop_front();
+            self.queued -= usize::from(matches!(queued, Queued::ContextRetired(_)));
             sent += 1;
         }
-        self.count_crowd(peer);
+        self.update_congested(peer);
         sent
     }
 
     /// Large messages to one peer take turns, chunk by chunk.
     fn flush_streams<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
         let mut sent = 0;
-        while sent < CHUNKS_PER_TURN {
+        while sent < CHUNKS_PER_PROGRESS {
             let Some(key) = self.peers[peer.index()].queues().streams.pop_front() else { break };
             match self.send_piece(net, peer, key) {
                 Ok(true) => {}
@@ -339,11 +339,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let state = self.peer(peer);
         let queues = state.queues.take();
         let lost = queues.map_or(0, |queues| {
-            let retired = queues.parked.iter().filter(|parked| matches!(parked, Parked::Retired(_)));
+            let retired = queues.queued.iter().filter(|queued| matches!(queued, Queued::ContextRetired(_)));
             queues.answers.len() + retired.count()
         });
         self.queued -= lost;
-        self.count_crowd(peer);
+        self.update_congested(peer);
     }
 
     /// Keeps the bytes of a message that waits here, on its sender's account.
@@ -354,21 +354,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let maximum = self.config.held_bytes_max;
         let state = self.peer(from);
         state.held_bytes += MESSAGE_COST + bytes.len() as u64;
-        if state.held_bytes > maximum && !core::mem::replace(&mut state.held, true) {
+        if state.held_bytes > maximum && !core::mem::replace(&mut state.xoff_sent, true) {
             mend_base::reach!("pml.flow: hold");
-            self.answer(from, Packet::Hold);
+            self.answer(from, Packet::Xoff);
         }
         bytes
     }
 
     /// The message has been taken.
-    pub(crate) fn unstore(&mut self, from: PeerIndex, mut bytes: Vec<u8>) {
+    pub(crate) fn release_stored(&mut self, from: PeerIndex, mut bytes: Vec<u8>) {
         let maximum = self.config.held_bytes_max;
         let state = self.peer(from);
         state.held_bytes -= MESSAGE_COST + bytes.len() as u64;
-        if state.held_bytes <= maximum / 2 && core::mem::replace(&mut state.held, false) {
+        if state.held_bytes <= maximum / 2 && core::mem::replace(&mut state.xoff_sent, false) {
             mend_base::reach!("pml.flow: go");
-            self.answer(from, Packet::Go);
+            self.answer(from, Packet::Xon);
         }
         if self.spare.len() < SPARE_MAX && bytes.capacity() > 0 {
             bytes.clear();
@@ -377,9 +377,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// The peer says whether it takes messages before their match.
-    pub(crate) fn on_hold(&mut self, from: PeerIndex, holds: bool) {
-        self.peer(from).holds = holds;
-        self.count_crowd(from);
+    pub(crate) fn on_xoff(&mut self, from: PeerIndex, xoff_received: bool) {
+        self.peer(from).xoff_received = xoff_received;
+        self.update_congested(from);
     }
 }
 

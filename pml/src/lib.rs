@@ -14,15 +14,15 @@ mod awaited;
 mod cancel;
 mod census;
 mod channel;
-mod direct;
 mod eager;
 mod envelope;
 mod failure;
 mod flow;
 mod list;
-mod matching;
+mod matcher;
 mod naming;
 mod paged;
+mod polling_receive;
 mod probe;
 mod rendezvous;
 mod request;
@@ -31,27 +31,27 @@ mod request;
 mod tests;
 
 pub use census::Census;
-pub use direct::Patience;
+pub use polling_receive::Patience;
 pub use request::{Error, Gone, Request, SendMode, Started, State, Status};
 
 use awaited::Awaited;
-use channel::Open;
+use channel::ChannelState;
 use envelope::Packet;
 use flow::PeerState;
-use matching::{Arrived, Early};
+use matcher::{EarlyMessage, Unexpected};
 use mend_base::parameter::Settings;
-use mend_base::{Audit, Instant, Key, PeerIndex, Slab};
-use mend_proto::identity::{Contexts, Name, Unborn};
+use mend_base::{Instant, Key, LifecycleCheck, PeerIndex, Slab};
+use mend_proto::identity::{Contexts, EarlyMessages, Name};
 use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
 use paged::Paged;
 use rendezvous::Incoming;
-use request::Entry;
+use request::RequestEntry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The active-message id of everything that is sent from here.
 pub const AM_ID: AmId = AmId(1);
 
-/// A communicator's plane, opened: what sends and receives name. Stale ones are refused (I4).
+/// A communicator's context kind, opened: what sends and receives name. Stale ones are refused (I4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Channel(pub Key);
 
@@ -64,7 +64,7 @@ pub struct Config {
     /// How much memory the messages of one peer that nobody has received may cost before it is told to hold.
     pub held_bytes_max: u64,
     /// The most events of one turn.
-    pub events_per_turn: u32,
+    pub events_per_progress: u32,
     /// The most streams that come in at once; further offers wait.
     pub streams_max: u32,
 }
@@ -80,7 +80,7 @@ impl From<&Settings> for Config {
         Config {
             eager_bytes: settings.number("pml.eager_bytes") as u32,
             held_bytes_max: 4 << 20,
-            events_per_turn: 64,
+            events_per_progress: 64,
             streams_max: rendezvous::STREAMS_MAX,
         }
     }
@@ -103,33 +103,33 @@ pub trait Upcalls<E> {
 #[derive(Debug)]
 pub struct Ob1<E> {
     config: Config,
-    channels: Slab<Open<E>>,
-    entries: Slab<Entry>,
+    channels: Slab<ChannelState<E>>,
+    entries: Slab<RequestEntry>,
     /// Each entry ends once.
-    audit: Audit,
+    lifecycle_check: LifecycleCheck,
     /// How many peers' sends must take the slow way.
-    crowded: u32,
+    congested: u32,
     /// Immediate sends since the last turn.
-    unturned: u32,
+    sends_since_progress: u32,
     contexts: Contexts<Key>,
     peers: Paged<PeerState<E>>,
     /// Messages not matched yet.
-    arrived: Slab<Arrived>,
+    arrived: Slab<Unexpected>,
     incoming: Slab<Incoming>,
     /// Receives that have matched an offer and wait for a stream's number.
     unanswered: VecDeque<(Key, PeerIndex)>,
     names: BTreeMap<Name, Key>,
-    unborn: Unborn<Early>,
-    /// Nothing more will be born.
+    early_messages: EarlyMessages<EarlyMessage>,
+    /// Nothing more will be create or.
     leaving: bool,
     /// Peers to which something waits to go.
-    listed: Vec<PeerIndex>,
+    flush_pending: Vec<PeerIndex>,
     wanted: VecDeque<PeerIndex>,
     awaited: Awaited,
     /// What the next turn tells the engine.
     evidence: Vec<(PeerIndex, Cause)>,
     /// On some channel everybody else was gone: who waits there looks closer.
-    orphaned: bool,
+    some_unsatisfiable: bool,
     /// Who failed, in the order in which we were told: what a channel opened later begins with.
     failed: Vec<PeerIndex>,
     /// Sends that are not over.
@@ -147,22 +147,22 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             config,
             channels: Slab::new(),
             entries: Slab::new(),
-            audit: Audit::default(),
-            crowded: 0,
-            unturned: 0,
+            lifecycle_check: LifecycleCheck::default(),
+            congested: 0,
+            sends_since_progress: 0,
             contexts: Contexts::new(),
             peers: Paged::new(),
             arrived: Slab::new(),
             incoming: Slab::new(),
             unanswered: VecDeque::new(),
             names: BTreeMap::new(),
-            unborn: Unborn::new(),
+            early_messages: EarlyMessages::new(),
             leaving: false,
-            listed: Vec::new(),
+            flush_pending: Vec::new(),
             wanted: VecDeque::new(),
             awaited: Awaited::default(),
             evidence: Vec::new(),
-            orphaned: false,
+            some_unsatisfiable: false,
             failed: Vec::new(),
             sends: 0,
             queued: 0,
@@ -177,10 +177,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         now: Instant,
         up: &mut impl Upcalls<E>,
     ) -> u32 {
-        self.unturned = 0;
-        let budget = self.config.events_per_turn;
+        self.sends_since_progress = 0;
+        let budget = self.config.events_per_progress;
         let mut events = net.progress(now, budget, &mut Inlet { ob1: self, up });
-        if !self.listed.is_empty() {
+        if !self.flush_pending.is_empty() {
             events += self.flush_all(net);
         }
         if !self.evidence.is_empty() {
@@ -205,7 +205,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     #[inline]
     fn on_packet(&mut self, from: PeerIndex, header: &[u8], payload: Payload<'_>) {
-        if self.is_deaf(from) {
+        if self.is_discarding(from) {
             return;
         }
         match Packet::read(header) {
@@ -218,17 +218,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     fn on_answer(&mut self, from: PeerIndex, packet: Packet) {
         match packet {
-            Packet::Accept { key, stream, wanted } => self.on_accept(from, key, stream, wanted),
-            Packet::Cut { stream, sent } => self.on_cut(from, stream, sent),
+            Packet::Cts { key, stream, wanted } => self.on_cts(from, key, stream, wanted),
+            Packet::Cancel { stream, sent } => self.on_cancel_stream(from, stream, sent),
             Packet::Matched { key } => self.on_matched(from, key),
             Packet::Refused { key, reason: envelope::Reason::Freed } => self.on_refused(from, key),
-            Packet::Tell { name, context, rank, eager_bytes } => {
-                self.on_tell(from, name, context, rank, eager_bytes)
+            Packet::AnnounceContext { name, context, rank, eager_bytes } => {
+                self.on_announce_context(from, name, context, rank, eager_bytes)
             }
-            Packet::Retire { name, context, rank } => self.on_retire(from, name, context, rank),
-            Packet::Retired { context } => self.on_retired(from, context),
-            Packet::Hold => self.on_hold(from, true),
-            Packet::Go => self.on_hold(from, false),
+            Packet::RetireContext { name, context, rank } => {
+                self.on_retire_context(from, name, context, rank)
+            }
+            Packet::ContextRetired { context } => self.on_context_retired(from, context),
+            Packet::Xoff => self.on_xoff(from, true),
+            Packet::Xon => self.on_xoff(from, false),
             Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no answers"),
         }
     }
@@ -252,7 +254,7 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U>
     }
 
     fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
-        if !self.ob1.is_deaf(from) {
+        if !self.ob1.is_discarding(from) {
             self.ob1.on_piece(from, stream, payload);
         }
     }

@@ -112,8 +112,8 @@ mod tests {
                     list.remove(&mut slab, key);
                     assert_eq!(slab.remove(key).map(|node| node.1), Some(number));
                 }
-                let listed: Vec<_> = list.iter(&slab).map(|(key, node)| (key, node.1)).collect();
-                assert_eq!(listed, vector, "seed {seed}");
+                let flush_pending: Vec<_> = list.iter(&slab).map(|(key, node)| (key, node.1)).collect();
+                assert_eq!(flush_pending, vector, "seed {seed}");
                 assert_eq!(list.is_empty(), vector.is_empty(), "seed {seed}");
             }
         }

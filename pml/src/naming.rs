@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening and closing channels, and what both ends call them (`mend_proto::identity` has the rules).
 
-use crate::channel::Open;
+use crate::channel::ChannelState;
 use crate::envelope::Packet;
-use crate::flow::Parked;
+use crate::flow::Queued;
 use crate::{Channel, Ob1};
-use mend_base::{ContextId, Identity, Key, PeerIndex, Plane, Rank};
+use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex, Rank};
 use mend_proto::identity::Name;
 use std::sync::Arc;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Opens one plane of a communicator whose rank `r` is `members[r]`. What came for it too early arrives now, in order.
-    pub fn open(&mut self, identity: Identity, plane: Plane, me: Rank, members: Arc<[PeerIndex]>) -> Channel {
-        let name = Name { identity, plane };
+    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. What came for it too early arrives now, in order.
+    pub fn open(
+        &mut self,
+        identity: Identity,
+        context_kind: ContextKind,
+        me: Rank,
+        members: Arc<[PeerIndex]>,
+    ) -> Channel {
+        let name = Name { identity, context_kind };
         assert!(me.index() < members.len(), "whoever opens a channel is in it");
         assert!(!self.leaving, "nothing is opened while MPI is finalized");
-        assert!(!self.names.contains_key(&name) && !self.unborn.is_dead(name), "an identity is used once");
-        let mut open = Open::new(name, me, members, None);
+        assert!(
+            !self.names.contains_key(&name) && !self.early_messages.is_retired(name),
+            "an identity is used once"
+        );
+        let mut open = ChannelState::new(name, me, members, None);
         let is_gone = |peer: &PeerIndex| self.peers.get(peer.index()).is_some_and(|peer| peer.gone.is_some());
         if self.peers.iter().any(|peer| peer.gone.is_some()) {
             open.gone = open.members.iter().filter(|peer| is_gone(peer)).count() as u32;
@@ -24,23 +33,23 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         for peer in &self.failed {
             open.failed.extend(open.ranks_of(*peer).filter(|rank| *rank != me).collect::<Vec<_>>());
         }
-        self.orphaned |= open.is_orphaned();
+        self.some_unsatisfiable |= open.is_orphaned();
         let key = self.channels.insert(open);
         let context = self.contexts.open(key);
         if let Some(open) = self.channels.get_mut(key) {
             open.context = context;
         }
         self.names.insert(name, key);
-        let early = self.unborn.born(name);
-        self.on_birth(Channel(key), early);
+        let early = self.early_messages.take(name);
+        self.on_created(Channel(key), early);
         Channel(key)
     }
 
     /// Whether this identity is open, or was: it cannot be opened. Identities come from other members, unbelieved.
     pub fn is_used(&self, identity: Identity) -> bool {
-        [Plane::User, Plane::Collective].iter().any(|&plane| {
-            let name = Name { identity, plane };
-            self.names.contains_key(&name) || self.unborn.is_dead(name)
+        [ContextKind::PointToPoint, ContextKind::Collective].iter().any(|&context_kind| {
+            let name = Name { identity, context_kind };
+            self.names.contains_key(&name) || self.early_messages.is_retired(name)
         })
     }
 
@@ -58,36 +67,36 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// This communicator will not be opened here: its making failed. Whoever waits for an answer is refused, now and later.
     pub fn never(&mut self, identity: Identity) {
-        for plane in [Plane::User, Plane::Collective] {
-            let name = Name { identity, plane };
+        for context_kind in [ContextKind::PointToPoint, ContextKind::Collective] {
+            let name = Name { identity, context_kind };
             assert!(!self.names.contains_key(&name), "it is open");
-            for (from, early) in self.unborn.died(name) {
-                mend_base::reach!("pml.naming: never born");
+            for (from, early) in self.early_messages.retire(name) {
+                mend_base::reach!("pml.naming: never create_or");
                 self.refuse(from, early.envelope.form);
-                self.unstore(from, early.payload);
+                self.release_stored(from, early.payload);
             }
         }
     }
 
     /// MPI_Finalize has begun: nothing more is opened here. Whoever waits for an answer to what came for a communicator
-    /// that was born elsewhere alone is refused, now and later.
+    /// that was create or elsewhere alone is refused, now and later.
     pub fn leave(&mut self) {
         self.leaving = true;
-        for (from, early) in self.unborn.give_up() {
-            mend_base::reach!("pml.naming: born elsewhere alone");
+        for (from, early) in self.early_messages.drain() {
+            mend_base::reach!("pml.naming: create_or elsewhere alone");
             self.refuse(from, early.envelope.form);
-            self.unstore(from, early.payload);
+            self.release_stored(from, early.payload);
         }
     }
 
     pub(crate) fn drop_unread(&mut self, channel: Key) {
-        while let Some(key) = self.oldest_arrived(channel) {
-            let Some(message) = self.take_arrived(channel, key) else { break };
+        while let Some(key) = self.oldest_unexpected(channel) {
+            let Some(message) = self.take_unexpected(channel, key) else { break };
             let from = self.channels.get(channel).and_then(|open| open.member(message.source));
             if let Some(from) = from {
                 mend_base::reach!("pml.naming: freed with messages unread");
                 self.refuse(from, message.form);
-                self.unstore(from, message.payload);
+                self.release_stored(from, message.payload);
             }
         }
     }
@@ -97,15 +106,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.drop_unread(channel);
         let Some(open) = self.channels.remove(channel) else { return };
         self.names.remove(&open.name);
-        let waiting = self.unborn.died(open.name);
-        debug_assert!(waiting.is_empty(), "nothing is parked for what is open");
+        let waiting = self.early_messages.retire(open.name);
+        debug_assert!(waiting.is_empty(), "nothing is queued for what is open");
         let Some(context) = open.context else { return };
         for peer in self.contexts.close(context) {
-            self.answer(peer, Packet::Retire { name: open.name, context, rank: open.me });
+            self.answer(peer, Packet::RetireContext { name: open.name, context, rank: open.me });
         }
     }
 
-    fn oldest_arrived(&self, channel: Key) -> Option<Key> {
+    fn oldest_unexpected(&self, channel: Key) -> Option<Key> {
         self.channels.get(channel)?.arrived.iter(&self.arrived).next().map(|(key, _)| key)
     }
 
@@ -122,14 +131,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.naming: no id left");
             return;
         };
-        open.lane(rank).told = true;
-        let packet = Packet::Tell { name: open.name, context, rank: open.me, eager_bytes };
+        open.match_list(rank).told = true;
+        let packet = Packet::AnnounceContext { name: open.name, context, rank: open.me, eager_bytes };
         self.contexts.tell(context, peer);
         self.answer(peer, packet);
     }
 
     /// A peer says what it calls a channel.
-    pub(crate) fn on_tell(
+    pub(crate) fn on_announce_context(
         &mut self,
         from: PeerIndex,
         name: Name,
@@ -156,7 +165,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// A peer has freed a channel, and asks to be called by its id no more.
-    pub(crate) fn on_retire(&mut self, from: PeerIndex, name: Name, context: ContextId, rank: Rank) {
+    pub(crate) fn on_retire_context(&mut self, from: PeerIndex, name: Name, context: ContextId, rank: Rank) {
         if let Some(open) = self.names.get(&name).and_then(|&key| self.channels.get_mut(key)) {
             if open.member(rank) != Some(from) {
                 return self.garbage(from);
@@ -170,11 +179,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             route.endpoint = None;
         }
         // Behind whatever still uses it, so not as an answer.
-        self.park(from, Parked::Retired(context));
+        self.enqueue(from, Queued::ContextRetired(context));
     }
 
     /// A peer will call us so no more.
-    pub(crate) fn on_retired(&mut self, from: PeerIndex, context: ContextId) {
+    pub(crate) fn on_context_retired(&mut self, from: PeerIndex, context: ContextId) {
         if !self.contexts.acknowledged(context, from) {
             self.garbage(from);
         }

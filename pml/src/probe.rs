@@ -22,8 +22,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         {
             return Err(Error::NoSuchRank(rank));
         }
-        if let Some(arrived) = self.find_arrived(open, from, tag).and_then(|key| self.arrived.get(key)) {
-            if self.is_lost(open, arrived)
+        if let Some(arrived) = self.find_unexpected(open, from, tag).and_then(|key| self.arrived.get(key)) {
+            if self.is_orphaned_rts(open, arrived)
                 && let Some(error) = self.why_never(on.0, from)
             {
                 mend_base::reach!("pml.probe: the offer of one who is gone");

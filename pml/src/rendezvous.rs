@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   sender                                    receiver
-//!     │ ── Offer(key, bytes) ─────────────────▶ │  matched, now or later
-//!     │ ◀────────── Accept(key, stream, wanted) │  wanted <= bytes: a shorter buffer asks for less
+//!     │ ── Rts(key, bytes) ─────────────────▶ │  matched, now or later
+//!     │ ◀────────── Cts(key, stream, wanted) │  wanted <= bytes: a shorter buffer asks for less
 //!     │ ══ chunks of the stream, wanted bytes ▶ │
 //!   Done: all went out of the buffer          Done: all came
 //! ```
@@ -17,7 +17,7 @@
 
 use crate::Ob1;
 use crate::envelope::Packet;
-use crate::flow::Way;
+use crate::flow::PeerLink;
 use crate::list::NONE;
 use crate::request::{Phase, outcome};
 use crate::{AM_ID, Status};
@@ -45,7 +45,7 @@ const FIRST_CHUNK: u32 = 2 << 10;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// A receive has matched an offer.
-    pub(crate) fn accept(
+    pub(crate) fn send_cts(
         &mut self,
         key: Key,
         peer: PeerIndex,
@@ -57,39 +57,39 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let wanted = total.min(entry.data.packed_bytes() as u64);
         let status = Status { source: Some(source), tag, bytes: wanted, cancelled: false };
-        entry.phase = Phase::Accepting { from: source, key: sender, status, total };
+        entry.phase = Phase::CtsSent { from: source, key: sender, status, total };
         if wanted == 0 {
             mend_base::reach!("pml.rendezvous: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
             self.finish(key, outcome(status, total));
         } else {
             self.unanswered.push_back((key, peer));
-            self.answer_offers();
+            self.send_queued_cts();
         }
     }
 
     /// Gives the receives that have matched an offer their streams, as far as there are numbers.
-    pub(crate) fn answer_offers(&mut self) {
+    pub(crate) fn send_queued_cts(&mut self) {
         while self.incoming.len() < self.config.streams_max as usize
             && let Some((request, from)) = self.unanswered.pop_front()
         {
             let Some(entry) = self.entries.get(request) else { continue };
-            let Phase::Accepting { key, status, .. } = entry.phase else { continue };
+            let Phase::CtsSent { key, status, .. } = entry.phase else { continue };
             let wanted = status.bytes;
             let place = self.incoming.insert(Incoming { request, from, came: 0, wanted });
             mend_base::reach!("pml.rendezvous: accepted");
-            self.answer(from, Packet::Accept { key, stream: number(place), wanted });
+            self.answer(from, Packet::Cts { key, stream: number(place), wanted });
         }
     }
 
     /// The receiver asks for the bytes of an offer.
-    pub(crate) fn on_accept(&mut self, from: PeerIndex, key: Key, stream: Stream, wanted: u64) {
+    pub(crate) fn on_cts(&mut self, from: PeerIndex, key: Key, stream: Stream, wanted: u64) {
         let Some((to, true)) = self.offered(from, key) else {
-            if wanted == 0 || !self.is_late(from, key) {
+            if wanted == 0 || !self.is_late_answer(from, key) {
                 return self.garbage(from);
             }
             mend_base::reach!("pml.rendezvous: asked for what was given up");
-            return self.answer(from, Packet::Cut { stream, sent: 0 });
+            return self.answer(from, Packet::Cancel { stream, sent: 0 });
         };
         let Some(entry) = self.entries.get_mut(key) else { return };
         if wanted == 0 || wanted > entry.data.packed_bytes() as u64 {
@@ -116,13 +116,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.on_unasked(from, key);
         }
         mend_base::reach!("pml.rendezvous: refused");
-        self.bereave(key);
+        self.end_refused(key);
     }
 
     /// An answer to a send that waits for none.
     #[cold]
     fn on_unasked(&mut self, from: PeerIndex, key: Key) {
-        if self.is_late(from, key) {
+        if self.is_late_answer(from, key) {
             mend_base::reach!("pml.rendezvous: an answer to what was given up");
         } else {
             self.garbage(from);
@@ -132,7 +132,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The send `key`, if it is one that waits for the match of `from`: its rank, and whether its bytes wait too.
     fn offered(&self, from: PeerIndex, key: Key) -> Option<(Rank, bool)> {
         let entry = self.entries.get(key)?;
-        let Phase::Offered { to, offer } = entry.phase else { return None };
+        let Phase::RtsSent { to, offer } = entry.phase else { return None };
         let peer = self.channels.get(entry.channel)?.member(to)?;
         (peer == from).then_some((to, offer))
     }
@@ -187,7 +187,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if last {
             self.incoming.remove(place);
             self.on_whole(request);
-            self.answer_offers();
+            self.send_queued_cts();
         }
     }
 
@@ -200,7 +200,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// All bytes of a receive have come.
     fn on_whole(&mut self, request: Key) {
         let Some(entry) = self.entries.get(request) else { return };
-        let Phase::Accepting { status, total, .. } = entry.phase else { return };
+        let Phase::CtsSent { status, total, .. } = entry.phase else { return };
         mend_base::reach!("pml.rendezvous: all came");
         self.finish(request, outcome(status, total));
     }
@@ -215,7 +215,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 }
 
-fn longest_piece<E>(way: &Way<E>) -> u64 {
+fn longest_piece<E>(way: &PeerLink<E>) -> u64 {
     u64::from(if way.chunk_bytes > 0 { way.chunk_bytes } else { way.packed_bytes })
 }
 

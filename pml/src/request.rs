@@ -2,7 +2,7 @@
 //! Operations: what callers see of them (handles, states, results), and their entries.
 
 use crate::list::{Linked, Links};
-use crate::matching::POSTED;
+use crate::matcher::POSTED;
 use core::fmt;
 use mend_base::{Key, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
@@ -32,7 +32,7 @@ pub enum State {
     Done(Result<Status, Error>),
 }
 
-/// What `MPI_Status` holds.
+/// What `MPI_Status` xoff received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
     /// Who sent it; `None`: `MPI_PROC_NULL`, and the empty status (whose source the caller reads as any).
@@ -124,15 +124,15 @@ impl Gone {
 /// An operation that is not over, or whose end nobody has asked for yet.
 ///
 /// ```text
-///   sends      Parked ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
-///                └──room──▶ Offered ──MATCHED──▶ Done                └──offer──▶ Accepting ──last chunk──▶ Done
+///   sends      Queued ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
+///                └──room──▶ RtsSent ──MATCHED──▶ Done                └──offer──▶ CtsSent ──last chunk──▶ Done
 ///                              ├──ACCEPT──▶ Streaming ──last chunk──▶ Done
-///                              └──REFUSED, of a collective──▶ Unwanted
+///                              └──REFUSED, of a collective──▶ RefusedSend
 /// ```
 /// Death of the peer and giving up ([`abandon`](crate::Ob1::abandon)) end every state; cancel ends `Posted`; progress moves
-/// the others. Nothing but these two ends `Unwanted`, and a receive that is `Accepting` a stream that was cut.
+/// the others. Nothing but these two ends `RefusedSend`, and a receive that is `CtsSent` a stream that was cut.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RequestEntry {
     /// Empty once it is over: its buffer is silent (I7).
     pub(crate) data: Typed,
     /// Where it is counted as active.
@@ -143,23 +143,23 @@ pub(crate) struct Entry {
     pub(crate) detached: bool,
 }
 
-const _: () = assert!(size_of::<Entry>() <= 256);
+const _: () = assert!(size_of::<RequestEntry>() <= 256);
 
 /// How far an operation is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase {
     /// A send that waits for a connection, for room, or for its turn behind another.
-    Parked { to: Rank, tag: Tag, mode: SendMode },
+    Queued { to: Rank, tag: Tag, mode: SendMode },
     /// A send that waits for its match; `offer`: its bytes have not gone.
-    Offered { to: Rank, offer: bool },
+    RtsSent { to: Rank, offer: bool },
     /// A send of a collective operation that nobody will match there: it waits for the news of why.
-    Unwanted { to: Rank },
+    RefusedSend { to: Rank },
     /// A send whose bytes go as they are asked for.
     Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
     /// A receive without a match.
     Posted { from: Source, tag: TagSelector, stamp: u64 },
     /// A receive that has matched the offer `key` of `total` bytes; the status says how many it takes.
-    Accepting { from: Rank, key: Key, status: Status, total: u64 },
+    CtsSent { from: Rank, key: Key, status: Status, total: u64 },
     /// Over.
     Done(Result<Status, Error>),
 }
@@ -167,11 +167,11 @@ pub(crate) enum Phase {
 impl Phase {
     /// Whether something of it is still to be sent.
     pub(crate) fn is_send(&self) -> bool {
-        matches!(self, Phase::Parked { .. } | Phase::Offered { .. } | Phase::Streaming { .. })
+        matches!(self, Phase::Queued { .. } | Phase::RtsSent { .. } | Phase::Streaming { .. })
     }
 }
 
-impl Linked<POSTED> for Entry {
+impl Linked<POSTED> for RequestEntry {
     fn links(&self) -> &Links {
         &self.links
     }
@@ -181,7 +181,7 @@ impl Linked<POSTED> for Entry {
 }
 
 // Hot: per message.
-/// Copies a message that came whole to the receive's buffer, as much as it holds; what the receive ends with.
+/// Copies a message that came whole to the receive's buffer, as much as it xoff received; what the receive ends with.
 #[inline]
 pub(crate) fn take_whole(
     data: &Typed,

@@ -2,12 +2,12 @@
 //! Several `Ob1` on a seeded fabric.
 
 mod abandon;
-mod audit;
 mod awaited;
 mod basics;
 mod death;
 mod fabric;
 mod flow;
 mod garbage;
+mod lifecycle_check;
 mod naming;
 mod traffic;

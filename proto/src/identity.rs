@@ -1,74 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What communicators are called: for ever, on the wire, and before they are born (facts 4.3, 7.3).
+//! What communicators are called: for ever, on the wire, and before they are take (facts 4.3, 7.3).
 //!
-//! Nobody agrees on context ids. Each *receiver* calls a communicator's plane what it likes, and retires the id when
-//! every sender that was told it has said that it uses it no more:
+//! Nobody agrees on context ids. Each *receiver* calls a communicator's context kind what it likes, and retires the id when
+//! every sender that was announced it has said that it uses it no more:
 //!
 //! ```text
 //!   sender                                         receiver
-//!     │ ── message, full identity ─────────────────▶ │  born: deliver, tell once; unborn: park; dead: refuse
+//!     │ ── message, full identity ─────────────────▶ │  take: deliver, tell once; early messages: store; dead: refuse
 //!     │ ◀──────────────────────── Tell(name, id) ─── │  control: may come at any time, or late
-//!     │ ── message, id ────────────────────────────▶ │  meaning(id) = Open
-//!     │ ◀────────────────────── Retire(name, id) ─── │  closed here; meaning(id) = Retiring: dropped or refused
+//!     │ ── message, id ────────────────────────────▶ │  resolve(id) = Assigned
+//!     │ ◀────────────────────── Retire(name, id) ─── │  closed here; resolve(id) = Retiring: dropped or refused
 //!     │ ── Retired(id), behind its last use ───────▶ │  id may be used again
 //! ```
 //!
 //! Two orders carry the proof that an id is never used again while a message with it is under way. `Tell` and `Retire`
 //! of one receiver come in the order they were sent (both are control), so a sender never learns an id after it was
-//! told to forget it. `Retired` travels in the queue of the *messages*, not as control, so it cannot overtake one that
+//! announced to forget it. `Retired` travels in the queue of the *messages*, not as control, so it cannot overtake one that
 //! still carries the id; with several rails it must go behind the last on each. A peer that is gone counts as having
 //! acknowledged once nothing of it can arrive any more. A sender that never answers holds an id, never a barrier: where
 //! ids run out, new communicators stay without one and their messages carry the full identity, which is always right.
 
 mod contexts;
-mod unborn;
+mod early_messages;
 
-pub use contexts::{Contexts, Meaning};
-pub use unborn::Unborn;
+pub use contexts::{Contexts, Resolved};
+pub use early_messages::EarlyMessages;
 
-use mend_base::{Identity, Peer, Plane, Reader, Wire, Writer};
+use mend_base::{ContextKind, Identity, Peer, Reader, Wire, Writer};
 
-/// What a match is made in: a plane of a communicator, for ever.
+/// What a match is made in: a context kind of a communicator, for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Name {
     /// Which communicator.
     pub identity: Identity,
-    /// Which of its planes.
-    pub plane: Plane,
+    /// Which of its context kinds.
+    pub context_kind: ContextKind,
 }
 
 impl Wire for Name {
-    const BYTES_MAX: usize = Plane::BYTES_MAX + Identity::BYTES_MAX;
+    const BYTES_MAX: usize = ContextKind::BYTES_MAX + Identity::BYTES_MAX;
 
     fn write(&self, out: &mut Writer<'_>) {
-        self.plane.write(out);
+        self.context_kind.write(out);
         self.identity.write(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
-        let plane = Plane::read(from)?;
-        Some(Name { plane, identity: Identity::read(from)? })
+        let context_kind = ContextKind::read(from)?;
+        Some(Name { context_kind, identity: Identity::read(from)? })
     }
 }
 
 /// Makes identities: one for each process life, so that none is ever made twice (I5).
 #[derive(Debug)]
-pub struct Maker {
+pub struct IdentityAllocator {
     me: Peer,
     next: u32,
 }
 
-impl Maker {
+impl IdentityAllocator {
     /// The first number that is drawn; those below it are for what every process of a job has without asking (WORLD).
     pub const FIRST: u32 = 16;
 
     /// For the process life `me`.
     pub fn new(me: Peer) -> Self {
-        Maker { me, next: Self::FIRST }
+        IdentityAllocator { me, next: Self::FIRST }
     }
 
     /// An identity that nobody has had; `None` after the last.
-    pub fn make(&mut self) -> Option<Identity> {
+    pub fn allocate(&mut self) -> Option<Identity> {
         let number = self.next;
         self.next = number.checked_add(1)?;
         Some(Identity { creator: self.me, number })
@@ -77,8 +77,8 @@ impl Maker {
 
 #[cfg(test)]
 mod tests {
-    use super::{Contexts, Maker, Meaning, Name, Unborn};
-    use mend_base::{ContextId, Identity, Job, Peer, PeerIndex, Plane, Random};
+    use super::{Contexts, EarlyMessages, IdentityAllocator, Name, Resolved};
+    use mend_base::{ContextId, ContextKind, Identity, Job, Peer, PeerIndex, Random};
     use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
     const PROCESSES: usize = 4;
@@ -102,8 +102,8 @@ mod tests {
     struct Process {
         contexts: Contexts<Name>,
         open: BTreeMap<Name, Option<ContextId>>,
-        told: BTreeSet<(Name, usize)>,
-        unborn: Unborn<(Name, u32)>,
+        announced: BTreeSet<(Name, usize)>,
+        early_messages: EarlyMessages<(Name, u32)>,
         called: BTreeMap<(usize, Name), ContextId>,
         serial: BTreeMap<(usize, Name), u32>,
         seen: BTreeMap<(usize, Name), u32>,
@@ -122,8 +122,8 @@ mod tests {
             let process = |_| Process {
                 contexts: Contexts::with_ids(ids),
                 open: BTreeMap::new(),
-                told: BTreeSet::new(),
-                unborn: Unborn::new(),
+                announced: BTreeSet::new(),
+                early_messages: EarlyMessages::new(),
                 called: BTreeMap::new(),
                 serial: BTreeMap::new(),
                 seen: BTreeMap::new(),
@@ -139,12 +139,12 @@ mod tests {
 
         fn open(&mut self, at: usize, name: Name) {
             let process = &mut self.processes[at];
-            if process.open.contains_key(&name) || process.unborn.is_dead(name) {
+            if process.open.contains_key(&name) || process.early_messages.is_retired(name) {
                 return;
             }
             let id = process.contexts.open(name);
             process.open.insert(name, id);
-            for (from, (name, serial)) in process.unborn.born(name) {
+            for (from, (name, serial)) in process.early_messages.take(name) {
                 self.deliver(at, from.index(), name, serial);
             }
         }
@@ -152,7 +152,7 @@ mod tests {
         fn close(&mut self, at: usize, name: Name) {
             let process = &mut self.processes[at];
             let Some(id) = process.open.remove(&name) else { return };
-            process.unborn.died(name);
+            process.early_messages.retire(name);
             let Some(id) = id else { return };
             for peer in process.contexts.close(id) {
                 self.control[at][peer.index()].push_back(Control::Retire(name, id));
@@ -180,7 +180,7 @@ mod tests {
             let seen = process.seen.entry((from, name)).or_default();
             assert_eq!(*seen, serial, "out of order");
             *seen += 1;
-            if process.told.insert((name, from))
+            if process.announced.insert((name, from))
                 && let Some(id) = process.open[&name]
             {
                 assert!(process.contexts.tell(id, PeerIndex(from as u32)));
@@ -197,16 +197,16 @@ mod tests {
                 Message::Named { name, serial } if process.open.contains_key(&name) => {
                     self.deliver(at, from, name, serial)
                 }
-                Message::Named { name, .. } if process.unborn.is_dead(name) => {}
-                Message::Named { name, serial } => process.unborn.park(name, peer, (name, serial)),
-                Message::Short { id, meant, serial } => match process.contexts.meaning(id, peer) {
-                    Meaning::Open(name) => {
+                Message::Named { name, .. } if process.early_messages.is_retired(name) => {}
+                Message::Named { name, serial } => process.early_messages.store(name, peer, (name, serial)),
+                Message::Short { id, meant, serial } => match process.contexts.resolve(id, peer) {
+                    Resolved::Assigned(name) => {
                         assert_eq!(name, meant, "an id was used again too early");
                         self.short += 1;
                         self.deliver(at, from, name, serial);
                     }
-                    Meaning::Retiring => assert!(!process.open.contains_key(&meant)),
-                    Meaning::Unknown => panic!("a correct sender's id is always known"),
+                    Resolved::Retiring => assert!(!process.open.contains_key(&meant)),
+                    Resolved::Unknown => panic!("a correct sender's id is always known"),
                 },
             }
         }
@@ -223,9 +223,10 @@ mod tests {
         }
     }
 
-    fn name(creator: u64, number: u64, plane: u64) -> Name {
-        let plane = if plane == 0 { Plane::User } else { Plane::Collective };
-        Name { identity: Identity { creator: Peer(creator), number: number as u32 }, plane }
+    fn name(creator: u64, number: u64, context_kind: u64) -> Name {
+        let context_kind =
+            if context_kind == 0 { ContextKind::PointToPoint } else { ContextKind::Collective };
+        Name { identity: Identity { creator: Peer(creator), number: number as u32 }, context_kind }
     }
 
     fn history(seed: u64, ids: usize) -> World {
@@ -249,9 +250,9 @@ mod tests {
             }
         }
         for number in 0..births {
-            for plane in 0..2 {
+            for context_kind in 0..2 {
                 for at in 0..PROCESSES {
-                    world.close(at, self::name(number % 3, number, plane));
+                    world.close(at, self::name(number % 3, number, context_kind));
                 }
             }
         }
@@ -281,12 +282,12 @@ mod tests {
 
     #[test]
     fn no_identity_is_made_twice_and_the_last_is_the_last() {
-        let mut maker = Maker::new(Peer::new(Job(1), 2));
-        let first = maker.make().unwrap();
-        assert_ne!(maker.make(), Some(first));
-        maker.next = u32::MAX - 1;
-        assert!(maker.make().is_some());
-        assert_eq!(maker.make(), None);
-        assert_eq!(maker.make(), None);
+        let mut identities = IdentityAllocator::new(Peer::new(Job(1), 2));
+        let first = identities.allocate().unwrap();
+        assert_ne!(identities.allocate(), Some(first));
+        identities.next = u32::MAX - 1;
+        assert!(identities.allocate().is_some());
+        assert_eq!(identities.allocate(), None);
+        assert_eq!(identities.allocate(), None);
     }
 }

@@ -11,7 +11,7 @@
 use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Hello, Namespaces, Request, Welcome, decode, encode};
 use crate::environment::Address;
 use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
-use crate::{LastWords, Membership, Notice, Runtime, RuntimeError, StartError};
+use crate::{EmergencyChannel, Membership, Notice, Runtime, RuntimeError, StartError};
 use mend_base::Peer;
 use mend_segment::{BellPage, FaultView};
 use mend_transport::{Card, Cause};
@@ -98,8 +98,8 @@ impl Client {
     }
 
     /// A second way to the daemon, for last words alone. `None`: the process has no descriptor left.
-    pub fn last_words(&self) -> Option<LastWords> {
-        Some(LastWords::new(self.socket.try_clone().ok()?, self.membership.peer))
+    pub fn emergency_channel(&self) -> Option<EmergencyChannel> {
+        Some(EmergencyChannel::new(self.socket.try_clone().ok()?, self.membership.peer))
     }
 
     fn say(&mut self, request: &Request, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {

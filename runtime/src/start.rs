@@ -5,7 +5,7 @@ use crate::daemon::Client;
 use crate::daemon_protocol::{TurnedAway, VERSION};
 use crate::environment::{self, Address, ForeignLauncher, InitialErrorHandler};
 use crate::singleton::Singleton;
-use crate::{LastWords, Membership, Notice, Runtime, RuntimeError};
+use crate::{EmergencyChannel, Membership, Notice, Runtime, RuntimeError};
 use mend_base::Peer;
 use mend_base::parameter::Assignments;
 use mend_segment::{BellPage, SegmentError};
@@ -87,9 +87,9 @@ fn text<T>(
 
 impl Starter {
     /// A second way to our daemon, for the end of the job alone; `None` where nobody started us.
-    pub fn last_words(&self) -> Option<LastWords> {
+    pub fn emergency_channel(&self) -> Option<EmergencyChannel> {
         match self {
-            Starter::Daemon(client) => client.last_words(),
+            Starter::Daemon(client) => client.emergency_channel(),
             Starter::Nobody(_) => None,
         }
     }

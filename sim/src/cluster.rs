@@ -484,10 +484,10 @@ impl Cluster {
         let Some(running) = &self.seats[rank as usize].running else { return 0 };
         let mut events = running.mpi.turn(self.clock.now());
         if self.steps.is_multiple_of(AUDIT_ONCE_IN) {
-            running.mpi.engine().audit();
+            running.mpi.engine().lifecycle_check();
         }
         if events == 0 && !self.woken(rank) {
-            events = running.mpi.end_hopeless();
+            events = running.mpi.end_unsatisfiable();
         }
         if self.trace && events > 0 {
             eprintln!("{:8} rank {rank}: {events} events", self.steps);
@@ -546,7 +546,7 @@ fn config(random: &mut Random) -> Config {
     Config {
         eager_bytes: [0, 16, 200, 4096][random.below(4) as usize],
         held_bytes_max: [500, 20_000, 4 << 20][random.below(3) as usize],
-        events_per_turn: 1 + random.below(64) as u32,
+        events_per_progress: 1 + random.below(64) as u32,
         streams_max: [1, 2, 1 << 10][random.below(3) as usize],
     }
 }

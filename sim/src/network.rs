@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A network in memory whose deliveries a seed decides: [`FabricBtl`] is one process's end of it.
 //!
-//! For each ordered pair of processes there are four lanes: messages and chunks with little room, so that senders meet
-//! `Busy` often; control, which passes both; mailboxes, where the newest state replaces the last. Within a lane order
-//! holds; which lane moves, how far, and when a sender hears of room again, the seed decides at each `progress`.
+//! For each ordered pair of processes there are four match lists: messages and chunks with little room, so that senders meet
+//! `Busy` often; control, which passes both; mailboxes, where the newest state replaces the last. Within a match list order
+//! holds; which match list moves, how far, and when a sender hears of room again, the seed decides at each `progress`.
 
 use crate::killer::Killer;
 use mend_base::{Instant, PeerIndex, Random, Reader};
@@ -77,7 +77,7 @@ struct Item {
     payload: Vec<u8>,
 }
 
-/// What a lane hands up.
+/// What a match list hands up.
 #[derive(Debug)]
 enum Arrival {
     Message(Item),
@@ -95,7 +95,7 @@ impl Arrival {
     }
 }
 
-/// How much room the lanes towards one process have, and how long its pieces are: what its card says.
+/// How much room the match lists towards one process have, and how long its pieces are: what its card says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
     /// Messages on their way from one sender.
@@ -193,7 +193,7 @@ impl Pipe {
             && self.chunks.len() < sizes.chunk_depth as usize
     }
 
-    /// The next of a lane that `random` chooses among those that have something.
+    /// The next of a match list that `random` chooses among those that have something.
     fn take(&mut self, random: &mut Random) -> Option<Arrival> {
         let first = random.below(4);
         (0..4).find_map(|step| match (first + step) % 4 {

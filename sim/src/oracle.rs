@@ -3,7 +3,7 @@
 //! nothing left over at the end. A breach panics; the runner says with which seed.
 
 use crate::SimMpi;
-use mend_base::{Audited, Random, Rank, Tag};
+use mend_base::{LifecycleCounts, Random, Rank, Tag};
 use mend_mpi::{Census, Status};
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
@@ -72,8 +72,8 @@ pub fn balance(rank: u32, mpi: &SimMpi) -> u64 {
     let census = mpi.engine().census();
     let left = Census { asked: 0, ..census };
     assert_eq!(left, Census::default(), "rank {rank} is over and leaves this");
-    let audited = mpi.engine().audit();
-    let Audited { begun, ended, forgotten } = audited;
+    let audited = mpi.engine().lifecycle_check();
+    let LifecycleCounts { begun, ended, forgotten } = audited;
     assert!(begun == ended && ended == forgotten, "rank {rank} is over: {audited:?}");
     begun
 }

@@ -23,7 +23,7 @@ pub enum Word {
     /// What the call returned, and one; 0 before that.
     Class,
     /// Bytes that were neither right nor untouched.
-    Wrong,
+    ArgumentError,
     /// Whether get_failed named the dead once an error had.
     Known,
     /// Ours: this rank is dead.
@@ -120,6 +120,9 @@ mod tests {
         let board = Board::new();
         board.set(3, Word::Class, 7);
         assert_eq!(board.get(3, Word::Class), 7);
-        assert_eq!(board.get(3, Word::Wrong) + board.get(2, Word::Class) + board.get(4, Word::Class), 0);
+        assert_eq!(
+            board.get(3, Word::ArgumentError) + board.get(2, Word::Class) + board.get(4, Word::Class),
+            0
+        );
     }
 }

@@ -150,7 +150,7 @@ impl Kill {
             if init != 0 {
                 // An error is allowed, if it says who failed; ours gives a world with the dead in it instead.
                 wrong.push(format!("rank {rank}: MPI_Init: class {init}"));
-            } else if class != 0 && class != PROC_FAILED || told(rank, Word::Wrong) != 0 {
+            } else if class != 0 && class != PROC_FAILED || told(rank, Word::ArgumentError) != 0 {
                 wrong.push(format!("rank {rank}: its receive: class {class}"));
             } else if class == 0 && self.phase == Phase::Init {
                 wrong.push(format!("rank {rank}: received what was never sent"));

@@ -218,7 +218,7 @@ impl Scene<'_> {
             ended,
             first: told(Word::First).wrapping_sub(1),
             class: told(Word::Class).wrapping_sub(1),
-            wrong: told(Word::Wrong),
+            wrong: told(Word::ArgumentError),
             unnamed: told(Word::Known) != 1,
         })
     }
@@ -235,7 +235,7 @@ impl Scene<'_> {
         }
         for (victim, trial) in (1..).zip(&mut trials) {
             // Looked at again at the very end: nothing may have been written since.
-            trial.wrong = board.get(victim, Word::Wrong);
+            trial.wrong = board.get(victim, Word::ArgumentError);
         }
         Ok(trials)
     }

@@ -66,7 +66,7 @@ fn every_blocked_call_returns_with_its_class_when_the_fault_page_is_muted() {
     }
 }
 
-// As on kernels without futex_waitv, and where no thread of the keeper's can be started.
+// As on kernels without futex_waitv, and where no thread of the node daemon's can be started.
 #[test]
 fn blocked_calls_return_with_their_class_however_the_keeper_watches_life_words() {
     for how in ["apart", "none"] {

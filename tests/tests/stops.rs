@@ -50,7 +50,8 @@ fn a_dead_rank_that_a_debugger_holds_costs_the_keeper_nothing_and_is_taken_when_
     while job.processes("sleep").len() < 2 && !job.is_over() {
         std::thread::yield_now();
     }
-    let keeper = job.processes("mpiexec").into_iter().find(|pid| *pid != job.first()).expect("a keeper");
+    let node_daemon =
+        job.processes("mpiexec").into_iter().find(|pid| *pid != job.first()).expect("a node_daemon");
     let [rank, other] = job.processes("sleep")[..] else { panic!("{}", job.end().story()) };
     let held = Tracee::seize(rank).expect("a rank can be traced, as a process of ours can");
     signal::send(rank, signal::KILL).expect("a rank is there");
@@ -59,17 +60,17 @@ fn a_dead_rank_that_a_debugger_holds_costs_the_keeper_nothing_and_is_taken_when_
     while !is_zombie() {
         std::thread::yield_now();
     }
-    let (spent, begun) = (live::processor_time(keeper), Instant::now());
+    let (spent, begun) = (live::processor_time(node_daemon), Instant::now());
     // What sleeps spends nothing, however long this is; what does not, some of it.
     while begun.elapsed() < Duration::from_millis(300) {
         std::hint::spin_loop();
     }
-    let spent = live::processor_time(keeper).zip(spent).map(|(after, before)| after - before);
+    let spent = live::processor_time(node_daemon).zip(spent).map(|(after, before)| after - before);
     drop(held);
     signal::send(other, signal::KILL).expect("a rank is there");
     let ended = job.end();
     assert!(ended.exited_with(137), "{}", ended.story());
-    assert!(spent.is_none_or(|spent| spent < Duration::from_millis(20)), "the keeper ran for {spent:?}");
+    assert!(spent.is_none_or(|spent| spent < Duration::from_millis(20)), "the node_daemon ran for {spent:?}");
 }
 
 /// How often somebody was stopped. All run again at the end.

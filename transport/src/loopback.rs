@@ -61,7 +61,7 @@ pub struct Loopback {
     /// One for each id that ever used one.
     mailboxes: Vec<Mailbox>,
     /// Which of the queues is looked at first, so that none starves.
-    next: Lane,
+    next: MatchList,
     limits: Limits,
 }
 
@@ -76,7 +76,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lane {
+enum MatchList {
     Control,
     Data,
     Mailbox,
@@ -104,7 +104,7 @@ impl Loopback {
             data: Queue::new(DATA_MESSAGES_MAX, DATA_BYTES_MAX),
             control: Queue::new(CONTROL_MESSAGES_MAX, CONTROL_BYTES_MAX),
             mailboxes: Vec::new(),
-            next: Lane::Control,
+            next: MatchList::Control,
             limits: Limits {
                 abilities: Ability::Streams as u32,
                 inline_bytes_max: INLINE_BYTES_MAX as u32,
@@ -163,12 +163,12 @@ impl Loopback {
         mailbox.fresh = true;
     }
 
-    /// Hands up one thing of `lane`, if one lies there.
-    fn deliver(&mut self, lane: Lane, sink: &mut impl Sink<u32>) -> bool {
-        match lane {
-            Lane::Control => deliver_first(&mut self.control, self.index, sink),
-            Lane::Data => deliver_first(&mut self.data, self.index, sink),
-            Lane::Mailbox => {
+    /// Hands up one thing of `match_list`, if one lies there.
+    fn deliver(&mut self, match_list: MatchList, sink: &mut impl Sink<u32>) -> bool {
+        match match_list {
+            MatchList::Control => deliver_first(&mut self.control, self.index, sink),
+            MatchList::Data => deliver_first(&mut self.data, self.index, sink),
+            MatchList::Mailbox => {
                 let Some(mailbox) = self.mailboxes.iter_mut().find(|mailbox| mailbox.fresh) else {
                     return false;
                 };
@@ -181,12 +181,12 @@ impl Loopback {
         }
     }
 
-    /// Hands up one thing, whichever lane's turn it is.
+    /// Hands up one thing, whichever match list's turn it is.
     fn deliver_next(&mut self, sink: &mut impl Sink<u32>) -> bool {
         for _ in 0..3 {
-            let lane = self.next;
-            self.next = lane.after();
-            if self.deliver(lane, sink) {
+            let match_list = self.next;
+            self.next = match_list.after();
+            if self.deliver(match_list, sink) {
                 return true;
             }
         }
@@ -340,12 +340,12 @@ impl Btl for Loopback {
     fn disarm(&mut self) {}
 }
 
-impl Lane {
+impl MatchList {
     fn after(self) -> Self {
         match self {
-            Lane::Control => Lane::Data,
-            Lane::Data => Lane::Mailbox,
-            Lane::Mailbox => Lane::Control,
+            MatchList::Control => MatchList::Data,
+            MatchList::Data => MatchList::Mailbox,
+            MatchList::Mailbox => MatchList::Control,
         }
     }
 }

@@ -127,10 +127,10 @@ mod tests {
     use core::ffi::c_int;
     use mend_segment::{Life, LifeState};
 
-    fn live(life: Life) -> &'static crate::life::Living {
+    fn live(life: Life) -> &'static crate::life::LivenessOwner {
         let helper = Box::leak(Box::new(Helper::start().unwrap()));
         life.begin().unwrap();
-        look_after(life, helper.heir()).unwrap()
+        look_after(life, helper.successor()).unwrap()
     }
 
     /// Something that ends a process, and by which signal.
@@ -278,13 +278,13 @@ mod tests {
             let theirs = handler as libc::sighandler_t;
             set(libc::SIGFPE, theirs, 0);
             set(libc::SIGILL, libc::SIG_IGN, 0);
-            let living = live(life);
+            let liveness_owner = live(life);
             assert_eq!(ours(libc::SIGFPE), theirs);
             assert_eq!(ours(libc::SIGILL), libc::SIG_IGN);
             assert_ne!(ours(libc::SIGSEGV), libc::SIG_DFL);
             // Set after Init: not ours to take away.
             set(libc::SIGBUS, theirs, 0);
-            living.end();
+            liveness_owner.end();
             assert_eq!([ours(libc::SIGSEGV), ours(libc::SIGABRT)], [libc::SIG_DFL; 2]);
             assert_eq!([ours(libc::SIGFPE), ours(libc::SIGBUS)], [theirs; 2]);
             assert_eq!(ours(libc::SIGILL), libc::SIG_IGN);

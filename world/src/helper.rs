@@ -6,7 +6,7 @@
 //! the program has any thread left, and ends the process as the program's last thread would have.
 
 use crate::cell::Cell;
-use crate::life::Living;
+use crate::life::LivenessOwner;
 use crate::threads;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -27,14 +27,14 @@ pub struct Helper {
 
 /// Who holds the life word when its first holder ends: the helper, from wherever that happens.
 #[derive(Debug)]
-pub struct Heir(Arc<Desk>);
+pub struct Successor(Arc<Desk>);
 
 #[derive(Debug, Default)]
 struct Desk {
     cell: Cell,
     leaving: AtomicBool,
     /// What was inherited, or null: a leaked box.
-    inherited: AtomicPtr<Living>,
+    inherited: AtomicPtr<LivenessOwner>,
 }
 
 impl Helper {
@@ -51,39 +51,39 @@ impl Helper {
         Ok(Helper { desk, thread: Some(thread?) })
     }
 
-    /// What makes it the heir.
-    pub fn heir(&self) -> Heir {
-        Heir(Arc::clone(&self.desk))
+    /// What makes it the successor.
+    pub fn successor(&self) -> Successor {
+        Successor(Arc::clone(&self.desk))
     }
 }
 
-impl Heir {
-    /// The helper takes the word of `living` next, which nobody holds now.
-    pub fn inherit(&self, living: &'static Living) {
+impl Successor {
+    /// The helper takes the word of `liveness_owner` next, which nobody holds now.
+    pub fn inherit(&self, liveness_owner: &'static LivenessOwner) {
         // SYNC: the word that was let go, with `Desk::serve`.
-        self.0.inherited.store(ptr::from_ref(living).cast_mut(), Ordering::Release);
+        self.0.inherited.store(ptr::from_ref(liveness_owner).cast_mut(), Ordering::Release);
         self.0.cell.ring();
     }
 }
 
 impl Desk {
     fn serve(&self) {
-        let mut held: Option<&Living> = None;
+        let mut held: Option<&LivenessOwner> = None;
         while !self.leaving.load(Ordering::Relaxed) {
             match held {
                 None => self.cell.sleep(),
                 Some(_) if is_last_thread() => end_with_the_last_thread(),
                 Some(_) => self.cell.sleep_at_most(BETWEEN_LOOKS),
             }
-            // SYNC: the word that was let go, with `Heir::inherit`.
+            // SYNC: the word that was let go, with `Successor::inherit`.
             let inherited = self.inherited.swap(ptr::null_mut(), Ordering::Acquire);
             // SAFETY: null, or what `inherit` was given, which lives for ever.
-            if let Some(living) = unsafe { inherited.as_ref() } {
-                living.take();
-                held = Some(living);
+            if let Some(liveness_owner) = unsafe { inherited.as_ref() } {
+                liveness_owner.take();
+                held = Some(liveness_owner);
             }
         }
-        held.inspect(|living| living.let_go());
+        held.inspect(|liveness_owner| liveness_owner.let_go());
     }
 }
 
@@ -103,7 +103,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// Whether all threads of this process but the running one have ended.
 fn is_last_thread() -> bool {
-    threads::look().is_some_and(|threads| threads.first_has_ended && threads.living == 1)
+    threads::look().is_some_and(|threads| threads.first_has_ended && threads.liveness_owner == 1)
 }
 
 /// What the C library does when the last thread of a process ends. On a thread of its own, as what the program has registered

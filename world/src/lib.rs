@@ -27,4 +27,4 @@ pub use mend_runtime::settings::{
 };
 pub use processors::usable as usable_processors;
 pub use wait::{Begun, Statistics};
-pub use world::{Engine, Net, Stage, StartError, Whom, World, get, leave_process, stage, start};
+pub use world::{AbortScope, Engine, Net, Stage, StartError, World, get, leave_process, stage, start};

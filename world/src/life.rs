@@ -6,7 +6,7 @@
 //! lets go of it and has the helper thread take it. A forked child has nothing of it.
 
 use crate::fatal;
-use crate::helper::Heir;
+use crate::helper::Successor;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -15,33 +15,34 @@ use std::io;
 
 /// The life of this process.
 #[derive(Debug)]
-pub struct Living {
+pub struct LivenessOwner {
     life: Life,
-    heir: Heir,
+    successor: Successor,
     /// Whose it is: a child by vfork or a bare clone sees this memory, and is another.
     process: libc::pid_t,
 }
 
-/// The one [`Living`], null before Init and in a forked child. As with the world, a process has one: the kernel's callers
+/// The one [`LivenessOwner`], null before Init and in a forked child. As with the world, a process has one: the kernel's callers
 /// (signal handlers, key destructors) carry no pointer of ours.
-static LIVING: AtomicPtr<Living> = AtomicPtr::new(ptr::null_mut());
+static LIVENESS_OWNER: AtomicPtr<LivenessOwner> = AtomicPtr::new(ptr::null_mut());
 
 /// From now on `life`, which the calling thread holds, is looked after. Once a process.
-pub fn look_after(life: Life, heir: Heir) -> io::Result<&'static Living> {
+pub fn look_after(life: Life, successor: Successor) -> io::Result<&'static LivenessOwner> {
     let key = make_key()?;
-    let living: &'static Living = Box::leak(Box::new(Living { life, heir, process: own_process() }));
+    let liveness_owner: &'static LivenessOwner =
+        Box::leak(Box::new(LivenessOwner { life, successor, process: own_process() }));
     // SYNC: the life as made, with `mine`.
-    LIVING.store(ptr::from_ref(living).cast_mut(), Ordering::Release);
+    LIVENESS_OWNER.store(ptr::from_ref(liveness_owner).cast_mut(), Ordering::Release);
     // SAFETY: the key was just made. The value is never followed: it must only not be null, for the destructor to run.
     let error = unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
     fatal::install();
-    Ok(living)
+    Ok(liveness_owner)
 }
 
-impl Living {
+impl LivenessOwner {
     /// MPI_Finalize: whatever ends from now on is no death of a rank.
     pub fn end(&self) {
         fatal::restore();
@@ -51,24 +52,24 @@ impl Living {
 
 /// In a forked child: the life is the parent's, and its memory is not mapped here.
 pub fn forget() {
-    LIVING.store(ptr::null_mut(), Ordering::Relaxed);
+    LIVENESS_OWNER.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// A fatal signal ends this process. Async-signal-safe.
 pub fn say_dying() {
-    if let Some(living) = mine() {
-        living.life.say_dying();
+    if let Some(liveness_owner) = mine() {
+        liveness_owner.life.say_dying();
     }
 }
 
 /// The life, if it is this process's own: a child that was not forked by the C library may have the pointer, but not the
 /// memory.
-fn mine() -> Option<&'static Living> {
+fn mine() -> Option<&'static LivenessOwner> {
     // SYNC: the life as made, with `look_after`.
-    let living = LIVING.load(Ordering::Acquire);
+    let liveness_owner = LIVENESS_OWNER.load(Ordering::Acquire);
     // SAFETY: null, or the leaked box that `look_after` stored: never freed, so the reference may live for ever.
-    let living = unsafe { living.as_ref() }?;
-    (living.process == own_process()).then_some(living)
+    let liveness_owner = unsafe { liveness_owner.as_ref() }?;
+    (liveness_owner.process == own_process()).then_some(liveness_owner)
 }
 
 fn own_process() -> libc::pid_t {
@@ -88,16 +89,16 @@ fn make_key() -> io::Result<libc::pthread_key_t> {
 
 /// The thread that called MPI_Init ends, and the process goes on.
 unsafe extern "C" fn on_thread_end(_: *mut c_void) {
-    let Some(living) = mine() else { return };
-    if living.life.is_mine() {
-        living.life.release();
-        if !living.life.has_ended() {
-            living.heir.inherit(living);
+    let Some(liveness_owner) = mine() else { return };
+    if liveness_owner.life.is_mine() {
+        liveness_owner.life.release();
+        if !liveness_owner.life.has_ended() {
+            liveness_owner.successor.inherit(liveness_owner);
         }
     }
 }
 
-impl Living {
+impl LivenessOwner {
     /// The helper's part: it holds the word from now on.
     pub(crate) fn take(&self) {
         // Refused only by a C library without robust mutexes, and then Init had failed. Should it be all the same, the
@@ -115,7 +116,7 @@ impl Living {
 
 #[cfg(test)]
 mod tests {
-    use super::{Living, forget, look_after, on_thread_end, say_dying};
+    use super::{LivenessOwner, forget, look_after, on_thread_end, say_dying};
     use crate::forked::{Forked, until};
     use crate::helper::Helper;
     use mend_segment::{Life, LifeState};
@@ -124,12 +125,12 @@ mod tests {
     fn on_a_thread_that_ends<T: Send>(
         life: Life,
         helper: &Helper,
-        then: impl FnOnce(&'static Living) -> T + Send,
+        then: impl FnOnce(&'static LivenessOwner) -> T + Send,
     ) -> T {
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
                 life.begin().unwrap();
-                then(look_after(life, helper.heir()).unwrap())
+                then(look_after(life, helper.successor()).unwrap())
             });
             // The thread itself, and so its key destructors, not only what it was to do.
             first.join().unwrap()
@@ -155,7 +156,7 @@ mod tests {
         let forked = Forked::start(|life, _| {
             let helper = core::mem::ManuallyDrop::new(Helper::start().unwrap());
             life.begin().unwrap();
-            look_after(life, helper.heir()).unwrap();
+            look_after(life, helper.successor()).unwrap();
             // By hand what pthread_exit does: it would unwind the frames of the test.
             // SAFETY: what the C library calls when this thread ends, as it is about to.
             unsafe { on_thread_end(core::ptr::null_mut()) };
@@ -170,7 +171,7 @@ mod tests {
     fn when_the_thread_of_init_ends_after_finalize_nobody_dies() {
         let mut forked = Forked::start(|life, steps| {
             let helper = Helper::start().unwrap();
-            on_a_thread_that_ends(life, &helper, Living::end);
+            on_a_thread_that_ends(life, &helper, LivenessOwner::end);
             steps.step();
         });
         forked.hear();
@@ -184,9 +185,9 @@ mod tests {
     fn the_helper_lets_go_of_what_it_inherited_when_another_thread_finalizes() {
         let mut forked = Forked::start(|life, steps| {
             let helper = Helper::start().unwrap();
-            let living = on_a_thread_that_ends(life, &helper, |living| living);
+            let liveness_owner = on_a_thread_that_ends(life, &helper, |liveness_owner| liveness_owner);
             steps.step();
-            living.end();
+            liveness_owner.end();
             drop(helper);
             steps.step();
         });
@@ -202,7 +203,7 @@ mod tests {
         let mut forked = Forked::start(|life, steps| {
             let helper = Helper::start().unwrap();
             life.begin().unwrap();
-            look_after(life, helper.heir()).unwrap();
+            look_after(life, helper.successor()).unwrap();
             // One that knows that it was forked, and one that does not (a bare clone).
             for knows in [true, false] {
                 // SAFETY: the child calls what may be called after fork, and leaves by `_exit`.

@@ -6,7 +6,7 @@ use rustix::process::getppid;
 use rustix::thread::sched_getaffinity;
 
 /// Processors that the ranks of this node may use together, as far as one of them can tell: those in the affinity mask of
-/// this process or, where each rank is bound to its own, of the keeper that started it; and no more whole processors than
+/// this process or, where each rank is bound to its own, of the node daemon that started it; and no more whole processors than
 /// the control group's quota lets run at once. At least 1.
 pub fn usable() -> u32 {
     let count = |process| sched_getaffinity(process).map_or(1, |set| set.count());

@@ -7,7 +7,7 @@ use mend_runtime::Stat;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threads {
     /// Threads that have not ended.
-    pub living: u32,
+    pub liveness_owner: u32,
     /// The first one, with which the process began, has ended. It is the only one that stays to be seen then.
     pub first_has_ended: bool,
 }
@@ -15,7 +15,7 @@ pub struct Threads {
 impl Threads {
     fn of(stat: Stat) -> Option<Self> {
         let Stat { first_has_ended, threads, .. } = stat;
-        Some(Threads { living: threads.checked_sub(u32::from(first_has_ended))?, first_has_ended })
+        Some(Threads { liveness_owner: threads.checked_sub(u32::from(first_has_ended))?, first_has_ended })
     }
 }
 
@@ -32,8 +32,8 @@ mod tests {
     #[test]
     fn a_first_thread_that_has_ended_is_seen_and_does_not_live() {
         let stat = |first_has_ended, threads| Stat { first_has_ended, parent: 3, flags: 0, threads };
-        assert_eq!(Threads::of(stat(false, 5)), Some(Threads { living: 5, first_has_ended: false }));
-        assert_eq!(Threads::of(stat(true, 5)), Some(Threads { living: 4, first_has_ended: true }));
+        assert_eq!(Threads::of(stat(false, 5)), Some(Threads { liveness_owner: 5, first_has_ended: false }));
+        assert_eq!(Threads::of(stat(true, 5)), Some(Threads { liveness_owner: 4, first_has_ended: true }));
         assert_eq!(Threads::of(stat(true, 0)), None);
     }
 
@@ -41,7 +41,7 @@ mod tests {
     fn a_thread_that_waits_is_counted() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || ended.recv().is_err());
-        assert!(look().is_some_and(|threads| threads.living >= 2 && !threads.first_has_ended));
+        assert!(look().is_some_and(|threads| threads.liveness_owner >= 2 && !threads.first_has_ended));
         drop(end);
         assert!(thread.join().unwrap());
     }

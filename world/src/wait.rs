@@ -21,7 +21,7 @@ use mend_transport::Pending;
 use std::sync::Arc;
 
 /// What waiting needs of an engine.
-pub trait Crank {
+pub trait Progress {
     /// Makes progress; the number of events. Never blocks.
     fn turn(&mut self, now: Instant) -> u32;
     /// Whether a turn is worth it now, as far as a cheap look tells: the one ring that the caller waits for.
@@ -42,8 +42,8 @@ pub struct Inside<C> {
     /// The engine.
     pub engine: C,
     /// A thread cranks; the others park.
-    cranking: bool,
-    /// The cranking thread sleeps on the process's sleep word, outside the guard.
+    progressing: bool,
+    /// The progressing thread sleeps on the process's sleep word, outside the guard.
     asleep: bool,
     /// Threads that wait for something of theirs while another cranks.
     parked: Vec<Arc<Cell>>,
@@ -65,7 +65,7 @@ pub struct Statistics {
 
 /// How long to do what.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct SpinPolicy {
     /// Without an event, before yielding; zero with more ranks than processors.
     pub spin: Duration,
     /// Of yields without an event, before sleeping.
@@ -74,7 +74,7 @@ pub struct Patience {
 
 /// Where the process sleeps.
 #[derive(Debug)]
-pub struct Bed {
+pub struct SleepSlot {
     /// The node's bell page.
     pub bells: Arc<BellPage>,
     /// Our slot in it.
@@ -82,20 +82,20 @@ pub struct Bed {
 }
 
 /// Empty turns between two looks at the clock (28 ns each).
-const TURNS_PER_CLOCK: u32 = 64;
+const PROGRESS_PER_CLOCK_READ: u32 = 64;
 
 /// Turns with events between two looks at the clock.
-const BUSY_TURNS_PER_CLOCK: u32 = 1024;
+const BUSY_PROGRESS_PER_CLOCK_READ: u32 = 1024;
 
 /// Looks at the ring that is waited for between two whole turns: a look is one load, a turn some 40 ns.
-const LOOKS_PER_TURN: u32 = 16;
+const LOOKS_PER_PROGRESS: u32 = 16;
 
 /// Between two checks of those who wait without sleeping.
 const CHECK_EVERY: Duration = Duration::from_millis(1);
 
 /// Yields between two whole turns, as long as the ring that is waited for is empty. A turn touches what belongs to every
 /// peer, and where processors are shared none of it is in the nearest cache any more.
-const YIELDS_PER_TURN: u32 = 4;
+const YIELDS_PER_PROGRESS: u32 = 4;
 
 /// The first sleep, and the look at what a lost ring was for.
 const SLEEP_FIRST: Duration = Duration::from_millis(1);
@@ -108,7 +108,7 @@ impl<C> Inside<C> {
     pub fn new(engine: C) -> Self {
         Inside {
             engine,
-            cranking: false,
+            progressing: false,
             asleep: false,
             parked: Vec::new(),
             now: Instant(0),
@@ -138,7 +138,7 @@ impl<C> Inside<C> {
     }
 }
 
-impl<C: Crank> Inside<C> {
+impl<C: Progress> Inside<C> {
     /// The check of those who wait without sleeping, when it is due.
     #[inline]
     pub fn check_now_and_then(&mut self, now: Instant) {
@@ -155,15 +155,15 @@ impl<C: Crank> Inside<C> {
 }
 
 /// Waits on `guard` until `poll` gives something.
-pub fn wait<C: Crank, T>(
+pub fn wait<C: Progress, T>(
     guard: &Guard<Inside<C>>,
-    bed: &Bed,
-    patience: Patience,
+    sleep_slot: &SleepSlot,
+    spin_policy: SpinPolicy,
     poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
     let mut inside = guard.enter();
     inside.engine.unwatch();
-    wait_inside(inside, bed, patience, poll)
+    wait_inside(inside, sleep_slot, spin_policy, poll)
 }
 
 /// What a call that may have to wait has come to at once.
@@ -178,40 +178,42 @@ pub enum Begun<T, W> {
 // Hot: per message.
 /// Begins something on `guard`, and waits for it if it is not over at once, in one entry.
 #[inline(always)]
-pub fn begin<C: Crank, T, W>(
+pub fn begin<C: Progress, T, W>(
     guard: &Guard<Inside<C>>,
-    bed: &Bed,
-    patience: Patience,
+    sleep_slot: &SleepSlot,
+    spin_policy: SpinPolicy,
     start: impl FnOnce(&mut C) -> Begun<T, W>,
     mut poll: impl FnMut(&mut W, &mut C) -> Option<T>,
 ) -> T {
     let mut inside = guard.enter();
     match start(&mut inside.engine) {
         Begun::Over(result) => {
-            leave(inside, bed);
+            leave(inside, sleep_slot);
             result
         }
-        Begun::Waits(mut what) => wait_inside(inside, bed, patience, move |engine| poll(&mut what, engine)),
+        Begun::Waits(mut what) => {
+            wait_inside(inside, sleep_slot, spin_policy, move |engine| poll(&mut what, engine))
+        }
     }
 }
 
 #[inline(never)]
-fn wait_inside<C: Crank, T>(
+fn wait_inside<C: Progress, T>(
     mut inside: Entered<'_, Inside<C>>,
-    bed: &Bed,
-    patience: Patience,
+    sleep_slot: &SleepSlot,
+    spin_policy: SpinPolicy,
     mut poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
     loop {
         if let Some(result) = poll(&mut inside.engine) {
-            leave(inside, bed);
+            leave(inside, sleep_slot);
             return result;
         }
-        if inside.cranking {
-            park(&mut inside, bed);
+        if inside.progressing {
+            park(&mut inside, sleep_slot);
         } else {
-            inside.cranking = true;
-            let mut crank = Cranking { inside, bed, patience, busy_since: None };
+            inside.progressing = true;
+            let mut crank = ProgressOwner { inside, sleep_slot, spin_policy, busy_since: None };
             return crank.until(&mut poll);
         }
     }
@@ -221,42 +223,42 @@ fn wait_inside<C: Crank, T>(
 /// and a turn may have ended what a parked thread waits for.
 // Hot: per message.
 #[inline(always)]
-pub fn leave<C>(mut inside: Entered<'_, Inside<C>>, bed: &Bed) {
-    if inside.cranking || !inside.parked.is_empty() {
-        tell_others(&mut inside, bed);
+pub fn leave<C>(mut inside: Entered<'_, Inside<C>>, sleep_slot: &SleepSlot) {
+    if inside.progressing || !inside.parked.is_empty() {
+        tell_others(&mut inside, sleep_slot);
     }
 }
 
 #[cold]
-fn tell_others<C>(inside: &mut Inside<C>, bed: &Bed) {
+fn tell_others<C>(inside: &mut Inside<C>, sleep_slot: &SleepSlot) {
     inside.ring_parked();
     if inside.asleep {
-        bed.bells.wake(bed.slot);
+        sleep_slot.bells.wake(sleep_slot.slot);
     }
 }
 
-/// Sleeps until the cranking thread, or one that came and went, has something new.
-fn park<C>(inside: &mut Entered<'_, Inside<C>>, bed: &Bed) {
+/// Sleeps until the progressing thread, or one that came and went, has something new.
+fn park<C>(inside: &mut Entered<'_, Inside<C>>, sleep_slot: &SleepSlot) {
     let cell = Cell::mine();
     inside.parked.push(Arc::clone(&cell));
     if inside.asleep {
         // What we wait for may need a turn before anybody can ring for it.
-        bed.bells.wake(bed.slot);
+        sleep_slot.bells.wake(sleep_slot.slot);
     }
     inside.while_out(|| cell.sleep());
     inside.parked.retain(|parked| !Arc::ptr_eq(parked, &cell));
 }
 
 /// The thread that cranks. Dropping it, also by unwinding, gives the crank to a thread that parks.
-struct Cranking<'a, C: Crank> {
+struct ProgressOwner<'a, C: Progress> {
     inside: Entered<'a, Inside<C>>,
-    bed: &'a Bed,
-    patience: Patience,
+    sleep_slot: &'a SleepSlot,
+    spin_policy: SpinPolicy,
     /// When the last event came, as far as the clock was read.
     busy_since: Option<Instant>,
 }
 
-impl<C: Crank> Cranking<'_, C> {
+impl<C: Progress> ProgressOwner<'_, C> {
     fn until<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> T {
         let (mut empty, mut busy) = (0, 0_u32);
         loop {
@@ -264,7 +266,7 @@ impl<C: Crank> Cranking<'_, C> {
             let events = self.inside.engine.turn(now);
             if events > 0 {
                 (empty, busy) = (0, busy.wrapping_add(1));
-                if busy.is_multiple_of(BUSY_TURNS_PER_CLOCK) {
+                if busy.is_multiple_of(BUSY_PROGRESS_PER_CLOCK_READ) {
                     self.look_up_from_traffic();
                 }
                 self.busy_since = None;
@@ -277,7 +279,7 @@ impl<C: Crank> Cranking<'_, C> {
             if events == 0 {
                 empty += 1;
                 self.look();
-                if self.patience.spin > Duration(0) && empty % TURNS_PER_CLOCK != 0 {
+                if self.spin_policy.spin > Duration(0) && empty % PROGRESS_PER_CLOCK_READ != 0 {
                     continue;
                 }
                 match self.rest(poll) {
@@ -300,10 +302,10 @@ impl<C: Crank> Cranking<'_, C> {
     /// Looks at the one ring that is waited for; not where the processor is somebody else's.
     #[inline]
     fn look(&self) {
-        if self.patience.spin == Duration(0) {
+        if self.spin_policy.spin == Duration(0) {
             return;
         }
-        for _ in 0..LOOKS_PER_TURN {
+        for _ in 0..LOOKS_PER_PROGRESS {
             if self.inside.engine.is_ready() {
                 break;
             }
@@ -317,10 +319,10 @@ impl<C: Crank> Cranking<'_, C> {
         let now = clock::now();
         self.inside.check_now_and_then(now);
         let idle = now - *self.busy_since.get_or_insert(now);
-        if idle < self.patience.spin {
+        if idle < self.spin_policy.spin {
             return Ok(now);
         }
-        if idle < self.patience.spin + self.patience.yielding {
+        if idle < self.spin_policy.spin + self.spin_policy.yielding {
             self.give_way();
             return Ok(now);
         }
@@ -331,7 +333,7 @@ impl<C: Crank> Cranking<'_, C> {
 
     /// Lets others run, more than once where one ring tells whether it is our turn.
     fn give_way(&mut self) {
-        for _ in 0..YIELDS_PER_TURN {
+        for _ in 0..YIELDS_PER_PROGRESS {
             self.inside.while_out(rustix::thread::sched_yield);
             if self.inside.engine.is_ready() || self.inside.is_wanted() {
                 return;
@@ -341,15 +343,15 @@ impl<C: Crank> Cranking<'_, C> {
 
     /// Sleeps until something comes, or another thread of this process wants us awake.
     fn sleep<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
-        let bed = self.bed;
-        bed.bells.announce_sleep(bed.slot);
+        let sleep_slot = self.sleep_slot;
+        sleep_slot.bells.announce_sleep(sleep_slot.slot);
         let mut found = None;
         if self.inside.engine.arm().is_ok() {
             self.inside.statistics.sleeps += 1;
             let mut span = SLEEP_FIRST;
             loop {
                 self.inside.asleep = true;
-                let woken = self.inside.while_out(|| bed.bells.sleep(bed.slot, span));
+                let woken = self.inside.while_out(|| sleep_slot.bells.sleep(sleep_slot.slot, span));
                 self.inside.asleep = false;
                 if woken == Woken::Rung {
                     break;
@@ -368,22 +370,22 @@ impl<C: Crank> Cranking<'_, C> {
                 span = Duration(span.0 * 2).min(SLEEP_LONGEST);
             }
         }
-        bed.bells.leave_sleep(bed.slot);
+        sleep_slot.bells.leave_sleep(sleep_slot.slot);
         self.inside.engine.disarm();
         found
     }
 }
 
-impl<C: Crank> Drop for Cranking<'_, C> {
+impl<C: Progress> Drop for ProgressOwner<'_, C> {
     fn drop(&mut self) {
-        self.inside.cranking = false;
+        self.inside.progressing = false;
         self.inside.ring_parked();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bed, Crank, Inside, Patience, leave, wait};
+    use super::{Inside, Progress, SleepSlot, SpinPolicy, leave, wait};
     use crate::guard::{Guard, Threads};
     use mend_base::{Duration, Instant};
     use mend_segment::BellPage;
@@ -398,7 +400,7 @@ mod tests {
         checks: u64,
     }
 
-    impl Crank for Counter {
+    impl Progress for Counter {
         fn turn(&mut self, _now: Instant) -> u32 {
             let sent = self.sent.load(Ordering::SeqCst);
             let events = sent - self.arrived;
@@ -423,28 +425,30 @@ mod tests {
         fn disarm(&mut self) {}
     }
 
-    fn fixture(spin_us: u64) -> (Arc<AtomicU64>, Guard<Inside<Counter>>, Bed, Patience) {
+    fn fixture(spin_us: u64) -> (Arc<AtomicU64>, Guard<Inside<Counter>>, SleepSlot, SpinPolicy) {
         let sent = Arc::new(AtomicU64::new(0));
         let guard =
             Guard::new(Threads::Any, Inside::new(Counter { sent: Arc::clone(&sent), arrived: 0, checks: 0 }));
-        let bed = Bed { bells: Arc::new(BellPage::create(2).unwrap().0), slot: 0 };
-        let patience =
-            Patience { spin: Duration::from_micros(spin_us), yielding: Duration::from_micros(1_000) };
-        (sent, guard, bed, patience)
+        let sleep_slot = SleepSlot { bells: Arc::new(BellPage::create(2).unwrap().0), slot: 0 };
+        let spin_policy =
+            SpinPolicy { spin: Duration::from_micros(spin_us), yielding: Duration::from_micros(1_000) };
+        (sent, guard, sleep_slot, spin_policy)
     }
 
     #[test]
     fn a_sleeping_waiter_is_woken_by_the_bell() {
-        let (sent, guard, bed, patience) = fixture(0);
+        let (sent, guard, sleep_slot, spin_policy) = fixture(0);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                wait(&guard, &bed, patience, |engine| (engine.arrived == 1).then_some(engine.arrived))
+                wait(&guard, &sleep_slot, spin_policy, |engine| {
+                    (engine.arrived == 1).then_some(engine.arrived)
+                })
             });
             while guard.enter().statistics().sleeps == 0 {
                 std::thread::yield_now();
             }
             sent.fetch_add(1, Ordering::SeqCst);
-            bed.bells.ring(0, 1);
+            sleep_slot.bells.ring(0, 1);
             assert_eq!(waiter.join().unwrap(), 1);
         });
     }
@@ -453,9 +457,9 @@ mod tests {
     fn whether_it_spins_yields_or_sleeps_a_waiter_hears_what_only_a_check_finds() {
         let long = Duration::from_millis(1_000_000);
         for (spin, yielding) in [(long, long), (Duration(0), long), (Duration(0), Duration(0))] {
-            let (_sent, guard, bed, _) = fixture(0);
-            let patience = Patience { spin, yielding };
-            wait(&guard, &bed, patience, |engine| (engine.checks >= 3).then_some(()));
+            let (_sent, guard, sleep_slot, _) = fixture(0);
+            let spin_policy = SpinPolicy { spin, yielding };
+            wait(&guard, &sleep_slot, spin_policy, |engine| (engine.checks >= 3).then_some(()));
         }
     }
 
@@ -464,7 +468,7 @@ mod tests {
         checks: u64,
     }
 
-    impl Crank for Chatter {
+    impl Progress for Chatter {
         fn turn(&mut self, _now: Instant) -> u32 {
             1
         }
@@ -488,26 +492,28 @@ mod tests {
 
     #[test]
     fn traffic_without_a_pause_keeps_no_waiter_from_what_only_a_check_finds() {
-        let (_, _, bed, patience) = fixture(50);
+        let (_, _, sleep_slot, spin_policy) = fixture(50);
         let guard = Guard::new(Threads::Any, Inside::new(Chatter { checks: 0 }));
-        wait(&guard, &bed, patience, |engine| (engine.checks >= 3).then_some(()));
+        wait(&guard, &sleep_slot, spin_policy, |engine| (engine.checks >= 3).then_some(()));
     }
 
     #[test]
     fn eight_threads_wait_for_different_things_and_each_gets_its_own() {
-        let (sent, guard, bed, patience) = fixture(50);
+        let (sent, guard, sleep_slot, spin_policy) = fixture(50);
         std::thread::scope(|scope| {
             let waiters: Vec<_> = (1..=8u64)
                 .map(|wanted| {
-                    let (guard, bed) = (&guard, &bed);
+                    let (guard, sleep_slot) = (&guard, &sleep_slot);
                     scope.spawn(move || {
-                        wait(guard, bed, patience, |engine| (engine.arrived >= 100 * wanted).then_some(()));
+                        wait(guard, sleep_slot, spin_policy, |engine| {
+                            (engine.arrived >= 100 * wanted).then_some(())
+                        });
                     })
                 })
                 .collect();
             for _ in 0..800 {
                 sent.fetch_add(1, Ordering::SeqCst);
-                bed.bells.ring(0, 1);
+                sleep_slot.bells.ring(0, 1);
             }
             for waiter in waiters {
                 waiter.join().unwrap();
@@ -517,10 +523,11 @@ mod tests {
 
     #[test]
     fn an_operation_of_another_thread_wakes_the_sleeping_crank() {
-        let (sent, guard, bed, patience) = fixture(0);
+        let (sent, guard, sleep_slot, spin_policy) = fixture(0);
         std::thread::scope(|scope| {
-            let waiter =
-                scope.spawn(|| wait(&guard, &bed, patience, |engine| (engine.arrived == 1).then_some(())));
+            let waiter = scope.spawn(|| {
+                wait(&guard, &sleep_slot, spin_policy, |engine| (engine.arrived == 1).then_some(()))
+            });
             while guard.enter().statistics().sleeps == 0 {
                 std::thread::yield_now();
             }
@@ -528,7 +535,7 @@ mod tests {
             let mut inside = guard.enter();
             inside.engine.sent.fetch_add(1, Ordering::SeqCst);
             inside.ring_parked();
-            leave(inside, &bed);
+            leave(inside, &sleep_slot);
             waiter.join().unwrap();
         });
         assert_eq!(sent.load(Ordering::SeqCst), 1);

@@ -4,9 +4,9 @@
 use crate::fork;
 use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
-use crate::life::{self, Living};
+use crate::life::{self, LivenessOwner};
 use crate::threads;
-use crate::wait::{self, Bed, Begun, Crank, Inside, Patience, Statistics};
+use crate::wait::{self, Begun, Inside, Progress, SleepSlot, SpinPolicy, Statistics};
 use crate::{clock, processors};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -16,7 +16,7 @@ use mend_btl_shm::Shm;
 use mend_mpi::{CommKey, JobNotice};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
-use mend_runtime::{LastWords, Launched, Runtime, Starter, exit_code};
+use mend_runtime::{EmergencyChannel, Launched, Runtime, Starter, exit_code};
 use mend_segment::Life;
 use mend_transport::{Bml, Loopback, Pending, WakeSet};
 use std::io::Write;
@@ -31,16 +31,16 @@ pub type Engine = mend_mpi::Engine<Net, Starter>;
 /// Between Init and Finalize: the engine behind its guard, and the threads that serve it.
 pub struct World {
     guard: Guard<Inside<Engine>>,
-    bed: Bed,
-    patience: Patience,
+    sleep_slot: SleepSlot,
+    spin_policy: SpinPolicy,
     settings: Settings,
-    strangers: Vec<ParameterError>,
+    unknown_parameters: Vec<ParameterError>,
     error_handler: InitialErrorHandler,
     launched: bool,
-    last_words: Option<LastWords>,
+    emergency_channel: Option<EmergencyChannel>,
     helper: Mutex<Option<Helper>>,
     /// Where others of the node can see us die.
-    living: Option<&'static Living>,
+    liveness_owner: Option<&'static LivenessOwner>,
 }
 
 /// Where the process stands: before Init, between, after Finalize. Never goes back (MPI-5.0 §11.2).
@@ -58,7 +58,7 @@ pub enum Stage {
 
 /// Who ends, when a process ends itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whom {
+pub enum AbortScope {
     /// The job.
     Everybody,
     /// The members of this communicator; where it does not stand, the job.
@@ -67,12 +67,12 @@ pub enum Whom {
     Myself,
 }
 
-impl Whom {
+impl AbortScope {
     fn end(self, engine: &mut Engine, code: i32) {
         let done = match self {
-            Whom::Everybody => Err(()),
-            Whom::Members(comm) => engine.abort_members(comm, code).map_err(|_| ()),
-            Whom::Myself => {
+            AbortScope::Everybody => Err(()),
+            AbortScope::Members(comm) => engine.abort_members(comm, code).map_err(|_| ()),
+            AbortScope::Myself => {
                 engine.abort_alone(code);
                 Ok(())
             }
@@ -167,12 +167,12 @@ pub enum StartError {
 impl World {
     fn make(threads: Threads) -> Result<World, StartError> {
         let Launched { runtime, place } = mend_runtime::connect_from_environment()?;
-        let (settings, strangers) = settings::from_environment(&place.settings)?;
+        let (settings, unknown_parameters) = settings::from_environment(&place.settings)?;
         if !settings.allows("coll", "basic") {
             return Err(StartError::NoCollective);
         }
         let launched = matches!(runtime, Starter::Daemon(_));
-        let last_words = runtime.last_words();
+        let emergency_channel = runtime.emergency_channel();
         let local_ranks = runtime.membership().local_ranks;
         let (slot, slots) = (place.slot, place.slots);
         let bells = Arc::new(place.bells);
@@ -188,19 +188,21 @@ impl World {
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
         let helper = Helper::start().map_err(StartError::Helper)?;
-        let living =
-            life.map(|life| life::look_after(life, helper.heir())).transpose().map_err(StartError::Key)?;
+        let liveness_owner = life
+            .map(|life| life::look_after(life, helper.successor()))
+            .transpose()
+            .map_err(StartError::Key)?;
         Ok(World {
             guard: Guard::new(threads, Inside::new(engine)),
-            bed: Bed { bells, slot },
-            patience: patience(&settings, local_ranks),
+            sleep_slot: SleepSlot { bells, slot },
+            spin_policy: spin_policy(&settings, local_ranks),
             settings,
-            strangers,
+            unknown_parameters,
             error_handler: place.error_handler,
             launched,
-            last_words,
+            emergency_channel,
             helper: Mutex::new(Some(helper)),
-            living,
+            liveness_owner,
         })
     }
 
@@ -210,19 +212,19 @@ impl World {
     pub fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut inside = self.guard.enter();
         let result = work(&mut inside.engine);
-        wait::leave(inside, &self.bed);
+        wait::leave(inside, &self.sleep_slot);
         result
     }
 
     /// As [`with`](World::with), after one turn of the crank: for calls that look without waiting (Test, Iprobe).
-    pub fn with_turn<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
+    pub fn with_progress<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let now = clock::now();
         let mut inside = self.guard.enter();
         inside.check_now_and_then(now);
-        let events = Crank::turn(&mut inside.engine, now);
+        let events = Progress::turn(&mut inside.engine, now);
         let result = work(&mut inside.engine);
-        wait::leave(inside, &self.bed);
-        if events == 0 && self.patience.spin == Duration(0) {
+        wait::leave(inside, &self.sleep_slot);
+        if events == 0 && self.spin_policy.spin == Duration(0) {
             // With more ranks than processors a loop of looks would burn whole time slices of the others.
             rustix::thread::sched_yield();
         }
@@ -232,7 +234,7 @@ impl World {
     // Hot: per message.
     /// Waits until `poll` gives something, making progress meanwhile.
     pub fn wait<R>(&self, poll: impl FnMut(&mut Engine) -> Option<R>) -> R {
-        wait::wait(&self.guard, &self.bed, self.patience, poll)
+        wait::wait(&self.guard, &self.sleep_slot, self.spin_policy, poll)
     }
 
     // Hot: per message.
@@ -243,21 +245,22 @@ impl World {
         start: impl FnOnce(&mut Engine) -> Begun<R, W>,
         poll: impl FnMut(&mut W, &mut Engine) -> Option<R>,
     ) -> R {
-        wait::begin(&self.guard, &self.bed, self.patience, start, poll)
+        wait::begin(&self.guard, &self.sleep_slot, self.spin_policy, start, poll)
     }
 
     /// Whether no other thread can begin anything while the caller waits: none may enter, or the program has none. Looks at the
     /// process table where threads may enter: for those who have waited in vain.
     #[cold]
     pub fn is_alone(&self) -> bool {
-        self.guard.is_for_one() || threads::look().is_some_and(|threads| threads.living == 1 + OWN_THREADS)
+        self.guard.is_for_one()
+            || threads::look().is_some_and(|threads| threads.liveness_owner == 1 + OWN_THREADS)
     }
 
     /// How often a call that is about to wait may look at one ring before it turns the whole crank: some 2 us, or once
     /// where the processor is somebody else's.
     #[inline]
     pub fn looks(&self) -> u32 {
-        if self.patience.spin == Duration(0) { 1 } else { LOOKS_BEFORE_TURN }
+        if self.spin_policy.spin == Duration(0) { 1 } else { LOOKS_BEFORE_PROGRESS }
     }
 
     /// `MPI_Finalize`: returns once nothing that we owe anybody is left here. After it, [`get`] gives nothing.
@@ -267,7 +270,7 @@ impl World {
             let statistics = self.statistics();
             eprintln!("mend: {} sleeps, {} late wakes", statistics.sleeps, statistics.late_wakes);
         }
-        self.living.inspect(|living| living.end());
+        self.liveness_owner.inspect(|liveness_owner| liveness_owner.end());
         WORLD.store(ptr::null_mut(), Ordering::Release);
         STAGE.store(2, Ordering::Release);
         drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -276,20 +279,20 @@ impl World {
     /// `MPI_Abort`, and errors that are fatal: asks for the end of those whom it concerns, this process among them, and ends
     /// this one if that has not come in a moment. May be called from a signal handler that interrupted this very thread
     /// inside: then the engine cannot be asked, and the job is ended, but where this process alone was meant.
-    pub fn abort(&self, whom: Whom, code: i32) -> ! {
+    pub fn abort(&self, whom: AbortScope, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
         // Who the members of a communicator are, the engine alone knows: it is worth waiting for where another thread may
         // be inside.
-        let may_wait = !self.guard.is_for_one() && matches!(whom, Whom::Members(_));
+        let may_wait = !self.guard.is_for_one() && matches!(whom, AbortScope::Members(_));
         let asked = loop {
             if let Some(mut inside) = self.guard.try_enter() {
                 whom.end(&mut inside.engine, code);
                 break true;
             }
             if !may_wait || clock::now() > deadline {
-                break self.last_words.as_ref().is_some_and(|words| match whom {
-                    Whom::Everybody | Whom::Members(_) => words.abort(code),
-                    Whom::Myself => words.abort_alone(code),
+                break self.emergency_channel.as_ref().is_some_and(|words| match whom {
+                    AbortScope::Everybody | AbortScope::Members(_) => words.abort(code),
+                    AbortScope::Myself => words.abort_alone(code),
                 });
             }
             std::thread::yield_now();
@@ -307,8 +310,8 @@ impl World {
     }
 
     /// `MEND_` variables that no parameter has.
-    pub fn strangers(&self) -> &[ParameterError] {
-        &self.strangers
+    pub fn unknown_parameters(&self) -> &[ParameterError] {
+        &self.unknown_parameters
     }
 
     /// With which error handler the program begins.
@@ -323,7 +326,7 @@ impl World {
 }
 
 /// See [`World::looks`]: a look is some 4 ns.
-const LOOKS_BEFORE_TURN: u32 = 500;
+const LOOKS_BEFORE_PROGRESS: u32 = 500;
 
 /// Of ours, beside the program's: the helper.
 const OWN_THREADS: u32 = 1;
@@ -353,16 +356,16 @@ pub fn leave_process(code: i32) -> ! {
 }
 
 /// With more ranks than processors nobody spins.
-fn patience(settings: &Settings, local_ranks: u32) -> Patience {
-    let crowded = local_ranks > processors::usable();
-    let spin_us = if crowded { 0 } else { settings.number("world.spin_us") };
-    Patience {
+fn spin_policy(settings: &Settings, local_ranks: u32) -> SpinPolicy {
+    let congested = local_ranks > processors::usable();
+    let spin_us = if congested { 0 } else { settings.number("world.spin_us") };
+    SpinPolicy {
         spin: Duration::from_micros(spin_us),
         yielding: Duration::from_micros(settings.number("world.yield_us")),
     }
 }
 
-impl Crank for Engine {
+impl Progress for Engine {
     #[inline]
     fn turn(&mut self, now: Instant) -> u32 {
         let events = Engine::turn(self, now);

@@ -127,7 +127,7 @@ const TABLE: &[Soak] = &[
     },
     Soak {
         name: "jobs",
-        sentence: "500 jobs end by Ctrl-C, SIGTERM, SIGKILL of mpiexec or keeper at random moments: nothing is left",
+        sentence: "500 jobs end by Ctrl-C, SIGTERM, SIGKILL of mpiexec or node_daemon at random moments: nothing is left",
         long: seconds(500),
         short: seconds(20),
         sample: Some(seconds(20)),

@@ -3,7 +3,7 @@
 //! counts and datatypes are checked here, where the role is known.
 
 use crate::calls::point_to_point::typed;
-use crate::check::{self, Wrong};
+use crate::check::{self, ArgumentError};
 use crate::entry::Failure;
 use crate::generated::constants::IN_PLACE;
 use crate::handle::{Comm, Handle};
@@ -23,7 +23,7 @@ fn run(
 ) -> Result<(), Failure> {
     let started = world.with(|engine| -> Result<Started, Failure> {
         let key = comm.standing(engine)?;
-        let Some(communicator) = engine.communicator(key) else { return Err(Wrong::Group.into()) };
+        let Some(communicator) = engine.communicator(key) else { return Err(ArgumentError::Group.into()) };
         let call = call(communicator)?;
         Ok(engine.collective(key, call)?)
     })?;
@@ -47,7 +47,7 @@ impl Part {
     fn typed(self, blocks: u32) -> Result<Typed, Failure> {
         let count = check::count(self.count)?;
         let datatype = check::datatype(self.datatype)?;
-        let total = count.checked_mul(u64::from(blocks)).ok_or(Wrong::Overlong)?;
+        let total = count.checked_mul(u64::from(blocks)).ok_or(ArgumentError::Overlong)?;
         typed(self.buffer, total, datatype)
     }
 
@@ -78,7 +78,7 @@ pub(crate) fn bcast(
 }
 
 fn takes(op: Op, datatype: Datatype) -> Result<(), Failure> {
-    if op.reduces() && op.takes(datatype) { Ok(()) } else { Err(Wrong::OpType.into()) }
+    if op.reduces() && op.takes(datatype) { Ok(()) } else { Err(ArgumentError::OpType.into()) }
 }
 
 pub(crate) fn reduce(

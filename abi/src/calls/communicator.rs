@@ -2,7 +2,7 @@
 //! Communicators (MPI-5.0 §7.4-7.8).
 
 use crate::books;
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use crate::generated::constants::{
     APPNUM, COMM_NULL, COMM_SELF, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
@@ -27,7 +27,7 @@ pub(crate) fn look<R>(
 ) -> Result<R, Failure> {
     world.with(|engine| {
         let key = comm.standing(engine)?;
-        let communicator = engine.communicator(key).ok_or(Wrong::Communicator)?;
+        let communicator = engine.communicator(key).ok_or(ArgumentError::Communicator)?;
         Ok(look(communicator))
     })
 }
@@ -105,7 +105,7 @@ pub(crate) fn split(
     made.set(COMM_NULL);
     let color = match color {
         UNDEFINED => None,
-        color => Some(u32::try_from(color).map_err(|_| Wrong::Split)?),
+        color => Some(u32::try_from(color).map_err(|_| ArgumentError::Split)?),
     };
     make(world, comm, made, |engine| Ok(engine.split(comm.key(engine)?, color, key)?))
 }
@@ -195,7 +195,7 @@ pub(crate) fn get_attr(
     look(world, comm, |_| ())?;
     flag.set(0);
     if key == KEYVAL_INVALID {
-        return Err(Wrong::Keyval.into());
+        return Err(ArgumentError::Keyval.into());
     }
     // Predefined attributes hang on MPI_COMM_WORLD; a dup has them too, since they are copied.
     let address: *const c_int = match key {
@@ -222,7 +222,7 @@ pub(crate) fn get_attr(
             true => &raw const TOLERATES_FAILURES,
             false => return Ok(()),
         },
-        _ => return Err(Wrong::Keyval.into()),
+        _ => return Err(ArgumentError::Keyval.into()),
     };
     value.set(address.cast_mut().cast::<c_void>());
     flag.set(1);

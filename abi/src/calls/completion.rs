@@ -3,7 +3,7 @@
 //! answer stands in one table, `array_calls`; here is what they answer into.
 
 use crate::array_calls::{Answers, Found, Look, Requests, Want, attempt};
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use crate::generated::constants::{REQUEST_NULL, UNDEFINED};
 use crate::handle::Handle;
@@ -92,8 +92,8 @@ fn waited(
         }
         let mut answer = attempt(want, copied.handles(), &mut Live::new(engine), users);
         if matches!(answer, Ok((Found::NotYet, _)))
-            && engine.some_orphaned()
-            && end_hopeless(world, want, copied.handles(), engine)
+            && engine.some_may_be_unsatisfiable()
+            && end_unsatisfiable(world, want, copied.handles(), engine)
         {
             answer = attempt(want, copied.handles(), &mut Live::new(engine), users);
         }
@@ -107,19 +107,19 @@ fn waited(
 /// Where no other thread can begin anything meanwhile, receives that only this process could serve end. A call that another
 /// request may still end waits for that one: its caller may go on and send to itself.
 #[cold]
-fn end_hopeless(world: &World, want: Want, handles: &[Handle], engine: &mut Engine) -> bool {
+fn end_unsatisfiable(world: &World, want: Want, handles: &[Handle], engine: &mut Engine) -> bool {
     let mut requests = handles.iter().filter_map(|&handle| named(handle).ok().flatten());
-    let is_hopeless = |request| engine.is_hopeless(request);
+    let is_unsatisfiable = |request| engine.is_unsatisfiable(request);
     let in_vain = match want {
-        Want::All => requests.clone().any(is_hopeless),
-        Want::Any | Want::Some => requests.clone().all(is_hopeless),
+        Want::All => requests.clone().any(is_unsatisfiable),
+        Want::Any | Want::Some => requests.clone().all(is_unsatisfiable),
     };
     if !in_vain || !world.is_alone() {
         return false;
     }
     match want {
-        Want::All => requests.filter(|&request| engine.end_hopeless(request)).count() > 0,
-        Want::Any | Want::Some => requests.next().is_some_and(|first| engine.end_hopeless(first)),
+        Want::All => requests.filter(|&request| engine.end_unsatisfiable(request)).count() > 0,
+        Want::Any | Want::Some => requests.next().is_some_and(|first| engine.end_unsatisfiable(first)),
     }
 }
 
@@ -164,7 +164,7 @@ fn tested(
     copied: &Copied,
     users: &mut Users,
 ) -> Result<(Found, Option<Failure>), Failure> {
-    world.with_turn(|engine| attempt(want, copied.handles(), &mut Live::new(engine), users))
+    world.with_progress(|engine| attempt(want, copied.handles(), &mut Live::new(engine), users))
 }
 
 fn outcome(failure: Option<Failure>) -> Result<(), Failure> {
@@ -354,7 +354,7 @@ pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure>
 
 fn check_standing(handle: Handle, engine: &mut Engine) -> Result<(), Failure> {
     match Live::new(engine).look(handle) {
-        Look::Null => Err(Wrong::Request.into()),
+        Look::Null => Err(ArgumentError::Request.into()),
         Look::Stale(failure) => Err(failure),
         Look::Active | Look::Stalled(_) | Look::Over(..) => Ok(()),
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Beginning and end, versions, names and clocks (MPI-5.0 chapters 9 and 11).
 
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::{Failure, Why, world};
 use crate::generated::constants::{
     ABI_SUBVERSION, ABI_VERSION, COMM_WORLD, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME,
@@ -28,14 +28,14 @@ fn this_thread() -> u64 {
 
 fn start(required: c_int) -> Result<c_int, Failure> {
     if !matches!(required, THREAD_SINGLE | THREAD_FUNNELED | THREAD_SERIALIZED | THREAD_MULTIPLE) {
-        return Err(Wrong::ThreadLevel.into());
+        return Err(ArgumentError::ThreadLevel.into());
     }
     let threads = if required == THREAD_MULTIPLE { Threads::Any } else { Threads::Ordered };
     match mend_world::start(threads) {
         Ok(world) => {
             PROVIDED.store(required, Ordering::Relaxed);
             MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
-            report_strangers(world);
+            report_unknown_parameters(world);
             Ok(required)
         }
         // Leaked, so that the failure is `Copy`; the process is about to end.
@@ -47,12 +47,13 @@ fn start(required: c_int) -> Result<c_int, Failure> {
 }
 
 /// Says once in a job, which has the same environment throughout, which variables nobody knows.
-fn report_strangers(world: &World) {
+fn report_unknown_parameters(world: &World) {
     let is_first = || super::communicator::look(world, Comm(COMM_WORLD), |world| world.rank.0 == 0);
-    if world.strangers().is_empty() || !is_first().unwrap_or(true) {
+    if world.unknown_parameters().is_empty() || !is_first().unwrap_or(true) {
         return;
     }
-    let text: String = world.strangers().iter().map(|stranger| format!("mend: {stranger}\n")).collect();
+    let text: String =
+        world.unknown_parameters().iter().map(|stranger| format!("mend: {stranger}\n")).collect();
     // A stderr that is gone cannot be told anything.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -3,7 +3,7 @@
 //! all of them (the fault classes in particular: facts 16.3, trap 3); users may add their own.
 
 use crate::books;
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::{Failure, Why};
 use crate::error_handler::Function;
 use crate::generated::constants::{ERR_LASTCODE, ERR_UNKNOWN, ERRHANDLER_NULL, MAX_ERROR_STRING};
@@ -86,7 +86,7 @@ pub(crate) fn add_error_class(class: Out<c_int>) -> Result<(), Failure> {
 pub(crate) fn add_error_code(class: c_int, code: Out<c_int>) -> Result<(), Failure> {
     let added =
         books::with(|books| (books.codes.class(class) == Some(class)).then(|| books.codes.add(Some(class))));
-    code.set(added.ok_or(Wrong::ErrorCode)?);
+    code.set(added.ok_or(ArgumentError::ErrorCode)?);
     Ok(())
 }
 
@@ -101,7 +101,8 @@ pub(crate) fn remove_error_string(code: c_int) -> Result<(), Failure> {
 
 fn set_string(code: c_int, string: Option<String>) -> Result<(), Failure> {
     let set = |added: &mut Added| added.string = string;
-    books::with(|books| books.codes.added.get_mut(&code).map(set)).ok_or_else(|| Wrong::ErrorCode.into())
+    books::with(|books| books.codes.added.get_mut(&code).map(set))
+        .ok_or_else(|| ArgumentError::ErrorCode.into())
 }
 
 pub(crate) fn remove_error_class(class: c_int) -> Result<(), Failure> {
@@ -113,12 +114,12 @@ pub(crate) fn remove_error_code(code: c_int) -> Result<(), Failure> {
 }
 
 fn removed(removed: bool) -> Result<(), Failure> {
-    if removed { Ok(()) } else { Err(Wrong::ErrorCode.into()) }
+    if removed { Ok(()) } else { Err(ArgumentError::ErrorCode.into()) }
 }
 
 pub(crate) fn comm_create_errhandler(function: *const c_void, handler: Out<Handle>) -> Result<(), Failure> {
     if function.is_null() {
-        return Err(Wrong::NullPointer.into());
+        return Err(ArgumentError::NullPointer.into());
     }
     // SAFETY: not null; the user passed a function of this type, as the prototype in mpi.h has it.
     let function = unsafe { core::mem::transmute::<*const c_void, Function>(function) };

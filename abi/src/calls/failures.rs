@@ -2,7 +2,7 @@
 //! Who failed, and what the program says that it knows: the extension for fault tolerance, under `MPI_` and `MPIX_` names.
 //! All local, all true of a communicator whoever of it is dead; none ever raises a failure of others.
 
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use crate::generated::constants::GROUP_NULL;
 use crate::handle::{Comm, Handle};
@@ -17,7 +17,7 @@ use mend_world::{Engine, World};
 /// lists somebody, so this turns the crank too, and gives the processor away as every look does.
 pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
     group.set(GROUP_NULL);
-    let failed = world.with_turn(|engine| -> Result<Group, Failure> {
+    let failed = world.with_progress(|engine| -> Result<Group, Failure> {
         let key = comm.standing(engine)?;
         let failed = engine.failed(key)?;
         of_ranks(engine, key, &failed)
@@ -37,7 +37,7 @@ pub(crate) fn ack_failed(
         let key = comm.standing(engine)?;
         let size = engine.communicator(key).map_or(0, |communicator| communicator.size());
         let count = u32::try_from(count).ok().filter(|&count| count <= size);
-        Ok(engine.acknowledge(key, Some(count.ok_or(Wrong::Acknowledged)?))?)
+        Ok(engine.acknowledge(key, Some(count.ok_or(ArgumentError::Acknowledged)?))?)
     })?;
     acknowledged.set(now as c_int);
     Ok(())

@@ -2,7 +2,7 @@
 //! Groups (MPI-5.0 §7.3): values of `comm` under handles. An empty result is `MPI_GROUP_EMPTY` itself.
 
 use crate::books;
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use crate::generated::constants::{
     COMM_WORLD, GROUP_EMPTY, GROUP_NULL, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL,
@@ -21,7 +21,7 @@ pub(crate) fn named(handle: Handle) -> Result<Arc<Group>, Failure> {
         return Ok(Arc::default());
     }
     let found = key(handle).and_then(|key| books::with(|books| books.groups.get(key).cloned()));
-    found.ok_or_else(|| Wrong::Group.into())
+    found.ok_or_else(|| ArgumentError::Group.into())
 }
 
 pub(super) fn keep(group: Group, out: Out<Handle>) {
@@ -33,7 +33,7 @@ pub(super) fn keep(group: Group, out: Out<Handle>) {
 
 impl From<GroupError> for Failure {
     fn from(_: GroupError) -> Self {
-        Wrong::GroupRank.into()
+        ArgumentError::GroupRank.into()
     }
 }
 
@@ -86,13 +86,13 @@ pub(crate) fn translate_ranks(
 /// Different ranks of a group, of which there are no more than it has: a wild count is not read to its end.
 fn chosen(group: &Group, count: usize, ranks: Array<c_int>) -> Result<Vec<Rank>, Failure> {
     if count > group.size() as usize {
-        return Err(Wrong::GroupRank.into());
+        return Err(ArgumentError::GroupRank.into());
     }
     checked(ranks.copy(count)?.into_iter())
 }
 
 fn checked(ranks: impl Iterator<Item = c_int>) -> Result<Vec<Rank>, Failure> {
-    ranks.map(|rank| u32::try_from(rank).map(Rank).map_err(|_| Wrong::GroupRank.into())).collect()
+    ranks.map(|rank| u32::try_from(rank).map(Rank).map_err(|_| ArgumentError::GroupRank.into())).collect()
 }
 
 pub(crate) fn incl(
@@ -128,11 +128,11 @@ fn of_ranges(ranges: &[[c_int; 3]], size: u32) -> Result<Vec<Rank>, Failure> {
     for &[first, last, stride] in ranges {
         let (mut rank, last, stride) = (i64::from(first), i64::from(last), i64::from(stride));
         if stride == 0 {
-            return Err(Wrong::GroupRange.into());
+            return Err(ArgumentError::GroupRange.into());
         }
         while (stride > 0 && rank <= last) || (stride < 0 && rank >= last) {
             if rank < 0 || rank >= i64::from(size) || ranks.len() >= size as usize {
-                return Err(Wrong::GroupRank.into());
+                return Err(ArgumentError::GroupRank.into());
             }
             ranks.push(Rank(rank as u32));
             rank += stride;
@@ -184,8 +184,8 @@ of_two! { union intersection difference }
 pub(crate) fn free(_world: &World, group: Out<Handle>) -> Result<(), Failure> {
     let handle = group.get();
     if handle != GROUP_EMPTY {
-        let key = key(handle).ok_or(Wrong::Group)?;
-        books::with(|books| books.groups.remove(key)).ok_or(Wrong::Group)?;
+        let key = key(handle).ok_or(ArgumentError::Group)?;
+        books::with(|books| books.groups.remove(key)).ok_or(ArgumentError::Group)?;
     }
     group.set(GROUP_NULL);
     Ok(())

@@ -6,7 +6,7 @@
 //! touched, in steps small enough that all ranks of a node may take one at once, and before each the limit is read.
 
 use crate::books;
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use crate::handle::Handle;
 use crate::pointer::Out;
@@ -30,7 +30,7 @@ impl Pages {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe { libc::mmap(core::ptr::null_mut(), bytes, access, kind, -1, 0) };
-        if start == libc::MAP_FAILED { Err(Wrong::Memory.into()) } else { Ok(Pages { start, bytes }) }
+        if start == libc::MAP_FAILED { Err(ArgumentError::Memory.into()) } else { Ok(Pages { start, bytes }) }
     }
 
     /// Touches all pages, as long as `keep_free` bytes stay under every limit. Without a limit nothing needs to be touched.
@@ -40,7 +40,7 @@ impl Pages {
             // The first look judges the whole, so that what can never fit takes nothing from others meanwhile.
             let wanted = if step == 0 { self.bytes } else { STEP };
             if (wanted as u64).saturating_add(keep_free) > left {
-                return Err(Wrong::Memory.into());
+                return Err(ArgumentError::Memory.into());
             }
             for at in (step..self.bytes.min(step + STEP)).step_by(PAGE) {
                 // SAFETY: `at` is below the length of the mapping.
@@ -84,7 +84,8 @@ pub(crate) fn free_mem(_world: &World, base: *mut c_void) -> Result<(), Failure>
     if base.is_null() {
         return Ok(());
     }
-    let bytes = books::with(|books| books.memory.remove(&(base as usize))).ok_or(Wrong::NotOurMemory)?;
+    let bytes =
+        books::with(|books| books.memory.remove(&(base as usize))).ok_or(ArgumentError::NotOurMemory)?;
     // It stood in the books, so `alloc_mem` mapped it with this length, and nobody has given it back.
     drop(Pages { start: base, bytes: bytes.max(1) });
     Ok(())

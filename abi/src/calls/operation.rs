@@ -2,7 +2,7 @@
 //! What predefined operations are (MPI-5.0 §6.9). Making others comes later.
 
 use crate::calls::point_to_point::typed;
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use crate::pointer::Out;
 use core::ffi::{c_int, c_void};
@@ -24,7 +24,7 @@ pub(crate) fn reduce_local(
     op: Op,
 ) -> Result<(), Failure> {
     if !(op.reduces() && op.takes(datatype)) {
-        return Err(Wrong::OpType.into());
+        return Err(ArgumentError::OpType.into());
     }
     mend_datatype::reduce(op, &typed(from, count, datatype)?, &typed(into, count, datatype)?);
     Ok(())

@@ -2,7 +2,7 @@
 //! Sends, receives and probes (MPI-5.0 chapter 3). `MPI_PROC_NULL` is answered here (§3.10); the engine knows ranks only.
 
 use crate::array_calls::is_fault;
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use crate::generated::constants::{IN_PLACE, REQUEST_NULL};
 use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
@@ -20,9 +20,9 @@ use mend_world::{Engine, World};
 /// The user's buffer. Null is an address like any other where no byte of it is used.
 #[inline]
 pub(crate) fn typed(buffer: *const c_void, count: u64, datatype: Datatype) -> Result<Typed, Failure> {
-    let bytes = datatype.span(count).ok_or(Wrong::Overlong)?;
+    let bytes = datatype.span(count).ok_or(ArgumentError::Overlong)?;
     if buffer as usize <= IN_PLACE && bytes > 0 {
-        return Err(if buffer.is_null() { Wrong::NullBuffer } else { Wrong::InPlace }.into());
+        return Err(if buffer.is_null() { ArgumentError::NullBuffer } else { ArgumentError::InPlace }.into());
     }
     // SAFETY: the user names a buffer of `count` elements and keeps it until the request completes (MPI-5.0 §3.7.2);
     // `span` gives no more than isize::MAX.
@@ -148,7 +148,7 @@ pub(crate) fn recv(
     };
     let result = requests::run(world, |engine| {
         let key = comm.key(engine)?;
-        let started = engine.receive_soon(key, source, tag, data, world.looks())?;
+        let started = engine.polling_receive(key, source, tag, data, world.looks())?;
         if let Started::Running(_) = started {
             engine.watch(key, source);
         }
@@ -295,7 +295,7 @@ impl Halves<'_> {
         // Another failure of the receive, a message too long say, lets the send end as ever.
         if self.receive.failure().is_some_and(|failure| is_fault(failure.code))
             && let Half::Running(waiting) = &self.send
-            && engine.disown(waiting.request())
+            && engine.continue_from_copy(waiting.request())
         {
             self.send = Half::Nobody;
             return true;
@@ -322,12 +322,12 @@ pub(crate) fn probe(
     let found = world.wait(|engine| match look(engine) {
         // What lies here already is found first, whoever has failed (Row PP13).
         Some(Err(_)) => {
-            engine.turn_again();
+            engine.progress_again();
             look(engine)
         }
         // Nobody is left who could send, and this thread waits here.
         None => {
-            let never = comm.key(engine).ok().and_then(|key| engine.hopeless(key, source));
+            let never = comm.key(engine).ok().and_then(|key| engine.unsatisfiable(key, source));
             never.filter(|_| world.is_alone()).map(|error| Err(error.into()))
         }
         found => found,
@@ -351,7 +351,7 @@ pub(crate) fn iprobe(
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let found = world.with_turn(|engine| -> Result<_, Failure> {
+    let found = world.with_progress(|engine| -> Result<_, Failure> {
         match engine.probe(comm.key(engine)?, source, tag) {
             // Nobody waits here: that nothing will come from those who have finalized is no error of the program's.
             Err(error) if matches!(error.detail, Detail::PeerLeft(_)) => Ok(None),

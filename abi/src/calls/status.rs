@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading and setting statuses (MPI-5.0 §3.2.5, §13.3). Legal at any time.
 
-use crate::check::Wrong;
+use crate::check::ArgumentError;
 use crate::entry::Failure;
 use crate::generated::constants::UNDEFINED;
 use crate::pointer::{Out, OutCount};
@@ -83,7 +83,7 @@ pub(crate) fn set_elements(status: Out<Status>, datatype: Datatype, count: u64) 
             (count / 2).checked_mul(size).and_then(|whole| whole.checked_add(count % 2 * first as u64))
         }
     };
-    let bytes = bytes.ok_or(Wrong::Overlong)?;
+    let bytes = bytes.ok_or(ArgumentError::Overlong)?;
     status.set(status.get().with_bytes(bytes));
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Watches the life words of all ranks, in threads of its own, and tells the keeper's loop which of them are marked.
+//! Watches the life words of all ranks, in threads of its own, and tells the node daemon's loop which of them are marked.
 //!
 //! One thread sleeps on the words of up to 127 ranks (futex_waitv); where the system has no such call, one thread on each.
 //! A mark is said once: a descriptor becomes readable, and [`LifeWatch::marked`] gives the ranks. No call here waits for a
@@ -66,7 +66,7 @@ impl Means {
     }
 }
 
-/// What the keeper knows of one rank that is watched.
+/// What the node daemon knows of one rank that is watched.
 #[derive(Debug)]
 struct Watching {
     /// Its post, if there is a thread for it.
@@ -96,7 +96,7 @@ pub enum WatchError {
     Thread(io::Error),
 }
 
-/// What the threads have seen, and the keeper has not heard.
+/// What the threads have seen, and the node daemon has not heard.
 #[derive(Debug)]
 struct News {
     marked: Mutex<Vec<(u64, Mark)>>,
@@ -104,14 +104,14 @@ struct News {
     ready: OwnedFd,
 }
 
-/// One thread, as the keeper sees it: it ends when this is dropped.
+/// One thread, as the node daemon sees it: it ends when this is dropped.
 #[derive(Debug)]
 struct Post {
     desk: Arc<Desk>,
     ranks: usize,
 }
 
-/// What the keeper tells one thread.
+/// What the node daemon tells one thread.
 #[derive(Debug, Default)]
 struct Desk {
     orders: Mutex<Vec<Order>>,

@@ -10,10 +10,10 @@
 //!      └────────────────────┴── its end, in whatever way it was found ──▶ Failed: final
 //! ```
 //!
-//! What endings mean for the job is [`verdict`](crate::daemon::verdict)'s.
+//! What endings mean for the job is [`verdict`](crate::daemon::exit_policy)'s.
 
+use crate::daemon::exit_policy::{Death, Found};
 use crate::daemon::kill;
-use crate::daemon::verdict::{Death, Found};
 use crate::exit::Ending;
 use mend_runtime::daemon_protocol::TurnedAway;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -178,7 +178,7 @@ impl Watch {
     /// The processes that are dying by themselves, as they said, and may be writing their cores.
     pub fn dying(&self) -> Vec<Pid> {
         let dying = self.ranks.iter().filter(|record| match record.stage {
-            Stage::Failed(death) => death.found == Found::LastWords && !record.has_ended(),
+            Stage::Failed(death) => death.found == Found::EmergencyChannel && !record.has_ended(),
             _ => false,
         });
         dying.filter_map(|record| record.process().map(|process| process.pid)).collect()
@@ -314,7 +314,7 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::{Process, Stage, Watch};
-    use crate::daemon::verdict::Found;
+    use crate::daemon::exit_policy::Found;
     use crate::exit::Ending;
     use mend_runtime::daemon_protocol::TurnedAway;
     use rustix::process::Pid;

@@ -25,7 +25,7 @@ fn a_life_word_shows_a_death_before_the_process_has_ended() {
     assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
 }
 
-/// The same with a hook that has the keeper watch as it would on another system.
+/// The same with a hook that has the node daemon watch as it would on another system.
 fn watched(how: &str, words: &[&str]) -> Ended {
     let mut command = Command::new(MPIEXEC);
     command

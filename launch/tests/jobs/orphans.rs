@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing of a job outlives `mpiexec` or the keeper by 5 seconds, whatever it did to get away.
+//! Nothing of a job outlives `mpiexec` or the node daemon by 5 seconds, whatever it did to get away.
 
 use crate::run::{MPIEXEC, PROBE, signal, start, start_command, until};
 use rustix::process::Signal;
@@ -23,7 +23,7 @@ fn when_the_keeper_is_killed_nothing_is_left_and_one_line_says_so() {
     for how in [Signal::KILL, Signal::TERM, Signal::ABORT] {
         let run = start(&["-n", "3", "sh", "-c", FAMILY]);
         run.until_processes(2 + 3 * FAMILY_SIZE);
-        signal(run.keeper(), how);
+        signal(run.node_daemon(), how);
         run.until_nothing_is_left();
         let ended = run.end();
         // A shell that outlives its sleep for a moment has a word of its own.
@@ -37,9 +37,9 @@ fn when_the_keeper_is_killed_nothing_is_left_and_one_line_says_so() {
 fn when_either_is_killed_while_ranks_start_nothing_is_left() {
     for kill_the_keeper in [true, false] {
         let run = start(&["-n", "100", "sh", "-c", "setsid sleep 1000 & exec sleep 1000"]);
-        let keeper = run.keeper();
+        let node_daemon = run.node_daemon();
         run.until_processes(6);
-        signal(if kill_the_keeper { keeper } else { run.child.id() as i32 }, Signal::KILL);
+        signal(if kill_the_keeper { node_daemon } else { run.child.id() as i32 }, Signal::KILL);
         run.until_nothing_is_left();
         run.end();
     }
@@ -68,7 +68,7 @@ fn a_job_of_ranks_that_are_stopped_can_be_ended() {
 fn a_keeper_that_is_stopped_does_not_save_its_job() {
     let run = start(&["-n", "2", "--timeout", "0.3", "sh", "-c", FAMILY]);
     run.until_processes(2 + 2 * FAMILY_SIZE);
-    signal(run.keeper(), Signal::STOP);
+    signal(run.node_daemon(), Signal::STOP);
     until("an end of the job", || run.processes().is_empty());
     assert_eq!(run.end().code, 124);
 }
@@ -82,19 +82,19 @@ fn zombies_of(parent: i32) -> usize {
     stats.filter(|stat| stat.starts_with(&format!(" Z {parent} "))).count()
 }
 
-// Whatever ranks start in the background and leave comes to the keeper: a long job may have more of it than there are numbers.
+// Whatever ranks start in the background and leave comes to the node daemon: a long job may have more of it than there are numbers.
 #[test]
 fn orphans_of_ranks_that_end_are_taken_while_the_job_runs() {
     let script = "for i in 1 2 3 4 5 6 7 8; do (true & true); done; exec sleep 1000";
     let run = start(&["-n", "2", "sh", "-c", script]);
-    let keeper = run.keeper();
+    let node_daemon = run.node_daemon();
     let sleeps = |pid: &i32| {
         std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"sleep"))
     };
     until("two ranks that have started all", || {
         run.processes().iter().filter(|pid| sleeps(pid)).count() == 2
     });
-    until("an end of all zombies", || zombies_of(keeper) == 0);
+    until("an end of all zombies", || zombies_of(node_daemon) == 0);
     run.signal(Signal::TERM);
     assert_eq!(run.end().code, 143);
 }

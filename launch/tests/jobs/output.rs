@@ -107,7 +107,7 @@ fn a_job_whose_output_nobody_takes_can_be_ended_by_a_signal_or_the_clock() {
     let script = "cat; head -c 500000 /dev/zero | tr '\\0' 'x'; echo";
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let mut run = start(&["-n", "2", "sh", "-c", script]);
-        run.keeper();
+        run.node_daemon();
         drop(run.child.stdin.take());
         until("an end of all ranks", || run.processes().len() == 1);
         run.signal(signal);

@@ -128,18 +128,18 @@ impl Run {
         ended
     }
 
-    /// All processes of the job, `mpiexec` and its keeper among them.
+    /// All processes of the job, `mpiexec` and its node daemon among them.
     pub fn processes(&self) -> Vec<i32> {
         marked(&self.mark)
     }
 
-    /// The keeper, once it is there.
-    pub fn keeper(&self) -> i32 {
+    /// The node daemon, once it is there.
+    pub fn node_daemon(&self) -> i32 {
         let mut found = None;
-        until("a keeper", || {
+        until("a node_daemon", || {
             found = self.processes().into_iter().find(|&pid| {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                line.split(|&byte| byte == 0).any(|word| word == b"--mend-keeper")
+                line.split(|&byte| byte == 0).any(|word| word == b"--mend-node_daemon")
             });
             found.is_some()
         });

@@ -67,7 +67,7 @@ fn end(run: &Run, how: u64) {
         }
         1 => run.signal(Signal::TERM),
         2 => run.signal(Signal::KILL),
-        _ => signal(run.keeper(), Signal::KILL),
+        _ => signal(run.node_daemon(), Signal::KILL),
     }
 }
 

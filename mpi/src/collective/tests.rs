@@ -280,7 +280,7 @@ fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed(
         let only = made(&mut processes[0], first).expect("the root of a broadcast need not wait");
         let second = processes[1].dup(world).expect("right arguments");
         processes.pop();
-        // The word that names it lies in the ring of 1, who takes it, or hears of the death before.
+        // The contribution that names it lies in the ring of 1, who takes it, or hears of the death before.
         processes[1].net.pace = usize::from(named);
         job.say(1, Notice::Failed(peer(2)));
         assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
@@ -319,7 +319,7 @@ struct Survivor {
     over: bool,
     /// Buffers of what has ended, as they were then.
     silent: Vec<(Arc<Buffer>, Vec<u8>)>,
-    born: Vec<CommKey>,
+    created: Vec<CommKey>,
 }
 
 /// Starts operation `round` on WORLD: large enough to be offered, or not.
@@ -367,7 +367,7 @@ impl Survivor {
             return self.running = Some((started, data));
         };
         if let Started::Running(request @ Request::Collective(_)) = started {
-            self.born.extend(self.process.created(request));
+            self.created.extend(self.process.created(request));
         }
         release(&mut self.process, started);
         self.silent.push((Arc::clone(&data), data.to_vec()));
@@ -397,8 +397,8 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
         let mut all: Vec<_> = processes
             .into_iter()
             .map(|process| {
-                let (silent, born) = (vec![], vec![]);
-                Some(Survivor { process, round: 0, running: None, over: false, silent, born })
+                let (silent, created) = (vec![], vec![]);
+                Some(Survivor { process, round: 0, running: None, over: false, silent, created })
             })
             .collect();
         let death = random.below(120);
@@ -426,7 +426,7 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
 /// Whoever has a communicator that others may not have sends on it, and frees it.
 fn use_what_was_born(all: &mut [Survivor], dead: Rank) {
     for survivor in all {
-        for comm in core::mem::take(&mut survivor.born) {
+        for comm in core::mem::take(&mut survivor.created) {
             let process = &mut survivor.process;
             let refused = process.collective(comm, Collective::Barrier).expect_err("it holds the dead");
             assert_eq!(refused.detail, Detail::ProcFailed(dead));

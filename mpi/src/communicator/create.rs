@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How communicators are made without agreeing on a number (facts 7.3): the identity is drawn by one member and travels
 //! with the exchange that the call needs anyway. Members that are ahead send at once; where the communicator is not
-//! born yet, their messages wait for it under its identity.
+//! created yet, their messages wait for it under its identity.
 //!
-//! Values only: the engine runs the exchange, as a collective operation on the parent's own plane.
+//! Values only: the engine runs the exchange, as a collective operation on the parent's own context kind.
 
 use crate::Detail;
 use mend_base::{Identity, Rank, Reader, Writer};
@@ -15,16 +15,16 @@ use std::sync::Arc;
 
 /// A communicator being made: what is exchanged, and so what decides who is in it.
 #[derive(Debug)]
-pub(crate) enum Birth {
+pub(crate) enum PendingCreation {
     /// Rank 0 tells its number (MPI-5.0 §7.4.2, MPI_COMM_DUP).
-    Dup { words: Arc<Buffer> },
+    Dup { contributions: Arc<Buffer> },
     /// Everybody tells color, key and number (MPI_COMM_SPLIT, MPI_COMM_CREATE).
-    Split { words: Arc<Buffer>, mine: Word },
+    Split { contributions: Arc<Buffer>, mine: Contribution },
 }
 
 /// What one member tells about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Word {
+pub(crate) struct Contribution {
     /// Which of the new communicators; `None`: none of them (`MPI_UNDEFINED`).
     pub color: Option<u32>,
     /// Where in it; among equals the rank in the parent decides.
@@ -35,85 +35,95 @@ pub(crate) struct Word {
 
 /// A communicator that was made, as this process sees it.
 #[derive(Debug)]
-pub(crate) struct Born {
+pub(crate) struct Created {
     /// As a value.
     pub communicator: Communicator,
     /// The ranks in the parent, in order; `None`: exactly the parent's, so that tables can be shared.
     pub ranks: Option<Vec<Rank>>,
 }
 
-impl Birth {
+impl PendingCreation {
     /// A duplicate of `parent`; `number` counts if we are its rank 0.
-    pub fn dup(parent: &Communicator, number: u32) -> (Birth, Collective) {
-        let words = Buffer::zeroed(Word::BYTES);
+    pub fn dup(parent: &Communicator, number: u32) -> (PendingCreation, Collective) {
+        let contributions = Buffer::zeroed(Contribution::BYTES);
         if parent.rank == Rank(0) {
-            Word { color: Some(0), key: 0, number }.write(&words);
+            Contribution { color: Some(0), key: 0, number }.write(&contributions);
         }
-        let data = Typed::bytes(UserMemory::of_buffer(&words));
-        (Birth::Dup { words }, Collective::Bcast { data, root: Rank(0) })
+        let data = Typed::bytes(UserMemory::of_buffer(&contributions));
+        (PendingCreation::Dup { contributions }, Collective::Bcast { data, root: Rank(0) })
     }
 
     /// A part of `parent`, or none.
-    pub fn split(parent: &Communicator, mine: Word) -> (Birth, Collective) {
-        let words = Buffer::zeroed(Word::BYTES * parent.size() as usize);
-        let sent = Buffer::zeroed(Word::BYTES);
+    pub fn split(parent: &Communicator, mine: Contribution) -> (PendingCreation, Collective) {
+        let contributions = Buffer::zeroed(Contribution::BYTES * parent.size() as usize);
+        let sent = Buffer::zeroed(Contribution::BYTES);
         mine.write(&sent);
         let send = Some(Typed::bytes(UserMemory::of_buffer(&sent)));
-        let receive = Typed::bytes(UserMemory::of_buffer(&words));
-        (Birth::Split { words, mine }, Collective::Allgather { send, receive })
+        let receive = Typed::bytes(UserMemory::of_buffer(&contributions));
+        (PendingCreation::Split { contributions, mine }, Collective::Allgather { send, receive })
     }
 
-    /// The word of a member of `group`, for MPI_COMM_CREATE: a split in which the group's first member is the color and
+    /// The contribution of a member of `group`, for MPI_COMM_CREATE: a split in which the group's first member is the color and
     /// the place in the group the key. Groups that different members name may differ where they have no member in
     /// common.
-    pub fn word_of_member(parent: &Communicator, group: &Group, number: u32) -> Result<Word, Detail> {
+    pub fn contribution_of_member(
+        parent: &Communicator,
+        group: &Group,
+        number: u32,
+    ) -> Result<Contribution, Detail> {
         let rank_in_parent = |peer| parent.group.rank_of(peer).ok_or(Detail::NotInCommunicator);
-        let nobody = Word { color: None, key: 0, number };
+        let nobody = Contribution { color: None, key: 0, number };
         let Some(first) = group.peer(Rank(0)) else { return Ok(nobody) };
         let color = rank_in_parent(first)?.0;
         for peer in group.iter() {
             rank_in_parent(peer)?;
         }
         let me = parent.peer(parent.rank).and_then(|me| group.rank_of(me));
-        Ok(me.map_or(nobody, |rank| Word { color: Some(color), key: rank.0 as i32, number }))
+        Ok(me.map_or(nobody, |rank| Contribution { color: Some(color), key: rank.0 as i32, number }))
     }
 
-    /// What the communicator would be called, if the words that say so have come: the exchange may have failed.
+    /// What the communicator would be called, if the contributions that say so have come: the exchange may have failed.
     pub fn identity(&self, parent: &Communicator) -> Option<Identity> {
-        let (Birth::Dup { words } | Birth::Split { words, .. }) = self;
-        // No number is 0, so a word that has not come says none.
-        let came = Word::all(words).all(|word| word.is_some_and(|word| word.number != 0));
-        let born = if came { self.finish(parent).ok()? } else { None };
-        born.map(|born| born.communicator.identity)
+        let (PendingCreation::Dup { contributions } | PendingCreation::Split { contributions, .. }) = self;
+        // No number is 0, so a contribution that has not come says none.
+        let came = Contribution::all(contributions)
+            .all(|contribution| contribution.is_some_and(|contribution| contribution.number != 0));
+        let created = if came { self.finish(parent).ok()? } else { None };
+        created.map(|created| created.communicator.identity)
     }
 
-    /// After the exchange: what was born. `None`: a communicator that we are no member of.
-    pub fn finish(&self, parent: &Communicator) -> Result<Option<Born>, Detail> {
+    /// After the exchange: what was created. `None`: a communicator that we are no member of.
+    pub fn finish(&self, parent: &Communicator) -> Result<Option<Created>, Detail> {
         match self {
-            Birth::Dup { words } => {
-                let word = Word::all(words).next().flatten().ok_or(Detail::BadCreation)?;
-                Ok(Some(same_members(parent, Rank(0), word.number)))
+            PendingCreation::Dup { contributions } => {
+                let contribution =
+                    Contribution::all(contributions).next().flatten().ok_or(Detail::BadCreation)?;
+                Ok(Some(same_members(parent, Rank(0), contribution.number)))
             }
-            Birth::Split { words, mine } => split_group(parent, words, *mine),
+            PendingCreation::Split { contributions, mine } => split_group(parent, contributions, *mine),
         }
     }
 }
 
-fn same_members(parent: &Communicator, namer: Rank, number: u32) -> Born {
+fn same_members(parent: &Communicator, namer: Rank, number: u32) -> Created {
     let creator = parent.peer(namer).expect("a communicator has the ranks below its size");
     let communicator = Communicator { identity: Identity { creator, number }, ..parent.clone() };
-    Born { communicator, ranks: None }
+    Created { communicator, ranks: None }
 }
 
 /// The members of our color, ordered by key and then by rank in the parent. The lowest rank of the parent among them
 /// names the communicator: one that all of them find without asking.
-fn split_group(parent: &Communicator, words: &Arc<Buffer>, mine: Word) -> Result<Option<Born>, Detail> {
+fn split_group(
+    parent: &Communicator,
+    contributions: &Arc<Buffer>,
+    mine: Contribution,
+) -> Result<Option<Created>, Detail> {
     let Some(color) = mine.color else { return Ok(None) };
     let mut members = Vec::new();
-    for (rank, word) in (0u32..).zip(Word::all(words)) {
-        let word = word.ok_or(Detail::BadCreation)?;
-        if word.color == Some(color) {
-            members.push((word.key, Rank(rank), word.number));
+    for (rank, contribution) in (0u32..).zip(Contribution::all(contributions)) {
+        let contribution = contribution.ok_or(Detail::BadCreation)?;
+        if contribution.color == Some(color) {
+            members.push((contribution.key, Rank(rank), contribution.number));
         }
     }
     let &(_, namer, number) = members.first().ok_or(Detail::BadCreation)?;
@@ -127,14 +137,14 @@ fn split_group(parent: &Communicator, words: &Arc<Buffer>, mine: Word) -> Result
     let rank = ranks.iter().position(|rank| *rank == parent.rank).ok_or(Detail::BadCreation)?;
     let communicator =
         Communicator { identity: Identity { creator, number }, rank: Rank(rank as u32), group };
-    Ok(Some(Born { communicator, ranks: Some(ranks) }))
+    Ok(Some(Created { communicator, ranks: Some(ranks) }))
 }
 
-impl Word {
+impl Contribution {
     const BYTES: usize = 16;
 
     fn write(self, into: &Arc<Buffer>) {
-        let mut out = [0; Word::BYTES];
+        let mut out = [0; Contribution::BYTES];
         let mut writer = Writer::new(&mut out);
         writer.u32(u32::from(self.color.is_some()));
         writer.u32(self.color.unwrap_or(0));
@@ -144,16 +154,16 @@ impl Word {
     }
 
     /// What each member told; `None` where no correct member says so.
-    fn all(words: &Arc<Buffer>) -> impl Iterator<Item = Option<Word>> + use<> {
-        let memory = UserMemory::of_buffer(words);
-        (0..words.len() / Word::BYTES).map(move |at| {
-            let mut bytes = [0; Word::BYTES];
-            memory.read(at * Word::BYTES, &mut bytes);
-            Word::read(&mut Reader::new(&bytes))
+    fn all(contributions: &Arc<Buffer>) -> impl Iterator<Item = Option<Contribution>> + use<> {
+        let memory = UserMemory::of_buffer(contributions);
+        (0..contributions.len() / Contribution::BYTES).map(move |at| {
+            let mut bytes = [0; Contribution::BYTES];
+            memory.read(at * Contribution::BYTES, &mut bytes);
+            Contribution::read(&mut Reader::new(&bytes))
         })
     }
 
-    fn read(from: &mut Reader<'_>) -> Option<Word> {
+    fn read(from: &mut Reader<'_>) -> Option<Contribution> {
         let (has_color, color) = (from.u32()?, from.u32()?);
         let (key, number) = (from.u32()? as i32, from.u32()?);
         let color = match has_color {
@@ -161,13 +171,13 @@ impl Word {
             1 => Some(color),
             _ => return None,
         };
-        Some(Word { color, key, number })
+        Some(Contribution { color, key, number })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Birth, Word};
+    use super::{Contribution, PendingCreation};
     use crate::Detail;
     use mend_base::{Identity, Job, Peer, Rank};
     use mend_comm::{Communicator, Group};
@@ -183,66 +193,75 @@ mod tests {
         Communicator { identity: Identity { creator: peer(0), number: 0 }, rank: Rank(rank), group }
     }
 
-    /// What `rank` makes of the words of all.
-    fn split(words: &[Word], rank: usize) -> Result<Option<super::Born>, Detail> {
-        let parent = parent(rank as u32, words.len() as u32);
-        let (birth, _) = Birth::split(&parent, words[rank]);
-        let Birth::Split { words: all, .. } = &birth else { unreachable!() };
-        for (at, word) in words.iter().enumerate() {
-            let one = Buffer::zeroed(Word::BYTES);
-            word.write(&one);
-            UserMemory::of_buffer(all).write(at * Word::BYTES, &one.to_vec());
+    /// What `rank` makes of the contributions of all.
+    fn split(contributions: &[Contribution], rank: usize) -> Result<Option<super::Created>, Detail> {
+        let parent = parent(rank as u32, contributions.len() as u32);
+        let (creation, _) = PendingCreation::split(&parent, contributions[rank]);
+        let PendingCreation::Split { contributions: all, .. } = &creation else { unreachable!() };
+        for (at, contribution) in contributions.iter().enumerate() {
+            let one = Buffer::zeroed(Contribution::BYTES);
+            contribution.write(&one);
+            UserMemory::of_buffer(all).write(at * Contribution::BYTES, &one.to_vec());
         }
-        birth.finish(&parent)
+        creation.finish(&parent)
     }
 
-    fn word(color: Option<u32>, key: i32, number: u32) -> Word {
-        Word { color, key, number }
+    fn contribution(color: Option<u32>, key: i32, number: u32) -> Contribution {
+        Contribution { color, key, number }
     }
 
     #[test]
     fn members_are_ordered_by_key_and_named_by_the_lowest_parent_rank() {
-        let words = [
-            word(Some(5), 9, 10),
-            word(None, 0, 11),
-            word(Some(5), -1, 12),
-            word(Some(6), 0, 13),
-            word(Some(5), 9, 14),
+        let contributions = [
+            contribution(Some(5), 9, 10),
+            contribution(None, 0, 11),
+            contribution(Some(5), -1, 12),
+            contribution(Some(6), 0, 13),
+            contribution(Some(5), 9, 14),
         ];
         for (rank, new_rank) in [(0, 1), (2, 0), (4, 2)] {
-            let born = split(&words, rank).unwrap().unwrap();
-            assert_eq!(born.communicator.rank, Rank(new_rank));
-            assert_eq!(born.communicator.identity, Identity { creator: peer(0), number: 10 });
-            assert_eq!(born.communicator.group.iter().collect::<Vec<_>>(), [peer(2), peer(0), peer(4)]);
+            let created = split(&contributions, rank).unwrap().unwrap();
+            assert_eq!(created.communicator.rank, Rank(new_rank));
+            assert_eq!(created.communicator.identity, Identity { creator: peer(0), number: 10 });
+            assert_eq!(created.communicator.group.iter().collect::<Vec<_>>(), [peer(2), peer(0), peer(4)]);
         }
-        assert!(split(&words, 1).unwrap().is_none());
-        assert_eq!(split(&words, 3).unwrap().unwrap().communicator.size(), 1);
+        assert!(split(&contributions, 1).unwrap().is_none());
+        assert_eq!(split(&contributions, 3).unwrap().unwrap().communicator.size(), 1);
     }
 
     #[test]
     fn a_split_that_keeps_everybody_in_order_shares_the_parents_tables() {
-        let born = split(&[word(Some(1), 0, 3), word(Some(1), 0, 4)], 1).unwrap().unwrap();
-        assert!(born.ranks.is_none());
-        assert_eq!(born.communicator.identity.number, 3);
+        let created = split(&[contribution(Some(1), 0, 3), contribution(Some(1), 0, 4)], 1).unwrap().unwrap();
+        assert!(created.ranks.is_none());
+        assert_eq!(created.communicator.identity.number, 3);
     }
 
     #[test]
     fn a_member_of_a_group_speaks_with_its_place_and_others_with_none() {
         let parent = parent(2, 4);
         let group = Group::new([peer(3), peer(2)]).unwrap();
-        assert_eq!(Birth::word_of_member(&parent, &group, 7), Ok(word(Some(3), 1, 7)));
+        assert_eq!(
+            PendingCreation::contribution_of_member(&parent, &group, 7),
+            Ok(contribution(Some(3), 1, 7))
+        );
         let others = Group::new([peer(3)]).unwrap();
-        assert_eq!(Birth::word_of_member(&parent, &others, 7), Ok(word(None, 0, 7)));
-        let stranger = Group::new([peer(9)]).unwrap();
-        assert_eq!(Birth::word_of_member(&parent, &stranger, 7), Err(Detail::NotInCommunicator));
+        assert_eq!(
+            PendingCreation::contribution_of_member(&parent, &others, 7),
+            Ok(contribution(None, 0, 7))
+        );
+        let outsider = Group::new([peer(9)]).unwrap();
+        assert_eq!(
+            PendingCreation::contribution_of_member(&parent, &outsider, 7),
+            Err(Detail::NotInCommunicator)
+        );
     }
 
     #[test]
     fn words_that_no_member_writes_end_the_creation() {
         let parent = parent(0, 2);
-        let (birth, _) = Birth::split(&parent, word(Some(0), 0, 0));
-        let Birth::Split { words, .. } = &birth else { unreachable!() };
-        UserMemory::of_buffer(words).write(0, &[7]);
-        assert_eq!(birth.finish(&parent).unwrap_err(), Detail::BadCreation);
+        let (creation, _) = PendingCreation::split(&parent, contribution(Some(0), 0, 0));
+        let PendingCreation::Split { contributions, .. } = &creation else { unreachable!() };
+        UserMemory::of_buffer(contributions).write(0, &[7]);
+        assert_eq!(creation.finish(&parent).unwrap_err(), Detail::BadCreation);
     }
 }

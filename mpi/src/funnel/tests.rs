@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Deaths, one at a time, each step of them the test's.
 
-use crate::communicator::Entry;
+use crate::communicator::CommEntry;
 use crate::scripted::{Process, Rehearsal, peer};
 use crate::{Class, CommKey, Detail, Request, Started, State};
 use mend_base::{Identity, Instant, Rank, Source, Tag, TagSelector};
@@ -113,7 +113,7 @@ fn who_failed_is_known_without_a_turn_and_what_it_had_sent_whole_is_received() {
 // Row PP7
 #[test]
 fn who_died_or_left_before_its_contact_was_looked_at_is_drained_first() {
-    for verdict in [Notice::Failed(peer(1)), Notice::Finalized(peer(1))] {
+    for declaration in [Notice::Failed(peer(1)), Notice::Finalized(peer(1))] {
         let job = Rehearsal::default();
         let (mut zero, mut one) = (job.process(0, 2), job.process(1, 2));
         job.introduce(0, 1);
@@ -122,7 +122,7 @@ fn who_died_or_left_before_its_contact_was_looked_at_is_drained_first() {
         turns(3, &mut one);
         assert!(matches!(sent, Started::Done(_)) || one.pml.idle());
         drop(one);
-        job.say(0, verdict);
+        job.say(0, declaration);
         // The receiver has not looked at anything yet.
         turn(&mut zero);
         turn(&mut zero);
@@ -201,7 +201,7 @@ fn only_members_are_listed_and_a_communicator_made_later_knows_them() {
 }
 
 fn duplicate(process: &mut Process) -> CommKey {
-    let Entry { communicator, members, .. } = process.communicators.get(process.world.0).unwrap();
+    let CommEntry { communicator, members, .. } = process.communicators.get(process.world.0).unwrap();
     let identity = Identity { creator: peer(0), number: 77 };
     let (again, members) = (Communicator { identity, ..communicator.clone() }, Arc::clone(members));
     process.enter(again, members)
@@ -253,7 +253,7 @@ fn aborting_ends_the_members_and_with_everybody_the_job() {
     assert_eq!(job.aborted(), [(4, vec![peer(0)]), (5, vec![]), (6, vec![peer(0)])]);
 }
 
-/// Who leaves because somebody failed is judged after that one: a collective that waits for both must hear of the failure.
+/// Who leaves because somebody failed is declared after that one: a collective that waits for both must hear of the failure.
 #[test]
 fn ends_are_published_in_the_order_of_the_verdicts() {
     let (job, mut zero, _one) = pair();

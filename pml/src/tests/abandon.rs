@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests that are given up, at either end and in every state; and planes that a death has broken.
+//! Requests that are given up, at either end and in every state; and context kinds that a death has broken.
 
 use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, request, tag};
 use crate::envelope::Packet;
 use crate::{Channel, Config, Error, Gone, Ob1, SendMode, Started, State, Status};
-use mend_base::{PeerIndex, Plane, Random, Rank, Source};
+use mend_base::{ContextKind, PeerIndex, Random, Rank, Source};
 use mend_transport::{Buffer, Cause};
 use std::sync::Arc;
 
 const LARGE: usize = 1 << 20;
 
 /// Everybody knows what everybody calls the channel.
-fn known(cluster: &mut Cluster, plane: Plane) -> Vec<Channel> {
-    let on = cluster.open(1, plane);
+fn known(cluster: &mut Cluster, context_kind: ContextKind) -> Vec<Channel> {
+    let on = cluster.open(1, context_kind);
     for (from, to) in (0..on.len()).flat_map(|from| (0..on.len()).map(move |to| (from, to))) {
         let sent = cluster.send(from, on[from], to as u32, 0, b"hello");
         cluster.settle();
@@ -33,7 +33,7 @@ fn abandon(cluster: &mut Cluster, at: usize, started: Started) {
     assert_eq!(cluster.poll(at, started), State::Done(Err(Error::NoSuchRequest)), "it is forgotten");
 }
 
-/// Turns two of them until the condition holds.
+/// Turns two of them until the condition xoff received.
 fn until(cluster: &mut Cluster, pair: [usize; 2], condition: impl Fn(&Cluster) -> bool) {
     for turn in 0.. {
         if condition(cluster) {
@@ -74,7 +74,7 @@ fn assert_talks(cluster: &mut Cluster, on: &[Channel], from: usize, to: usize) {
 #[test]
 fn a_parked_send_given_up_leaves_no_hole_for_those_behind_it() {
     let mut cluster = Cluster::new(2, 1);
-    let on = known(&mut cluster, Plane::User);
+    let on = known(&mut cluster, ContextKind::PointToPoint);
     cluster.fabric.borrow_mut().room = 0;
     let given_up = cluster.send(0, on[0], 1, 1, b"first");
     let kept = cluster.send(0, on[0], 1, 1, b"second");
@@ -91,19 +91,21 @@ fn a_parked_send_given_up_leaves_no_hole_for_those_behind_it() {
 fn a_send_to_one_who_is_never_connected_can_be_given_up() {
     let mut cluster = Cluster::new(2, 2);
     cluster.connects = false;
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let sends = [1, 2].map(|label| cluster.send(0, on[0], 1, label, b"x"));
     assert!(!cluster.nodes[0].ob1.idle());
     sends.iter().for_each(|&send| abandon(&mut cluster, 0, send));
     assert_nothing_left(&cluster, 0..1, 2);
-    assert_eq!(cluster.nodes[0].ob1.crowded, 0);
+    assert_eq!(cluster.nodes[0].ob1.congested, 0);
 }
 
 #[test]
 fn an_offer_given_up_meets_its_late_answer_and_the_receiver_is_told() {
-    for (seed, plane) in (0..20).flat_map(|seed| [(seed, Plane::User), (seed, Plane::Collective)]) {
+    for (seed, context_kind) in
+        (0..20).flat_map(|seed| [(seed, ContextKind::PointToPoint), (seed, ContextKind::Collective)])
+    {
         let mut cluster = Cluster::new(2, seed);
-        let on = known(&mut cluster, plane);
+        let on = known(&mut cluster, context_kind);
         let offer = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
         let synchronous = cluster.send_as(0, on[0], 1, 2, b"x", SendMode::Synchronous);
         until(&mut cluster, [0, 1], |cluster| cluster.nodes[1].ob1.arrived.len() == 2);
@@ -111,21 +113,21 @@ fn an_offer_given_up_meets_its_late_answer_and_the_receiver_is_told() {
             abandon(&mut cluster, 0, given_up);
         }
         assert!(cluster.nodes[0].ob1.idle(), "Finalize would not wait for an answer");
-        // The receiver takes them as if nothing had happened: Accept, and Matched.
+        // The receiver takes them as if nothing had happened: Cts, and Matched.
         let (accepting, buffer) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
         let (whole, _) = cluster.receive(1, on[1], rank(0), tag(2), 1);
         assert!(matches!(whole, Started::Done(_)));
         cluster.settle();
-        match plane {
-            Plane::User => {
+        match context_kind {
+            ContextKind::PointToPoint => {
                 assert_eq!(cluster.poll(1, accepting), State::Done(Err(Error::PeerFreed(Rank(0)))))
             }
             // A member of the same operation: its own news will end it.
-            Plane::Collective => assert_eq!(cluster.poll(1, accepting), State::Running),
+            ContextKind::Collective => assert_eq!(cluster.poll(1, accepting), State::Running),
         }
         abandon(&mut cluster, 1, accepting);
         assert_eq!(buffer.to_vec(), vec![0; LARGE]);
-        assert_eq!(cluster.nodes[0].ob1.peers[1].withdrawn, 0, "both were answered");
+        assert_eq!(cluster.nodes[0].ob1.peers[1].withdrawn_rts, 0, "both were answered");
         assert_talks(&mut cluster, &on, 0, 1);
         assert_talks(&mut cluster, &on, 1, 0);
         assert_nothing_left(&cluster, 0..2, seed);
@@ -134,23 +136,25 @@ fn an_offer_given_up_meets_its_late_answer_and_the_receiver_is_told() {
 
 #[test]
 fn a_stream_given_up_by_its_sender_is_cut_and_its_number_comes_back() {
-    for (seed, plane) in (0..40).flat_map(|seed| [(seed, Plane::User), (seed, Plane::Collective)]) {
+    for (seed, context_kind) in
+        (0..40).flat_map(|seed| [(seed, ContextKind::PointToPoint), (seed, ContextKind::Collective)])
+    {
         let mut cluster = Cluster::with(2, seed, Config { streams_max: 1, ..super::fabric::TEST_CONFIG });
-        let on = known(&mut cluster, plane);
+        let on = known(&mut cluster, context_kind);
         let streaming = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
         let (accepting, buffer) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
         let chunks = (seed % 5) as usize;
         until(&mut cluster, [0, 1], |cluster| {
-            let under_way = cluster.fabric.borrow().lanes[0][1][CHUNKS].len();
+            let under_way = cluster.fabric.borrow().match_lists[0][1][CHUNKS].len();
             cluster.nodes[1].ob1.incoming.len() == 1 && under_way >= chunks
         });
         abandon(&mut cluster, 0, streaming);
-        assert!(cluster.nodes[0].ob1.peers[1].withdrawn <= 1);
+        assert!(cluster.nodes[0].ob1.peers[1].withdrawn_rts <= 1);
         until(&mut cluster, [0, 1], |cluster| {
-            plane == Plane::Collective || cluster.poll(1, accepting) != State::Running
+            context_kind == ContextKind::Collective || cluster.poll(1, accepting) != State::Running
         });
         let before = buffer.to_vec();
-        if plane == Plane::User {
+        if context_kind == ContextKind::PointToPoint {
             assert_eq!(cluster.poll(1, accepting), State::Done(Err(Error::PeerFreed(Rank(0)))));
             cluster.settle();
             // Row PP23: what was under way is dropped.
@@ -165,9 +169,11 @@ fn a_stream_given_up_by_its_sender_is_cut_and_its_number_comes_back() {
 
 #[test]
 fn a_receive_given_up_is_silent_whatever_still_comes_for_it() {
-    for (seed, plane) in (0..40).flat_map(|seed| [(seed, Plane::User), (seed, Plane::Collective)]) {
+    for (seed, context_kind) in
+        (0..40).flat_map(|seed| [(seed, ContextKind::PointToPoint), (seed, ContextKind::Collective)])
+    {
         let mut cluster = Cluster::with(2, seed, Config { streams_max: 1, ..super::fabric::TEST_CONFIG });
-        let on = known(&mut cluster, plane);
+        let on = known(&mut cluster, context_kind);
         let (posted, never) = cluster.receive(1, on[1], rank(0), tag(9), 8);
         let sends = [1, 2].map(|label| cluster.send(0, on[0], 1, label, &pattern(1, LARGE)));
         let receives = [1, 2].map(|label| cluster.receive(1, on[1], rank(0), tag(label), LARGE));
@@ -185,9 +191,9 @@ fn a_receive_given_up_is_silent_whatever_still_comes_for_it() {
         assert_eq!(never.to_vec(), [0; 8]);
         // The stream went on to its end; the other was refused, which a collective's sender does not believe yet.
         let [streamed, refused] = sends.map(|send| cluster.poll(0, send));
-        let told = match plane {
-            Plane::User => State::Done(Err(Error::PeerFreed(Rank(1)))),
-            Plane::Collective => State::Running,
+        let told = match context_kind {
+            ContextKind::PointToPoint => State::Done(Err(Error::PeerFreed(Rank(1)))),
+            ContextKind::Collective => State::Running,
         };
         let done = State::Done(Ok(Status::EMPTY));
         assert!([streamed, refused] == [done, told] || [streamed, refused] == [told, done], "seed {seed}");
@@ -206,7 +212,7 @@ fn both_ends_may_give_up_at_once() {
         let mut random = Random(seed);
         let mut cluster = Cluster::with(2, seed, Config { streams_max: 2, ..super::fabric::TEST_CONFIG });
         cluster.fabric.borrow_mut().busy_once_in = [0, 3][random.below(2) as usize];
-        let on = known(&mut cluster, Plane::Collective);
+        let on = known(&mut cluster, ContextKind::Collective);
         let mut running = vec![];
         for label in 0..4 {
             running.push((0, cluster.send(0, on[0], 1, label, &pattern(1, 60_000))));
@@ -224,7 +230,7 @@ fn both_ends_may_give_up_at_once() {
         cluster.nodes[1].ob1.close(on[1]);
         cluster.settle();
         assert_nothing_left(&cluster, 0..2, seed);
-        assert_eq!(cluster.nodes[0].ob1.peers[1].withdrawn, 0, "seed {seed}");
+        assert_eq!(cluster.nodes[0].ob1.peers[1].withdrawn_rts, 0, "seed {seed}");
     }
 }
 
@@ -232,7 +238,7 @@ fn both_ends_may_give_up_at_once() {
 fn an_answer_is_late_only_where_something_was_given_up_and_garbage_otherwise() {
     let spoiled = |label: i32, twice: bool| {
         let mut cluster = Cluster::new(2, 3);
-        let on = known(&mut cluster, Plane::User);
+        let on = known(&mut cluster, ContextKind::PointToPoint);
         let offer = cluster.send(0, on[0], 1, label, &pattern(1, LARGE));
         until(&mut cluster, [0, 1], |cluster| cluster.nodes[1].ob1.arrived.len() == 1);
         let key = request(offer).0;
@@ -258,14 +264,14 @@ fn an_answer_is_late_only_where_something_was_given_up_and_garbage_otherwise() {
 fn a_cut_of_what_is_no_stream_or_of_more_than_was_sent_is_garbage() {
     for (more, other) in [(true, false), (false, true)] {
         let mut cluster = Cluster::new(3, 4);
-        let on = known(&mut cluster, Plane::User);
+        let on = known(&mut cluster, ContextKind::PointToPoint);
         cluster.receive(0, on[0], rank(1), tag(1), LARGE);
         cluster.send(1, on[1], 0, 1, &pattern(1, LARGE));
         until(&mut cluster, [0, 1], |cluster| cluster.nodes[0].ob1.incoming.len() == 1);
         let (place, _) = cluster.nodes[0].ob1.incoming.iter().next().unwrap();
         let stream = mend_transport::Stream(place.generation << 20 | place.index);
         let (from, sent) = if other { (2, 0) } else { (1, LARGE as u64 * u64::from(more)) };
-        cluster.nodes[from].ob1.answer(PeerIndex(0), Packet::Cut { stream, sent });
+        cluster.nodes[from].ob1.answer(PeerIndex(0), Packet::Cancel { stream, sent });
         cluster.settle();
         assert_eq!(cluster.nodes[0].heard.errors, [(PeerIndex(from as u32), Cause::Garbage)]);
     }
@@ -275,8 +281,8 @@ fn a_cut_of_what_is_no_stream_or_of_more_than_was_sent_is_garbage() {
 fn a_death_breaks_a_collective_plane_and_leaves_the_users_alone() {
     for seed in 0..20 {
         let mut cluster = Cluster::new(3, seed);
-        let user = cluster.open(2, Plane::User);
-        let on = known(&mut cluster, Plane::Collective);
+        let user = cluster.open(2, ContextKind::PointToPoint);
+        let on = known(&mut cluster, ContextKind::Collective);
         // One lies here unread, one is offered, one comes later; 1 has not heard of the death.
         cluster.send(1, on[1], 0, 5, b"unread");
         let before = cluster.send(1, on[1], 0, 5, &pattern(1, LARGE));
@@ -321,19 +327,19 @@ fn a_death_breaks_a_collective_plane_and_leaves_the_users_alone() {
 fn whoever_waits_for_one_who_gave_up_is_ended_by_its_death_or_leave() {
     for why in [Gone::Failed, Gone::Finalized] {
         let mut cluster = Cluster::new(2, 6);
-        let on = known(&mut cluster, Plane::Collective);
+        let on = known(&mut cluster, ContextKind::Collective);
         let (accepting, _) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
         let given_up = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
-        let unwanted = cluster.send(1, on[1], 0, 2, &pattern(1, LARGE));
+        let refused_send = cluster.send(1, on[1], 0, 2, &pattern(1, LARGE));
         until(&mut cluster, [0, 1], |cluster| cluster.nodes[0].ob1.arrived.len() == 1);
         abandon(&mut cluster, 0, given_up);
         cluster.nodes[0].ob1.close(on[0]);
         cluster.settle();
-        for waiting in [accepting, unwanted] {
+        for waiting in [accepting, refused_send] {
             assert_eq!(cluster.poll(1, waiting), State::Running);
         }
         cluster.nodes[1].ob1.gone(PeerIndex(0), why);
-        for ended in [accepting, unwanted] {
+        for ended in [accepting, refused_send] {
             assert_eq!(cluster.poll(1, ended), State::Done(Err(why.error(Rank(0)))));
             cluster.nodes[1].ob1.release(request(ended));
         }
@@ -344,13 +350,13 @@ fn whoever_waits_for_one_who_gave_up_is_ended_by_its_death_or_leave() {
 #[test]
 fn whoever_waits_in_a_collective_asks_about_members_that_it_never_met() {
     let mut cluster = Cluster::new(3, 8);
-    let (user, on) = (cluster.open(2, Plane::User), cluster.open(1, Plane::Collective));
+    let (user, on) = (cluster.open(2, ContextKind::PointToPoint), cluster.open(1, ContextKind::Collective));
     for (from, to) in [(0, 1), (1, 0)] {
         cluster.send(from, user[from], to as u32, 0, b"hello");
         cluster.settle();
         cluster.receive(to, user[to], rank(from as u32), tag(0), 8);
     }
-    let strangers = |cluster: &mut Cluster| (0..9).find_map(|_| cluster.nodes[0].ob1.next_stranger());
+    let strangers = |cluster: &mut Cluster| (0..9).find_map(|_| cluster.nodes[0].ob1.next_unconnected());
     let (named, _) = cluster.receive(0, user[0], rank(1), tag(1), 8);
     assert_eq!(strangers(&mut cluster), None, "it waits for 1 alone");
     for receives in [true, false] {
@@ -368,7 +374,7 @@ fn whoever_waits_in_a_collective_asks_about_members_that_it_never_met() {
 #[test]
 fn messages_for_a_communicator_born_elsewhere_alone_are_refused_when_we_leave() {
     let mut cluster = Cluster::new(2, 7);
-    let on = cluster.open_at(0, 5, Plane::User);
+    let on = cluster.open_at(0, 5, ContextKind::PointToPoint);
     let before = cluster.send(0, on, 1, 1, &pattern(1, LARGE));
     cluster.settle();
     cluster.nodes[1].ob1.leave();
@@ -378,7 +384,7 @@ fn messages_for_a_communicator_born_elsewhere_alone_are_refused_when_we_leave() 
         assert_eq!(cluster.poll(0, refused), State::Done(Err(Error::PeerFreed(Rank(1)))));
         cluster.nodes[0].ob1.release(request(refused));
     }
-    assert!(cluster.nodes[1].ob1.unborn.is_empty());
+    assert!(cluster.nodes[1].ob1.early_messages.is_empty());
     assert_nothing_left(&cluster, 0..2, 7);
 }
 
@@ -387,7 +393,7 @@ struct Operation {
     at: usize,
     /// [`ANYBODY`]: a receive from anybody.
     other: u32,
-    plane: Plane,
+    context_kind: ContextKind,
     started: Started,
     buffer: Option<Arc<Buffer>>,
 }
@@ -412,28 +418,30 @@ impl Story {
         let streams_max = [1, 2, 1 << 10][random.below(3) as usize];
         let mut cluster = Cluster::with(3, seed, Config { streams_max, ..super::fabric::TEST_CONFIG });
         cluster.fabric.borrow_mut().busy_once_in = [0, 3][random.below(2) as usize];
-        let (collective, user) = (cluster.open(1, Plane::Collective), cluster.open(2, Plane::User));
+        let (collective, user) =
+            (cluster.open(1, ContextKind::Collective), cluster.open(2, ContextKind::PointToPoint));
         Story { seed, random, cluster, collective, user, operations: vec![], silent: vec![] }
     }
 
     /// One rank does something.
     fn step(&mut self, at: usize, heard: bool) {
-        // Whoever has heard starts nothing on the collective plane any more.
-        let plane = if self.random.once_in(2) || heard { Plane::User } else { Plane::Collective };
-        let on = if plane == Plane::User { self.user[at] } else { self.collective[at] };
+        // Whoever has heard starts nothing on the collective context kind any more.
+        let context_kind =
+            if self.random.once_in(2) || heard { ContextKind::PointToPoint } else { ContextKind::Collective };
+        let on = if context_kind == ContextKind::PointToPoint { self.user[at] } else { self.collective[at] };
         let (other, label) = (self.random.below(3) as u32, self.random.below(2) as i32);
         let length = [4, 4096, 60_000][self.random.below(3) as usize];
         let (other, started, buffer) = match self.random.below(6) {
             0 => (other, self.cluster.send(at, on, other, label, &pattern(1, length)), None),
             1 => {
-                let any = self.random.once_in(4) && plane == Plane::User;
+                let any = self.random.once_in(4) && context_kind == ContextKind::PointToPoint;
                 let (from, other) = if any { (Source::Any, ANYBODY) } else { (rank(other), other) };
                 let (started, buffer) = self.cluster.receive(at, on, from, tag(label), length);
                 (other, started, Some(buffer))
             }
             _ => return self.turn(at, 1),
         };
-        self.operations.push(Operation { at, other, plane, started, buffer });
+        self.operations.push(Operation { at, other, context_kind, started, buffer });
     }
 
     fn turn(&mut self, at: usize, times: u32) {
@@ -445,20 +453,24 @@ impl Story {
     /// It dies: nothing reaches it any more. What it had sent whole is still under way.
     fn die(&mut self) {
         let mut fabric = self.cluster.fabric.borrow_mut();
-        for (from, lane) in (0..3).flat_map(|from| [DATA, CONTROL, CHUNKS].map(|lane| (from, lane))) {
-            fabric.lanes[from][2][lane].clear();
+        for (from, match_list) in
+            (0..3).flat_map(|from| [DATA, CONTROL, CHUNKS].map(|match_list| (from, match_list)))
+        {
+            fabric.match_lists[from][2][match_list].clear();
         }
     }
 
-    /// One of the others hears of it, and gives up what it runs on the collective plane.
+    /// One of the others hears of it, and gives up what it runs on the collective context kind.
     fn hear(&mut self, at: usize) {
-        while !self.cluster.fabric.borrow().lanes[2][at].iter().all(|queue| queue.is_empty()) {
+        while !self.cluster.fabric.borrow().match_lists[2][at].iter().all(|queue| queue.is_empty()) {
             self.cluster.turn(at);
         }
         self.cluster.nodes[at].ob1.gone(PeerIndex(2), Gone::Failed);
         let over: Vec<_> = self
             .operations
-            .extract_if(.., |operation| operation.at == at && operation.plane == Plane::Collective)
+            .extract_if(.., |operation| {
+                operation.at == at && operation.context_kind == ContextKind::Collective
+            })
             .collect();
         for Operation { started, buffer, .. } in over {
             if let Started::Running(request) = started {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whom a timed look finds that receives and probes wait for, and that nobody has connected.
+//! AbortScope a timed look finds that receives and probes wait for, and that nobody has connected.
 
 use super::fabric::{Cluster, rank, tag};
-use mend_base::{PeerIndex, Plane, Source, TagSelector};
+use mend_base::{ContextKind, PeerIndex, Source, TagSelector};
 
 #[test]
 fn who_is_named_by_a_receive_or_a_probe_is_wanted_at_the_next_look_and_once() {
     let mut cluster = Cluster::new(4, 1);
     cluster.connects = false;
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let (_posted, _buffer) = cluster.receive(0, on[0], rank(2), tag(1), 8);
     assert_eq!(cluster.probe(0, on[0], rank(3), tag(1)), None);
     let ob1 = &mut cluster.nodes[0].ob1;
     assert_eq!(ob1.wanted(), None);
     for wanted in [vec![PeerIndex(2), PeerIndex(3)], vec![]] {
-        assert_eq!(ob1.next_stranger(), None, "nobody waits for anybody");
-        ob1.look_for_strangers();
+        assert_eq!(ob1.next_unconnected(), None, "nobody waits for anybody");
+        ob1.want_awaited();
         let mut found: Vec<PeerIndex> = core::iter::from_fn(|| ob1.wanted()).collect();
         found.sort_unstable();
         assert_eq!(found, wanted);
@@ -27,8 +27,8 @@ fn who_may_be_the_sender_that_somebody_waits_for_is_given_in_turns_and_not_met()
     for probes in [false, true] {
         let mut cluster = Cluster::new(4, 1);
         cluster.connects = false;
-        let on = cluster.open(1, Plane::User);
-        assert_eq!(cluster.nodes[0].ob1.next_stranger(), None);
+        let on = cluster.open(1, ContextKind::PointToPoint);
+        assert_eq!(cluster.nodes[0].ob1.next_unconnected(), None);
         let posted = (!probes).then(|| cluster.receive(0, on[0], Source::Any, tag(1), 8));
         let limits = cluster.fabric.borrow().limits.clone();
         cluster.nodes[0].ob1.connected(PeerIndex(0), 0, &limits);
@@ -37,9 +37,9 @@ fn who_may_be_the_sender_that_somebody_waits_for_is_given_in_turns_and_not_met()
             if posted.is_none() {
                 assert_eq!(cluster.probe(0, on[0], Source::Any, TagSelector::Any), None);
             }
-            let given = cluster.nodes[0].ob1.next_stranger();
+            let given = cluster.nodes[0].ob1.next_unconnected();
             // However many looks there are between two questions, each has its turn.
-            (0..2).for_each(|_| cluster.nodes[0].ob1.look_for_strangers());
+            (0..2).for_each(|_| cluster.nodes[0].ob1.want_awaited());
             given
         };
         let strangers: Vec<_> = (0..4).map(|_| given(&mut cluster)).collect();
@@ -57,10 +57,10 @@ fn of_several_channels_where_somebody_waits_each_has_its_turn_and_each_member_th
     cluster.connects = false;
     let limits = cluster.fabric.borrow().limits.clone();
     cluster.nodes[0].ob1.connected(PeerIndex(0), 0, &limits);
-    let on: Vec<_> = (1..4).map(|number| cluster.open(number, Plane::User)[0]).collect();
+    let on: Vec<_> = (1..4).map(|number| cluster.open(number, ContextKind::PointToPoint)[0]).collect();
     let _posted: Vec<_> = on.iter().map(|&on| cluster.receive(0, on, Source::Any, tag(1), 8)).collect();
     let ob1 = &mut cluster.nodes[0].ob1;
-    let mut given: Vec<_> = (0..15).filter_map(|_| ob1.next_stranger()).collect();
+    let mut given: Vec<_> = (0..15).filter_map(|_| ob1.next_unconnected()).collect();
     given.sort_unstable();
     let thrice = (1..6).flat_map(|peer| [PeerIndex(peer); 3]);
     assert_eq!(given, thrice.collect::<Vec<_>>());

@@ -3,7 +3,7 @@
 
 use super::fabric::{Cluster, DATA, Node, pattern, rank, request, tag};
 use crate::{Error, SendMode, Started, State, Status};
-use mend_base::{Plane, Rank, Source, Tag, TagSelector};
+use mend_base::{ContextKind, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
 use mend_transport::{Buffer, UserMemory};
 
@@ -14,12 +14,12 @@ fn status(source: u32, tag: i32, bytes: u64) -> Status {
 #[test]
 fn a_small_message_goes_at_once_when_its_peer_is_known_and_takes_no_request() {
     let mut cluster = Cluster::new(2, 1);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     cluster.send(0, on[0], 1, 5, b"first contact");
     cluster.settle();
     let started = cluster.send(0, on[0], 1, 5, b"again");
     assert_eq!(started, Started::Done(Status::EMPTY));
-    assert_eq!(cluster.fabric.borrow().lanes[0][1][DATA][0].header.len(), 16);
+    assert_eq!(cluster.fabric.borrow().match_lists[0][1][DATA][0].header.len(), 16);
     cluster.settle();
     for expected in ["first contact", "again"] {
         let (started, buffer) = cluster.receive(1, on[1], rank(0), tag(5), 64);
@@ -34,7 +34,7 @@ fn every_size_arrives_whole_in_every_mode_whoever_is_first() {
     let sizes = [0, 1, 40, 41, 4095, 4096, 4097, 20_000, 1 << 20];
     for (seed, &size) in (0u64..).zip(sizes.iter().cycle().take(54)) {
         let mut cluster = Cluster::new(2, seed);
-        let on = cluster.open(1, Plane::User);
+        let on = cluster.open(1, ContextKind::PointToPoint);
         let mode = [SendMode::Standard, SendMode::Synchronous, SendMode::Ready][seed as usize / 9 % 3];
         let bytes = pattern(seed, size);
         let receive = |cluster: &mut Cluster| cluster.receive(1, on[1], rank(0), tag(7), size);
@@ -62,7 +62,7 @@ fn a_way_without_streams_takes_large_messages_in_fragments() {
         limits.chunk_bytes = 0;
         limits.packed_bytes_max = 1000;
     });
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let bytes = pattern(1, 50_000);
     let sent = cluster.send(0, on[0], 1, 7, &bytes);
     let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(7), 50_000);
@@ -78,7 +78,7 @@ fn a_message_longer_than_its_buffer_is_cut_and_says_whose_it_was() {
     for (size, room) in [(10, 4), (4096, 0), (5000, 4999), (1 << 20, 10), (5000, 0)] {
         for early in [false, true] {
             let mut cluster = Cluster::new(2, size as u64);
-            let on = cluster.open(1, Plane::User);
+            let on = cluster.open(1, ContextKind::PointToPoint);
             let bytes = pattern(2, size);
             let receive =
                 |cluster: &mut Cluster| cluster.receive(1, on[1], Source::Any, TagSelector::Any, room);
@@ -103,7 +103,7 @@ fn a_message_longer_than_its_buffer_is_cut_and_says_whose_it_was() {
 #[test]
 fn a_probe_sees_what_the_receive_would_take_and_takes_nothing() {
     let mut cluster = Cluster::new(3, 4);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     assert_eq!(cluster.probe(2, on[2], Source::Any, TagSelector::Any), None);
     cluster.send(0, on[0], 2, 1, &pattern(1, 100_000));
     cluster.settle();
@@ -121,7 +121,7 @@ fn a_probe_sees_what_the_receive_would_take_and_takes_nothing() {
 #[test]
 fn a_receive_is_cancelled_unless_it_has_matched() {
     let mut cluster = Cluster::new(2, 5);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let (idle, _) = cluster.receive(1, on[1], rank(0), tag(1), 8);
     let (taken, buffer) = cluster.receive(1, on[1], rank(0), tag(2), 10_000);
     cluster.send(0, on[0], 1, 2, &pattern(3, 10_000));
@@ -143,7 +143,7 @@ fn a_receive_is_cancelled_unless_it_has_matched() {
 #[test]
 fn a_request_let_go_does_its_work_and_vanishes() {
     let mut cluster = Cluster::new(2, 6);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let sent = request(cluster.send_as(0, on[0], 1, 1, &pattern(4, 50_000), SendMode::Synchronous));
     cluster.nodes[0].ob1.detach(sent);
     let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 50_000);
@@ -159,7 +159,7 @@ fn a_request_let_go_does_its_work_and_vanishes() {
 fn a_send_that_is_disowned_goes_from_a_copy_in_whatever_state_it_is() {
     for turns in 0..40 {
         let mut cluster = Cluster::new(2, turns);
-        let on = cluster.open(1, Plane::User);
+        let on = cluster.open(1, ContextKind::PointToPoint);
         let buffer = Buffer::from_bytes(&pattern(4, 50_000));
         let data = Typed::bytes(UserMemory::of_buffer(&buffer));
         let (received, room) = cluster.receive(1, on[1], rank(0), tag(1), 50_000);
@@ -169,7 +169,7 @@ fn a_send_that_is_disowned_goes_from_a_copy_in_whatever_state_it_is() {
             cluster.turn(0);
             cluster.turn(1);
         }
-        assert!(cluster.nodes[0].ob1.disown(sent));
+        assert!(cluster.nodes[0].ob1.continue_from_copy(sent));
         UserMemory::of_buffer(&buffer).write(0, &[0xEE; 50_000]);
         cluster.settle();
         assert_eq!(room.to_vec(), pattern(4, 50_000));
@@ -182,7 +182,7 @@ fn a_send_that_is_disowned_goes_from_a_copy_in_whatever_state_it_is() {
 fn sends_wait_for_the_connection_in_order_and_nobody_is_asked_for_twice() {
     let mut cluster = Cluster::new(2, 7);
     cluster.connects = false;
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let sends: Vec<_> = (0..5u8).map(|byte| cluster.send(0, on[0], 1, 1, &[byte])).collect();
     assert!(sends.iter().all(|&sent| cluster.poll(0, sent) == State::Running));
     assert!(!cluster.nodes[0].ob1.idle());
@@ -203,7 +203,7 @@ fn sends_wait_for_the_connection_in_order_and_nobody_is_asked_for_twice() {
 #[test]
 fn sequence_numbers_go_round() {
     let mut cluster = Cluster::new(2, 10);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     for number in 0..70_000u32 {
         let sent = cluster.send(0, on[0], 1, 1, &number.to_le_bytes());
         let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 4);
@@ -224,8 +224,8 @@ fn sequence_numbers_go_round() {
 #[test]
 fn planes_do_not_meet_even_with_the_same_tags() {
     let mut cluster = Cluster::new(2, 8);
-    let user = cluster.open(1, Plane::User);
-    let inner = cluster.open(1, Plane::Collective);
+    let user = cluster.open(1, ContextKind::PointToPoint);
+    let inner = cluster.open(1, ContextKind::Collective);
     cluster.send(0, inner[0], 1, i32::MAX, b"inner");
     cluster.send(0, user[0], 1, i32::MAX, b"user!");
     cluster.settle();
@@ -238,7 +238,7 @@ fn planes_do_not_meet_even_with_the_same_tags() {
 #[test]
 fn what_names_nothing_is_refused_without_a_request() {
     let mut cluster = Cluster::new(2, 9);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let super::fabric::Node { ob1, port, .. } = &mut cluster.nodes[0];
     let empty = mend_datatype::Typed::empty;
     let sent = ob1.send(port, on[0], Rank(2), Tag(0), SendMode::Standard, empty());
@@ -261,7 +261,7 @@ fn messages_to_oneself_go_through_the_loopback_like_any_others() {
     net.advertise(&mut card);
     let mut ob1 = crate::Ob1::new(super::fabric::TEST_CONFIG);
     let identity = Identity { creator: Peer::new(Job(7), 0), number: 1 };
-    let on = ob1.open(identity, Plane::User, Rank(0), [PeerIndex(0)].into());
+    let on = ob1.open(identity, ContextKind::PointToPoint, Rank(0), [PeerIndex(0)].into());
     let endpoint = net.connect(PeerIndex(0), &card).unwrap();
     ob1.connected(PeerIndex(0), endpoint, net.limits(endpoint));
     let mut heard = Nothing;

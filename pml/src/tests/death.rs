@@ -3,22 +3,22 @@
 
 use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, request, tag};
 use crate::{Channel, Config, Error, Gone, SendMode, Started, State, Status};
-use mend_base::{PeerIndex, Plane, Random, Rank, Source, TagSelector};
+use mend_base::{ContextKind, PeerIndex, Random, Rank, Source, TagSelector};
 use mend_transport::Cause;
 
 /// The process is cut off: nothing of it is under way any more.
 fn sever(cluster: &mut Cluster, at: usize) {
     let mut fabric = cluster.fabric.borrow_mut();
-    for other in 0..fabric.lanes.len() {
-        for lane in [DATA, CONTROL, CHUNKS] {
-            fabric.lanes[at][other][lane].clear();
-            fabric.lanes[other][at][lane].clear();
+    for other in 0..fabric.match_lists.len() {
+        for match_list in [DATA, CONTROL, CHUNKS] {
+            fabric.match_lists[at][other][match_list].clear();
+            fabric.match_lists[other][at][match_list].clear();
         }
     }
 }
 
 fn known(cluster: &mut Cluster) -> Vec<Channel> {
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     for (from, to) in [(0, 1), (1, 0)] {
         cluster.send(from, on[from], to as u32, 0, b"hello");
         cluster.settle();
@@ -41,17 +41,17 @@ fn a_send_ends_in_whatever_state_it_is() {
         let synchronous = cluster.send_as(0, on[0], 1, 2, b"x", SendMode::Synchronous);
         let streaming = cluster.send(0, on[0], 1, 3, &large);
         cluster.receive(1, on[1], rank(0), tag(3), 1 << 20);
-        while cluster.fabric.borrow().lanes[0][1][CHUNKS].is_empty() {
+        while cluster.fabric.borrow().match_lists[0][1][CHUNKS].is_empty() {
             cluster.turn(0);
             cluster.turn(1);
         }
         cluster.fabric.borrow_mut().room = 0;
-        let parked = cluster.send(0, on[0], 1, 4, b"x");
+        let queued = cluster.send(0, on[0], 1, 4, b"x");
         let other = cluster.send(0, on[0], 2, 4, b"x");
         assert!(!cluster.nodes[0].ob1.idle());
         cluster.nodes[0].ob1.gone(PeerIndex(1), why);
         // Row PP2, Row PP4: the wait says it.
-        for ended in [offered, synchronous, streaming, parked] {
+        for ended in [offered, synchronous, streaming, queued] {
             assert_eq!(cluster.poll(0, ended), State::Done(Err(error)));
         }
         cluster.fabric.borrow_mut().room = 64;
@@ -82,7 +82,7 @@ fn a_receive_ends_in_whatever_state_it_is_and_its_buffer_is_silent() {
         cluster.turn(0);
         cluster.turn(1);
     }
-    assert!(cluster.fabric.borrow().lanes[1][0][CHUNKS].len() > 1, "chunks are under way");
+    assert!(cluster.fabric.borrow().match_lists[1][0][CHUNKS].len() > 1, "chunks are under way");
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     let before = buffer.to_vec();
     // Row PP5, Row PP6.
@@ -121,7 +121,7 @@ fn what_came_whole_is_still_received() {
 #[test]
 fn a_receive_from_anybody_goes_on_while_anybody_is_left() {
     let mut cluster = Cluster::new(3, 4);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let (first, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     let (second, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Finalized);
@@ -142,19 +142,19 @@ fn a_receive_from_anybody_goes_on_while_anybody_is_left() {
         State::Running,
         "we may still send it ourselves, unless we wait for it"
     );
-    assert!(cluster.nodes[0].ob1.end_hopeless(request(third)));
+    assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(third)));
     assert!(matches!(cluster.poll(0, third), State::Done(Err(Error::PeerLeft(_)))));
-    let again = cluster.open(2, Plane::User);
+    let again = cluster.open(2, ContextKind::PointToPoint);
     let (born_late, _) = cluster.receive(0, again[0], Source::Any, tag(1), 8);
     cluster.settle();
-    assert!(cluster.nodes[0].ob1.end_hopeless(request(born_late)));
+    assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(born_late)));
     assert!(matches!(cluster.poll(0, born_late), State::Done(Err(Error::PeerLeft(_)))));
 }
 
 #[test]
 fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
     let mut cluster = Cluster::new(3, 8);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let probe = |cluster: &mut Cluster| {
         let node = &mut cluster.nodes[0];
         node.ob1.probe(&mut node.port, on[0], Source::Any, tag(1))
@@ -175,19 +175,19 @@ fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
     cluster.receive(0, on[0], Source::Any, tag(1), 8);
     assert_eq!(probe(&mut cluster), Ok(None), "who only looks may still send to itself");
     assert_eq!(
-        cluster.nodes[0].ob1.hopeless(on[0]),
+        cluster.nodes[0].ob1.unsatisfiable(on[0]),
         Some(Error::ProcFailed(Rank(1))),
         "a failed one is named before one that left"
     );
     cluster.send(0, on[0], 0, 1, b"mine again");
-    assert_eq!(cluster.nodes[0].ob1.hopeless(on[0]), None);
+    assert_eq!(cluster.nodes[0].ob1.unsatisfiable(on[0]), None);
 }
 
 #[test]
 fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_what_it_was() {
     // Row PP10, Row AK7.
     let mut cluster = Cluster::new(4, 9);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let (first, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     let (second, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     let (named, _) = cluster.receive(0, on[0], rank(2), tag(7), 8);
@@ -215,7 +215,7 @@ fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_wha
     cluster.nodes[0].ob1.gone(PeerIndex(3), Gone::Failed);
     // Nobody is left, and still it is told of the failure first; once acknowledged, nothing can ever come.
     cluster.settle();
-    assert!(!cluster.nodes[0].ob1.end_hopeless(request(second)));
+    assert!(!cluster.nodes[0].ob1.end_unsatisfiable(request(second)));
     assert_eq!(cluster.poll(0, second), State::Stalled);
     cluster.nodes[0].ob1.acknowledge(on[0], 3);
     cluster.settle();
@@ -224,14 +224,14 @@ fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_wha
         State::Running,
         "we may still send it ourselves, unless we wait for it"
     );
-    assert!(cluster.nodes[0].ob1.end_hopeless(request(second)));
+    assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(second)));
     assert!(matches!(cluster.poll(0, second), State::Done(Err(Error::ProcFailed(_)))));
 }
 
 #[test]
 fn who_finalized_or_is_out_of_reach_stalls_nobody_before_it_fails() {
     let mut cluster = Cluster::new(4, 10);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let (waiting, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Finalized);
     cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Unreachable(Cause::Refused));
@@ -249,17 +249,17 @@ fn who_finalized_or_is_out_of_reach_stalls_nobody_before_it_fails() {
 #[test]
 fn a_communicator_born_after_a_failure_counts_it_and_acknowledging_on_another_does_nothing() {
     let mut cluster = Cluster::new(3, 11);
-    let first = cluster.open(1, Plane::User);
+    let first = cluster.open(1, ContextKind::PointToPoint);
     cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
     cluster.nodes[0].ob1.acknowledge(first[0], 1);
-    let second = cluster.open(2, Plane::User);
+    let second = cluster.open(2, ContextKind::PointToPoint);
     let (fine, _) = cluster.receive(0, first[0], Source::Any, tag(1), 8);
     let (stalled, _) = cluster.receive(0, second[0], Source::Any, tag(1), 8);
     assert_eq!((cluster.poll(0, fine), cluster.poll(0, stalled)), (State::Running, State::Stalled));
     let node = &mut cluster.nodes[0];
     let identity = mend_base::Identity { creator: mend_base::Peer::new(mend_base::Job(1), 0), number: 3 };
     let living = [PeerIndex(1), PeerIndex(0)].into();
-    let without = node.ob1.open(identity, Plane::User, Rank(1), living);
+    let without = node.ob1.open(identity, ContextKind::PointToPoint, Rank(1), living);
     let (unconcerned, _) = cluster.receive(0, without, Source::Any, tag(1), 8);
     assert_eq!(cluster.poll(0, unconcerned), State::Running, "the dead is no member");
 }
@@ -268,7 +268,7 @@ fn a_communicator_born_after_a_failure_counts_it_and_acknowledging_on_another_do
 fn a_message_that_is_here_comes_before_a_failure() {
     // Row PP13.
     let mut cluster = Cluster::new(3, 12);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     cluster.send(1, on[1], 0, 1, b"of the dead");
     cluster.settle();
     cluster.send(2, on[2], 0, 1, b"of the living");
@@ -308,10 +308,10 @@ fn a_death_leaves_nothing_in_any_queue() {
     }
     cluster.fabric.borrow_mut().room = 0;
     cluster.receive(0, on[0], rank(1), tag(4), 16);
-    let parked = cluster.send(0, on[0], 1, 5, b"x");
+    let queued = cluster.send(0, on[0], 1, 5, b"x");
     assert!(!cluster.nodes[0].ob1.idle());
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
-    for ended in [receives[0].0, receives[1].0, parked] {
+    for ended in [receives[0].0, receives[1].0, queued] {
         assert_eq!(cluster.poll(0, ended), State::Done(Err(Error::ProcFailed(Rank(1)))));
     }
     cluster.fabric.borrow_mut().room = 64;
@@ -325,21 +325,23 @@ fn a_death_leaves_nothing_in_any_queue() {
     assert_eq!(cluster.poll(2, living), State::Done(Ok(Status::EMPTY)));
     assert_eq!(buffer.to_vec(), large);
     let ob1 = &cluster.nodes[0].ob1;
-    assert!(ob1.idle() && ob1.unanswered.is_empty() && ob1.incoming.is_empty() && ob1.listed.is_empty());
-    assert_eq!((ob1.queued, ob1.crowded), (0, 0));
+    assert!(
+        ob1.idle() && ob1.unanswered.is_empty() && ob1.incoming.is_empty() && ob1.flush_pending.is_empty()
+    );
+    assert_eq!((ob1.queued, ob1.congested), (0, 0));
 }
 
 #[test]
 fn who_dies_before_it_is_connected_leaves_nothing_behind() {
     let mut cluster = Cluster::new(2, 14);
     cluster.connects = false;
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let waits = cluster.send(0, on[0], 1, 1, b"x");
     assert!(!cluster.nodes[0].ob1.idle() && !cluster.nodes[0].ob1.wanted.is_empty());
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     assert_eq!(cluster.poll(0, waits), State::Done(Err(Error::ProcFailed(Rank(1)))));
     assert!(cluster.nodes[0].ob1.idle());
-    assert_eq!(cluster.nodes[0].ob1.crowded, 0);
+    assert_eq!(cluster.nodes[0].ob1.congested, 0);
     cluster.settle();
     assert_eq!(cluster.nodes[0].ob1.wanted(), Some(PeerIndex(1)), "the engine knows that it is gone");
     assert_eq!(cluster.nodes[0].ob1.wanted(), None);
@@ -348,7 +350,7 @@ fn who_dies_before_it_is_connected_leaves_nothing_behind() {
 #[test]
 fn a_receive_from_anybody_that_has_matched_is_one_from_its_sender() {
     let mut cluster = Cluster::new(4, 15);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let large = pattern(2, 1 << 20);
     let matched = [1, 2].map(|sender| {
         let (started, buffer) = cluster.receive(0, on[0], Source::Any, tag(1), 1 << 20);
@@ -387,7 +389,7 @@ fn what_was_let_go_vanishes_with_its_peer() {
     cluster.send(1, on[1], 0, 3, &large);
     (0..9).for_each(|at| assert!(cluster.turn(at % 2) < 1000));
     cluster.fabric.borrow_mut().room = 0;
-    started.push(cluster.send(0, on[0], 1, 4, b"parked"));
+    started.push(cluster.send(0, on[0], 1, 4, b"queued"));
     let stands = cluster.nodes[0].ob1.entries.len();
     for request in started.iter().map(|&started| request(started)) {
         cluster.nodes[0].ob1.detach(request);
@@ -402,7 +404,7 @@ fn what_was_let_go_vanishes_with_its_peer() {
 #[test]
 fn a_communicator_of_one_waits_for_itself() {
     let mut cluster = Cluster::new(1, 5);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let (waiting, _) = cluster.receive(0, on[0], Source::Any, TagSelector::Any, 8);
     cluster.settle();
     assert_eq!(cluster.poll(0, waiting), State::Running);
@@ -411,12 +413,12 @@ fn a_communicator_of_one_waits_for_itself() {
 #[test]
 fn early_messages_of_the_gone_arrive_at_birth_but_their_offers_do_not() {
     let mut cluster = Cluster::new(2, 6);
-    let on = cluster.open_at(1, 7, Plane::User);
+    let on = cluster.open_at(1, 7, ContextKind::PointToPoint);
     cluster.send(1, on, 0, 1, &pattern(1, 50_000));
     cluster.send(1, on, 0, 2, b"small");
     cluster.settle();
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
-    let late = cluster.open_at(0, 7, Plane::User);
+    let late = cluster.open_at(0, 7, ContextKind::PointToPoint);
     assert!(matches!(cluster.receive(0, late, rank(1), tag(2), 8).0, Started::Done(_)));
     let offered = cluster.receive(0, late, rank(1), tag(1), 8).0;
     assert_eq!(cluster.poll(0, offered), State::Done(Err(Error::ProcFailed(Rank(1)))));
@@ -444,7 +446,7 @@ fn after_a_death_at_any_moment_nobody_waits_for_the_dead() {
         let mut random = Random(seed);
         let mut cluster = Cluster::new(3, seed);
         cluster.fabric.borrow_mut().busy_once_in = [0, 3][random.below(2) as usize];
-        let on = cluster.open(1, Plane::User);
+        let on = cluster.open(1, ContextKind::PointToPoint);
         let mut started = vec![];
         let deadline = random.below(200);
         for step in 0..260 {
@@ -461,7 +463,11 @@ fn after_a_death_at_any_moment_nobody_waits_for_the_dead() {
             }
             if step == deadline {
                 // Whatever it had sent whole is handed up first.
-                while !cluster.fabric.borrow().lanes[2][..2].iter().flatten().all(|queue| queue.is_empty()) {
+                while !cluster.fabric.borrow().match_lists[2][..2]
+                    .iter()
+                    .flatten()
+                    .all(|queue| queue.is_empty())
+                {
                     cluster.turn(0);
                     cluster.turn(1);
                 }
@@ -502,7 +508,7 @@ fn no_later_message_is_taken_for_an_offer_that_died() {
         node.ob1.probe(&mut node.port, on[0], from, tag(1))
     };
     assert_eq!(probe(&mut cluster, rank(1)), Err(Error::ProcFailed(Rank(1))));
-    // Row PP13: whoever waits for anybody is not held up by it.
+    // Row PP13: whoever waits for anybody is not xoff sent up by it.
     assert!(matches!(probe(&mut cluster, Source::Any), Ok(Some(Status { bytes: 6, .. }))));
     let first = cluster.receive(0, on[0], rank(1), tag(1), 8).0;
     assert_eq!(cluster.poll(0, first), State::Done(Err(Error::ProcFailed(Rank(1)))));

@@ -2,7 +2,9 @@
 //! Processes in one test: an in-memory transport whose deliveries, refusals and budgets a seed decides.
 
 use crate::{Channel, Config, Ob1, Request, SendMode, Started, State, Status, Upcalls};
-use mend_base::{Identity, Instant, Job, Peer, PeerIndex, Plane, Random, Rank, Source, Tag, TagSelector};
+use mend_base::{
+    ContextKind, Identity, Instant, Job, Peer, PeerIndex, Random, Rank, Source, Tag, TagSelector,
+};
 use mend_datatype::Typed;
 use mend_transport::{
     Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
@@ -34,10 +36,10 @@ pub(super) const CHUNKS: usize = 2;
 pub(super) struct Fabric {
     pub(super) random: Random,
     /// By sender, then receiver.
-    pub(super) lanes: Vec<Vec<Lanes>>,
+    pub(super) match_lists: Vec<Vec<Lanes>>,
     /// A send is refused once in so many times; 0: never.
     pub(super) busy_once_in: u64,
-    /// How many a queue holds.
+    /// How many a queue xoff received.
     pub(super) room: usize,
     pub(super) limits: Limits,
 }
@@ -51,11 +53,11 @@ pub(super) struct Port {
 }
 
 impl Port {
-    fn push(&mut self, to: u32, lane: usize, flight: impl FnOnce() -> Flight) -> Result<(), SendError> {
+    fn push(&mut self, to: u32, match_list: usize, flight: impl FnOnce() -> Flight) -> Result<(), SendError> {
         let mut fabric = self.fabric.borrow_mut();
         let (busy, room) = (fabric.busy_once_in, fabric.room);
         let refused = busy > 0 && fabric.random.once_in(busy);
-        let queue = &mut fabric.lanes[self.me][to as usize][lane];
+        let queue = &mut fabric.match_lists[self.me][to as usize][match_list];
         if refused || queue.len() >= room {
             return Err(SendError::Busy);
         }
@@ -96,9 +98,9 @@ impl Btl for Port {
         let most =
             if class == Class::Data { self.limits.packed_bytes_max } else { self.limits.inline_bytes_max };
         assert!(len <= most as usize && header.len() <= Limits::HEADER_BYTES_MAX);
-        let lane = if class == Class::Data { DATA } else { CONTROL };
+        let match_list = if class == Class::Data { DATA } else { CONTROL };
         let header = header.to_vec();
-        self.push(to, lane, || Flight { id, header, payload: filled(len, fill), stream: None })
+        self.push(to, match_list, || Flight { id, header, payload: filled(len, fill), stream: None })
     }
 
     fn send_chunk(
@@ -142,11 +144,11 @@ impl Port {
     /// Something that lies ready for us, as the seed says.
     fn next(&mut self) -> Option<(usize, Flight)> {
         let mut fabric = self.fabric.borrow_mut();
-        let places = fabric.lanes.len() * 3;
+        let places = fabric.match_lists.len() * 3;
         let start = fabric.random.below(places as u64) as usize;
         (0..places).map(|step| (start + step) % places).find_map(|place| {
-            let (from, lane) = (place / 3, place % 3);
-            Some((from, fabric.lanes[from][self.me][lane].pop_front()?))
+            let (from, match_list) = (place / 3, place % 3);
+            Some((from, fabric.match_lists[from][self.me][match_list].pop_front()?))
         })
     }
 }
@@ -186,7 +188,7 @@ pub(super) struct Cluster {
 }
 
 pub(super) const TEST_CONFIG: Config =
-    Config { eager_bytes: 4096, held_bytes_max: 4 << 20, events_per_turn: 16, streams_max: 1 << 20 };
+    Config { eager_bytes: 4096, held_bytes_max: 4 << 20, events_per_progress: 16, streams_max: 1 << 20 };
 
 impl Cluster {
     pub(super) fn new(size: usize, seed: u64) -> Self {
@@ -205,7 +207,7 @@ impl Cluster {
         };
         let fabric = Rc::new(RefCell::new(Fabric {
             random: Random(seed),
-            lanes: (0..size).map(|_| (0..size).map(|_| Lanes::default()).collect()).collect(),
+            match_lists: (0..size).map(|_| (0..size).map(|_| Lanes::default()).collect()).collect(),
             busy_once_in: 0,
             room: 64,
             limits: limits.clone(),
@@ -227,14 +229,14 @@ impl Cluster {
     }
 
     /// Everybody opens the communicator `number`; by node.
-    pub(super) fn open(&mut self, number: u32, plane: Plane) -> Vec<Channel> {
-        (0..self.nodes.len()).map(|at| self.open_at(at, number, plane)).collect()
+    pub(super) fn open(&mut self, number: u32, context_kind: ContextKind) -> Vec<Channel> {
+        (0..self.nodes.len()).map(|at| self.open_at(at, number, context_kind)).collect()
     }
 
-    pub(super) fn open_at(&mut self, at: usize, number: u32, plane: Plane) -> Channel {
+    pub(super) fn open_at(&mut self, at: usize, number: u32, context_kind: ContextKind) -> Channel {
         let members: Arc<[PeerIndex]> = (0..self.nodes.len() as u32).map(PeerIndex).collect();
         let identity = Identity { creator: Peer::new(Job(1), 0), number };
-        self.nodes[at].ob1.open(identity, plane, Rank(at as u32), members)
+        self.nodes[at].ob1.open(identity, context_kind, Rank(at as u32), members)
     }
 
     pub(super) fn send(&mut self, at: usize, on: Channel, to: u32, tag: i32, bytes: &[u8]) -> Started {
@@ -303,19 +305,19 @@ impl Cluster {
             let busy = self.turn(at) > 0 || self.is_anything_under_way();
             quiet = if busy { 0 } else { quiet + 1 };
         }
-        self.audit();
+        self.lifecycle_check();
     }
 
     /// Every request so far has ended at most once, and none is lost.
-    pub(super) fn audit(&self) {
+    pub(super) fn lifecycle_check(&self) {
         for node in &self.nodes {
-            node.ob1.audit();
+            node.ob1.lifecycle_check();
         }
     }
 
     pub(super) fn is_anything_under_way(&self) -> bool {
         let fabric = self.fabric.borrow();
-        fabric.lanes.iter().flatten().flatten().any(|queue| !queue.is_empty())
+        fabric.match_lists.iter().flatten().flatten().any(|queue| !queue.is_empty())
     }
 
     pub(super) fn poll(&self, at: usize, started: Started) -> State {

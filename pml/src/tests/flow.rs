@@ -2,14 +2,14 @@
 //! Back-pressure: nothing overtakes, nothing grows without bound.
 
 use super::fabric::{Cluster, TEST_CONFIG, pattern, rank, tag};
-use crate::flow::SENDS_PER_TURN;
+use crate::flow::SENDS_PER_PROGRESS;
 use crate::{Config, Started, State, Status};
-use mend_base::Plane;
+use mend_base::ContextKind;
 
 #[test]
 fn a_later_send_never_overtakes_one_that_waits_for_room_even_on_another_communicator() {
     let mut cluster = Cluster::new(2, 1);
-    let (one, two) = (cluster.open(1, Plane::User), cluster.open(2, Plane::User));
+    let (one, two) = (cluster.open(1, ContextKind::PointToPoint), cluster.open(2, ContextKind::PointToPoint));
     for on in [&one, &two] {
         cluster.send(0, on[0], 1, 0, b"hello");
     }
@@ -27,7 +27,7 @@ fn a_later_send_never_overtakes_one_that_waits_for_room_even_on_another_communic
 #[test]
 fn several_large_messages_to_one_peer_take_turns() {
     let mut cluster = Cluster::new(2, 2);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let mut buffers = vec![];
     for label in 0..3 {
         buffers.push(cluster.receive(1, on[1], rank(0), tag(label), 1 << 20).1);
@@ -48,7 +48,7 @@ fn several_large_messages_to_one_peer_take_turns() {
 fn a_receiver_that_does_not_receive_is_offered_messages_instead_of_being_flooded() {
     let config = Config { held_bytes_max: 100_000, ..TEST_CONFIG };
     let mut cluster = Cluster::with(2, 3, config);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let sends: Vec<_> = (0..1000)
         .map(|number| {
             let started = cluster.send(0, on[0], 1, 1, &pattern(number, 4096));
@@ -58,8 +58,9 @@ fn a_receiver_that_does_not_receive_is_offered_messages_instead_of_being_flooded
         })
         .collect();
     cluster.settle();
-    let held: usize = cluster.nodes[1].ob1.arrived.iter().map(|(_, message)| message.payload.len()).sum();
-    assert!(held < 100_000 + 100 * 4096, "{held} bytes lie unread");
+    let xoff_sent: usize =
+        cluster.nodes[1].ob1.arrived.iter().map(|(_, message)| message.payload.len()).sum();
+    assert!(xoff_sent < 100_000 + 100 * 4096, "{xoff_sent} bytes lie unread");
     assert_eq!(cluster.poll(0, sends[999]), State::Running, "it waits for its match");
     for (number, &sent) in (0u64..).zip(&sends) {
         let (started, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 4096);
@@ -76,14 +77,14 @@ fn a_receiver_that_does_not_receive_is_offered_messages_instead_of_being_flooded
 #[test]
 fn a_sender_that_never_turns_the_crank_has_to_once_in_a_while() {
     let mut cluster = Cluster::new(2, 4);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     cluster.fabric.borrow_mut().room = 10_000;
     cluster.send(0, on[0], 1, 1, b"hello");
     cluster.settle();
-    let at_once = (0..2 * SENDS_PER_TURN)
+    let at_once = (0..2 * SENDS_PER_PROGRESS)
         .take_while(|_| matches!(cluster.send(0, on[0], 1, 1, b"x"), Started::Done(_)))
         .count();
-    assert_eq!(at_once, SENDS_PER_TURN as usize);
+    assert_eq!(at_once, SENDS_PER_PROGRESS as usize);
     cluster.turn(0);
     assert!(matches!(cluster.send(0, on[0], 1, 1, b"x"), Started::Done(_)));
 }
@@ -91,7 +92,7 @@ fn a_sender_that_never_turns_the_crank_has_to_once_in_a_while() {
 #[test]
 fn offers_beyond_the_last_stream_number_wait_for_one() {
     let mut cluster = Cluster::with(2, 5, Config { streams_max: 2, ..TEST_CONFIG });
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let receives: Vec<_> = (0..9)
         .map(|label| {
             cluster.send(0, on[0], 1, label, &pattern(label as u64, 20_000));

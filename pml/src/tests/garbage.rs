@@ -3,14 +3,14 @@
 
 use super::fabric::{CHUNKS, Cluster, Flight, pattern, rank, tag};
 use crate::{AM_ID, Channel, SendMode, State};
-use mend_base::{PeerIndex, Plane, Random, Source, TagSelector};
+use mend_base::{ContextKind, PeerIndex, Random, Source, TagSelector};
 use mend_transport::{Cause, Stream};
 
 /// Processes 0 and 1 have everything open towards 2, which then writes garbage.
 fn busy(seed: u64) -> (Cluster, Vec<Channel>) {
     let mut cluster = Cluster::new(3, seed);
-    let on = cluster.open(1, Plane::User);
-    cluster.open(1, Plane::Collective);
+    let on = cluster.open(1, ContextKind::PointToPoint);
+    cluster.open(1, ContextKind::Collective);
     for (from, to) in [(2, 0), (0, 2), (1, 0), (0, 1)] {
         cluster.send(from, on[from], to as u32, 0, b"hello");
         cluster.settle();
@@ -32,19 +32,19 @@ fn busy(seed: u64) -> (Cluster, Vec<Channel>) {
 /// Changes one thing of something under way, or makes something up.
 fn spoil(cluster: &mut Cluster, random: &mut Random) {
     let mut fabric = cluster.fabric.borrow_mut();
-    let lanes = &mut fabric.lanes[2][0];
-    let lane = random.below(3) as usize;
-    let real = !lanes[lane].is_empty() && random.once_in(2);
+    let match_lists = &mut fabric.match_lists[2][0];
+    let match_list = random.below(3) as usize;
+    let real = !match_lists[match_list].is_empty() && random.once_in(2);
     let mut flight = if real {
-        let at = random.below(lanes[lane].len() as u64) as usize;
-        lanes[lane].remove(at).unwrap()
+        let at = random.below(match_lists[match_list].len() as u64) as usize;
+        match_lists[match_list].remove(at).unwrap()
     } else {
         let mut header: Vec<u8> = (0..random.below(41)).map(|_| random.bits() as u8).collect();
         if let Some(kind) = header.first_mut() {
             *kind = *kind & 0x80 | random.below(15) as u8;
         }
         header.iter_mut().skip(1).for_each(|byte| *byte *= u8::from(random.once_in(3)));
-        let stream = (lane == CHUNKS).then_some(Stream(random.below(1 << 22) as u32));
+        let stream = (match_list == CHUNKS).then_some(Stream(random.below(1 << 22) as u32));
         Flight { id: AM_ID, header, payload: vec![7; random.below(40) as usize], stream }
     };
     if real {
@@ -58,7 +58,7 @@ fn spoil(cluster: &mut Cluster, random: &mut Random) {
             _ => flight.stream = flight.stream.map(|stream| Stream(stream.0 ^ 1 << random.below(32))),
         }
     }
-    lanes[lane].push_front(flight);
+    match_lists[match_list].push_front(flight);
 }
 
 #[test]

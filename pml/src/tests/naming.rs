@@ -3,19 +3,19 @@
 
 use super::fabric::{Cluster, DATA, pattern, rank, tag};
 use crate::{Error, SendMode, Started, State, Status};
-use mend_base::{Plane, Random, Rank, Source, TagSelector};
+use mend_base::{ContextKind, Random, Rank, Source, TagSelector};
 
 #[test]
 fn messages_for_a_communicator_not_yet_born_wait_for_it_in_order() {
     let mut cluster = Cluster::new(2, 1);
-    let on = cluster.open_at(0, 5, Plane::User);
+    let on = cluster.open_at(0, 5, ContextKind::PointToPoint);
     let large = pattern(1, 30_000);
     cluster.send(0, on, 1, 1, b"first");
     let offered = cluster.send(0, on, 1, 1, &large);
     let synchronous = cluster.send_as(0, on, 1, 1, b"third", SendMode::Synchronous);
     cluster.settle();
     assert_eq!(cluster.poll(0, offered), State::Running);
-    let late = cluster.open_at(1, 5, Plane::User);
+    let late = cluster.open_at(1, 5, ContextKind::PointToPoint);
     let mut received = vec![];
     for _ in 0..3 {
         let (started, buffer) = cluster.receive(1, late, Source::Any, TagSelector::Any, 30_000);
@@ -32,7 +32,7 @@ fn messages_for_a_communicator_not_yet_born_wait_for_it_in_order() {
 fn whoever_waits_for_a_communicator_that_its_peer_has_freed_is_told_and_the_rest_is_dropped() {
     for (seed, wait) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
         let mut cluster = Cluster::new(2, seed);
-        let on = cluster.open(1, Plane::User);
+        let on = cluster.open(1, ContextKind::PointToPoint);
         if wait {
             // By context id, not by full identity.
             cluster.send(0, on[0], 1, 0, b"known");
@@ -57,7 +57,7 @@ fn whoever_waits_for_a_communicator_that_its_peer_has_freed_is_told_and_the_rest
 #[test]
 fn a_communicator_that_will_never_be_born_here_refuses_who_waits_for_it() {
     let mut cluster = Cluster::new(2, 1);
-    let on = cluster.open_at(0, 5, Plane::User);
+    let on = cluster.open_at(0, 5, ContextKind::PointToPoint);
     let before = cluster.send(0, on, 1, 1, &pattern(1, 30_000));
     cluster.settle();
     let identity = cluster.nodes[0].ob1.channels.get(on.0).unwrap().name.identity;
@@ -67,13 +67,13 @@ fn a_communicator_that_will_never_be_born_here_refuses_who_waits_for_it() {
     for refused in [before, after] {
         assert_eq!(cluster.poll(0, refused), State::Done(Err(Error::PeerFreed(Rank(1)))));
     }
-    assert!(cluster.nodes[1].ob1.unborn.is_empty());
+    assert!(cluster.nodes[1].ob1.early_messages.is_empty());
 }
 
 #[test]
 fn a_communicator_freed_under_way_goes_when_its_last_operation_is_over() {
     let mut cluster = Cluster::new(2, 2);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     let bytes = pattern(3, 200_000);
     let sent = cluster.send(0, on[0], 1, 1, &bytes);
     let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 200_000);
@@ -95,7 +95,7 @@ fn a_thousand_communicators_come_and_go_with_late_messages_and_leave_nothing() {
         let mut cluster = Cluster::new(3, seed);
         cluster.fabric.borrow_mut().busy_once_in = 3;
         for number in 0..100 {
-            let on = cluster.open(number, Plane::User);
+            let on = cluster.open(number, ContextKind::PointToPoint);
             let mut sent = 0;
             for _ in 0..random.below(6) {
                 let at = random.below(3) as usize;
@@ -121,7 +121,7 @@ fn a_thousand_communicators_come_and_go_with_late_messages_and_leave_nothing() {
         cluster.assert_clean();
         for node in &cluster.nodes {
             assert_eq!(node.ob1.contexts.in_use(), 0, "seed {seed}");
-            assert!(node.ob1.channels.is_empty() && node.ob1.unborn.is_empty(), "seed {seed}");
+            assert!(node.ob1.channels.is_empty() && node.ob1.early_messages.is_empty(), "seed {seed}");
             assert!(node.ob1.idle(), "seed {seed}");
         }
     }
@@ -131,8 +131,8 @@ fn a_thousand_communicators_come_and_go_with_late_messages_and_leave_nothing() {
 fn where_ids_run_out_messages_carry_the_full_identity() {
     let mut cluster = Cluster::new(2, 4);
     cluster.nodes[1].ob1.contexts = mend_proto::identity::Contexts::with_ids(1);
-    let first = cluster.open(1, Plane::User);
-    let second = cluster.open(2, Plane::User);
+    let first = cluster.open(1, ContextKind::PointToPoint);
+    let second = cluster.open(2, ContextKind::PointToPoint);
     for _ in 0..3 {
         for on in [&first, &second] {
             cluster.send(0, on[0], 1, 1, b"x");
@@ -141,7 +141,7 @@ fn where_ids_run_out_messages_carry_the_full_identity() {
         }
     }
     cluster.send(0, second[0], 1, 1, b"x");
-    assert_eq!(cluster.fabric.borrow().lanes[0][1][DATA][0].header.len(), 24);
+    assert_eq!(cluster.fabric.borrow().match_lists[0][1][DATA][0].header.len(), 24);
     cluster.settle();
     cluster.assert_clean();
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random traffic: every message arrives once, whole, and in MPI order, whatever is refused, delayed or parked.
+//! Random traffic: every message arrives once, whole, and in MPI order, whatever is refused, delayed or queued.
 
 use super::fabric::{Cluster, TEST_CONFIG, pattern};
 use crate::{Channel, Config, Request, SendMode, Started, State, Status};
-use mend_base::{Plane, Random, Rank, Source, Tag, TagSelector};
+use mend_base::{ContextKind, Random, Rank, Source, Tag, TagSelector};
 use mend_transport::Buffer;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Traffic {
                 limits.chunk_bytes = 0;
             });
         }
-        let channels = (0..3).map(|number| cluster.open(number, Plane::User)).collect();
+        let channels = (0..3).map(|number| cluster.open(number, ContextKind::PointToPoint)).collect();
         Traffic { cluster, random, channels, sent: vec![], taken: vec![] }
     }
 
@@ -210,12 +210,12 @@ fn run(seed: u64) {
 
 /// Everything is let go and closed: nothing is left anywhere.
 fn finish(mut traffic: Traffic, seed: u64) {
-    let held = |started| match started {
+    let xoff_sent = |started| match started {
         Started::Running(request) => Some(request),
         Started::Done(_) => None,
     };
-    let sends = traffic.sent.iter().map(|sent| (sent.from as usize, held(sent.started)));
-    let receives = traffic.taken.iter().map(|taken| (taken.at, held(taken.started)));
+    let sends = traffic.sent.iter().map(|sent| (sent.from as usize, xoff_sent(sent.started)));
+    let receives = traffic.taken.iter().map(|taken| (taken.at, xoff_sent(taken.started)));
     let requests: Vec<(usize, Option<Request>)> = sends.chain(receives).collect();
     for (at, request) in requests {
         if let Some(request) = request {
@@ -230,10 +230,13 @@ fn finish(mut traffic: Traffic, seed: u64) {
     for node in &traffic.cluster.nodes {
         let ob1 = &node.ob1;
         assert!(ob1.idle() && ob1.entries.is_empty() && ob1.arrived.is_empty(), "seed {seed}");
-        assert!(ob1.incoming.is_empty() && ob1.unanswered.is_empty() && ob1.unborn.is_empty(), "seed {seed}");
+        assert!(
+            ob1.incoming.is_empty() && ob1.unanswered.is_empty() && ob1.early_messages.is_empty(),
+            "seed {seed}"
+        );
         assert!(ob1.channels.is_empty() && ob1.names.is_empty(), "seed {seed}");
-        assert_eq!((ob1.contexts.in_use(), ob1.crowded), (0, 0), "seed {seed}");
-        assert!(ob1.listed.is_empty() && ob1.evidence.is_empty(), "seed {seed}");
+        assert_eq!((ob1.contexts.in_use(), ob1.congested), (0, 0), "seed {seed}");
+        assert!(ob1.flush_pending.is_empty() && ob1.evidence.is_empty(), "seed {seed}");
     }
 }
 
@@ -247,7 +250,7 @@ fn every_message_arrives_once_whole_and_in_order_and_nothing_is_left() {
 #[test]
 fn nobody_starves_where_anybody_is_received() {
     let mut cluster = Cluster::new(4, 11);
-    let on = cluster.open(1, Plane::User);
+    let on = cluster.open(1, ContextKind::PointToPoint);
     // One sender's flood is here before the others' only message: they come next all the same.
     for _ in 0..100 {
         cluster.send(1, on[1], 0, 0, &[1]);

@@ -7,20 +7,20 @@ use std::collections::BTreeSet;
 /// This process's context ids. `T` is what an id stands for here.
 #[derive(Debug)]
 pub struct Contexts<T> {
-    places: Vec<Place<T>>,
+    entries: Vec<ContextEntry<T>>,
     free: Vec<u16>,
     ids: usize,
 }
 
 #[derive(Debug)]
-enum Place<T> {
+enum ContextEntry<T> {
     Free,
-    /// `told`: who may send with this id.
-    Open {
+    /// `announced`: who may send with this id.
+    Assigned {
         open: T,
-        told: BTreeSet<PeerIndex>,
+        announced: BTreeSet<PeerIndex>,
     },
-    /// `waiting`: who was told, and has not said yet that it uses the id no more. Never empty.
+    /// `waiting`: who was announced, and has not said yet that it uses the id no more. Never empty.
     Retiring {
         waiting: BTreeSet<PeerIndex>,
     },
@@ -28,12 +28,12 @@ enum Place<T> {
 
 /// What an id means when a message of some peer carries it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Meaning<T> {
+pub enum Resolved<T> {
     /// This.
-    Open(T),
+    Assigned(T),
     /// What it meant has been closed here; this peer does not know yet.
     Retiring,
-    /// Nothing that this peer was ever told.
+    /// Nothing that this peer was ever announced.
     Unknown,
 }
 
@@ -51,58 +51,58 @@ impl<T: Copy> Contexts<T> {
 
     /// With only so many ids: for tests of running out of them.
     pub fn with_ids(ids: usize) -> Self {
-        Contexts { places: Vec::new(), free: Vec::new(), ids: ids.min(1 << 16) }
+        Contexts { entries: Vec::new(), free: Vec::new(), ids: ids.min(1 << 16) }
     }
 
     /// An id for `open`; `None`: all are in use, its messages must carry the full identity.
     pub fn open(&mut self, open: T) -> Option<ContextId> {
-        let place = Place::Open { open, told: BTreeSet::new() };
+        let entry = ContextEntry::Assigned { open, announced: BTreeSet::new() };
         if let Some(id) = self.free.pop() {
-            self.places[usize::from(id)] = place;
+            self.entries[usize::from(id)] = entry;
             return Some(ContextId(id));
         }
-        if self.places.len() == self.ids {
+        if self.entries.len() == self.ids {
             return None;
         }
-        self.places.push(place);
-        Some(ContextId((self.places.len() - 1) as u16))
+        self.entries.push(entry);
+        Some(ContextId((self.entries.len() - 1) as u16))
     }
 
     // Hot: per message.
-    /// What `id` means in a message of `from`. `Open` is said to anybody: the caller keeps beside its own tables whom it
-    /// told, where a look costs nothing.
-    pub fn meaning(&self, id: ContextId, from: PeerIndex) -> Meaning<T> {
-        match self.places.get(usize::from(id.0)) {
-            Some(Place::Open { open, .. }) => Meaning::Open(*open),
-            Some(Place::Retiring { waiting }) if waiting.contains(&from) => Meaning::Retiring,
-            _ => Meaning::Unknown,
+    /// What `id` means in a message of `from`. `Assigned` is said to anybody: the caller keeps beside its own tables whom it
+    /// announced, where a look costs nothing.
+    pub fn resolve(&self, id: ContextId, from: PeerIndex) -> Resolved<T> {
+        match self.entries.get(usize::from(id.0)) {
+            Some(ContextEntry::Assigned { open, .. }) => Resolved::Assigned(*open),
+            Some(ContextEntry::Retiring { waiting }) if waiting.contains(&from) => Resolved::Retiring,
+            _ => Resolved::Unknown,
         }
     }
 
-    /// Notes that `peer` is told `id`. False where it had been, or nothing open is called so.
+    /// Notes that `peer` is announced `id`. False where it had been, or nothing open is called so.
     pub fn tell(&mut self, id: ContextId, peer: PeerIndex) -> bool {
-        match self.places.get_mut(usize::from(id.0)) {
-            Some(Place::Open { told, .. }) => told.insert(peer),
+        match self.entries.get_mut(usize::from(id.0)) {
+            Some(ContextEntry::Assigned { announced, .. }) => announced.insert(peer),
             _ => false,
         }
     }
 
-    /// What `id` means is closed: who must be told to forget it.
+    /// What `id` means is closed: who must be announced to forget it.
     pub fn close(&mut self, id: ContextId) -> Vec<PeerIndex> {
-        let place = &mut self.places[usize::from(id.0)];
-        let Place::Open { told, .. } = place else {
+        let entry = &mut self.entries[usize::from(id.0)];
+        let ContextEntry::Assigned { announced, .. } = entry else {
             panic!("context id {} was closed twice", id.0);
         };
-        let waiting = core::mem::take(told);
+        let waiting = core::mem::take(announced);
         let tell = waiting.iter().copied().collect();
-        *place = Place::Retiring { waiting };
+        *entry = ContextEntry::Retiring { waiting };
         self.settle(id);
         tell
     }
 
     /// `from` says that it uses `id` no more. False: nobody asked it, which no correct peer answers.
     pub fn acknowledged(&mut self, id: ContextId, from: PeerIndex) -> bool {
-        let Some(Place::Retiring { waiting }) = self.places.get_mut(usize::from(id.0)) else {
+        let Some(ContextEntry::Retiring { waiting }) = self.entries.get_mut(usize::from(id.0)) else {
             return false;
         };
         let asked = waiting.remove(&from);
@@ -112,27 +112,27 @@ impl<T: Copy> Contexts<T> {
 
     /// Nothing of `peer` can arrive any more.
     pub fn gone(&mut self, peer: PeerIndex) {
-        for id in 0..self.places.len() {
-            match &mut self.places[id] {
-                Place::Open { told, .. } => drop(told.remove(&peer)),
-                Place::Retiring { waiting } => {
+        for id in 0..self.entries.len() {
+            match &mut self.entries[id] {
+                ContextEntry::Assigned { announced, .. } => drop(announced.remove(&peer)),
+                ContextEntry::Retiring { waiting } => {
                     waiting.remove(&peer);
                     self.settle(ContextId(id as u16));
                 }
-                Place::Free => {}
+                ContextEntry::Free => {}
             }
         }
     }
 
     /// How many ids are open or retiring.
     pub fn in_use(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.entries.len() - self.free.len()
     }
 
     fn settle(&mut self, id: ContextId) {
-        let place = &mut self.places[usize::from(id.0)];
-        if matches!(place, Place::Retiring { waiting } if waiting.is_empty()) {
-            *place = Place::Free;
+        let entry = &mut self.entries[usize::from(id.0)];
+        if matches!(entry, ContextEntry::Retiring { waiting } if waiting.is_empty()) {
+            *entry = ContextEntry::Free;
             self.free.push(id.0);
         }
     }
@@ -140,7 +140,7 @@ impl<T: Copy> Contexts<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Contexts, Meaning};
+    use super::{Contexts, Resolved};
     use mend_base::{ContextId, PeerIndex};
 
     const A: PeerIndex = PeerIndex(1);
@@ -152,7 +152,7 @@ mod tests {
         let id = contexts.open('x').unwrap();
         assert_eq!(contexts.open('y'), None);
         assert!(contexts.close(id).is_empty());
-        assert_eq!(contexts.meaning(id, A), Meaning::Unknown);
+        assert_eq!(contexts.resolve(id, A), Resolved::Unknown);
         assert_eq!(contexts.open('y'), Some(id));
     }
 
@@ -162,9 +162,9 @@ mod tests {
         let id = contexts.open('x').unwrap();
         assert!(contexts.tell(id, A) && contexts.tell(id, B) && !contexts.tell(id, A));
         assert_eq!(contexts.close(id), [A, B]);
-        assert_eq!(contexts.meaning(id, A), Meaning::Retiring);
+        assert_eq!(contexts.resolve(id, A), Resolved::Retiring);
         assert!(contexts.acknowledged(id, A));
-        assert_eq!(contexts.meaning(id, A), Meaning::Unknown);
+        assert_eq!(contexts.resolve(id, A), Resolved::Unknown);
         assert_eq!(contexts.open('y'), None);
         contexts.gone(B);
         assert_eq!(contexts.open('y'), Some(id));

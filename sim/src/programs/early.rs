@@ -51,8 +51,8 @@ async fn stay(process: &Process, lengths: &[usize]) {
     for from in (1..process.size).step_by(2) {
         process.at("early: one more", u64::from(from));
         let wanted = process.mpi.receive(world, Source::Rank(Rank(from)), TagSelector::Any, &poisoned(1));
-        let unwanted = process.mpi.ssend(world, Rank(from), TAG, &poisoned(4_000));
-        for result in [wanted.await, unwanted.await] {
+        let refused_send = process.mpi.ssend(world, Rank(from), TAG, &poisoned(4_000));
+        for result in [wanted.await, refused_send.await] {
             let error = result.expect_err("the other end has left");
             assert_eq!(error.class, Class::Other);
             let (Detail::PeerLeft(rank) | Detail::PeerFreed(rank)) = error.detail else { panic!("{error}") };

@@ -162,7 +162,7 @@ impl<F: Fixture> Cluster<F> {
     }
 
     /// One turn of everybody who lives.
-    pub fn turn_all(&mut self) -> u32 {
+    pub fn progress_all(&mut self) -> u32 {
         let living: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].btl.is_some()).collect();
         living.into_iter().map(|index| self.turn(index)).sum()
     }
@@ -173,13 +173,13 @@ impl<F: Fixture> Cluster<F> {
             if done(self) {
                 return;
             }
-            self.turn_all();
+            self.progress_all();
         }
-        panic!("after {STEPS} turns still not: {what}; {}", self.last_words());
+        panic!("after {STEPS} turns still not: {what}; {}", self.emergency_channel());
     }
 
     /// What everybody heard last, in short.
-    fn last_words(&self) -> String {
+    fn emergency_channel(&self) -> String {
         let mut words = String::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let all = &node.heard.all;
@@ -200,7 +200,7 @@ impl<F: Fixture> Cluster<F> {
         let mut quiet = 0;
         for _ in 0..STEPS {
             let before = self.news();
-            self.turn_all();
+            self.progress_all();
             quiet = if self.news() == before { quiet + 1 } else { 0 };
             if quiet == QUIET_TURNS {
                 return;
@@ -226,7 +226,7 @@ impl<F: Fixture> Cluster<F> {
         for _ in 0..STEPS {
             match self.try_send(from, to, class, number, len) {
                 Ok(()) => return,
-                Err(SendError::Busy) => self.turn_all(),
+                Err(SendError::Busy) => self.progress_all(),
                 Err(error) => panic!("message {number} from {from} to {to}: {error:?}"),
             };
         }
@@ -250,7 +250,7 @@ impl<F: Fixture> Cluster<F> {
         for _ in 0..STEPS {
             match self.try_chunk(from, to, stream, number, len) {
                 Ok(()) => return,
-                Err(SendError::Busy) => self.turn_all(),
+                Err(SendError::Busy) => self.progress_all(),
                 Err(error) => panic!("chunk {number} from {from} to {to}: {error:?}"),
             };
         }

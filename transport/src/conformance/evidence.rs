@@ -14,10 +14,10 @@ pub fn evidence_decides_nothing<F: Fixture>() {
     let way = cluster.way(sender, receiver);
     for number in 0..500 {
         cluster.send(sender, receiver, Class::Data, number, 100);
-        cluster.turn_all();
+        cluster.progress_all();
         if number % 50 == 49 {
             cluster.btl(sender).quarantine(way);
-            cluster.turn_all();
+            cluster.progress_all();
             cluster.btl(sender).resume(way);
         }
     }
@@ -66,7 +66,7 @@ fn look<F: Fixture>(cluster: &mut Cluster<F>) {
             cluster.btl(index).check_peers();
         }
     }
-    (0..10).for_each(|_| _ = cluster.turn_all());
+    (0..10).for_each(|_| _ = cluster.progress_all());
 }
 
 /// How often process `at` heard that process 1 has ended. No other's end may be said.

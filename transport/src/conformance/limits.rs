@@ -49,7 +49,7 @@ fn one_passes<F: Fixture>(cluster: &mut Cluster<F>, class: Class, header_bytes: 
         cluster.btl(sender).send(way, class, ID, &header, len, |mut slot| slot.put(&payload))
     {
         assert_eq!(error, SendError::Busy);
-        cluster.turn_all();
+        cluster.progress_all();
     }
     let arrived: Heard<Way<F>> = Heard::Message(PeerIndex(sender as u32), ID, header, payload);
     cluster.until("the message arrives as it was sent", |cluster| cluster.heard(receiver).contains(&arrived));

@@ -98,7 +98,7 @@ struct Way {
 enum End {
     Unknown,
     Found,
-    Said,
+    Argument,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -231,7 +231,7 @@ impl<const M: Mutation> Paper<M> {
         let Way { peer, slot, state, end } = self.ways[index];
         let name = index as u32;
         if end == End::Found {
-            self.ways[index].end = if M == SAYS_DEATHS_AGAIN { End::Unknown } else { End::Said };
+            self.ways[index].end = if M == SAYS_DEATHS_AGAIN { End::Unknown } else { End::Argument };
             sink.on_error(peer, name, Cause::Exited);
             return true;
         }
@@ -345,7 +345,7 @@ impl<const M: Mutation> Btl for Paper<M> {
 
     fn sever(&mut self, endpoint: u32) {
         let way = &mut self.ways[endpoint as usize];
-        way.end = End::Said;
+        way.end = End::Argument;
         if way.state != State::Severed {
             way.state = State::Severing;
         }
@@ -526,7 +526,7 @@ fn a_broken_sleep_is_caught() {
 }
 
 /// Sends forty messages and asks the books.
-fn audit<F: Fixture>() {
+fn lifecycle_check<F: Fixture>() {
     let mut cluster = super::Cluster::<super::Counted<F>>::connected(2);
     (0..40).for_each(|number| cluster.send(0, 1, Class::Data, number, 8));
     cluster.settle();
@@ -537,10 +537,10 @@ fn audit<F: Fixture>() {
 
 #[test]
 fn the_books_balance_only_if_every_message_arrives_once_as_it_was_sent() {
-    audit::<Job<NONE>>();
-    assert_caught(LOSES, audit::<Job<LOSES>>);
-    assert_caught(DOUBLES, audit::<Job<DOUBLES>>);
-    assert_caught(CORRUPTS, audit::<Job<CORRUPTS>>);
+    lifecycle_check::<Job<NONE>>();
+    assert_caught(LOSES, lifecycle_check::<Job<LOSES>>);
+    assert_caught(DOUBLES, lifecycle_check::<Job<DOUBLES>>);
+    assert_caught(CORRUPTS, lifecycle_check::<Job<CORRUPTS>>);
 }
 
 #[test]
@@ -549,7 +549,7 @@ fn the_injector_does_what_was_asked_and_its_seed_decides_when() {
         let mut cluster = super::Cluster::<super::Injected<Job<NONE>>>::connected(2);
         let answers: Vec<_> =
             (0..200).map(|number| cluster.try_send(0, 1, Class::Mailbox, number, 8)).collect();
-        (0..200).for_each(|_| _ = cluster.turn_all());
+        (0..200).for_each(|_| _ = cluster.progress_all());
         (answers, cluster.heard(0).to_vec())
     };
     let (answers, heard) = history();

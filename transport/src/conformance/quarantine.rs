@@ -43,7 +43,7 @@ pub fn after_resume_everything_arrives_once_in_order<F: Fixture>() {
             if cluster.try_send(sender, receiver, Class::Data, next, 40).is_ok() {
                 next += 1;
             }
-            cluster.turn_all();
+            cluster.progress_all();
         }
         cluster.btl(receiver).resume(back);
     }
@@ -62,7 +62,7 @@ pub fn a_quarantined_way_can_be_severed<F: Fixture>() {
     }
     cluster.btl(receiver).quarantine(back);
     for _ in 0..10 {
-        cluster.turn_all();
+        cluster.progress_all();
     }
     cluster.btl(receiver).sever(back);
     cluster.until("the certificate comes", |cluster| cluster.certificates(receiver, sender) == 1);

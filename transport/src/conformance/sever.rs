@@ -69,7 +69,7 @@ pub fn the_certificate_comes_once_then_silence<F: Fixture>() {
         // The other end may not know yet: it may send, be busy, or know that we are gone.
         let _ = cluster.try_send(sender, receiver, Class::Data, number, 64);
         let _ = cluster.try_send(sender, receiver, Class::Mailbox, number, 64);
-        cluster.turn_all();
+        cluster.progress_all();
     }
     cluster.settle();
     assert!(cluster.heard(receiver).is_empty(), "after the certificate: {:?}", cluster.heard(receiver));

@@ -4,7 +4,7 @@
 //! The BTLs of one job share a [`Ledger`]. A message or piece of a stream is entered when its send succeeds and crossed
 //! out when somebody hears it, by its contents: one that nobody sent, or that comes twice, or changed on its way, is
 //! caught at the moment it arrives. What must be empty at the end is asked by [`Ledger::assert_conserved`]. Requests are not a
-//! transport's: each of them ends once by the books of `mend_base::Audit`.
+//! transport's: each of them ends once by the books of `mend_base::LifecycleCheck`.
 
 use crate::{
     AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
@@ -107,8 +107,8 @@ impl Ledger {
 
 impl Books {
     fn send(&mut self, class: Class, digest: u64) {
-        let lane = if class == Class::Mailbox { &mut self.states } else { &mut self.messages };
-        *lane.entry(digest).or_default() += 1;
+        let match_list = if class == Class::Mailbox { &mut self.states } else { &mut self.messages };
+        *match_list.entry(digest).or_default() += 1;
     }
 
     fn arrive(&mut self, digest: u64) -> bool {
@@ -117,9 +117,9 @@ impl Books {
 }
 
 /// Crosses one entry out, if there is one.
-fn take(lane: &mut BTreeMap<u64, u64>, digest: u64) -> bool {
-    match lane.get_mut(&digest) {
-        Some(1) => lane.remove(&digest).is_some(),
+fn take(match_list: &mut BTreeMap<u64, u64>, digest: u64) -> bool {
+    match match_list.get_mut(&digest) {
+        Some(1) => match_list.remove(&digest).is_some(),
         Some(count) => {
             *count -= 1;
             true

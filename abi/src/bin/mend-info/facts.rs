@@ -64,7 +64,9 @@ impl Facts {
 fn settings() -> (Settings, Vec<String>, bool) {
     let said = std::env::var(COMMAND_LINE).ok().and_then(|text| read_assignments(&text));
     match mend_world::settings_from_environment(&said.unwrap_or_default()) {
-        Ok((settings, strangers)) => (settings, strangers.iter().map(ToString::to_string).collect(), false),
+        Ok((settings, unknown_parameters)) => {
+            (settings, unknown_parameters.iter().map(ToString::to_string).collect(), false)
+        }
         Err(error) => {
             (Settings::default(), vec![format!("{error}; the values shown are the defaults")], true)
         }
@@ -99,12 +101,12 @@ fn host() -> Vec<(&'static str, String)> {
             format!("{} may be used (affinity mask and cgroup quota)", mend_world::usable_processors()),
         ),
         ("memory", memory),
-        ("keeper", watching().to_owned()),
+        ("node_daemon", watching().to_owned()),
         ("launcher", launcher),
     ]
 }
 
-/// How mpiexec's keeper would watch the life words of its ranks here.
+/// How mpiexec's node daemon would watch the life words of its ranks here.
 fn watching() -> &'static str {
     if mend_segment::can_sleep_on_lives() {
         "watches up to 127 life words by one thread (futex_waitv)"

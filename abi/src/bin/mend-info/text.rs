@@ -25,11 +25,11 @@ fn write_text(text: &mut String, facts: &Facts) -> core::fmt::Result {
     writeln!(text, "\nComponents")?;
     for each in &facts.components {
         let name = format!("{} {}", each.framework, each.name);
-        let (verdict, reason) = match &each.runs {
+        let (disposition, reason) = match &each.runs {
             Ok(reason) => ("can run", reason),
             Err(reason) => ("cannot run", reason),
         };
-        writeln!(text, "  {name:<12}{verdict}: {reason}\n              {}", each.sentence)?;
+        writeln!(text, "  {name:<12}{disposition}: {reason}\n              {}", each.sentence)?;
     }
     writeln!(text, "\nParameters")?;
     for each in &facts.parameters {

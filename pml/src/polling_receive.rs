@@ -26,7 +26,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// As [`receive`](Ob1::receive), for a caller that will wait for it: looks for a while whether the message comes, and
     /// only then posts. Those looks are no turn: nothing but this message moves.
     #[inline(always)]
-    pub fn receive_soon<N: Btl<Endpoint = E>>(
+    pub fn polling_receive<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
         patience: Patience<'_, impl Upcalls<E>>,
@@ -60,12 +60,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline(always)]
     fn direct_way(&self, channel: Key, rank: Rank) -> Option<(E, ContextId)> {
         let open = self.channels.get(channel)?;
-        let lane = open.lanes.get(rank.index())?;
-        if !open.arrived.is_empty() || !open.any.is_empty() || !lane.posted.is_empty() || !lane.told {
+        let match_list = open.match_lists.get(rank.index())?;
+        if !open.arrived.is_empty()
+            || !open.any.is_empty()
+            || !match_list.posted.is_empty()
+            || !match_list.told
+        {
             return None;
         }
         let peer = self.peers.get(open.member(rank)?.index())?;
-        if peer.deaf {
+        if peer.discarding {
             return None;
         }
         Some((peer.way.as_ref()?.endpoint, open.context?))
@@ -74,19 +78,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// Takes an eager message for `wanted`, if this is one: in its sequence, by the context id that the sender was told.
     #[inline(always)]
-    fn take_directly(
+    fn take_polled(
         &mut self,
         wanted: &Wanted<'_>,
         header: &[u8],
         payload: Payload<'_>,
     ) -> Option<Result<Status, Error>> {
-        let lane = self.channels.get_mut(wanted.channel)?.lanes.get_mut(wanted.rank.index())?;
-        let tag = envelope::eager_tag(header, wanted.context, lane.sequence, wanted.rank)?;
+        let match_list = self.channels.get_mut(wanted.channel)?.match_lists.get_mut(wanted.rank.index())?;
+        let tag = envelope::eager_tag(header, wanted.context, match_list.sequence, wanted.rank)?;
         if !wanted.tag.admits(tag) {
             return None;
         }
         mend_base::reach!("pml.direct: taken without being posted");
-        lane.sequence = lane.sequence.wrapping_add(1);
+        match_list.sequence = match_list.sequence.wrapping_add(1);
         Some(take_whole(wanted.data, wanted.rank, tag, payload))
     }
 }
@@ -121,7 +125,7 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Direct<'_, E, U
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
         if id == AM_ID
             && self.result.is_none()
-            && let Some(result) = self.ob1.take_directly(&self.wanted, header, payload)
+            && let Some(result) = self.ob1.take_polled(&self.wanted, header, payload)
         {
             self.result = Some(result);
             return;

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Conservation: each entry of a table begins once, ends once, and is let go once, in this order. What transports' cookies
-//! and messages are to `mend_transport::Counter`, requests are to an [`Audit`], which the table's owner keeps beside it.
+//! and messages are to `mend_transport::Counter`, requests are to an [`LifecycleCheck`], which the table's owner keeps beside it.
 //!
-//! With the feature `audit` a breach panics where it happens, and [`Audit::assert_agrees`] finds what went past the books;
-//! without it an `Audit` has no size and its calls are nothing, so that hot paths may keep one.
+//! With the feature `lifecycle_check` a breach panics where it happens, and [`LifecycleCheck::assert_agrees`] finds what went past the books;
+//! without it an `LifecycleCheck` has no size and its calls are nothing, so that hot paths may keep one.
 
 use crate::Key;
-#[cfg(feature = "audit")]
+#[cfg(feature = "lifecycle-check")]
 use std::collections::BTreeMap;
 
 /// The books of one table, by key.
 #[derive(Debug, Default)]
-pub struct Audit {
+pub struct LifecycleCheck {
     /// Those that stand, and whether each has ended.
-    #[cfg(feature = "audit")]
+    #[cfg(feature = "lifecycle-check")]
     standing: BTreeMap<Key, bool>,
-    #[cfg(feature = "audit")]
-    counts: Audited,
+    #[cfg(feature = "lifecycle-check")]
+    counts: LifecycleCounts,
 }
 
 /// How many entries have done what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Audited {
+pub struct LifecycleCounts {
     /// They were made.
     pub begun: u64,
     /// They are over.
@@ -30,8 +30,8 @@ pub struct Audited {
     pub forgotten: u64,
 }
 
-#[cfg(feature = "audit")]
-impl Audit {
+#[cfg(feature = "lifecycle-check")]
+impl LifecycleCheck {
     /// An entry was made.
     pub fn begin(&mut self, key: Key) {
         self.counts.begun += 1;
@@ -63,19 +63,19 @@ impl Audit {
     pub fn assert_agrees(&self, table: impl Iterator<Item = (Key, bool)>) {
         let table: BTreeMap<Key, bool> = table.collect();
         assert_eq!(table, self.standing, "the table, and what the books say of it");
-        let Audited { begun, ended, forgotten } = self.counts;
+        let LifecycleCounts { begun, ended, forgotten } = self.counts;
         assert!(begun >= ended && ended >= forgotten, "{:?}", self.counts);
         assert_eq!(begun - forgotten, table.len() as u64, "{:?}", self.counts);
     }
 
     /// So far; all 0 without the feature.
-    pub fn counts(&self) -> Audited {
+    pub fn counts(&self) -> LifecycleCounts {
         self.counts
     }
 }
 
-#[cfg(not(feature = "audit"))]
-impl Audit {
+#[cfg(not(feature = "lifecycle-check"))]
+impl LifecycleCheck {
     /// An entry was made.
     #[inline(always)]
     pub fn begin(&mut self, _key: Key) {}
@@ -92,44 +92,44 @@ impl Audit {
     pub fn assert_agrees(&self, _table: impl Iterator<Item = (Key, bool)>) {}
 
     /// So far; all 0 without the feature.
-    pub fn counts(&self) -> Audited {
-        Audited::default()
+    pub fn counts(&self) -> LifecycleCounts {
+        LifecycleCounts::default()
     }
 }
 
-#[cfg(not(feature = "audit"))]
-const _: () = assert!(size_of::<Audit>() == 0, "a normal build pays nothing for it");
+#[cfg(not(feature = "lifecycle-check"))]
+const _: () = assert!(size_of::<LifecycleCheck>() == 0, "a normal build pays nothing for it");
 
-#[cfg(all(test, feature = "audit"))]
+#[cfg(all(test, feature = "lifecycle-check"))]
 mod tests {
-    use super::{Audit, Audited};
+    use super::{LifecycleCheck, LifecycleCounts};
     use crate::Key;
 
     const KEY: Key = Key { index: 3, generation: 1 };
 
-    fn begun() -> Audit {
-        let mut audit = Audit::default();
-        audit.begin(KEY);
-        audit
+    fn begun() -> LifecycleCheck {
+        let mut lifecycle_check = LifecycleCheck::default();
+        lifecycle_check.begin(KEY);
+        lifecycle_check
     }
 
     #[test]
     fn what_begins_ends_and_is_forgotten_once_balances() {
-        let mut audit = begun();
-        audit.assert_agrees([(KEY, false)].into_iter());
-        audit.end(KEY);
-        audit.assert_agrees([(KEY, true)].into_iter());
-        audit.forget(KEY);
-        audit.assert_agrees([].into_iter());
-        assert_eq!(audit.counts(), Audited { begun: 1, ended: 1, forgotten: 1 });
+        let mut lifecycle_check = begun();
+        lifecycle_check.assert_agrees([(KEY, false)].into_iter());
+        lifecycle_check.end(KEY);
+        lifecycle_check.assert_agrees([(KEY, true)].into_iter());
+        lifecycle_check.forget(KEY);
+        lifecycle_check.assert_agrees([].into_iter());
+        assert_eq!(lifecycle_check.counts(), LifecycleCounts { begun: 1, ended: 1, forgotten: 1 });
     }
 
     #[test]
     #[should_panic(expected = "ends twice")]
     fn a_second_end_is_caught() {
-        let mut audit = begun();
-        audit.end(KEY);
-        audit.end(KEY);
+        let mut lifecycle_check = begun();
+        lifecycle_check.end(KEY);
+        lifecycle_check.end(KEY);
     }
 
     #[test]

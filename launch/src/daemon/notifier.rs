@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// What all ranks of the node are told, and have been.
 #[derive(Debug)]
-pub struct Teller {
+pub struct Notifier {
     job: Job,
     seats: Vec<Seat>,
     pairs: HashMap<(u32, u32), Pair>,
@@ -95,13 +95,13 @@ enum Told {
     NoRoom,
 }
 
-impl Teller {
+impl Notifier {
     /// For ranks 0 to `ranks` - 1 of `job`, on a node with `slots` places. `muted`: only who asks hears of deaths (a test
     /// hook).
     pub fn new(job: Job, ranks: u32, slots: u32, muted: bool) -> Result<Self, Failure> {
         let (bells, bells_file) = BellPage::create(slots)?;
         let (faults, faults_file) = FaultPage::create(slots)?;
-        Ok(Teller {
+        Ok(Notifier {
             job,
             seats: (0..ranks).map(|_| Seat::default()).collect(),
             pairs: HashMap::new(),
@@ -361,24 +361,24 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, News, Note, Teller};
+    use super::{Answer, News, Note, Notifier};
     use mend_base::Job;
     use mend_transport::{Card, Cause};
 
-    fn teller() -> Teller {
-        Teller::new(Job(1), 4, 20, false).unwrap()
+    fn teller() -> Notifier {
+        Notifier::new(Job(1), 4, 20, false).unwrap()
     }
 
-    fn muted() -> Teller {
-        Teller::new(Job(1), 4, 20, true).unwrap()
+    fn muted() -> Notifier {
+        Notifier::new(Job(1), 4, 20, true).unwrap()
     }
 
-    fn notes(teller: &mut Teller, rank: usize) -> Vec<Note> {
+    fn notes(teller: &mut Notifier, rank: usize) -> Vec<Note> {
         teller.seats[rank].notes.drain(..).collect()
     }
 
     /// All that is there for a rank, as it would be told.
-    fn hear(teller: &mut Teller, rank: u32) -> Vec<String> {
+    fn hear(teller: &mut Notifier, rank: u32) -> Vec<String> {
         let mut heard = vec![];
         while let Some((answer, step)) = teller.next_for(rank) {
             heard.push(match answer {
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn everybody_hears_of_all_ends_in_one_order_and_who_comes_late_from_the_beginning() {
-        let mut teller = Teller::new(Job(1), 7, 20, false).unwrap();
+        let mut teller = Notifier::new(Job(1), 7, 20, false).unwrap();
         teller.finalized(0);
         teller.finalized(1);
         teller.failed(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a collective operation sees of the engine: messages to and from the ranks of its communicator, on the plane that
+//! What a collective operation sees of the engine: messages to and from the ranks of its communicator, on the context kind that
 //! no user's message enters.
 
 use mend_base::{Rank, Source, Tag, TagSelector};
@@ -9,7 +9,7 @@ use mend_pml::{Channel, Error, Ob1, Request, SendMode, Started, State};
 use mend_transport::Btl;
 
 /// Transports and PML, lent to one operation for one turn.
-pub(crate) struct Lent<'a, N: Btl> {
+pub(crate) struct CollectiveChannel<'a, N: Btl> {
     pub net: &'a mut N,
     pub pml: &'a mut Ob1<N::Endpoint>,
     pub channel: Channel,
@@ -17,7 +17,7 @@ pub(crate) struct Lent<'a, N: Btl> {
     pub tag: Tag,
 }
 
-impl<N: Btl> PointToPoint for Lent<'_, N> {
+impl<N: Btl> PointToPoint for CollectiveChannel<'_, N> {
     fn send(&mut self, to: Rank, data: Typed) -> Result<Started, Error> {
         self.pml.send(self.net, self.channel, to, self.tag, SendMode::Standard, data)
     }

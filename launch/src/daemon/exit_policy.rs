@@ -30,7 +30,7 @@ pub enum Found {
     /// The kernel marked its life word.
     LifeWord,
     /// It said itself that a fatal signal ends it.
-    LastWords,
+    EmergencyChannel,
     /// Its process has ended.
     Process,
     /// It closed its connection.
@@ -54,14 +54,14 @@ impl Found {
     /// Whether its process is killed, to be sure: not one that dies by itself, as it may be writing its core, nor one that
     /// goes on without MPI.
     pub fn is_killed(self) -> bool {
-        !matches!(self, Found::LastWords | Found::GaveUp)
+        !matches!(self, Found::EmergencyChannel | Found::GaveUp)
     }
 
     /// As the end of a sentence.
     fn words(self) -> String {
         match self {
             Found::LifeWord => "found by its life word".to_owned(),
-            Found::LastWords => "said by itself in its last moments".to_owned(),
+            Found::EmergencyChannel => "said by itself in its last moments".to_owned(),
             Found::Process => "found by its process descriptor".to_owned(),
             Found::Connection => "found by its closed connection".to_owned(),
             Found::Asked(rank) => format!("found when rank {rank} asked"),
@@ -91,7 +91,7 @@ impl Rules {
 
 /// What has become of a job that is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Verdict {
+pub struct Exit {
     /// Its exit code.
     pub code: u8,
     /// What the user is told, and of which rank.
@@ -99,15 +99,15 @@ pub struct Verdict {
 }
 
 /// What has become of the job by now, if it is over, or must not go on.
-pub fn verdict(watch: &Watch, rules: Rules, now: Instant) -> Option<Verdict> {
+pub fn decide(watch: &Watch, rules: Rules, now: Instant) -> Option<Exit> {
     if !rules.fault_tolerant
         && !watch.wanted
         && let Some((rank, record, death)) = first_to_blame(watch)
     {
         // How it ended is worth a moment; who is writing a core has any time.
-        let late = death.found != Found::LastWords && now >= death.at + GRACE;
+        let late = death.found != Found::EmergencyChannel && now >= death.at + GRACE;
         let known = late || watch.ending_words(rank).is_some();
-        return known.then(|| Verdict {
+        return known.then(|| Exit {
             code: counted(record, death).unwrap_or_else(|| record.code_of_dead(death)),
             lines: vec![(rank, blame(watch, rank, death, "; the job has been ended"))],
         });
@@ -158,11 +158,11 @@ fn is_over(record: &Record, wanted: bool, now: Instant) -> bool {
 }
 
 /// Programs without MPI, or a job that a signal ended: exit codes alone.
-fn programs(watch: &Watch) -> Verdict {
+fn programs(watch: &Watch) -> Exit {
     let endings = || watch.ranks.iter().filter_map(|record| record.child_ended);
     let code = endings().map(Ending::code).max().unwrap_or(0);
     let killed = killed_outside(watch, |_| true).filter(|_| !watch.wanted);
-    Verdict { code, lines: killed.into_iter().collect() }
+    Exit { code, lines: killed.into_iter().collect() }
 }
 
 /// The first of these that a signal killed.
@@ -181,7 +181,7 @@ fn killed_outside(watch: &Watch, of: impl Fn(&Record) -> bool) -> Option<(u32, S
 }
 
 /// A job with ranks in MPI.
-fn members(watch: &Watch, rules: Rules) -> Verdict {
+fn members(watch: &Watch, rules: Rules) -> Exit {
     let of_survivors = watch.ranks.iter().filter_map(|record| match record.stage {
         Stage::Failed(death) => counted(record, &death),
         _ => record.child_ended.map(Ending::code),
@@ -196,12 +196,12 @@ fn members(watch: &Watch, rules: Rules) -> Verdict {
         (None, _) => of_dead().unwrap_or(1),
     };
     if code == 0 {
-        return Verdict { code, lines: vec![] };
+        return Exit { code, lines: vec![] };
     }
     let first = first_to_blame(watch);
     let died = first.map(|(rank, _, death)| (rank, blame(watch, rank, death, &aftermath(watch, rank, code))));
     let killed = killed_outside(watch, |record| record.stage == Stage::Left);
-    Verdict { code, lines: died.into_iter().chain(killed).collect() }
+    Exit { code, lines: died.into_iter().chain(killed).collect() }
 }
 
 /// What a rank that failed adds to the exit code all the same: a code that MPI_Abort or a handler gave, or that its
@@ -313,7 +313,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, Rules, Verdict, judge_again_at, report, verdict};
+    use super::{Exit, Found, Rules, decide, judge_again_at, report};
     use crate::arguments::Counting;
     use crate::daemon::kill;
     use crate::daemon::watch::{GRACE, Watch};
@@ -361,7 +361,7 @@ mod tests {
     }
 
     fn judged(rules: Rules, all: &[Does]) -> (u8, Vec<(u32, String)>) {
-        let Verdict { code, lines } = verdict(&watch(all), rules, Instant::now()).expect("all have ended");
+        let Exit { code, lines } = decide(&watch(all), rules, Instant::now()).expect("all have ended");
         (code, lines)
     }
 
@@ -382,7 +382,7 @@ mod tests {
         named(RULES, &[Nothing(Exited(0)), Nothing(Signalled(11))], 139, &[(1, "[E-JOB-004]")]);
         let mut watch = Watch::of(2);
         watch.end(0, Exited(1));
-        assert_eq!(verdict(&watch, WITHOUT, Instant::now()), None);
+        assert_eq!(decide(&watch, WITHOUT, Instant::now()), None);
     }
 
     // Row CN9
@@ -448,9 +448,9 @@ mod tests {
             watch.init(1);
             watch.end(1, ending);
             watch.fail(1, Found::Process, Instant::now());
-            let ended = verdict(&watch, WITHOUT, Instant::now()).expect("nobody waits for the other");
+            let ended = decide(&watch, WITHOUT, Instant::now()).expect("nobody waits for the other");
             assert!(ended.code == code && ended.lines[0].1.contains("the job has been ended"), "{ended:?}");
-            assert_eq!(verdict(&watch, RULES, Instant::now()), None);
+            assert_eq!(decide(&watch, RULES, Instant::now()), None);
         }
         // Before Init a failure ends it only if somebody is in MPI, and no failure never.
         named(WITHOUT, &[Leave(Exited(0)), Nothing(Exited(7))], 7, &[(1, "[E-JOB-003]")]);
@@ -462,11 +462,11 @@ mod tests {
         let (mut watch, now) = (Watch::of(1), Instant::now());
         watch.init(0);
         watch.fail(0, Found::Connection, now);
-        assert_eq!((verdict(&watch, WITHOUT, now), verdict(&watch, RULES, now)), (None, None));
+        assert_eq!((decide(&watch, WITHOUT, now), decide(&watch, RULES, now)), (None, None));
         assert_eq!(judge_again_at(&watch, WITHOUT, now), Some(now + GRACE));
-        assert!(verdict(&watch, WITHOUT, now + GRACE).is_some());
+        assert!(decide(&watch, WITHOUT, now + GRACE).is_some());
         assert_eq!(judge_again_at(&watch, RULES, now), Some(now + kill::PATIENCE));
-        assert!(verdict(&watch, RULES, now + kill::PATIENCE).is_some());
+        assert!(decide(&watch, RULES, now + kill::PATIENCE).is_some());
         assert_eq!(judge_again_at(&watch, RULES, now + kill::PATIENCE), None);
     }
 
@@ -474,10 +474,10 @@ mod tests {
     fn a_core_is_waited_for_however_long_it_takes() {
         let (mut watch, now) = (Watch::of(1), Instant::now());
         watch.init(0);
-        watch.fail(0, Found::LastWords, now);
-        assert_eq!(verdict(&watch, RULES, now + 100 * kill::PATIENCE), None);
+        watch.fail(0, Found::EmergencyChannel, now);
+        assert_eq!(decide(&watch, RULES, now + 100 * kill::PATIENCE), None);
         watch.end(0, Signalled(11));
-        assert_eq!(verdict(&watch, RULES, now).unwrap().code, 139);
+        assert_eq!(decide(&watch, RULES, now).unwrap().code, 139);
     }
 
     // Row LC3
@@ -489,9 +489,9 @@ mod tests {
         watch.fail(1, Found::GaveUp, now);
         assert!(watch.finalize(0));
         watch.end(0, Exited(0));
-        assert_eq!(verdict(&watch, RULES, now + 100 * kill::PATIENCE), None);
+        assert_eq!(decide(&watch, RULES, now + 100 * kill::PATIENCE), None);
         watch.end(1, Exited(16));
-        let ended = verdict(&watch, RULES, now).unwrap();
+        let ended = decide(&watch, RULES, now).unwrap();
         assert!(ended.code == 16 && ended.lines[0].1.contains("could not join MPI"), "{ended:?}");
     }
 
@@ -502,9 +502,9 @@ mod tests {
         watch.init(0);
         watch.init(1);
         watch.fail(1, Found::GaveUp, now);
-        assert_eq!((verdict(&watch, WITHOUT, now), judge_again_at(&watch, RULES, now)), (None, None));
+        assert_eq!((decide(&watch, WITHOUT, now), judge_again_at(&watch, RULES, now)), (None, None));
         assert_eq!(judge_again_at(&watch, WITHOUT, now), Some(now + GRACE));
-        let ended = verdict(&watch, WITHOUT, now + GRACE).unwrap();
+        let ended = decide(&watch, WITHOUT, now + GRACE).unwrap();
         assert!(ended.code == 1 && ended.lines[0].1.contains("could not join MPI"), "{ended:?}");
     }
 
@@ -527,9 +527,9 @@ mod tests {
         watch.deaths_are_wanted();
         watch.end(0, Signalled(2));
         watch.fail(0, Found::Process, now);
-        assert_eq!(verdict(&watch, WITHOUT, now), None);
+        assert_eq!(decide(&watch, WITHOUT, now), None);
         watch.end(1, Signalled(2));
         watch.fail(1, Found::Process, now);
-        assert_eq!(verdict(&watch, RULES, now), Some(Verdict { code: 130, lines: vec![] }));
+        assert_eq!(decide(&watch, RULES, now), Some(Exit { code: 130, lines: vec![] }));
     }
 }

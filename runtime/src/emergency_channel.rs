@@ -10,14 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// A second way to the daemon, for last words alone.
 #[derive(Debug)]
-pub struct LastWords {
+pub struct EmergencyChannel {
     socket: OwnedFd,
     me: Peer,
 }
 
-impl LastWords {
+impl EmergencyChannel {
     pub(crate) fn new(socket: OwnedFd, me: Peer) -> Self {
-        LastWords { socket, me }
+        EmergencyChannel { socket, me }
     }
 
     /// Asks for the end of the job; whether the daemon will hear it. Async-signal-safe.
@@ -44,7 +44,7 @@ const BYTES_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
-    use super::LastWords;
+    use super::EmergencyChannel;
     use crate::daemon_protocol::{Request, decode};
     use crate::packet::{Arrival, Waiting, receive};
     use mend_base::{Job, Peer};
@@ -62,11 +62,11 @@ mod tests {
     fn last_words_are_requests_like_any_others_and_a_daemon_that_is_gone_hears_none() {
         let flags = SocketFlags::CLOEXEC;
         let (ours, daemons) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let last_words = LastWords::new(ours, ME);
-        assert!(last_words.abort(-7) && last_words.abort_alone(i32::MIN));
+        let emergency_channel = EmergencyChannel::new(ours, ME);
+        assert!(emergency_channel.abort(-7) && emergency_channel.abort_alone(i32::MIN));
         assert!(matches!(heard(&daemons), Some(Request::Abort(-7))));
         assert!(matches!(heard(&daemons), Some(Request::AbortSome(i32::MIN, who)) if who == [ME]));
         drop(daemons);
-        assert!(!last_words.abort(1) && !last_words.abort_alone(1));
+        assert!(!emergency_channel.abort(1) && !emergency_channel.abort_alone(1));
     }
 }

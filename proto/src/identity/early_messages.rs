@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Communicators that are not open here: those not yet born, whose messages wait, and the dead, whose messages are
+//! Communicators that are not open here: those not yet take, whose messages wait, and the dead, whose messages are
 //! refused.
 
 use super::Name;
-use mend_base::{Peer, PeerIndex, Plane};
+use mend_base::{ContextKind, Peer, PeerIndex};
 use std::collections::BTreeMap;
 
-/// Messages that came before the communicator they are for, and the names that will not be born again.
+/// Messages that came before the communicator they are for, and the names that will not be take again.
 ///
 /// How much may wait is not decided here: what is parked costs memory like any message that nobody has received yet, and
 /// the caller counts both against the same bound for each sender.
 #[derive(Debug)]
-pub struct Unborn<M> {
+pub struct EarlyMessages<M> {
     waiting: BTreeMap<Name, Vec<(PeerIndex, M)>>,
     dead: BTreeMap<Peer, Numbers>,
 }
 
-impl<M> Default for Unborn<M> {
+impl<M> Default for EarlyMessages<M> {
     fn default() -> Self {
-        Unborn { waiting: BTreeMap::new(), dead: BTreeMap::new() }
+        EarlyMessages { waiting: BTreeMap::new(), dead: BTreeMap::new() }
     }
 }
 
-impl<M> Unborn<M> {
-    /// Nothing waits, nothing has died.
+impl<M> EarlyMessages<M> {
+    /// Nothing waits, nothing has retire.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Whether `name` was open here once, and is no more: what comes for it is refused.
-    pub fn is_dead(&self, name: Name) -> bool {
+    pub fn is_retired(&self, name: Name) -> bool {
         self.dead.get(&name.identity.creator).is_some_and(|numbers| numbers.holds(number(name)))
     }
 
-    /// Keeps a message until `name` is born.
-    pub fn park(&mut self, name: Name, from: PeerIndex, message: M) {
-        debug_assert!(!self.is_dead(name), "a message for the dead waits for ever");
+    /// Keeps a message until `name` is take.
+    pub fn store(&mut self, name: Name, from: PeerIndex, message: M) {
+        debug_assert!(!self.is_retired(name), "a message for the dead waits for ever");
         self.waiting.entry(name).or_default().push((from, message));
     }
 
     /// `name` is open now: what came too early for it, in the order it came.
-    pub fn born(&mut self, name: Name) -> Vec<(PeerIndex, M)> {
+    pub fn take(&mut self, name: Name) -> Vec<(PeerIndex, M)> {
         self.waiting.remove(&name).unwrap_or_default()
     }
 
     /// `name` is closed, or will never be opened here: what waits for it, to be refused.
-    pub fn died(&mut self, name: Name) -> Vec<(PeerIndex, M)> {
+    pub fn retire(&mut self, name: Name) -> Vec<(PeerIndex, M)> {
         self.dead.entry(name.identity.creator).or_default().add(number(name));
-        self.born(name)
+        self.take(name)
     }
 
-    /// Nothing will be born any more: all that waits, to be refused.
-    pub fn give_up(&mut self) -> Vec<(PeerIndex, M)> {
+    /// Nothing will be take any more: all that waits, to be refused.
+    pub fn drain(&mut self) -> Vec<(PeerIndex, M)> {
         core::mem::take(&mut self.waiting).into_values().flatten().collect()
     }
 
@@ -66,9 +66,9 @@ impl<M> Unborn<M> {
     }
 }
 
-/// Both planes of a communicator die together, so they are neighbours here.
+/// Both context kinds of a communicator die together, so they are neighbours here.
 fn number(name: Name) -> u64 {
-    u64::from(name.identity.number) << 1 | u64::from(name.plane == Plane::Collective)
+    u64::from(name.identity.number) << 1 | u64::from(name.context_kind == ContextKind::Collective)
 }
 
 /// A set of numbers as intervals: one creator's communicators die roughly in the order in which they were made, so a few
@@ -100,40 +100,47 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    use super::{Numbers, Unborn};
+    use super::{EarlyMessages, Numbers};
     use crate::identity::Name;
-    use mend_base::{Identity, Peer, PeerIndex, Plane, Random};
+    use mend_base::{ContextKind, Identity, Peer, PeerIndex, Random};
     use std::collections::BTreeSet;
 
-    fn name(number: u32, plane: Plane) -> Name {
-        Name { identity: Identity { creator: Peer(5), number }, plane }
+    fn name(number: u32, context_kind: ContextKind) -> Name {
+        Name { identity: Identity { creator: Peer(5), number }, context_kind }
     }
 
     #[test]
     fn what_came_early_is_handed_over_in_order_and_only_to_its_own_plane() {
-        let mut unborn = Unborn::new();
-        let (early, other) = (name(1, Plane::User), name(1, Plane::Collective));
-        unborn.park(early, PeerIndex(1), 'a');
-        unborn.park(other, PeerIndex(1), 'b');
-        unborn.park(early, PeerIndex(2), 'c');
-        assert_eq!(unborn.born(early), [(PeerIndex(1), 'a'), (PeerIndex(2), 'c')]);
-        assert_eq!(unborn.len(), 1);
-        assert_eq!(unborn.died(other), [(PeerIndex(1), 'b')]);
-        assert!(unborn.is_dead(other) && !unborn.is_dead(early) && unborn.is_empty());
-        unborn.park(early, PeerIndex(3), 'd');
-        assert_eq!(unborn.give_up(), [(PeerIndex(3), 'd')]);
-        assert!(unborn.is_empty() && !unborn.is_dead(early));
+        let mut early_messages = EarlyMessages::new();
+        let (early, other) = (name(1, ContextKind::PointToPoint), name(1, ContextKind::Collective));
+        early_messages.store(early, PeerIndex(1), 'a');
+        early_messages.store(other, PeerIndex(1), 'b');
+        early_messages.store(early, PeerIndex(2), 'c');
+        assert_eq!(early_messages.take(early), [(PeerIndex(1), 'a'), (PeerIndex(2), 'c')]);
+        assert_eq!(early_messages.len(), 1);
+        assert_eq!(early_messages.retire(other), [(PeerIndex(1), 'b')]);
+        assert!(
+            early_messages.is_retired(other)
+                && !early_messages.is_retired(early)
+                && early_messages.is_empty()
+        );
+        early_messages.store(early, PeerIndex(3), 'd');
+        assert_eq!(early_messages.drain(), [(PeerIndex(3), 'd')]);
+        assert!(early_messages.is_empty() && !early_messages.is_retired(early));
     }
 
     #[test]
     fn ten_thousand_deaths_in_order_are_remembered_in_one_interval() {
-        let mut unborn = Unborn::<()>::new();
+        let mut early_messages = EarlyMessages::<()>::new();
         for number in 0..10_000 {
-            unborn.died(name(number, Plane::User));
-            unborn.died(name(number, Plane::Collective));
+            early_messages.retire(name(number, ContextKind::PointToPoint));
+            early_messages.retire(name(number, ContextKind::Collective));
         }
-        assert_eq!(unborn.dead[&Peer(5)].0, [(0, 19_999)]);
-        assert!(unborn.is_dead(name(77, Plane::User)) && !unborn.is_dead(name(10_000, Plane::User)));
+        assert_eq!(early_messages.dead[&Peer(5)].0, [(0, 19_999)]);
+        assert!(
+            early_messages.is_retired(name(77, ContextKind::PointToPoint))
+                && !early_messages.is_retired(name(10_000, ContextKind::PointToPoint))
+        );
     }
 
     #[test]
