@@ -176,6 +176,6 @@ const DOCUMENTS: [&str; 8] = [
     "docs/errors.md",
     "docs/mpiexec.md",
     "docs/parameters.md",
-    "docs/semantics.md",
+    "docs/dev/semantics.md",
     "docs/tutorial.md",
 ];
