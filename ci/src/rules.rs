@@ -7,6 +7,7 @@ mod exports;
 mod header;
 mod hot;
 mod leftovers;
+mod links;
 mod names;
 mod panics;
 mod purity;
@@ -36,6 +37,7 @@ const ALL: &[Rule] = &[
     header::check,
     hot::check,
     leftovers::check,
+    links::check,
     names::check,
     panics::check,
     purity::check,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 4 6
 /* Receives and probes from anybody while somebody has failed: rows PP9-PP11, PP13, PP14, PP18, AK7, WT1, WT2 and WT5 of
- * docs/semantics.md. `doubtful` is where failures are not acknowledged, `clear` where they are. */
+ * docs/dev/semantics.md. `doubtful` is where failures are not acknowledged, `clear` where they are. */
 #include "deaths.h"
 
 enum { TAG = 7, BYTES = 20000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 4 10
-/* Collectives in which a member dies: rows CO1, CO2, CO4, CO5, CO11 and CO12 of docs/semantics.md. Each has a communicator of
+/* Collectives in which a member dies: rows CO1, CO2, CO4, CO5, CO11 and CO12 of docs/dev/semantics.md. Each has a communicator of
  * the ranks that live then, of whom the highest dies in it. */
 #include "deaths.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2 3
 /* What rank 1 leaves behind when it dies: messages that came whole, offers of large ones whose bytes never come, and at rank 0
- * receives that were taken back, let go, or too short. Rows PP5, PP7, PP13, PP18, PP22, PP23 and WT1 of docs/semantics.md. */
+ * receives that were taken back, let go, or too short. Rows PP5, PP7, PP13, PP18, PP22, PP23 and WT1 of docs/dev/semantics.md. */
 #include "deaths.h"
 
 enum { LOST = 1, LOST_TOO = 2, SHORT = 3, SYNCHRONOUS = 4, TAKEN = 5, NEVER = 6, DIE = 7, BYTES = 1 << 20 };

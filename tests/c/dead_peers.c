@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 4 6
-/* Sends and receives with a dead peer, and beside one: rows of the section PP of docs/semantics.md. */
+/* Sends and receives with a dead peer, and beside one: rows of the section PP of docs/dev/semantics.md. */
 #include "deaths.h"
 
 enum { TAG = 7, LARGE = 1 << 20, KEPT = 4 };

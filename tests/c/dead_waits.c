@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 4 5
 /* The calls that end requests, with every kind of request at once: done, failed, in doubt and going on. Rows of the section WT
- * of docs/semantics.md, and who is told: EH4, WT12. The highest rank is dead, and not acknowledged. */
+ * of docs/dev/semantics.md, and who is told: EH4, WT12. The highest rank is dead, and not acknowledged. */
 #include "deaths.h"
 #include <setjmp.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 4 7
-/* Who failed, and what a program acknowledges: rows of the sections CN and AK of docs/semantics.md. */
+/* Who failed, and what a program acknowledges: rows of the sections CN and AK of docs/dev/semantics.md. */
 #include "deaths.h"
 #include <mpi-ext.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 4
 // timeout: 60
-/* Rows of docs/semantics.md that can be shown while nobody dies: MPI_PROC_NULL and oneself, classes and their strings, who
+/* Rows of docs/dev/semantics.md that can be shown while nobody dies: MPI_PROC_NULL and oneself, classes and their strings, who
  * is told of an error, and what an error handler may do. */
 #include "expect.h"
 #include <mpi.h>

@@ -1,39 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pages that are made from tables are current, and no page leads nowhere.
+//! Pages that describe what is decided elsewhere are current: parameters, options, man pages. (`ci/tidy` looks at their links.)
 
-use mend_tests::{page, prefix};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use mend_tests::{page, prefix, skip};
+use mend_xtask::install::c_programs;
+use mend_xtask::man;
 
 #[test]
 fn the_page_of_parameters_is_what_the_table_says() {
-    let present =
-        std::fs::read_to_string(prefix::place().root.join("docs/parameters.md")).unwrap_or_default();
-    assert!(present == page::parameters(), "docs/parameters.md is out of date: run 'cargo xtask docs'");
+    assert!(
+        read("docs/parameters.md") == page::parameters(),
+        "docs/parameters.md is out of date: run 'cargo xtask docs'"
+    );
 }
 
 #[test]
-fn every_relative_link_of_a_page_leads_to_a_file() {
-    let root = &prefix::place().root;
-    let mut pages: Vec<_> =
-        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].iter().map(|name| root.join(name)).collect();
-    let docs = std::fs::read_dir(root.join("docs")).expect("docs/ is there").flatten();
-    pages.extend(
-        docs.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "md")),
-    );
-    let mut broken = Vec::new();
-    for page in pages {
-        let text =
-            std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
-        let folder = page.parent().expect("a page lies in a folder");
-        for link in links(&text).filter(|link| !folder.join(link).exists()) {
-            broken.push(format!("{}: {link}", page.display()));
-        }
-    }
-    assert!(broken.is_empty(), "{broken:#?}");
+fn the_page_of_mpiexec_has_the_options_that_it_takes_and_no_others() {
+    let source = read("launch/src/arguments.rs");
+    let arms = between(&source, "match name {", "_ => return Err(ArgumentError::Unknown");
+    let patterns = arms.lines().filter_map(|line| line.split_once("=>")).map(|(pattern, _)| pattern);
+    let taken: BTreeSet<_> = patterns.flat_map(|pattern| pattern.split('"').skip(1).step_by(2)).collect();
+    assert!(taken.len() > 25, "{taken:?}");
+
+    let page = read("docs/mpiexec.md");
+    let described: BTreeSet<_> = options(&page).map(|option| option.trim_start_matches('-')).collect();
+    assert_eq!(described, taken);
 }
 
-/// Targets of `[text](target)` without scheme, and without the part after `#`.
-fn links(text: &str) -> impl Iterator<Item = &str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let relative = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
-    relative.filter_map(|target| target.split('#').next())
+#[test]
+fn the_page_of_the_wrappers_has_the_options_that_they_take_and_no_others() {
+    let page = read("docs/wrappers.md");
+    let described: BTreeSet<_> = options(&page).collect();
+    for wrapper in ["mpicc", "mpicxx"] {
+        let script = read(&format!("abi/wrappers/{wrapper}"));
+        let cases = script.lines().filter(|line| line.contains(") mode=") || line.contains(") show "));
+        let patterns = cases.filter_map(|line| line.split_once(')')).map(|(patterns, _)| patterns);
+        // Two dashes are as good as one.
+        let taken: BTreeSet<_> = patterns
+            .flat_map(|words| words.split('|'))
+            .map(str::trim)
+            .filter(|word| word.starts_with('-') && !word.starts_with("--"))
+            .collect();
+        assert!(taken.len() >= 12, "{wrapper}: {taken:?}");
+        assert_eq!(described, taken, "{wrapper}");
+    }
+}
+
+#[test]
+fn every_program_that_is_installed_has_its_man_page() {
+    let benchmarks = c_programs(&prefix::place().root.join("bench/c"));
+    let benchmarks: BTreeSet<_> = benchmarks
+        .iter()
+        .map(|path| format!("mend-{}", path.file_stem().unwrap_or_default().to_string_lossy()))
+        .collect();
+    let programs = std::fs::read_dir(prefix::prefix().join("bin")).expect("bin is installed").flatten();
+    let programs: BTreeSet<_> =
+        programs.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let described: BTreeSet<_> =
+        man::PAGES.iter().flat_map(|page| page.names).map(|name| (*name).to_owned()).collect();
+    assert_eq!(programs.difference(&benchmarks).cloned().collect::<BTreeSet<_>>(), described);
+    for name in &described {
+        let text = man_page(name);
+        assert!(text.contains(".SH NAME\n") && text.contains(".SH SYNOPSIS\n"), "{name}: {text}");
+    }
+}
+
+#[test]
+fn man_pages_say_what_the_manual_says() {
+    for page in &man::PAGES {
+        let made = man::roff(page, &read(page.source));
+        assert!(man_page(page.names[0]) == made, "{} is not what {} says", page.names[0], page.source);
+    }
+}
+
+#[test]
+fn groff_finds_nothing_wrong_with_a_man_page() {
+    if let Err(error) = Command::new("groff").arg("--version").output() {
+        return skip(
+            "groff_finds_nothing_wrong_with_a_man_page",
+            &format!("groff cannot be started: {error}"),
+        );
+    }
+    for page in &man::PAGES {
+        let file = prefix::prefix().join(format!("share/man/man1/{}.1", page.names[0]));
+        let output = Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8"]).arg(&file).output();
+        let output = output.expect("groff was there a moment ago");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{}: {said}", file.display());
+    }
+}
+
+/// A file of the checkout.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(prefix::place().root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn man_page(name: &str) -> String {
+    let path = prefix::prefix().join(format!("share/man/man1/{name}.1"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let (_, rest) = text.split_once(from).unwrap_or_else(|| panic!("there is no '{from}'"));
+    rest.split_once(to).unwrap_or_else(|| panic!("there is no '{to}' behind '{from}'")).0
+}
+
+/// Options in code, as `--option` or `-option VALUE`: those of the tables' first columns, and those that the sentence on several
+/// nodes lists.
+fn options(page: &str) -> impl Iterator<Item = &str> {
+    let tables = page.lines().filter_map(|line| line.strip_prefix("| `-").map(|_| line.split('|').nth(1)));
+    let refused = page.lines().filter(|line| line.starts_with("Options about several nodes"));
+    let code = tables.flatten().chain(refused).flat_map(|text| text.split('`').skip(1).step_by(2));
+    code.filter(|word| word.starts_with('-')).map(|word| word.split(' ').next().unwrap_or(word))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::place::Place;
-use crate::{Failure, Outcome, failure};
+use crate::{Failure, Outcome, failure, man};
 
 /// One way to build what is installed.
 #[derive(Clone, Debug)]
@@ -63,10 +63,8 @@ fn compile(place: &Place, build: &Build) -> Outcome {
 }
 
 fn lay_out(place: &Place, products: &Path, prefix: &Path) -> Outcome {
-    for folder in ["bin", "lib", "include", "share/doc/mend"] {
-        let path = prefix.join(folder);
-        std::fs::create_dir_all(&path)
-            .map_err(|error| failure(format!("cannot make {}", path.display()), error))?;
+    for folder in ["bin", "lib", "include"] {
+        make(&prefix.join(folder))?;
     }
     copy(&products.join(LIBRARY_AS_BUILT), &prefix.join("lib").join(LIBRARY))?;
     for name in LIBRARY_LINKS {
@@ -84,10 +82,40 @@ fn lay_out(place: &Place, products: &Path, prefix: &Path) -> Outcome {
     for name in ["mpi.h", "mpi-ext.h"] {
         copy(&place.root.join("abi/include").join(name), &prefix.join("include").join(name))?;
     }
-    for name in DOCUMENTS {
-        let from = place.root.join(name);
-        let file = from.file_name().expect("every document has a name");
-        copy(&from, &prefix.join("share/doc/mend").join(file))?;
+    documents(place, prefix)?;
+    man_pages(place, prefix)
+}
+
+/// The README with the manual beside it, so that the links between the pages lead somewhere there too.
+fn documents(place: &Place, prefix: &Path) -> Outcome {
+    let to = prefix.join("share/doc/mend");
+    make(&to)?;
+    for name in ["README.md", "CHANGELOG.md"] {
+        copy(&place.root.join(name), &to.join(name))?;
+    }
+    for folder in ["docs", "docs/dev"] {
+        make(&to.join(folder))?;
+        for page in files_in(&place.root.join(folder), &["md"]) {
+            let name = page.file_name().expect("a file that was listed has a name");
+            copy(&page, &to.join(folder).join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Made from the manual's pages when they are installed, so they cannot be out of date.
+fn man_pages(place: &Place, prefix: &Path) -> Outcome {
+    let folder = prefix.join("share/man/man1");
+    make(&folder)?;
+    for page in &man::PAGES {
+        let source = place.root.join(page.source);
+        let text = std::fs::read_to_string(&source)
+            .map_err(|error| failure(format!("cannot read {}", source.display()), error))?;
+        let file = format!("{}.1", page.names[0]);
+        write(&man::roff(page, &text), &folder.join(&file))?;
+        for other in &page.names[1..] {
+            link(&file, &folder.join(format!("{other}.1")))?;
+        }
     }
     Ok(())
 }
@@ -114,13 +142,16 @@ fn benchmarks(place: &Place, build: &Build, prefix: &Path) -> Outcome {
 
 /// The C sources in `folder`, sorted; none if there is no such folder.
 pub fn c_programs(folder: &Path) -> Vec<PathBuf> {
+    files_in(folder, &["c", "cc"])
+}
+
+/// The files in `folder` whose names end so, sorted.
+fn files_in(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut sources: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|kind| kind == "c" || kind == "cc"))
-        .collect();
-    sources.sort();
-    sources
+    let ends = |path: &PathBuf| path.extension().is_some_and(|kind| endings.iter().any(|each| kind == *each));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(ends).collect();
+    files.sort();
+    files
 }
 
 /// Runs a command with our terminal; anything but success is a failure that names it.
@@ -147,6 +178,22 @@ fn copy(from: &Path, to: &Path) -> Outcome {
         .map_err(|error| failure(what(), error))
 }
 
+/// The same for a text that we made.
+fn write(text: &str, to: &Path) -> Outcome {
+    if std::fs::read(to).is_ok_and(|present| present == text.as_bytes()) {
+        return Ok(());
+    }
+    let beside = second_name(to);
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(&beside, to))
+        .map_err(|error| failure(format!("cannot write {}", to.display()), error))
+}
+
+fn make(folder: &Path) -> Outcome {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| failure(format!("cannot make {}", folder.display()), error))
+}
+
 fn link(target: &str, name: &Path) -> Outcome {
     if std::fs::read_link(name).is_ok_and(|present| present == Path::new(target)) {
         return Ok(());
@@ -168,14 +215,3 @@ const LIBRARY_LINKS: [&str; 2] = ["libmpi_abi.so", "libmpi_abi.so.0"];
 const PROGRAMS: [&str; 2] = ["mpiexec", "mend-info"];
 const WRAPPERS: [&str; 2] = ["mpicc", "mpicxx"];
 const PROGRAM_LINKS: [(&str, &str); 3] = [("mpirun", "mpiexec"), ("mpic++", "mpicxx"), ("mpiCC", "mpicxx")];
-/// What a user reads; messages name most of them.
-const DOCUMENTS: [&str; 8] = [
-    "README.md",
-    "CHANGELOG.md",
-    "docs/abi.md",
-    "docs/errors.md",
-    "docs/mpiexec.md",
-    "docs/parameters.md",
-    "docs/semantics.md",
-    "docs/tutorial.md",
-];

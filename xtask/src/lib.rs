@@ -12,6 +12,7 @@ pub mod compare;
 pub mod demo;
 pub mod docs;
 pub mod install;
+pub mod man;
 pub mod place;
 pub mod processes;
 pub mod soak;

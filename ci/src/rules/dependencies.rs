@@ -2,13 +2,13 @@
 //! Dependencies point down only, as the table in ARCHITECTURE.md says: lines `crate: what it may use` in the code block
 //! that begins with `may use`. Nobody depends on `tests`, `bench`, `sim` or `ci`; only `world`, `bench` and `tests` name
 //! a concrete BTL; no BTL knows another, `pml` or `mpi`. What others wrote has a line with its reason in
-//! `docs/dependencies.md`.
+//! `docs/dev/dependencies.md`.
 
 use crate::{Finding, Source, Tree};
 use std::collections::BTreeMap;
 
 const TABLE_PAGE: &str = "ARCHITECTURE.md";
-const REASONS_PAGE: &str = "docs/dependencies.md";
+const REASONS_PAGE: &str = "docs/dev/dependencies.md";
 const TABLE_FIRST_LINE: &str = "may use";
 
 /// What no table can permit.
@@ -143,7 +143,7 @@ mod tests {
         let manifest = "name = \"mend-base\"\n[dependencies]\nknown = \"1\"\nunknown.workspace = true\n[features]\nx = []\n";
         let reasons = "| crate | for what |\n|---|---|\n| `known` | things |\n";
         let files =
-            [("ARCHITECTURE.md", PAGE), ("docs/dependencies.md", reasons), ("base/Cargo.toml", manifest)];
+            [("ARCHITECTURE.md", PAGE), ("docs/dev/dependencies.md", reasons), ("base/Cargo.toml", manifest)];
         assert_eq!(places(super::check, files), ["base/Cargo.toml:4"]);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The table of semantics, `docs/semantics.md`, against the code: `| id | rule | state | test |`.
+//! The table of semantics, `docs/dev/semantics.md`, against the code: `| id | rule | state | test |`.
 //!
 //! A row that `works` names a test, `path` or `path::name`, which exists and cites the row (`// Row PP7`, in Rust and in
 //! C). A row for `later` says with what it comes, and one that is `not` done says why. A citation names a row that exists,
@@ -8,7 +8,7 @@
 use crate::{Finding, Source, Tree};
 use std::collections::BTreeMap;
 
-const PAGE: &str = "docs/semantics.md";
+const PAGE: &str = "docs/dev/semantics.md";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(page) = tree.get(PAGE) else { return Vec::new() };
@@ -164,7 +164,7 @@ mod tests {
                          | PP2 | b | works | a/src/x.rs::a_true_sentence |\n| PP3 | c | later | deaths |\n| PP4 | d | not | nobody asks |\n";
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
-        let table = [("docs/semantics.md", TABLE)];
+        let table = [("docs/dev/semantics.md", TABLE)];
         places(super::check, table.into_iter().chain(files.iter().copied()))
     }
 
@@ -178,13 +178,16 @@ mod tests {
     fn where_they_differ_both_sides_are_found() {
         let rust = "#[cfg(test)]\nmod t {\n    // Row PP9\n    // Row PP4\n    fn another() {}\n}\n";
         let places = found(&[("tests/c/a.c", "int main;\n"), ("a/src/x.rs", rust)]);
-        assert_eq!(places, ["docs/semantics.md:3", "docs/semantics.md:4", "a/src/x.rs:3", "a/src/x.rs:4"]);
+        assert_eq!(
+            places,
+            ["docs/dev/semantics.md:3", "docs/dev/semantics.md:4", "a/src/x.rs:3", "a/src/x.rs:4"]
+        );
     }
 
     #[test]
     fn a_row_says_its_state_and_once() {
         let table = "| PP1 | a | perhaps | x |\n| PP1 | a | later |  |\n";
-        let places = places(super::check, [("docs/semantics.md", table)]);
-        assert_eq!(places, ["docs/semantics.md:2", "docs/semantics.md:1", "docs/semantics.md:2"]);
+        let places = places(super::check, [("docs/dev/semantics.md", table)]);
+        assert_eq!(places, ["docs/dev/semantics.md:2", "docs/dev/semantics.md:1", "docs/dev/semantics.md:2"]);
     }
 }
