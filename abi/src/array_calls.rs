@@ -142,7 +142,7 @@ fn note(first: &mut Option<Failure>, failure: Failure, owner: On) {
     first.get_or_insert(failure.on(owner));
 }
 
-/// The handler hears the class of the request, the caller that the statuses hold it (facts 16.3, trap 2).
+/// The handler hears the class of the request, the caller that the statuses hold it (Trap 2).
 fn in_status(first: Option<Failure>) -> Option<Failure> {
     first.map(|failure| Failure { returned: ERR_IN_STATUS, ..failure })
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The handler is called from a frame with nothing to drop that holds no lock: it may longjmp or throw past us (rows EH2,
-//! WT12; DESIGN "C frames"). So [`Failure`] and all that [`raise`] keeps across the handler is `Copy`.
+//! WT12; design "C frames"). So [`Failure`] and all that [`raise`] keeps across the handler is `Copy`.
 
 use crate::check::ArgumentError;
 use crate::error_handler::{self, Disposition};

@@ -119,7 +119,7 @@ pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, 
     world.wait(|engine| waiting.look(engine))
 }
 
-/// A request that a blocking call waits for. A wildcard receive in doubt is taken back, and fails (facts 16.3, trap 6):
+/// A request that a blocking call waits for. A wildcard receive in doubt is taken back, and fails (Trap 6):
 /// a blocking call leaves nothing behind.
 pub(crate) struct Waiting<'world> {
     request: Request,

@@ -23,7 +23,7 @@ pub enum ContextKind {
     Collective = 1,
 }
 
-/// What one receiver calls an identity and context kind on the wire: its own choice, retired when the sender knows (facts 4.3).
+/// What one receiver calls an identity and context kind on the wire: its own choice, retired when the sender knows (design "Context ids").
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct ContextId(pub u16);
 

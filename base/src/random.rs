@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers that a seed decides: what schedulers, fault injectors and tests draw from. Nothing in production code draws
-//! from it on its own account (DESIGN rule 2).
+//! from it on its own account (Rule 2).
 
 /// splitmix64 (Steele, Lea, Flood, OOPSLA'14): one seed, one history.
 #[derive(Clone, Debug)]

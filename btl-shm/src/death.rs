@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What becomes of a way whose peer is suspected or dead (DESIGN section 4.2): quarantine, resume, drain and sever.
+//! What becomes of a way whose peer is suspected or dead (design "How a death travels"): quarantine, resume, drain and sever.
 
 use crate::endpoint::{Laps, State};
 use crate::{NOBODY, Report, Shm, ShmEndpoint};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! AbortScope we look at, and who has to ring (DESIGN section 5, "Who is polled").
+//! AbortScope we look at, and who has to ring (design "Shared memory").
 //!
 //! ```text
 //!             it rang, or somebody expects it              idle, and many are polled: wish for its bell

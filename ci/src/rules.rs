@@ -2,8 +2,10 @@
 //! The rules, one file each: what it asks, why, and a sample that breaks it.
 
 mod attributes;
+mod citations;
 mod dependencies;
 mod exports;
+mod glossary;
 mod header;
 mod hot;
 mod leftovers;
@@ -32,8 +34,10 @@ type Rule = fn(&Tree) -> Vec<Finding>;
 
 const ALL: &[Rule] = &[
     attributes::check,
+    citations::check,
     dependencies::check,
     exports::check,
+    glossary::check,
     header::check,
     hot::check,
     leftovers::check,

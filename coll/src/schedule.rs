@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An error ends it without waiting for anybody: whoever a request still needs may never answer, being dead or waiting
-//! for a third who is (facts 5.3). Only a message that did not fit lets it go on: nobody is missing, and the others
+//! for a third who is (design "Interrupted collectives"). Only a message that did not fit lets it go on: nobody is missing, and the others
 //! would wait for what this rank still has to send.
 
 use crate::Error;

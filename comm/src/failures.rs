@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a process knows of the failures in one communicator: who, in the order in which it learned it, and how many of
-//! them from the front its program has acknowledged (facts 8.2: one list and one count, nothing else).
+//! them from the front its program has acknowledged (design "One list of failures").
 
 use mend_base::Rank;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The error classes of MPI-5.0 with the numbers of its standard ABI, and the three of fault tolerance. A code that Mend
-//! returns is always a class (the fault classes in particular: programs compare raw codes, facts 0.1).
+//! returns is always a class (the fault classes in particular: programs compare raw codes, Trap 3).
 
 macro_rules! classes {
     ($($variant:ident = $number:literal, $name:literal, $sentence:literal;)*) => {

@@ -12,7 +12,7 @@
 //!              └─── detach: gone as soon as it is done
 //! ```
 //!
-//! A death ends every operation of its communicators at whoever hears of it (facts 5.3), because a member that lives may
+//! A death ends every operation of its communicators at whoever hears of it (design "Interrupted collectives"), because a member that lives may
 //! wait for one that has given up. So members differ: who was through already has succeeded (Row CO3), and a
 //! communicator that was being made may be created comm at some of them alone. It holds the dead, so only messages between two
 //! go through it, those to whom it was not created comm refuse them as soon as they know its name (else when they leave), and

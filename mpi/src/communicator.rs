@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The communicators of one process: what each is, and the channels its two context kinds have at the PML. Making them is
-//! [`create`]'s; freeing one is local (facts 4.3): no barrier, no agreement on a number.
+//! [`create`]'s; freeing one is local (design "Context ids"): no barrier, no agreement on a number.
 
 pub(crate) mod create;
 mod failures;

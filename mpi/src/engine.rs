@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The engine of one process, and its crank [`turn`](Engine::turn).
 //!
-//! It owns the transports and lends them to the PML for the length of a call (DESIGN rule 3); it owns the runtime, from
+//! It owns the transports and lends them to the PML for the length of a call (Rule 3); it owns the runtime, from
 //! which news of others come; it keeps the tables of communicators, collective operations and contacts. It never blocks
 //! and never calls the user: who waits, stands above and turns it.
 
@@ -314,7 +314,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.pml.some_may_be_unsatisfiable()
     }
 
-    /// Whether this is a receive from anybody that only we could serve, since everybody else is gone (DESIGN rule 7). Who
+    /// Whether this is a receive from anybody that only we could serve, since everybody else is gone (Rule 7). Who
     /// tests may still send to itself, so a turn ends none of them.
     #[inline]
     pub fn is_unsatisfiable(&self, request: Request) -> bool {
@@ -405,8 +405,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// MPI_Finalize, asked until it says true: nothing of ours is still to be sent, and the runtime knows that we left.
-    /// Ends because every send ends: received, refused because its receiver finalizes too, or its receiver gone (DESIGN
-    /// rule 7).
+    /// Ends because every send ends: received, refused because its receiver finalizes too, or its receiver gone (Rule 7).
     pub fn finish(&mut self) -> bool {
         if self.phase == Phase::Running && self.active.is_empty() {
             self.phase = Phase::Closing;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one door for news about peers, good or bad, whoever brings them. What a transport reports is evidence: the peer
 //! is quarantined and the runtime asked. What the runtime says is a declaration: it is obeyed, in the order drain and sever,
-//! registry, communicators, requests, collectives, version, waiters (DESIGN section 4). So nobody sees an error that names a
+//! registry, communicators, requests, collectives, version, waiters (design "How a death travels"). So nobody sees an error that names a
 //! failed process before the registry lists it (I2, Row AK3).
 //!
 //! ```text

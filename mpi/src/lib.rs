@@ -2,7 +2,7 @@
 //! What MPI means: the engine with its one crank, requests, error classes, the making of communicators, the funnel that
 //! every death enters, and futures over requests. Read [`Engine`] first.
 //!
-//! Nothing here blocks, reads a clock or the environment, or calls the user's code (DESIGN rules 5, 6, 10): an engine is
+//! Nothing here blocks, reads a clock or the environment, or calls the user's code (Rules 5, 6, 10): an engine is
 //! a value that somebody above turns. Not here: which transports and which runtime (`world` names them, or `sim`), C.
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@
 //! acknowledged it *stalls*: nobody can know whether the message it waits for will ever come. Stalled is no state of its
 //! own but what a look finds: the receive stands where it stood, and a message from the living completes it.
 //!
-//! A collective context kind with a failed member is broken (facts 5.3): its operations are given up by whoever runs them
+//! A collective context kind with a failed member is broken (design "Interrupted collectives"): its operations are given up by whoever runs them
 //! ([`abandon`](Ob1::abandon)), what lies there unread is dropped, and so is what still comes; point-to-point between the
 //! living does not notice.
 

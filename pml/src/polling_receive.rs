@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A receive that is never posted: a blocking one from a named rank, for which nothing else waits, looks at the head of
-//! that rank's ring and copies to the user at once (DESIGN section 5, "The per-message state"). Whatever else lies there
+//! that rank's ring and copies to the user at once (design "Shared memory"). Whatever else lies there
 //! goes the usual way.
 
 use crate::envelope;

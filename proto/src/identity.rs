@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What communicators are called: for ever, on the wire, and before they are take (facts 4.3, 7.3).
+//! What communicators are called: for ever, on the wire, and before they are take (design "Context ids").
 //!
 //! Nobody agrees on context ids. Each *receiver* calls a communicator's context kind what it likes, and retires the id when
 //! every sender that was announced it has said that it uses it no more:

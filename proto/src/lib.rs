@@ -2,7 +2,7 @@
 //! Protocols with their I/O taken out: values that take events and return what to do. So far [`identity`]: what
 //! communicators are called.
 //!
-//! Nothing here reads a clock, draws a random number, sends or waits (DESIGN rule 2).
+//! Nothing here reads a clock, draws a random number, sends or waits (Rule 2).
 #![forbid(unsafe_code)]
 
 pub mod identity;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The bell page: for each node slot a sleep word and a row of bell bytes, one for each sender.
 //!
-//! The only memory of Mend that several processes write, and it holds hints only (DESIGN rule 12): whatever stands in
+//! The only memory of Mend that several processes write, and it holds hints only (Rule 12): whatever stands in
 //! it, nothing worse follows than a useless look or a late one. Made by the node's daemon.
 
 use crate::mapping::{self, Access, Mapping};

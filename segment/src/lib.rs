@@ -3,7 +3,7 @@
 //!
 //! One writer for each page: a process writes only its own outbox, which the others map read-only, and the kernel sees to
 //! it (sealed memory files). The one exception, the [`BellPage`], holds hints only. `unsafe` inside, a safe interface
-//! outside: what another process wrote is copied once, checked in the copy, and only then believed (DESIGN rule 11).
+//! outside: what another process wrote is copied once, checked in the copy, and only then believed (Rule 11).
 //!
 //! Not here: whom to poll, when to sleep, what a message means (`btl-shm`, `world`). Read [`Outbox`] and [`BellPage`] first.
 

@@ -3,7 +3,7 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// What no correct peer writes (DESIGN rule 11).
+/// What no correct peer writes (Rule 11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Garbage;
 

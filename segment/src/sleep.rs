@@ -11,7 +11,7 @@
 //! Only the owner leaves "asleep". Whoever sees "asleep" or "rung" calls the kernel: the one who moved it to "rung" may
 //! have been killed before it did. Neither side fences towards the other. A waker whose look at the word went before the
 //! owner's announcement was visible wakes nobody; the owner's first sleep lasts 1 ms at most and is followed by a look,
-//! and no store stays in a store buffer that long (DESIGN section 5). In the model that look comes after `settle()`.
+//! and no store stays in a store buffer that long (design "Shared memory"). In the model that look comes after `settle()`.
 
 use crate::atomic::{AtomicU32, Ordering, fence};
 

@@ -32,7 +32,7 @@ fn the_calls_of_fault_tolerance_have_four_names_each() {
     }
 }
 
-/// DESIGN.md rule 8: what else lies in the library is nobody's business.
+/// Rule 8: what else lies in the library is nobody's business.
 #[test]
 fn nothing_but_mpi_is_exported() {
     let foreign: Vec<_> = exported().into_iter().filter(|name| !is_ours(name)).collect();

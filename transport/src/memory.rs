@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The user's memory, and bytes on their way: the one file of this crate with `unsafe` (DESIGN rule 4).
+//! The user's memory, and bytes on their way: the one file of this crate with `unsafe` (Rule 4).
 //!
 //! Nothing here lends a reference into memory that somebody else may write: everything is a copy in or out through raw
-//! pointers, bounds checked against the length that the memory was made with (rule 11).
+//! pointers, bounds checked against the length that the memory was made with (Rule 11).
 #![allow(unsafe_code, reason = "this file exists to hold it")]
 
 use core::marker::PhantomData;
@@ -145,7 +145,7 @@ impl Buffer {
 }
 
 /// Bytes that arrived and still lie in the transport's memory, perhaps in another process's outbox: copied out, once,
-/// never lent as a slice (rule 11).
+/// never lent as a slice (Rule 11).
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     start: *const u8,

@@ -59,7 +59,7 @@ pub enum Cause {
     Silent,
     /// The peer, or the kernel, would not have the connection.
     Refused,
-    /// It wrote what no correct peer writes (rule 11): fenced, never resumed.
+    /// It wrote what no correct peer writes (Rule 11): fenced, never resumed.
     Garbage,
     /// It speaks another layout version.
     LayoutDiffers,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The guard at the entry: the one place of Mend where threads exclude each other (DESIGN rule 5).
+//! The guard at the entry: the one place of Mend where threads exclude each other (Rule 5).
 //!
 //! Plain: two locked instructions an entry where threads may meet, none where the program promised that they do not.
 //! Biasing it to the first thread comes later and changes no caller. Whoever

@@ -10,7 +10,7 @@
 //!
 //! With more ranks than processors nobody spins: the processor is somebody else's. A sleep lasts 1 ms at first,
 //! then twice as long up to 100 ms, with a look after each: a ring can be lost to a store that was still in the sender's
-//! store buffer, and the look after 1 ms finds what it rang for (DESIGN section 5).
+//! store buffer, and the look after 1 ms finds what it rang for (design "Shared memory").
 
 use crate::cell::Cell;
 use crate::clock;

@@ -334,7 +334,7 @@ const OWN_THREADS: u32 = 1;
 /// How long an aborting process waits to be killed with the others.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 
-/// The job is being ended, or nobody is left to end it: DESIGN rule 7, no wait outlives what it waits for.
+/// The job is being ended, or nobody is left to end it: Rule 7, no wait outlives what it waits for.
 #[cold]
 fn end_with_the_job(engine: &mut Engine) {
     if let Some(JobNotice::Aborted { code }) = engine.notices() {

@@ -116,7 +116,7 @@ pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>
     make(world, comm, made, |engine| Ok(engine.create(comm.key(engine)?, &members)?))
 }
 
-/// Local and complete, whoever has died (facts 16.3, trap 11).
+/// Local and complete, whoever has died (Trap 11).
 pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), Failure> {
     let handle = comm.get();
     let freed = world.with(|engine| -> Result<(), Failure> { Ok(engine.free(Comm(handle).key(engine)?)?) });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Error handlers, classes, codes and strings (MPI-5.0 §9.3-9.5). Codes of Mend are classes, so that `code == class` holds for
-//! all of them (the fault classes in particular: facts 16.3, trap 3); users may add their own.
+//! all of them (the fault classes in particular: Trap 3); users may add their own.
 
 use crate::books;
 use crate::check::ArgumentError;

@@ -78,10 +78,10 @@ fn refuse(name: &str, used: &str, listed: bool) -> Option<String> {
         return Some(format!("nothing depends on `{used}`"));
     }
     if is_btl(name) && (is_btl(used) || used == "pml" || used == "mpi") {
-        return Some(format!("a BTL does not know `{used}` (rule 1)"));
+        return Some(format!("a BTL does not know `{used}` (Rule 1)"));
     }
     if is_btl(used) && !MAY_NAME_A_BTL.contains(&name) {
-        return Some(format!("only {} name a concrete BTL (rule 1)", MAY_NAME_A_BTL.join(", ")));
+        return Some(format!("only {} name a concrete BTL (Rule 1)", MAY_NAME_A_BTL.join(", ")));
     }
     (!listed).then(|| format!("`{name}` may not use `{used}`: not in the table of {TABLE_PAGE}"))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Only `abi` exports C symbols (rule 8): two libraries would be two MPIs in one process.
+//! Only `abi` exports C symbols (Rule 8): two libraries would be two MPIs in one process.
 
 use crate::{Finding, Tree};
 
@@ -13,7 +13,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             file: source.path.clone(),
             line: source.line_of(at),
             rule: "exports",
-            what: "a C symbol exported outside `abi` (rule 8)".to_owned(),
+            what: "a C symbol exported outside `abi` (Rule 8)".to_owned(),
         })
     });
     all.collect()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A function marked `// Hot: ...` allocates nothing, formats nothing, takes no lock, has no fence and calls through no
-//! `dyn` (rule 9). Only what stands in the function itself is seen; what it calls must be marked, or cold.
+//! `dyn` (Rule 9). Only what stands in the function itself is seen; what it calls must be marked, or cold.
 
 use crate::{Finding, Function, Source, Tree};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing that a peer, a provider, a launcher or the user can cause panics (rule 6). A program cannot see who causes
+//! Nothing that a peer, a provider, a launcher or the user can cause panics (Rule 6). A program cannot see who causes
 //! what; it can see that nobody thought of it: so outside tests `unwrap` is out, and an `expect` says, in a sentence of
 //! at least four words (or a constant that holds one), why the value is there: `expect("Settings hold every row")`.
 

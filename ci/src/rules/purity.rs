@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Protocols, matching, schedules, packing and communicators read no clock, no environment and no randomness, and do no
-//! I/O (rule 2): so the production code itself runs in the simulator. And below `world` there are no globals (rule 5).
+//! I/O (Rule 2): so the production code itself runs in the simulator. And below `world` there are no globals (Rule 5).
 
 use crate::{Finding, Source, Tree};
 
@@ -37,7 +37,7 @@ fn reads(source: &Source) -> Vec<Finding> {
     let all = IMPURE.iter().flat_map(|word| source.words(word).map(move |at| (at, word)));
     let outside_tests = all.filter(|(at, _)| !source.is_test(*at));
     outside_tests
-        .map(|(at, word)| finding(source, at, format!("`{word}` in a room without a clock or I/O (rule 2)")))
+        .map(|(at, word)| finding(source, at, format!("`{word}` in a room without a clock or I/O (Rule 2)")))
         .collect()
 }
 
@@ -50,7 +50,7 @@ fn globals(source: &Source) -> Vec<Finding> {
     });
     let findings = statics.filter(|at| !has_excuse(source, *at));
     findings
-        .map(|at| finding(source, at, "a global that can change, below `world` (rule 5)".to_owned()))
+        .map(|at| finding(source, at, "a global that can change, below `world` (Rule 5)".to_owned()))
         .collect()
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `unsafe` only in its rooms (rule 4); every other crate forbids it in its first lines.
+//! `unsafe` only in its rooms (Rule 4); every other crate forbids it in its first lines.
 
 use crate::{Finding, Source, Tree};
 
@@ -36,7 +36,7 @@ fn uses(source: &Source) -> impl Iterator<Item = Finding> {
         file: source.path.clone(),
         line: source.line_of(at),
         rule: "unsafe",
-        what: "`unsafe` outside its rooms (rule 4)".to_owned(),
+        what: "`unsafe` outside its rooms (Rule 4)".to_owned(),
     })
 }
 

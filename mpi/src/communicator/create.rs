@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How communicators are made without agreeing on a number (facts 7.3): the identity is drawn by one member and travels
+//! How communicators are made without agreeing on a number (design "Context ids"): the identity is drawn by one member and travels
 //! with the exchange that the call needs anyway. Members that are ahead send at once; where the communicator is not
 //! created yet, their messages wait for it under its identity.
 //!

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Some ranks finalize while others still want something of them: what they sent is delivered, and whoever waits for
-//! more is told that nobody is left (DESIGN rule 7).
+//! more is told that nobody is left (Rule 7).
 
 use crate::Process;
 use crate::oracle::{content, holds, poisoned, says};

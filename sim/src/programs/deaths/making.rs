@@ -39,7 +39,7 @@ impl Survivor {
         self.free_half_born(made);
     }
 
-    /// Its members may free it whoever of it is dead (trap 11).
+    /// Its members may free it whoever of it is dead (Trap 11).
     fn drop_half_of_mortals(&mut self) {
         if self.is_mortal(self.me())
             && let Some(half) = self.safe.take()
