@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which arms of the state machines a test reached. With the feature `arms` each [`reach`](crate::reach) counts in a
-//! table of the running thread; without it the macro is nothing, so hot paths may name their arms.
+//! Branch coverage of state machines for tests. With the feature `arms` each [`reach`](crate::reach) counts in a table of the
+//! running thread; without it the macro is empty, so that hot paths may name their branches.
 
 use std::collections::BTreeMap;
 
-/// Counts one visit of a named arm, as in `mend_base::reach!("pml.matching: posted, eager")`.
+/// Counts one visit of a named branch, as in `mend_base::reach!("pml.matcher: posted, eager")`.
 #[macro_export]
 macro_rules! reach {
     ($arm:literal) => {
@@ -23,13 +23,13 @@ pub fn visit(arm: &'static str) {
 #[inline(always)]
 pub fn visit(_arm: &'static str) {}
 
-/// The arms that this thread reached since the last call, each with its count; empty without the feature.
+/// The branches that this thread reached since the last call, each with its count; empty without the feature.
 #[cfg(feature = "arms")]
 pub fn take() -> BTreeMap<&'static str, u64> {
     TABLE.take()
 }
 
-/// The arms that this thread reached since the last call: none, without the feature.
+/// The branches that this thread reached since the last call: none without the feature.
 #[cfg(not(feature = "arms"))]
 pub fn take() -> BTreeMap<&'static str, u64> {
     BTreeMap::new()
@@ -37,6 +37,6 @@ pub fn take() -> BTreeMap<&'static str, u64> {
 
 #[cfg(feature = "arms")]
 thread_local! {
-    // Not state of an engine: a test's tally, thrown away with its thread.
+    // Not state of an engine: counts of one test, dropped with its thread.
     static TABLE: core::cell::RefCell<BTreeMap<&'static str, u64>> = const { core::cell::RefCell::new(BTreeMap::new()) };
 }

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a communicator is for ever, and what it is called on the wire.
+//! Identities of communicators, and the short ids that stand for them in messages.
 
 use crate::{Peer, Reader, Wire, Writer};
 
-/// A communicator, window or file for ever: its creator and the creator's counter (I5). 96 bits, never used again, sent
-/// once to each peer; after that the peer's own [`ContextId`] stands for it.
+/// The globally unique id of a communicator, window or file: its creator and the creator's counter, never reused (I5). 96 bits;
+/// sent once to each peer, after that the peer's own [`ContextId`] stands for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Identity {
-    /// Who made it.
+    /// The process that chose it.
     pub creator: Peer,
     /// The creator's counter.
     pub number: u32,
 }
 
-/// Whose messages these are: each context kind of a communicator matches for itself, so user tags never meet internal ones.
+/// Messages of one kind match receives of the same kind only, so that tags of the user never match internal ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[repr(u8)]
 pub enum ContextKind {
     /// The user's point-to-point messages.
     PointToPoint = 0,
-    /// Collective operations and the making of communicators.
+    /// Messages of collective operations and of communicator creation.
     Collective = 1,
 }
 
-/// What one receiver calls an identity and context kind on the wire: its own choice, retired when the sender knows (design "Context ids").
+/// The number that one receiver chose for an identity and context kind; stands in the headers of messages to it
+/// (design "Context ids").
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct ContextId(pub u16);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words that every crate of Mend uses: who ([`Rank`], [`Peer`], [`Identity`]), when ([`Instant`]), what a parameter
-//! is ([`parameter`]), how handles are kept ([`Slab`]) and how messages are read ([`Reader`]).
+//! Types that every crate of Mend uses: processes ([`Rank`], [`Peer`], [`Identity`]), time ([`Instant`]), parameters
+//! ([`parameter`]), tables of handles ([`Slab`]), and the reading of messages ([`Reader`]).
 //!
 //! Plain values: no I/O, no clock, no globals, no `unsafe`. Start with [`Peer`] and [`Identity`].
 #![forbid(unsafe_code)]

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Conservation: each entry of a table begins once, ends once, and is let go once, in this order. What transports' cookies
-//! and messages are to `mend_transport::Counter`, requests are to an [`LifecycleCheck`], which the table's owner keeps beside it.
+//! A check for tests: each entry of a request table begins once, ends once and is released once, in this order. The owner of a
+//! table keeps a [`LifecycleCheck`] beside it. (`mend_transport::Counter` does the same for cookies and messages of transports.)
 //!
-//! With the feature `lifecycle_check` a breach panics where it happens, and [`LifecycleCheck::assert_agrees`] finds what went past the books;
-//! without it an `LifecycleCheck` has no size and its calls are nothing, so that hot paths may keep one.
+//! With the feature `lifecycle-check` a violation panics where it happens, and [`LifecycleCheck::assert_agrees`] finds changes of the
+//! table that were not reported. Without the feature a `LifecycleCheck` has no size and its calls are empty.
 
 use crate::Key;
 #[cfg(feature = "lifecycle-check")]
 use std::collections::BTreeMap;
 
-/// The books of one table, by key.
+/// The state of every entry of one table, by key.
 #[derive(Debug, Default)]
 pub struct LifecycleCheck {
-    /// Those that stand, and whether each has ended.
+    /// The entries of the table, and whether each has ended.
     #[cfg(feature = "lifecycle-check")]
-    standing: BTreeMap<Key, bool>,
+    entries: BTreeMap<Key, bool>,
     #[cfg(feature = "lifecycle-check")]
     counts: LifecycleCounts,
 }
@@ -22,53 +22,53 @@ pub struct LifecycleCheck {
 /// How many entries have done what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LifecycleCounts {
-    /// They were made.
+    /// Entries that were inserted.
     pub begun: u64,
-    /// They are over.
+    /// Entries that ended.
     pub ended: u64,
-    /// Nobody can name them any more.
+    /// Entries that were removed.
     pub forgotten: u64,
 }
 
 #[cfg(feature = "lifecycle-check")]
 impl LifecycleCheck {
-    /// An entry was made.
+    /// An entry was inserted.
     pub fn begin(&mut self, key: Key) {
         self.counts.begun += 1;
-        let before = self.standing.insert(key, false);
-        assert!(before.is_none(), "{key:?} begins, and stands already");
+        let before = self.entries.insert(key, false);
+        assert!(before.is_none(), "{key:?} begins, but is in the table");
     }
 
-    /// It is over.
+    /// The entry ended.
     pub fn end(&mut self, key: Key) {
         self.counts.ended += 1;
-        match self.standing.insert(key, true) {
+        match self.entries.insert(key, true) {
             Some(false) => {}
             Some(true) => panic!("{key:?} ends twice"),
-            None => panic!("{key:?} ends, and does not stand"),
+            None => panic!("{key:?} ends, but is not in the table"),
         }
     }
 
-    /// It leaves the table.
+    /// The entry was removed.
     pub fn forget(&mut self, key: Key) {
         self.counts.forgotten += 1;
-        match self.standing.remove(&key) {
+        match self.entries.remove(&key) {
             Some(true) => {}
-            Some(false) => panic!("{key:?} is lost: it is forgotten, and has not ended"),
-            None => panic!("{key:?} is forgotten, and does not stand"),
+            Some(false) => panic!("{key:?} is released before it ended"),
+            None => panic!("{key:?} is released, but is not in the table"),
         }
     }
 
-    /// Asserts that the table holds what the books say, each entry with whether it has ended.
+    /// Asserts that the table has the entries that were reported, each with the same state.
     pub fn assert_agrees(&self, table: impl Iterator<Item = (Key, bool)>) {
         let table: BTreeMap<Key, bool> = table.collect();
-        assert_eq!(table, self.standing, "the table, and what the books say of it");
+        assert_eq!(table, self.entries, "the table, and what was reported");
         let LifecycleCounts { begun, ended, forgotten } = self.counts;
         assert!(begun >= ended && ended >= forgotten, "{:?}", self.counts);
         assert_eq!(begun - forgotten, table.len() as u64, "{:?}", self.counts);
     }
 
-    /// So far; all 0 without the feature.
+    /// The counts so far; all 0 without the feature.
     pub fn counts(&self) -> LifecycleCounts {
         self.counts
     }
@@ -76,22 +76,22 @@ impl LifecycleCheck {
 
 #[cfg(not(feature = "lifecycle-check"))]
 impl LifecycleCheck {
-    /// An entry was made.
+    /// An entry was inserted.
     #[inline(always)]
     pub fn begin(&mut self, _key: Key) {}
 
-    /// It is over.
+    /// The entry ended.
     #[inline(always)]
     pub fn end(&mut self, _key: Key) {}
 
-    /// It leaves the table.
+    /// The entry was removed.
     #[inline(always)]
     pub fn forget(&mut self, _key: Key) {}
 
     /// Asserts nothing, without the feature.
     pub fn assert_agrees(&self, _table: impl Iterator<Item = (Key, bool)>) {}
 
-    /// So far; all 0 without the feature.
+    /// The counts so far; all 0 without the feature.
     pub fn counts(&self) -> LifecycleCounts {
         LifecycleCounts::default()
     }
@@ -108,45 +108,45 @@ mod tests {
     const KEY: Key = Key { index: 3, generation: 1 };
 
     fn begun() -> LifecycleCheck {
-        let mut lifecycle_check = LifecycleCheck::default();
-        lifecycle_check.begin(KEY);
-        lifecycle_check
+        let mut check = LifecycleCheck::default();
+        check.begin(KEY);
+        check
     }
 
     #[test]
     fn what_begins_ends_and_is_forgotten_once_balances() {
-        let mut lifecycle_check = begun();
-        lifecycle_check.assert_agrees([(KEY, false)].into_iter());
-        lifecycle_check.end(KEY);
-        lifecycle_check.assert_agrees([(KEY, true)].into_iter());
-        lifecycle_check.forget(KEY);
-        lifecycle_check.assert_agrees([].into_iter());
-        assert_eq!(lifecycle_check.counts(), LifecycleCounts { begun: 1, ended: 1, forgotten: 1 });
+        let mut check = begun();
+        check.assert_agrees([(KEY, false)].into_iter());
+        check.end(KEY);
+        check.assert_agrees([(KEY, true)].into_iter());
+        check.forget(KEY);
+        check.assert_agrees([].into_iter());
+        assert_eq!(check.counts(), LifecycleCounts { begun: 1, ended: 1, forgotten: 1 });
     }
 
     #[test]
     #[should_panic(expected = "ends twice")]
     fn a_second_end_is_caught() {
-        let mut lifecycle_check = begun();
-        lifecycle_check.end(KEY);
-        lifecycle_check.end(KEY);
+        let mut check = begun();
+        check.end(KEY);
+        check.end(KEY);
     }
 
     #[test]
-    #[should_panic(expected = "is lost")]
-    fn what_is_forgotten_before_its_end_is_caught() {
+    #[should_panic(expected = "released before it ended")]
+    fn a_release_before_the_end_is_caught() {
         begun().forget(KEY);
     }
 
     #[test]
-    #[should_panic(expected = "what the books say of it")]
-    fn what_leaves_the_table_past_the_books_is_caught() {
+    #[should_panic(expected = "what was reported")]
+    fn an_unreported_removal_is_caught() {
         begun().assert_agrees([].into_iter());
     }
 
     #[test]
-    #[should_panic(expected = "what the books say of it")]
-    fn what_ends_past_the_books_is_caught() {
+    #[should_panic(expected = "what was reported")]
+    fn an_unreported_end_is_caught() {
         begun().assert_agrees([(KEY, true)].into_iter());
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes.
 
-/// What one launcher started together; drawn at random, so that two jobs on one host do not meet by accident.
+/// The number of a job; drawn at random, so that two jobs on one host differ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Job(pub u32);
 
-/// One life of one process: job and number, drawn from the launcher, never used again (I5). A replacement is another
-/// peer.
+/// One incarnation of one process: job and number, given by the launcher, never reused (I5). A replacement of a dead process is
+/// another peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Peer(pub u64);
 
@@ -16,18 +16,18 @@ impl Peer {
         Peer((job.0 as u64) << 32 | number as u64)
     }
 
-    /// Whose it is.
+    /// Its job.
     pub const fn job(self) -> Job {
         Job((self.0 >> 32) as u32)
     }
 
-    /// Its number in the job; of the processes that a launcher starts first, the rank in `MPI_COMM_WORLD`.
+    /// Its number in the job: for the processes that the launcher starts at first, the rank in `MPI_COMM_WORLD`.
     pub const fn number(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// Where a peer stands in this process's tables: what hot paths index with. Means nothing to anybody else.
+/// The index of a peer in this process's tables. Local to the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerIndex(pub u32);
 

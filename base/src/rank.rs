@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Places in a communicator, and the labels of messages.
+//! Ranks and tags, and what receives select by them.
 
-/// A place in a communicator.
+/// The number of a process within a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Rank(pub u32);
 
@@ -12,8 +12,8 @@ impl Rank {
     }
 }
 
-/// The label of a message, 0 to 2^31-1 for users and for each internal context kind alike (MPI-5.0 §3.2.3): context kinds have
-/// contexts of their own, so that no tag is reserved.
+/// A tag, 0 to 2^31-1, for users and for collective operations alike (MPI-5.0 §3.2.3): each context kind has its own context
+/// ids, so that no tag is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Tag(pub i32);
 
@@ -22,17 +22,17 @@ impl Tag {
     pub const MAX: Tag = Tag(i32::MAX);
 }
 
-/// From whom a receive takes.
+/// The source that a receive selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// This rank alone.
+    /// This rank.
     Rank(Rank),
     /// `MPI_ANY_SOURCE`.
     Any,
 }
 
 impl Source {
-    /// Whether a message of `rank` is meant.
+    /// Whether a message from `rank` is selected.
     pub fn admits(self, rank: Rank) -> bool {
         match self {
             Source::Rank(named) => named == rank,
@@ -41,17 +41,17 @@ impl Source {
     }
 }
 
-/// Which tags a receive takes.
+/// The tags that a receive selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TagSelector {
-    /// This tag alone.
+    /// This tag.
     Tag(Tag),
     /// `MPI_ANY_TAG`.
     Any,
 }
 
 impl TagSelector {
-    /// Whether a message with `tag` is meant.
+    /// Whether a message with `tag` is selected.
     pub fn admits(self, tag: Tag) -> bool {
         match self {
             TagSelector::Tag(named) => named == tag,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How messages are written and read: little-endian, every length checked, nothing believed (Rule 11).
+//! How messages are written and read: little-endian, with every length checked (Rule 11).
 
 /// A message format: written whole, read with every field checked.
 pub trait Wire: Sized {

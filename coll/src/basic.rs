@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The simple component: one textbook algorithm for each operation, right for any number of ranks and any length.
-//! Faster ones come beside it and are measured against it.
+//! The component `basic`: one textbook algorithm for each operation, for any number of ranks and any length.
 
 pub(crate) mod allgather;
 pub(crate) mod allreduce;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective operations as schedules: what each rank sends, receives, copies and combines, in rounds. [`schedule`] is
-//! pure: it neither communicates nor looks at a clock, so that a test can run all ranks of a job side by side
-//! (`tests/all_ranks.rs`). [`Schedule::turn`] then carries it out over a [`PointToPoint`], and never blocks.
+//! Collective operations as schedules: what each rank sends, receives, copies and reduces, in rounds. [`schedule`] is pure: it
+//! neither communicates nor reads a clock, so that a test can run all ranks of a job in one thread (`tests/all_ranks.rs`).
+//! [`Schedule::progress`] then executes it over a [`PointToPoint`], and never blocks.
 //!
 //! Not here: matching and transports (`pml`), which communicator and which tag (`mpi`). Read [`Collective`] first.
 #![forbid(unsafe_code)]
@@ -20,61 +20,61 @@ use std::fmt;
 /// otherwise one that this rank's role does not have (MPI-5.0 §6.2-6.9).
 #[derive(Debug)]
 pub enum Collective {
-    /// Nobody leaves before everybody came.
+    /// No rank leaves before all have entered.
     Barrier,
-    /// The root's data to everybody.
+    /// The root's data to all ranks.
     Bcast {
         /// Read at the root, written elsewhere.
         data: Typed,
-        /// Whose data.
+        /// The rank that sends.
         root: Rank,
     },
-    /// Everybody's data combined, at the root.
+    /// The data of all ranks reduced, at the root.
     Reduce {
         /// `None` at the root: in place.
         send: Option<Typed>,
         /// At the root.
         receive: Option<Typed>,
-        /// How to combine.
+        /// The reduction operation.
         op: Op,
-        /// Who gets it.
+        /// The rank that gets the result.
         root: Rank,
     },
-    /// Everybody's data combined, at everybody: the same bits.
+    /// The data of all ranks reduced, at all ranks: bit for bit the same result.
     Allreduce {
         /// `None`: in place.
         send: Option<Typed>,
         /// Where the result goes.
         receive: Typed,
-        /// How to combine.
+        /// The reduction operation.
         op: Op,
     },
-    /// Everybody's block to the root, in the order of ranks.
+    /// The block of each rank to the root, in the order of ranks.
     Gather {
         /// `None` at the root: its block lies in place.
         send: Option<Typed>,
         /// At the root: as many elements as all blocks have.
         receive: Option<Typed>,
-        /// Who gets them.
+        /// The rank that gets the blocks.
         root: Rank,
     },
-    /// A block of the root's to everybody, in the order of ranks.
+    /// One block of the root's buffer to each rank, in the order of ranks.
     Scatter {
         /// At the root: as many elements as all blocks have.
         send: Option<Typed>,
         /// `None` at the root: its block stays in place.
         receive: Option<Typed>,
-        /// Whose blocks.
+        /// The rank that sends the blocks.
         root: Rank,
     },
-    /// Everybody's block to everybody, in the order of ranks.
+    /// The block of each rank to all ranks, in the order of ranks.
     Allgather {
         /// `None`: its block lies in place.
         send: Option<Typed>,
         /// As many elements as all blocks have.
         receive: Typed,
     },
-    /// From everybody a block to everybody.
+    /// One block from each rank to each rank.
     Alltoall {
         /// As many elements as all blocks have. `None`: they lie in `receive`.
         send: Option<Typed>,
@@ -94,7 +94,7 @@ pub enum Error {
     Buffer,
     /// The buffers do not divide into blocks, or differ in type or length where they may not (`MPI_ERR_COUNT`).
     Count,
-    /// Memory for what is on its way between ranks could not be had (`MPI_ERR_NO_MEM`).
+    /// No memory for a temporary buffer (`MPI_ERR_NO_MEM`).
     NoMemory,
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for Error {
             Error::Operation => "the operation does not take this datatype",
             Error::Buffer => "this rank needs a buffer here: in place is not allowed",
             Error::Count => "send and receive buffers do not fit together",
-            Error::NoMemory => "memory for the operation could not be had",
+            Error::NoMemory => "there is no memory for the operation",
         })
     }
 }

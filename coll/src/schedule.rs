@@ -2,15 +2,15 @@
 //! A schedule, and how it is carried out.
 //!
 //! ```text
-//!             all of the round done               an error of a request, or interrupt: the rest is
-//!   Going ───────────────────────────▶ Going       given up, and buffers are silent at once
-//!     │  no round left                     Going ──────────────────────────────────────────────▶ Over(Err)
-//!     └───────────────▶ Over(Ok, or what did not fit)
+//!               round complete                    a request fails, or `interrupt`: the other requests
+//!   Running ───────────────────────▶ Running      are cancelled (I7)
+//!     │  no round left                   Running ──────────────────────────────────────────────▶ Over(Err)
+//!     └───────────────▶ Over(Ok, or the truncation)
 //! ```
 //!
-//! An error ends it without waiting for anybody: whoever a request still needs may never answer, being dead or waiting
-//! for a third who is (design "Interrupted collectives"). Only a message that did not fit lets it go on: nobody is missing, and the others
-//! would wait for what this rank still has to send.
+//! An error ends the schedule at once: the peer of another request may be dead, or may wait for a dead process
+//! (design "Interrupted collectives"). A truncated message does not end it: no peer is missing, and the other ranks wait for
+//! what this rank still has to send.
 
 use crate::Error;
 use mend_base::Rank;
@@ -18,18 +18,18 @@ use mend_datatype::{Datatype, Op, Typed, reduce};
 use mend_pml::{Error as PmlError, Request, Started, State};
 use mend_transport::{Buffer, UserMemory};
 
-/// Messages between the ranks of one communicator, for one collective operation: whoever lends it chose the channel, and
-/// a tag that keeps this operation apart from others in flight. Messages of one rank to another arrive in order.
+/// Messages between the ranks of one communicator, for one collective operation. The engine chose the channel, and a tag that
+/// separates this operation from others in flight. Messages from one rank to another arrive in order.
 pub trait PointToPoint {
     /// Starts a standard send.
     fn send(&mut self, to: Rank, data: Typed) -> Result<Started, PmlError>;
     /// Starts a receive.
     fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, PmlError>;
-    /// How far it is.
+    /// The state of a request.
     fn poll(&self, request: Request) -> State;
-    /// Its end was seen.
+    /// Frees a request that is done.
     fn release(&mut self, request: Request);
-    /// Nobody wants it any more: it ends now, and its buffer is silent.
+    /// Ends and frees a request in any state; its buffer is not accessed any more (I7).
     fn abandon(&mut self, request: Request);
 }
 
@@ -44,15 +44,15 @@ pub struct Schedule {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// `misfit`: the first message that did not fit.
-    Going {
-        misfit: Option<PmlError>,
+    /// `truncated`: the first message that was longer than its buffer.
+    Running {
+        truncated: Option<PmlError>,
     },
     Over(Result<(), PmlError>),
 }
 
-/// One thing to do. Sends and receives are started, and go on side by side until [`Step::Settle`]; copies and
-/// combinations are done at once, in order.
+/// One step. Sends and receives are started, and proceed together until [`Step::WaitAll`]; copies and reductions are done
+/// when they are reached, in order.
 #[derive(Debug)]
 enum Step {
     Send {
@@ -63,8 +63,8 @@ enum Step {
         from: Rank,
         data: Typed,
     },
-    /// The round's end: nothing after it begins before everything started has ended.
-    Settle,
+    /// End of a round: later steps begin after all requests of the round have ended.
+    WaitAll,
     Copy {
         from: Typed,
         into: Typed,
@@ -77,9 +77,9 @@ enum Step {
 }
 
 impl Schedule {
-    /// Goes on as far as it can without waiting. `None`: not over. In error, no request of it is left, and nothing
-    /// writes to its buffers any more.
-    pub fn turn(&mut self, p2p: &mut impl PointToPoint) -> Option<Result<(), PmlError>> {
+    /// Proceeds as far as possible without waiting. `None`: not over. After an error no request of the schedule is left, and its
+    /// buffers are not accessed any more.
+    pub fn progress(&mut self, p2p: &mut impl PointToPoint) -> Option<Result<(), PmlError>> {
         loop {
             if let Phase::Over(result) = self.phase {
                 return Some(result);
@@ -89,18 +89,18 @@ impl Schedule {
                 return None;
             }
             match self.phase {
-                Phase::Going { misfit } if self.next == self.steps.len() => {
-                    self.phase = Phase::Over(misfit.map_or(Ok(()), Err));
+                Phase::Running { truncated } if self.next == self.steps.len() => {
+                    self.phase = Phase::Over(truncated.map_or(Ok(()), Err));
                 }
-                Phase::Going { .. } => self.start_round(p2p),
+                Phase::Running { .. } => self.start_round(p2p),
                 Phase::Over(_) => {}
             }
         }
     }
 
-    /// It ends now, with this error if it is not over: nothing of it is left, and its buffers are silent.
+    /// Ends the schedule with this error, unless it is over: its requests are freed, and its buffers are not accessed any more.
     pub fn interrupt(&mut self, p2p: &mut impl PointToPoint, error: PmlError) {
-        if matches!(self.phase, Phase::Going { .. }) {
+        if matches!(self.phase, Phase::Running { .. }) {
             self.running.drain(..).for_each(|request| p2p.abandon(request));
             self.phase = Phase::Over(Err(error));
         }
@@ -111,7 +111,7 @@ impl Schedule {
         &self.running
     }
 
-    /// Takes leave of the requests that have ended; at the first error, of all.
+    /// Frees the requests that have ended. The first error interrupts the schedule.
     fn collect(&mut self, p2p: &mut impl PointToPoint) {
         let mut error = None;
         self.running.retain(|&request| match p2p.poll(request) {
@@ -125,12 +125,12 @@ impl Schedule {
         });
         match (error, &mut self.phase) {
             (None, _) => {}
-            (Some(error @ PmlError::Truncated(_)), Phase::Going { misfit }) => {
-                mend_base::reach!("coll.schedule: a message that did not fit");
-                misfit.get_or_insert(error);
+            (Some(error @ PmlError::Truncated(_)), Phase::Running { truncated }) => {
+                mend_base::reach!("coll.schedule: a truncated message");
+                truncated.get_or_insert(error);
             }
             (Some(error), _) => {
-                mend_base::reach!("coll.schedule: a request that ended in error");
+                mend_base::reach!("coll.schedule: a request failed");
                 self.interrupt(p2p, error);
             }
         }
@@ -142,7 +142,7 @@ impl Schedule {
             let started = match step {
                 Step::Send { to, data } => p2p.send(*to, data.share()),
                 Step::Receive { from, data } => p2p.receive(*from, data.share()),
-                Step::Settle => return,
+                Step::WaitAll => return,
                 Step::Copy { from, into } => {
                     into.copy_from(from);
                     continue;
@@ -161,7 +161,7 @@ impl Schedule {
     }
 }
 
-/// Writes a schedule down.
+/// Collects the steps of a schedule.
 pub(crate) struct Builder {
     pub(crate) me: u32,
     pub(crate) size: u32,
@@ -181,8 +181,8 @@ impl Builder {
         self.steps.push(Step::Receive { from: Rank(from), data: data.share() });
     }
 
-    pub(crate) fn settle(&mut self) {
-        self.steps.push(Step::Settle);
+    pub(crate) fn wait_all(&mut self) {
+        self.steps.push(Step::WaitAll);
     }
 
     pub(crate) fn copy(&mut self, from: &Typed, into: &Typed) {
@@ -195,26 +195,31 @@ impl Builder {
     }
 
     pub(crate) fn finish(self) -> Schedule {
-        Schedule { steps: self.steps, next: 0, running: Vec::new(), phase: Phase::Going { misfit: None } }
+        Schedule {
+            steps: self.steps,
+            next: 0,
+            running: Vec::new(),
+            phase: Phase::Running { truncated: None },
+        }
     }
 
-    /// The root as a number, if it is one of us.
+    /// The root as a number, if it is a rank of the communicator.
     pub(crate) fn root(&self, root: Rank) -> Result<u32, Error> {
         if root.0 < self.size { Ok(root.0) } else { Err(Error::Root) }
     }
 
-    /// The rank `distance` after ours, around the ring.
+    /// The rank `distance` after this one, modulo the size.
     pub(crate) fn after(&self, distance: u32) -> u32 {
         ((u64::from(self.me) + u64::from(distance)) % u64::from(self.size)) as u32
     }
 
-    /// The rank `distance` before ours, around the ring; `distance` is below the size.
+    /// The rank `distance` before this one, modulo the size; `distance` is below the size.
     pub(crate) fn before(&self, distance: u32) -> u32 {
         self.after(self.size - distance)
     }
 }
 
-/// Memory of our own for as many elements as `like` has: it lives as long as the schedule, and every request over it.
+/// A temporary buffer for as many elements as `like` has; it lives as long as the schedule and its requests.
 pub(crate) fn scratch(like: &Typed) -> Result<Typed, Error> {
     let (datatype, count) = (like.datatype(), like.count());
     let bytes = datatype.span(count).expect("a buffer of as many elements exists");
@@ -222,14 +227,14 @@ pub(crate) fn scratch(like: &Typed) -> Result<Typed, Error> {
     Ok(Typed::new(UserMemory::of_buffer(&buffer), datatype, count))
 }
 
-/// A buffer that holds a block for each rank.
+/// A buffer with one block for each rank.
 pub(crate) struct Blocks {
     all: Typed,
     elements: u64,
 }
 
 impl Blocks {
-    /// Refuses what does not divide evenly.
+    /// `Err`: the elements do not divide evenly.
     pub(crate) fn new(all: &Typed, size: u32) -> Result<Self, Error> {
         let elements = all.count() / u64::from(size);
         if elements * u64::from(size) == all.count() {

@@ -146,7 +146,7 @@ fn run(fabric: &mut Fabric, schedules: &mut [Schedule]) -> Vec<Result<(), PmlErr
         let mut moved = false;
         for rank in (first..schedules.len()).chain(0..first) {
             if results[rank].is_none() && !fabric.random.once_in(3) {
-                results[rank] = schedules[rank].turn(&mut Port(fabric, rank as u32));
+                results[rank] = schedules[rank].progress(&mut Port(fabric, rank as u32));
                 moved |= results[rank].is_some();
             } else {
                 moved |= results[rank].is_none();
@@ -220,7 +220,7 @@ fn nobody_leaves_a_barrier_before_everybody_came() {
                 let mut over = false;
                 let before = fabric.next;
                 for me in (0..size).filter(|&me| me != late) {
-                    over |= schedules[me as usize].turn(&mut Port(&mut fabric, me)).is_some();
+                    over |= schedules[me as usize].progress(&mut Port(&mut fabric, me)).is_some();
                 }
                 assert!(!over, "a rank left while {late} of {size} was not there");
                 if !fabric.deliver() && fabric.next == before {
@@ -416,7 +416,7 @@ fn with_error(doomed: u32, error: PmlError) -> (Fabric, Vec<Option<Result<(), Pm
     let mut over = vec![None; size as usize];
     for _ in 0..2000 {
         for me in 0..size {
-            let result = schedules[me as usize].turn(&mut Port(&mut fabric, me));
+            let result = schedules[me as usize].progress(&mut Port(&mut fabric, me));
             let left = fabric.requests.values().any(|&(owner, _)| owner == me);
             assert!(result.is_none() || !left, "over, but a request is left");
             over[me as usize] = result;
@@ -503,7 +503,7 @@ fn with_death(seed: u64, size: u32, kind: usize, victim: u32, turns: u64) {
             if late && me != victim {
                 schedules[me as usize].interrupt(port, error);
             }
-            over[me as usize] = schedules[me as usize].turn(port);
+            over[me as usize] = schedules[me as usize].progress(port);
             if over[me as usize].is_some() {
                 assert!(
                     !fabric.requests.values().any(|&(owner, _)| owner == me),

@@ -5,12 +5,12 @@ use crate::{Comparison, Group};
 use mend_base::{Identity, Peer, Rank};
 use std::sync::Arc;
 
-/// A communicator as one of its members sees it: what it is for ever, who is in it, and which of them we are.
+/// A communicator as one of its members sees it: its identity, its members, and this process's rank.
 #[derive(Clone, Debug)]
 pub struct Communicator {
-    /// Never used again (I5).
+    /// Never reused (I5).
     pub identity: Identity,
-    /// Our own rank.
+    /// This process's rank.
     pub rank: Rank,
     /// Its processes; shared by the communicators that have the same ones.
     pub group: Arc<Group>,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From memory to the wire and back: [`Typed`], a buffer of elements, of which any range of packed bytes can be copied
-//! out or in. Only bytes of the type map are touched: the gaps of pair types are neither sent nor overwritten
-//! (MPI-5.0 §3.3.1).
+//! [`Typed`]: a buffer of elements, from which any range of packed bytes can be copied out (pack) or into which it can be copied
+//! (unpack). Only bytes of the type map are accessed: the gaps of pair types are neither sent nor overwritten (MPI-5.0 §3.3.1).
 
 use crate::Datatype;
 use crate::predefined::Row;
@@ -17,7 +16,7 @@ pub struct Typed {
 
 impl Typed {
     // Hot: per message.
-    /// `memory` must hold [`Datatype::span`] bytes of them: whoever took count and type from the user made it so.
+    /// `memory` must have at least [`Datatype::span`] bytes; the layer that takes count and type from the user checks it.
     #[inline]
     pub fn new(memory: UserMemory, datatype: Datatype, count: u64) -> Self {
         debug_assert!(
@@ -49,18 +48,18 @@ impl Typed {
     }
 
     // Hot: per message.
-    /// How many bytes travel. The span fits an address space, and the size is never more than the extent.
+    /// The number of packed bytes. It cannot overflow: the span fits an address space, and the size is at most the extent.
     #[inline]
     pub fn packed_bytes(&self) -> usize {
         self.count as usize * self.datatype.size()
     }
 
-    /// The same elements once more, for a second request over them.
+    /// A second handle of the same elements, for another request.
     pub fn share(&self) -> Self {
         Typed { memory: self.memory.share(), datatype: self.datatype, count: self.count }
     }
 
-    /// The packed bytes in memory of their own; `None` where there is none for them.
+    /// A packed copy; `None` where there is no memory for it.
     pub fn copied(&self) -> Option<Self> {
         let copy = Typed::bytes(UserMemory::of_buffer(&Buffer::try_zeroed(self.packed_bytes())?));
         copy.copy_from(self);
@@ -103,8 +102,8 @@ impl Typed {
         }
     }
 
-    /// Copies what `from` holds to the front of this, as a message to oneself would; the memories may overlap only where
-    /// they are the same elements. Copies no more than both have; returns how many bytes.
+    /// Copies the elements of `from` to the front of this buffer, as a message to oneself would. The memories may overlap only where
+    /// they are the same elements. Copies as many bytes as both have, and returns the number.
     pub fn copy_from(&self, from: &Typed) -> usize {
         let bytes = self.packed_bytes().min(from.packed_bytes());
         if self.datatype.row().is_contiguous() && from.datatype.row().is_contiguous() {
@@ -121,7 +120,7 @@ impl Typed {
     }
 }
 
-/// Copies through a buffer of our own go in pieces of this size: they stay in the first-level cache.
+/// Copies through a temporary buffer use pieces of this size, which stay in the first-level cache.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
 /// The runs of memory that a range of packed bytes lies in, in order.

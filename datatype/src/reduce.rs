@@ -2,8 +2,8 @@
 //! Reduction kernels: `into[i] = left[i] op into[i]`, in blocks that are copied out of memory, combined, and copied back,
 //! so that no reference into a user's buffer ever exists.
 //!
-//! Which operand is left matters to nobody who reads MPI (all predefined operations commute), but to bits it does: NaNs
-//! and signed zeros. Who calls with the lower rank's data on the left gets the same bits everywhere.
+//! All predefined operations commute, but the order of operands affects NaNs and signed zeros. Callers that always pass the
+//! lower rank's data as the left operand get the same bits on all ranks.
 
 use crate::element::{Arithmetic, Bits, Complex, Element, Negate, Ordered, Pair};
 use crate::half::Half;
@@ -13,7 +13,7 @@ use crate::soft::{Binary128, X87};
 use crate::{Op, Typed};
 use mend_transport::{Payload, WriteSlot};
 
-/// Combines element by element; `op` must take the type ([`Op::takes`]), and both sides have the same type and count.
+/// Reduces element by element; `op` must take the type ([`Op::takes`]), and both buffers have the same type and count.
 pub fn reduce(op: Op, left: &Typed, into: &Typed) {
     let datatype = into.datatype();
     assert!(op.takes(datatype), "{op:?} of {}", datatype.name());
@@ -32,7 +32,7 @@ pub fn reduce(op: Op, left: &Typed, into: &Typed) {
     }
 }
 
-/// Combines packed elements: left, and right, which takes the result.
+/// Reduces packed elements: the left operand, and the right one, which receives the result.
 type Kernel = fn(&[u8], &mut [u8]);
 
 fn kernel(op: Op, row: &Row) -> Kernel {

@@ -207,7 +207,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             channel,
             tag: active.tag,
         };
-        let result = active.schedule.turn(&mut context_kind)?;
+        let result = active.schedule.progress(&mut context_kind)?;
         if let Err(mend_pml::Error::PeerLeft(_)) = result {
             let doubt = active.doubt.take().unwrap_or_else(|| self.query_liveness(comm));
             if !self.is_answered(&doubt) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Allreduce by recursive doubling (Thakur, Rabenseifner, Gropp, 2005, section 4.3). Where the number of ranks is no
-//! power of two, the first ranks fold in pairs: the even one of a pair gives its data to the odd one, and gets the result
+//! Allreduce by recursive doubling (Thakur, Rabenseifner, Gropp, 2005, section 4.3). Where the number of ranks is not a
+//! power of two, the first ranks fold in pairs: the even rank of a pair sends its data to the odd one, and receives the result
 //! at the end.
 //!
-//! Everybody ends with the same bits: in each exchange both partners compute `lower op higher`, never `mine op theirs`.
+//! All ranks get bit for bit the same result: in each exchange both partners compute `lower op higher`, never `mine op theirs`.
 
 use crate::Error;
 use crate::schedule::{Builder, alike, combines, scratch};
@@ -27,26 +27,26 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: Typed, 
     let me = builder.me;
     if me < folded && me.is_multiple_of(2) {
         builder.send(me + 1, &receive);
-        builder.settle();
+        builder.wait_all();
         builder.receive(me + 1, &receive);
-        builder.settle();
+        builder.wait_all();
         return Ok(());
     }
     exchange(builder, &receive, op, doubling, folded)?;
     if me < folded {
         builder.send(me - 1, &receive);
-        builder.settle();
+        builder.wait_all();
     }
     Ok(())
 }
 
-/// What the ranks that take part in the doubling do; `result` holds their own data, and the result afterwards.
+/// The steps of a rank that takes part in the doubling. `result` contains the rank's own data, and the result afterwards.
 fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded: u32) -> Result<(), Error> {
     let (mut mine, mut theirs) = (result.share(), scratch(result)?);
     let me = builder.me;
     let place = if me < folded {
         builder.receive(me - 1, &theirs);
-        builder.settle();
+        builder.wait_all();
         builder.reduce(op, &theirs, &mine);
         me / 2
     } else {
@@ -58,14 +58,14 @@ fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded
         let partner = if other < folded / 2 { 2 * other + 1 } else { other + folded / 2 };
         builder.receive(partner, &theirs);
         builder.send(partner, &mine);
-        builder.settle();
+        builder.wait_all();
         if other > place {
             swap(&mut mine, &mut theirs);
         }
         builder.reduce(op, &theirs, &mine);
         mask *= 2;
     }
-    // The combined data went to and fro between the two buffers: once for each exchange with a higher partner.
+    // Each exchange with a higher partner swapped the two buffers.
     if (!place & (doubling - 1)).count_ones() % 2 == 1 {
         builder.copy(&mine, result);
     }

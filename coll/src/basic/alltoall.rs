@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Alltoall by pairwise exchange: a few partners at a time, so that no rank is flooded by all others at once.
+//! Alltoall by pairwise exchange, with a bounded number of partners at a time, so that a rank does not receive from all others
+//! at once.
 //!
-//! In place each block is exchanged with its own replacement, which needs partners that agree on each other: in round k,
-//! rank r meets rank (k - r) mod n, who meets r.
+//! In place, each block is exchanged with its replacement, which needs symmetric partners: in round k, rank r exchanges with
+//! rank (k - r) mod n.
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder, scratch};
@@ -29,10 +30,10 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed)
         builder.receive(source, &into.of(source));
         builder.send(to, &from.of(to));
         if distance % WINDOW == 0 {
-            builder.settle();
+            builder.wait_all();
         }
     }
-    builder.settle();
+    builder.wait_all();
     Ok(())
 }
 
@@ -47,7 +48,7 @@ fn in_place(builder: &mut Builder, blocks: &Blocks) -> Result<(), Error> {
         if partner != builder.me {
             builder.receive(partner, &arriving);
             builder.send(partner, &blocks.of(partner));
-            builder.settle();
+            builder.wait_all();
             builder.copy(&arriving, &blocks.of(partner));
         }
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Barrier by a tree, gathered and released: whoever has heard of its subtree tells its parent, and whoever hears back
-//! releases its children.
+//! Barrier by a tree: a rank whose subtree has entered sends a message to its parent; the root's release goes down the tree.
 //!
-//! Dissemination (Hensgen, Finkel, Manber, 1988) has fewer rounds among many ranks, but n log n messages, and everybody
-//! waits in every round. Where ranks share processors each wait is a switch of the kernel's, and those are the price:
-//! here there are 2(n - 1) messages, and all but the inner ranks of the tree wait once.
+//! Dissemination (Hensgen, Finkel, Manber, 1988) has fewer rounds among many ranks, but n log n messages, and each rank waits
+//! in each round. Where ranks share processors, each wait is a context switch, which dominates the cost. The tree has 2(n - 1)
+//! messages, and all but its inner ranks wait once.
 
 use crate::schedule::Builder;
 use mend_datatype::Typed;
@@ -16,23 +15,23 @@ pub(crate) fn build(builder: &mut Builder) {
     let nothing = Typed::empty();
     let children = children(builder.me, builder.size);
     children.clone().for_each(|child| builder.receive(child, &nothing));
-    builder.settle();
+    builder.wait_all();
     if let Some(above) = builder.me.checked_sub(1) {
         let parent = above / CHILDREN;
         builder.send(parent, &nothing);
         builder.receive(parent, &nothing);
-        builder.settle();
+        builder.wait_all();
     }
     children.for_each(|child| builder.send(child, &nothing));
-    builder.settle();
+    builder.wait_all();
 }
 
-/// Two ranks tell each other at once: one way instead of two.
+/// Two ranks send to each other at the same time: one message latency instead of two.
 fn exchange(builder: &mut Builder) {
     let other = 1 - builder.me;
     builder.receive(other, &Typed::empty());
     builder.send(other, &Typed::empty());
-    builder.settle();
+    builder.wait_all();
 }
 
 fn children(rank: u32, size: u32) -> core::ops::Range<u32> {
@@ -41,7 +40,7 @@ fn children(rank: u32, size: u32) -> core::ops::Range<u32> {
     within(first)..within(first + u64::from(CHILDREN))
 }
 
-/// How many ranks tell one. Telling seven one after the other takes about as long as three rounds of one message each.
+/// The arity of the tree. Sending seven messages one after the other takes about as long as three rounds of one message.
 const CHILDREN: u32 = 7;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Broadcast down a binomial tree, its root turned to the caller's root: who has the data gives it to the rank half as
-//! far away as it came from, then a quarter, and so on.
+//! Broadcast down a binomial tree over ranks relative to the root: a rank sends the data half as far as it came, then a quarter
+//! as far, and so on.
 
 use crate::Error;
 use crate::schedule::Builder;
@@ -12,7 +12,7 @@ pub(crate) fn build(builder: &mut Builder, data: &Typed, root: Rank) -> Result<(
     if data.packed_bytes() == 0 {
         return Ok(());
     }
-    // Our place as seen from the root: its lowest set bit is the distance to our parent.
+    // The rank relative to the root: its lowest set bit is the distance to the parent.
     let place = builder.before(root);
     let mut reach = 1;
     while reach < builder.size && place & reach == 0 {
@@ -20,7 +20,7 @@ pub(crate) fn build(builder: &mut Builder, data: &Typed, root: Rank) -> Result<(
     }
     if place != 0 {
         builder.receive(builder.before(reach), data);
-        builder.settle();
+        builder.wait_all();
     }
     while reach > 1 {
         reach /= 2;
@@ -28,6 +28,6 @@ pub(crate) fn build(builder: &mut Builder, data: &Typed, root: Rank) -> Result<(
             builder.send(builder.after(reach), data);
         }
     }
-    builder.settle();
+    builder.wait_all();
     Ok(())
 }

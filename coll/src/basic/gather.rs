@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Gather, all to the root at once: each block goes where it belongs without being copied on the way.
+//! Gather, linear: all ranks send to the root at once, which receives each block at its final place.
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder};
@@ -17,7 +17,7 @@ pub(crate) fn build(
         let send = send.ok_or(Error::Buffer)?;
         if send.packed_bytes() > 0 {
             builder.send(root, &send);
-            builder.settle();
+            builder.wait_all();
         }
         return Ok(());
     }
@@ -35,6 +35,6 @@ pub(crate) fn build(
     if let Some(send) = send {
         builder.copy(&send, &own);
     }
-    builder.settle();
+    builder.wait_all();
     Ok(())
 }

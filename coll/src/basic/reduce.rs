@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reduce up a binomial tree: the broadcast's, the other way. Predefined operations commute, so the tree may be turned to
-//! the root; its shape is fixed, so that the same input gives the same bits every time (MPI-5.0 §6.9.1).
+//! Reduce up the binomial tree of the broadcast. Predefined operations commute, so the tree is built over ranks relative to the
+//! root. Its shape is fixed, so that the same input gives the same bits every time (MPI-5.0 §6.9.1).
 
 use crate::Error;
 use crate::schedule::{Builder, alike, combines, scratch};
@@ -17,7 +17,7 @@ pub(crate) fn build(
     let root = builder.root(root)?;
     let place = builder.before(root);
     let children = children(place, builder.size);
-    // What is combined so far, and what stands in it at first.
+    // The partial result, and its first operand.
     let (total, first) = if place == 0 {
         let receive = receive.ok_or(Error::Buffer)?;
         alike(send.as_ref(), &receive)?;
@@ -38,18 +38,18 @@ pub(crate) fn build(
         let theirs = scratch(&total)?;
         for child in 0..children {
             builder.receive(builder.after(1 << child), &theirs);
-            builder.settle();
+            builder.wait_all();
             builder.reduce(op, &theirs, &total);
         }
     }
     if place != 0 {
         builder.send(builder.before(1 << place.trailing_zeros()), &total);
-        builder.settle();
+        builder.wait_all();
     }
     Ok(())
 }
 
-/// How many children a place in the tree has: those 1, 2, 4 ... after it, below its own lowest set bit.
+/// How many children a relative rank has: those 1, 2, 4 ... after it, below its own lowest set bit.
 fn children(place: u32, size: u32) -> u32 {
     let levels = if place == 0 { 32 } else { place.trailing_zeros() };
     (0..levels).take_while(|&level| u64::from(place) + (1 << level) < u64::from(size)).count() as u32

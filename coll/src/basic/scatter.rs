@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scatter, from the root to all at once: each block goes from where it lies without being copied on the way.
+//! Scatter, linear: the root sends to all ranks at once, each block from its place in the buffer.
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder};
@@ -17,7 +17,7 @@ pub(crate) fn build(
         let receive = receive.ok_or(Error::Buffer)?;
         if receive.packed_bytes() > 0 {
             builder.receive(root, &receive);
-            builder.settle();
+            builder.wait_all();
         }
         return Ok(());
     }
@@ -35,6 +35,6 @@ pub(crate) fn build(
     if let Some(receive) = receive {
         builder.copy(&own, &receive);
     }
-    builder.settle();
+    builder.wait_all();
     Ok(())
 }

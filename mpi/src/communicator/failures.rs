@@ -52,7 +52,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut failures = Failures::default();
         for failed in self.registry.failed() {
             let at = members.iter().position(|member| member == failed);
-            at.into_iter().for_each(|at| failures.learn(Rank(at as u32)));
+            at.into_iter().for_each(|at| failures.add(Rank(at as u32)));
         }
         failures
     }
@@ -61,7 +61,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(crate) fn update_views(&mut self, dead: PeerIndex) {
         for (_, entry) in self.communicators.iter_mut() {
             let at = entry.members.iter().position(|member| *member == dead);
-            at.into_iter().for_each(|at| entry.failures.learn(Rank(at as u32)));
+            at.into_iter().for_each(|at| entry.failures.add(Rank(at as u32)));
         }
     }
 }

@@ -33,7 +33,7 @@ fn a_second_end_is_caught() {
 }
 
 #[test]
-#[should_panic(expected = "does not stand")]
+#[should_panic(expected = "but is not in the table")]
 fn an_end_of_what_was_forgotten_is_caught() {
     let (mut cluster, _, request) = posted();
     cluster.nodes[0].ob1.abandon(request);
@@ -41,14 +41,14 @@ fn an_end_of_what_was_forgotten_is_caught() {
 }
 
 #[test]
-#[should_panic(expected = "is lost")]
+#[should_panic(expected = "released before it ended")]
 fn a_request_that_is_forgotten_before_its_end_is_caught() {
     let (mut cluster, _, request) = posted();
     cluster.nodes[0].ob1.forget(request.0);
 }
 
 #[test]
-#[should_panic(expected = "what the books say of it")]
+#[should_panic(expected = "what was reported")]
 fn a_request_that_leaves_the_table_past_the_books_is_caught() {
     let (mut cluster, _, request) = posted();
     cluster.nodes[0].ob1.entries.remove(request.0);
