@@ -6,29 +6,19 @@
 //! where some of its calls are legal.
 
 use crate::error_handler::{Handler, Handlers};
-use crate::handle::{self, Handle};
-use mend_base::Slab;
-use mend_comm::Group;
+use crate::handle::Handle;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// The books.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
-    /// Groups that users hold.
-    pub(crate) groups: Slab<Arc<Group>>,
     /// Error handlers, and who has which.
     pub(crate) handlers: Handlers,
     /// Communicators that are freed, and that a request may still run on: their handlers are attached yet.
     pub(crate) retired: Vec<Handle>,
     /// Names that users gave to communicators, in whatever encoding.
     pub(crate) names: HashMap<Handle, Vec<u8>>,
-    /// Error classes and codes that users added.
-    pub(crate) codes: crate::calls::errors::Codes,
-    /// Memory of MPI_Alloc_mem: address and size.
-    pub(crate) memory: HashMap<usize, usize>,
-    /// Handles that were given out as integers, by kind and integer (`calls::integer`).
-    pub(crate) integers: HashMap<(crate::calls::integer::Kind, u32), Handle>,
 }
 
 static BOOKS: LazyLock<Mutex<Books>> = LazyLock::new(Mutex::default);
@@ -44,11 +34,6 @@ impl Books {
     pub(crate) fn made(&mut self, comm: Handle, parent: Handle) {
         let handler = self.handlers.of_comm(parent);
         self.handlers.attach(comm, handler);
-    }
-
-    /// The handle of a group of ours.
-    pub(crate) fn keep_group(&mut self, group: Arc<Group>) -> Handle {
-        handle::of_key(self.groups.insert(group))
     }
 }
 

@@ -8,97 +8,18 @@
 //!                                                                                    └──▶ the user's handler, last
 //! ```
 //!
-//! The handler is called from a frame with nothing to drop that holds no lock: it may longjmp or throw past us (rows EH2,
-//! WT12; design "C frames"). So [`Failure`] and all that [`raise`] keeps across the handler is `Copy`.
+//! The handler is called from a frame that has nothing to drop and holds no lock: it may longjmp or throw past this frame (rows EH2,
+//! WT12; design "C frames"). So [`Failure`] and everything that [`raise`] keeps across the handler is `Copy`.
 
-use crate::check::ArgumentError;
 use crate::error_handler::{self, Disposition};
+pub(crate) use crate::failure::{Failure, On, Raised, Why};
 use crate::generated::constants::{ERR_INTERN, ERR_OTHER, ERR_UNSUPPORTED_OPERATION};
-use crate::handle::Handle;
 use crate::report::{self, Argument};
 use core::cell::Cell;
 use core::ffi::c_int;
 use mend_world::{Stage, World};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// The object on which something went wrong: its error handler hears of it (MPI-5.0 §9.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum On {
-    /// No object: MPI_COMM_SELF's handler, or outside Init and Finalize the initial one.
-    Process,
-    Comm(Handle),
-    File(Handle),
-    Win(Handle),
-    Session(Handle),
-    /// No object yet, and the handler that the object would have had.
-    Errhandler(Handle),
-}
-
-/// Why a call failed.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Why {
-    Argument(ArgumentError),
-    Engine(mend_mpi::Error),
-    Unsupported,
-    /// Before MPI_Init.
-    TooEarly,
-    /// After MPI_Finalize.
-    TooLate,
-    /// In a child that a rank forked.
-    Forked,
-    /// MPI_Init failed: the whole message, with its own code.
-    Start(&'static str),
-    /// A bug of ours.
-    Panic(&'static str),
-    /// The user called the error handler.
-    User,
-}
-
-/// A failed call, as far as it is known where it fails.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Failure {
-    /// What the handler is told.
-    pub(crate) code: c_int,
-    /// What the call returns: the same, but for calls on several requests.
-    pub(crate) returned: c_int,
-    pub(crate) why: Why,
-    /// The object, where it is not the one that the call names.
-    pub(crate) on: Option<On>,
-}
-
-impl Failure {
-    pub(crate) const fn new(code: c_int, why: Why) -> Self {
-        Failure { code, returned: code, why, on: None }
-    }
-
-    /// On another object.
-    pub(crate) fn on(mut self, on: On) -> Self {
-        self.on = Some(on);
-        self
-    }
-}
-
-impl From<ArgumentError> for Failure {
-    #[cold]
-    fn from(wrong: ArgumentError) -> Self {
-        Failure::new(wrong.row().0, Why::Argument(wrong))
-    }
-}
-
-impl From<mend_mpi::Error> for Failure {
-    #[cold]
-    fn from(error: mend_mpi::Error) -> Self {
-        Failure::new(error.class.number(), Why::Engine(error))
-    }
-}
-
-/// A failed call with its object.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Raised {
-    pub(crate) failure: Failure,
-    pub(crate) on: On,
-}
 
 // Hot: per message.
 /// The world, in a call that is legal between Init and Finalize only.
@@ -141,7 +62,7 @@ fn internal(panic: Box<dyn Any + Send>) -> Failure {
     Failure::new(ERR_INTERN, Why::Panic(words))
 }
 
-/// Leaves a failed call to the error handler of its object, which is called last, and may never come back.
+/// Passes a failed call to the error handler of its object, which is called last and may not return.
 #[cold]
 #[inline(never)]
 pub(crate) fn raise(call: &'static str, raised: Raised, said: &[Argument]) -> c_int {
@@ -157,7 +78,7 @@ pub(crate) fn raise(call: &'static str, raised: Raised, said: &[Argument]) -> c_
     raised.failure.returned
 }
 
-/// A call that this version does not have.
+/// A call that this version does not support.
 #[cold]
 #[inline(never)]
 pub(crate) fn unsupported(call: &'static str, on: On) -> c_int {
@@ -167,7 +88,7 @@ pub(crate) fn unsupported(call: &'static str, on: On) -> c_int {
     raise(call, Raised { failure: Failure::new(ERR_UNSUPPORTED_OPERATION, Why::Unsupported), on }, &[])
 }
 
-/// A call of the tools interface, whose errors no handler hears of (MPI-5.0 §15.3.9).
+/// A call of the tools interface, which has no error handlers (MPI-5.0 §15.3.9).
 #[cold]
 #[inline(never)]
 pub(crate) fn unsupported_tool(call: &'static str) -> c_int {
@@ -175,8 +96,8 @@ pub(crate) fn unsupported_tool(call: &'static str) -> c_int {
     ERR_UNSUPPORTED_OPERATION
 }
 
-/// Makes each function twice, `MPI_X` and `PMPI_X`, of one body. Nothing inside the library calls either: a tool that
-/// overrides one must see the program's calls only.
+/// Defines each function twice, `MPI_X` and `PMPI_X`, with one body. The library calls neither: a tool that overrides one must see
+/// the program's calls only.
 macro_rules! export {
     ($(fn $name:ident $twin:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => { $(
         #[unsafe(no_mangle)]
@@ -203,7 +124,7 @@ pub(crate) use export;
 #[cfg(test)]
 mod tests {
     use super::{Failure, On, Why, outcome};
-    use crate::check::ArgumentError;
+    use crate::argument_error::ArgumentError;
     use crate::generated::constants::{ERR_COUNT, ERR_INTERN};
 
     #[test]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Error handlers: which object has which, and what becomes of a failed call.
+//! Error handlers: which communicator has which, and what happens after a failed call.
 
-use crate::array_calls::is_fault;
+use crate::argument_error::ArgumentError;
 use crate::books;
-use crate::check::ArgumentError;
-use crate::entry::{Failure, On, Raised, Why};
+use crate::error_class::{class_of, is_fault};
+use crate::failure::{Failure, On, Raised, Why};
 use crate::generated::constants::{
     COMM_NULL, COMM_SELF, COMM_WORLD, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN,
 };
@@ -17,30 +17,30 @@ use mend_world::AbortScope;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// A user's error handler: variadic in C, where nobody reads beyond the second argument.
+/// A user's error handler: variadic in C; arguments after the second are never passed.
 pub(crate) type Function = unsafe extern "C-unwind" fn(*mut Handle, *mut c_int, ...);
 
-/// What is done about an error.
+/// An error handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handler {
-    /// The job ends; where others have failed, only the process that needed them.
+    /// Ends the job; after a failure of another process, ends this process only.
     Fatal,
-    /// The processes of the communicator end.
+    /// Ends the processes of the communicator.
     Abort,
-    /// The call returns the class.
+    /// The call returns the error class.
     Return,
     /// The user's function is called.
     User(Handle),
 }
 
 impl Handler {
-    /// What predefined communicators have at first, and errors that belong to none outside Init and Finalize: what the
-    /// launcher said (`mpiexec --initial-errhandler`, MPI-5.0 §11.2.4). A name that is none was refused by Init.
+    /// The initial error handler: that of predefined communicators, and of errors outside Init and Finalize
+    /// (`mpiexec --initial-errhandler`, MPI-5.0 §11.2.4). Init has refused unknown names.
     pub(crate) fn initial() -> Handler {
         static INITIAL: OnceLock<Handler> = OnceLock::new();
         *INITIAL.get_or_init(|| {
-            let said = std::env::var(INITIAL_ERROR_HANDLER).ok();
-            match said.and_then(|name| InitialErrorHandler::from_name(&name)).unwrap_or_default() {
+            let name = std::env::var(INITIAL_ERROR_HANDLER).ok();
+            match name.and_then(|name| InitialErrorHandler::from_name(&name)).unwrap_or_default() {
                 InitialErrorHandler::AreFatal => Handler::Fatal,
                 InitialErrorHandler::Abort => Handler::Abort,
                 InitialErrorHandler::Return => Handler::Return,
@@ -58,7 +58,7 @@ impl Handler {
         }
     }
 
-    /// Its handle.
+    /// The handle of this error handler.
     pub(crate) fn handle(self) -> Handle {
         match self {
             Handler::Fatal => ERRORS_ARE_FATAL,
@@ -69,29 +69,29 @@ impl Handler {
     }
 }
 
-/// A user's handler lives while the user or an object holds it (MPI-5.0 §9.3.4).
+/// A user's handler exists while the user or a communicator has a reference (MPI-5.0 §9.3.4).
 #[derive(Debug)]
-struct Entry {
+struct UserHandler {
     function: Function,
-    holders: u32,
-    /// The user has freed it: the handle is void, what it is attached to keeps it.
+    references: u32,
+    /// The user has freed it: the handle is invalid; communicators that have the handler keep it.
     freed: bool,
 }
 
-/// Users' handlers, and who has which.
+/// Handlers of the user, and the handler of each communicator.
 #[derive(Debug, Default)]
 pub(crate) struct Handlers {
-    entries: Slab<Entry>,
+    entries: Slab<UserHandler>,
     attached: HashMap<Handle, Handler>,
 }
 
 impl Handlers {
-    /// A new one, held by the user.
+    /// A new handler, with one reference of the user.
     pub(crate) fn create(&mut self, function: Function) -> Handle {
-        handle::of_key(self.entries.insert(Entry { function, holders: 1, freed: false }))
+        handle::of_key(self.entries.insert(UserHandler { function, references: 1, freed: false }))
     }
 
-    /// The one that the user names.
+    /// The handler that the user names.
     pub(crate) fn named(&self, named: Handle) -> Result<Handler, Failure> {
         if let Some(predefined) = Handler::predefined(named) {
             return Ok(predefined);
@@ -102,29 +102,29 @@ impl Handlers {
         }
     }
 
-    /// What a communicator has.
+    /// The handler of a communicator.
     pub(crate) fn of_comm(&self, comm: Handle) -> Handler {
         self.attached.get(&comm).copied().unwrap_or_default()
     }
 
-    /// A communicator gets another handler; the old one is let go.
+    /// A communicator gets another handler; the reference to the old one is released.
     pub(crate) fn attach(&mut self, comm: Handle, handler: Handler) {
-        self.hold(handler);
+        self.add_reference(handler);
         if let Some(old) = self.attached.insert(comm, handler) {
-            self.let_go(old);
+            self.release(old);
         }
     }
 
-    /// The communicator is gone.
+    /// The communicator does not exist any more.
     pub(crate) fn detach(&mut self, comm: Handle) {
         if let Some(old) = self.attached.remove(&comm) {
-            self.let_go(old);
+            self.release(old);
         }
     }
 
-    /// MPI_Comm_get_errhandler: the user holds it once more, and frees it (MPI-5.0 §9.3.4); it is the user's again.
-    pub(crate) fn give(&mut self, handler: Handler) -> Handle {
-        self.hold(handler);
+    /// MPI_Comm_get_errhandler: the user gets another reference, and frees it later (MPI-5.0 §9.3.4); the handle is valid again.
+    pub(crate) fn get(&mut self, handler: Handler) -> Handle {
+        self.add_reference(handler);
         if let Handler::User(named) = handler
             && let Some(entry) = handle::key(named).and_then(|key| self.entries.get_mut(key))
         {
@@ -133,32 +133,32 @@ impl Handlers {
         handler.handle()
     }
 
-    /// MPI_Errhandler_free. A predefined one that `give` gave is freed as any other (§9.3.4), and stays.
+    /// MPI_Errhandler_free. Freeing a predefined handler, which `get` may have returned, succeeds and has no effect (§9.3.4).
     pub(crate) fn free(&mut self, named: Handle) -> Result<(), Failure> {
         let handler = self.named(named)?;
         let users = self.attached.values().filter(|attached| **attached == handler).count();
         if let Some(entry) = handle::key(named).and_then(|key| self.entries.get_mut(key)) {
-            // The last hold of the user itself: from now on the handle is void.
-            entry.freed = entry.holders as usize <= users + 1;
+            // The user's last reference: from now on the handle is invalid.
+            entry.freed = entry.references as usize <= users + 1;
         }
-        self.let_go(handler);
+        self.release(handler);
         Ok(())
     }
 
-    fn hold(&mut self, handler: Handler) {
+    fn add_reference(&mut self, handler: Handler) {
         if let Handler::User(named) = handler
             && let Some(entry) = handle::key(named).and_then(|key| self.entries.get_mut(key))
         {
-            entry.holders += 1;
+            entry.references += 1;
         }
     }
 
-    fn let_go(&mut self, handler: Handler) {
+    fn release(&mut self, handler: Handler) {
         let Handler::User(named) = handler else { return };
         let Some(key) = handle::key(named) else { return };
         let Some(entry) = self.entries.get_mut(key) else { return };
-        entry.holders -= 1;
-        if entry.holders == 0 {
+        entry.references -= 1;
+        if entry.references == 0 {
             self.entries.remove(key);
         }
     }
@@ -169,18 +169,19 @@ impl Handlers {
     }
 }
 
-/// What is left to do about a failed call.
+/// What happens after a failed call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Disposition {
-    /// Return the class.
+    /// The call returns.
     Return,
-    /// Call the user's handler first.
+    /// The user's handler is called before the call returns.
     Call { function: Function, object: Handle },
 }
 
-/// Decides; reports and ends whom it concerns where the handler is a fatal one. Leaves nothing behind to drop.
+/// The disposition of a failed call. A fatal handler is executed here: it reports the error and ends processes. No value that needs
+/// to be dropped outlives this call.
 pub(crate) fn disposition(call: &'static str, raised: Raised, said: &[Argument]) -> Disposition {
-    // A forked child is a process of its own: the parent's job is not its to end.
+    // A forked child must not end the job of its parent.
     if raised.failure.why == Why::Forked {
         return Disposition::Return;
     }
@@ -189,11 +190,11 @@ pub(crate) fn disposition(call: &'static str, raised: Raised, said: &[Argument])
     match (handler, function) {
         (Handler::Return, _) => Disposition::Return,
         (Handler::User(_), Some(function)) => Disposition::Call { function, object },
-        (handler, _) => end(call, raised, said, who_ends(handler, object, raised.failure.code)),
+        (handler, _) => end(call, raised, said, abort_scope(handler, object, raised.failure.code)),
     }
 }
 
-/// The handler of an object, and the communicator that it is told.
+/// The handler for errors of an object, and the communicator that is passed to it.
 fn handler_of(on: On) -> (Handler, Handle) {
     match on {
         // Errors on files go to the null file's handler, which returns (MPI-5.0 §14.7).
@@ -202,10 +203,10 @@ fn handler_of(on: On) -> (Handler, Handle) {
             let handler = books::with(|books| books.handlers.named(named));
             (handler.unwrap_or(Handler::initial()), COMM_NULL)
         }
-        On::Comm(comm) if is_standing(comm) || books::with(|books| books.retired.contains(&comm)) => {
+        On::Comm(comm) if exists(comm) || books::with(|books| books.retired.contains(&comm)) => {
             (books::with(|books| books.handlers.of_comm(comm)), comm)
         }
-        // No such communicator, no object, or one of which there are none in this version.
+        // No such communicator, no object, or an object of a kind that this version does not have.
         On::Comm(_) | On::Process | On::Win(_) | On::Session(_) => match mend_world::get() {
             Some(_) => (books::with(|books| books.handlers.of_comm(COMM_SELF)), COMM_SELF),
             None => (Handler::initial(), COMM_NULL),
@@ -213,34 +214,34 @@ fn handler_of(on: On) -> (Handler, Handle) {
     }
 }
 
-fn is_standing(comm: Handle) -> bool {
+fn exists(comm: Handle) -> bool {
     let Some(world) = mend_world::get() else { return false };
-    matches!(comm, COMM_WORLD | COMM_SELF) || world.with(|engine| Comm(comm).standing(engine).is_ok())
+    matches!(comm, COMM_WORLD | COMM_SELF) || world.with(|engine| Comm(comm).existing(engine).is_ok())
 }
 
-/// AbortScope an error ends that nobody handles. Of another's failure, this process alone: the others go on as long as they do
-/// not need the dead themselves (Row EH1). MPI_ERRORS_ABORT is as MPI_Abort on the communicator (MPI-5.0 §9.3, Row EH5).
-fn who_ends(handler: Handler, object: Handle, code: c_int) -> AbortScope {
+/// Which processes a fatal error ends. After a failure of another process it is this process only: other ranks go on until an operation
+/// of their own involves the dead (Row EH1). MPI_ERRORS_ABORT is as MPI_Abort on the communicator (MPI-5.0 §9.3, Row EH5).
+fn abort_scope(handler: Handler, object: Handle, code: c_int) -> AbortScope {
     match handler {
         Handler::Abort => Comm(object).members(),
-        _ if is_fault(crate::calls::errors::class_of(code)) => AbortScope::Myself,
+        _ if is_fault(class_of(code)) => AbortScope::Myself,
         _ => AbortScope::Everybody,
     }
 }
 
-/// Reports, and ends those who end with it.
-fn end(call: &'static str, raised: Raised, said: &[Argument], whom: AbortScope) -> ! {
+/// Reports the error, and ends the processes of the scope.
+fn end(call: &'static str, raised: Raised, said: &[Argument], scope: AbortScope) -> ! {
     report::print(call, raised, said);
     let code = raised.failure.code;
     match mend_world::get() {
-        Some(world) => world.abort(whom, code),
+        Some(world) => world.abort(scope, code),
         None => std::process::exit(i32::from(mend_world::exit_code(code))),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Function, Handler, Handlers, who_ends};
+    use super::{Function, Handler, Handlers, abort_scope};
     use crate::generated::constants::{
         COMM_SELF, COMM_WORLD, ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_TRUNCATE, ERRORS_RETURN,
     };
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_handler_serves_those_who_have_it_and_nobody_else() {
+    fn a_freed_handler_serves_the_communicators_that_have_it() {
         let mut handlers = Handlers::default();
         let mine = handlers.create(some_function());
         let handler = handlers.named(mine).unwrap();
@@ -266,7 +267,7 @@ mod tests {
         handlers.free(mine).unwrap();
         assert!(handlers.named(mine).is_err());
         assert!(handlers.function(handlers.of_comm(COMM_WORLD)).is_some());
-        assert_eq!(handlers.give(handler), mine);
+        assert_eq!(handlers.get(handler), mine);
         assert!(handlers.named(mine).is_ok());
         handlers.free(mine).unwrap();
         handlers.attach(COMM_WORLD, Handler::Return);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn predefined_handlers_are_found_and_stay_when_they_are_freed() {
+    fn predefined_handlers_survive_being_freed() {
         let mut handlers = Handlers::default();
         let handler = handlers.named(ERRORS_RETURN).unwrap();
         handlers.attach(COMM_SELF, handler);
@@ -287,13 +288,13 @@ mod tests {
 
     // Rows EH1, EH5
     #[test]
-    fn a_failure_of_others_ends_who_raises_it_and_a_mistake_the_job() {
+    fn a_failure_of_another_process_ends_this_one_and_other_errors_end_the_job() {
         for code in [ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING] {
-            assert_eq!(who_ends(Handler::Fatal, COMM_WORLD, code), AbortScope::Myself);
-            assert_eq!(who_ends(Handler::Abort, COMM_WORLD, code), AbortScope::Everybody);
+            assert_eq!(abort_scope(Handler::Fatal, COMM_WORLD, code), AbortScope::Myself);
+            assert_eq!(abort_scope(Handler::Abort, COMM_WORLD, code), AbortScope::Everybody);
         }
-        assert_eq!(who_ends(Handler::Fatal, COMM_SELF, ERR_TRUNCATE), AbortScope::Everybody);
-        assert_eq!(who_ends(Handler::Abort, COMM_SELF, ERR_TRUNCATE), AbortScope::Myself);
-        assert!(matches!(who_ends(Handler::Abort, 5 << 32, ERR_TRUNCATE), AbortScope::Members(_)));
+        assert_eq!(abort_scope(Handler::Fatal, COMM_SELF, ERR_TRUNCATE), AbortScope::Everybody);
+        assert_eq!(abort_scope(Handler::Abort, COMM_SELF, ERR_TRUNCATE), AbortScope::Myself);
+        assert!(matches!(abort_scope(Handler::Abort, 5 << 32, ERR_TRUNCATE), AbortScope::Members(_)));
     }
 }

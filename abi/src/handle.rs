@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handles: predefined ones are the numbers of the ABI, below 0x1000; ours are a generation (odd while the object stands,
-//! so never zero) above 32 bits of place. Each is looked up when it is used: a stale one is an error, never followed.
+//! Handles: predefined ones are the numbers of the ABI, below 0x1000. Others are a generation (odd while the object exists, so
+//! never zero) above 32 bits of index (I4). Each is looked up when it is used; a stale one is an error.
 
-use crate::entry::Failure;
+use crate::failure::Failure;
 use crate::generated::constants::{COMM_NULL, COMM_SELF, COMM_WORLD};
 use mend_base::Key;
 use mend_mpi::{CommKey, Detail, Error};
@@ -14,20 +14,19 @@ pub(crate) type Handle = usize;
 /// Predefined handles are below this.
 pub(crate) const PREDEFINED_END: Handle = 0x1000;
 
-/// A request that was over when it was started and has nothing to say: a send, say. One for all, because nothing
-/// distinguishes them; it takes no place in any table. Internal: between `MPI_REQUEST_NULL` and the datatypes, a number
-/// that the ABI leaves free.
+/// The handle of all requests that completed when they were started and whose status is empty, such as sends. It takes no slot in
+/// any table. An internal number between `MPI_REQUEST_NULL` and the datatypes, which the ABI leaves free.
 pub(crate) const REQUEST_DONE: Handle = 0x181;
 
-/// As [`REQUEST_DONE`], of a receive from `MPI_PROC_NULL`, whose status says so.
+/// As [`REQUEST_DONE`], for receives from `MPI_PROC_NULL`, whose status differs.
 pub(crate) const REQUEST_DONE_PROC_NULL: Handle = 0x182;
 
-/// The handle of a place in one of our tables.
+/// The handle of an entry of a table.
 pub(crate) fn of_key(key: Key) -> Handle {
     (key.generation as usize) << 32 | key.index as usize
 }
 
-/// The place that a handle names, if it can be one of ours.
+/// The table entry that a handle names, if it is not predefined.
 pub(crate) fn key(handle: Handle) -> Option<Key> {
     let generation = (handle >> 32) as u32;
     (generation % 2 == 1).then_some(Key { index: handle as u32, generation })
@@ -39,7 +38,7 @@ pub(crate) struct Comm(pub(crate) Handle);
 
 impl Comm {
     // Hot: per message.
-    /// Its key in the engine; that it stands is seen when the engine uses it.
+    /// Its key in the engine. The engine checks on use whether the communicator exists.
     #[inline]
     pub(crate) fn key(self, engine: &Engine) -> Result<CommKey, Failure> {
         match self.0 {
@@ -49,14 +48,14 @@ impl Comm {
         }
     }
 
-    /// Its key, if it stands.
-    pub(crate) fn standing(self, engine: &Engine) -> Result<CommKey, Failure> {
+    /// Its key, if the communicator exists.
+    pub(crate) fn existing(self, engine: &Engine) -> Result<CommKey, Failure> {
         let key = self.key(engine)?;
         if engine.communicator(key).is_some() { Ok(key) } else { Err(no_such_communicator()) }
     }
 
-    /// Its members, as those who end with it. Asks nobody, since a signal handler may: a handle that was never given out is
-    /// everybody's.
+    /// The abort scope of the communicator's members. Does not enter the engine, since a signal handler may call it; for a handle that
+    /// was never issued the scope is the job.
     pub(crate) fn members(self) -> AbortScope {
         match self.0 {
             COMM_WORLD => AbortScope::Everybody,
@@ -65,8 +64,8 @@ impl Comm {
         }
     }
 
-    /// The handle of what a constructor made; `None`: we are no member.
-    pub(crate) fn made(key: Option<CommKey>) -> Handle {
+    /// The handle of a created communicator; `None`: this process is not a member.
+    pub(crate) fn created(key: Option<CommKey>) -> Handle {
         key.map_or(COMM_NULL, |key| key.to_bits() as Handle)
     }
 }

@@ -12,12 +12,15 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("handles of Mend need 64 bits");
 
+mod argument_error;
 mod array_calls;
 mod books;
 mod calls;
 mod check;
 mod entry;
+mod error_class;
 mod error_handler;
+mod failure;
 mod generated;
 mod handle;
 mod pointer;

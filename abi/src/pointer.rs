@@ -1,46 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pointers that the user gave, as allegations: MPI's contract with its caller says that they point to what the prototype
-//! names until the call returns. Null ones are refused before anything of this is made; everything else is a plain copy in
-//! or out, never a reference, because the user may have given one address twice.
+//! Pointers of the user, unverified. By MPI's contract with its caller they point to what the prototype says until the call
+//! returns. Null is refused when one of these types is constructed. Values are copied in and out; there is never a reference, because
+//! the user may pass one address twice.
 
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::argument_error::ArgumentError;
+use crate::failure::Failure;
 use core::ffi::{CStr, c_char, c_int};
 
-/// Where the user wants one value.
+/// Pointer to one value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out<T>(*mut T);
 
 impl<T: Copy> Out<T> {
-    /// Refuses null.
+    /// `Err` where the pointer is null.
     pub(crate) fn new(pointer: *mut T) -> Result<Self, Failure> {
         if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(Out(pointer)) }
     }
 
-    /// Writes it.
     pub(crate) fn set(self, value: T) {
         // SAFETY: not null; the user promised that it may be written (the module's contract).
         unsafe { self.0.write(value) }
     }
 
-    /// Reads it.
     pub(crate) fn get(self) -> T {
         // SAFETY: not null; the user promised that it may be read (the module's contract).
         unsafe { self.0.read() }
     }
 
-    /// The same place as an array of one.
+    /// The value as an array of one.
     pub(crate) fn as_array(self) -> OutArray<T> {
         OutArray(self.0)
     }
 }
 
-/// Where the user wants a count: an int, or an MPI_Count.
+/// Pointer to a count: an int, or an MPI_Count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OutCount {
-    /// In the form with int counts.
+    /// Of the call with int counts.
     Small(Out<c_int>),
-    /// In the large-count form.
+    /// Of the large-count call.
     Large(Out<i64>),
 }
 
@@ -54,12 +52,12 @@ impl OutCount {
     }
 }
 
-/// An array that the user gave; how long it is, the call knows.
+/// Pointer to an array to read; its length is an argument of each method.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Array<T>(*const T);
 
 impl<T: Copy> Array<T> {
-    /// Null is refused when something is read.
+    /// Null is refused by `copy`, unless the length is 0.
     pub(crate) fn new(pointer: *const T) -> Self {
         Array(pointer)
     }
@@ -77,50 +75,50 @@ impl<T: Copy> Array<T> {
     }
 }
 
-/// An array that the user wants filled, or changed.
+/// Pointer to an array to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutArray<T>(*mut T);
 
 impl<T: Copy> OutArray<T> {
-    /// Null is refused when it is checked.
+    /// Null is refused by `check`, unless the length is 0.
     pub(crate) fn new(pointer: *mut T) -> Self {
         OutArray(pointer)
     }
 
-    /// Refuses null where there is something to write.
+    /// `Err` where the pointer is null and the length is not 0.
     pub(crate) fn check(self, length: usize) -> Result<(), Failure> {
         if length > 0 && self.0.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(()) }
     }
 
-    /// Reads one of the values that were checked for.
+    /// Reads one of the values that `check` covered.
     pub(crate) fn get(self, index: usize) -> T {
         // SAFETY: not null by `check`; the user promised as many values as the call's count says.
         unsafe { self.0.wrapping_add(index).read() }
     }
 
-    /// Writes one of the values that were checked for.
+    /// Writes one of the values that `check` covered.
     pub(crate) fn set(self, index: usize, value: T) {
         // SAFETY: as in `get`.
         unsafe { self.0.wrapping_add(index).write(value) }
     }
 }
 
-/// Text that the user gave, ended by a zero.
+/// Pointer to text that ends with a zero byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text(*const c_char);
 
 impl Text {
-    /// Refuses null.
+    /// `Err` where the pointer is null.
     pub(crate) fn new(pointer: *const c_char) -> Result<Self, Failure> {
         if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(Text(pointer)) }
     }
 
-    /// A copy, at most `bytes_max` long, of what of it is UTF-8.
+    /// A copy of at most `bytes_max` bytes; bytes that are not UTF-8 are replaced.
     pub(crate) fn copy(self, bytes_max: usize) -> String {
         String::from_utf8_lossy(&self.bytes(bytes_max)).into_owned()
     }
 
-    /// A copy of its bytes, at most `bytes_max`, in whatever encoding they are.
+    /// A copy of at most `bytes_max` bytes, in any encoding.
     pub(crate) fn bytes(self, bytes_max: usize) -> Vec<u8> {
         // SAFETY: not null; the user promised a zero at its end (the module's contract).
         let bytes = unsafe { CStr::from_ptr(self.0) }.to_bytes();
@@ -128,17 +126,17 @@ impl Text {
     }
 }
 
-/// Where the user wants text, of a size that the standard gives by a constant.
+/// Pointer to room for text, of a size that the standard gives by a constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutText(*mut c_char);
 
 impl OutText {
-    /// Refuses null.
+    /// `Err` where the pointer is null.
     pub(crate) fn new(pointer: *mut c_char) -> Result<Self, Failure> {
         if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(OutText(pointer)) }
     }
 
-    /// Writes `text`, cut so that it and its zero take at most `room` bytes; its length without the zero.
+    /// Writes `text`, truncated so that it and its zero byte take at most `room` bytes; returns the length without the zero.
     pub(crate) fn set(self, text: &str, room: c_int) -> c_int {
         let mut length = text.len().min(room as usize - 1);
         while !text.is_char_boundary(length) {
@@ -147,7 +145,7 @@ impl OutText {
         self.set_bytes(&text.as_bytes()[..length])
     }
 
-    /// Writes text that is short enough, in whatever encoding, and its zero; its length without the zero.
+    /// Writes text that is short enough, in any encoding, and its zero byte; returns the length without the zero.
     pub(crate) fn set_bytes(self, text: &[u8]) -> c_int {
         for (index, byte) in text.iter().copied().chain([0]).enumerate() {
             // SAFETY: not null; the user promised as many bytes as the constant says, and the text is shorter.

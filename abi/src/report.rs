@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a fatal error prints: which rank on which host, which call with its arguments in words, the cause, what to do, and
-//! a code that docs/errors.md explains. One write, so that lines of ranks do not mix.
+//! The report of a fatal error: rank and host, the call with its arguments, the cause, what to do, and a code that docs/errors.md
+//! explains. It is one write, so that lines of different ranks do not mix.
 
-use crate::entry::{Raised, Why};
+use crate::failure::{Raised, Why};
 use crate::generated::constants::{
     ANY_SOURCE, ANY_TAG, COMM_NULL, COMM_SELF, COMM_WORLD, DATATYPE_NULL, ERR_UNSUPPORTED_OPERATION,
     GROUP_EMPTY, GROUP_NULL, INFO_NULL, PROC_NULL, REQUEST_NULL, ROOT, UNDEFINED,
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-/// An argument as the user gave it. `Copy`: it stands in the frame from which the handler is called.
+/// The value of an argument, for reports. `Copy`: it is in the frame from which the error handler is called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Argument {
     name: &'static str,
@@ -35,7 +35,7 @@ enum Value {
     Other(Handle),
 }
 
-macro_rules! said {
+macro_rules! arguments {
     ($($function:ident($type:ty) => $value:ident;)*) => { $(
         #[inline]
         pub(crate) fn $function(name: &'static str, value: $type) -> Argument {
@@ -44,15 +44,15 @@ macro_rules! said {
     )* };
 }
 
-said! {
-    said_number(i64) => Number;
-    said_pointer(usize) => Pointer;
-    said_rank(c_int) => Rank;
-    said_tag(c_int) => Tag;
-    said_comm(Handle) => Comm;
-    said_datatype(Handle) => Datatype;
-    said_op(Handle) => Op;
-    said_handle(Handle) => Other;
+arguments! {
+    argument_number(i64) => Number;
+    argument_pointer(usize) => Pointer;
+    argument_rank(c_int) => Rank;
+    argument_tag(c_int) => Tag;
+    argument_comm(Handle) => Comm;
+    argument_datatype(Handle) => Datatype;
+    argument_op(Handle) => Op;
+    argument_handle(Handle) => Other;
 }
 
 impl fmt::Display for Argument {
@@ -109,14 +109,14 @@ fn op_name(op: Op) -> String {
 }
 
 /// The parts of a report.
-struct Words {
+struct ReportText {
     cause: String,
     advice: String,
     code: String,
 }
 
-fn words(call: &str, why: Why, code: c_int) -> Words {
-    let ours = |number: u16, cause: String, advice: &str| Words {
+fn report_text(call: &str, why: Why, code: c_int) -> ReportText {
+    let ours = |number: u16, cause: String, advice: &str| ReportText {
         cause,
         advice: advice.to_owned(),
         code: format!("E-ABI-{number:03}"),
@@ -124,9 +124,13 @@ fn words(call: &str, why: Why, code: c_int) -> Words {
     match why {
         Why::Argument(wrong) => {
             let (_, number, cause, advice) = wrong.row();
-            Words { cause: cause.to_owned(), advice: advice.to_owned(), code: format!("E-CALL-{number:03}") }
+            ReportText {
+                cause: cause.to_owned(),
+                advice: advice.to_owned(),
+                code: format!("E-CALL-{number:03}"),
+            }
         }
-        Why::Engine(error) => Words {
+        Why::Engine(error) => ReportText {
             cause: error.detail.to_string(),
             advice: error.advice().to_owned(),
             code: error.code().to_string(),
@@ -166,41 +170,50 @@ fn words(call: &str, why: Why, code: c_int) -> Words {
 /// Prints the report on stderr.
 pub(crate) fn print(call: &'static str, raised: Raised, said: &[Argument]) {
     let mut text = String::new();
-    // Writing to a String does not fail; a stderr that is gone cannot be told anything.
+    // Writing to a String does not fail; an error of stderr cannot be reported anywhere.
     let _ = write_report(&mut text, call, raised, said);
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Says once for each name that this version does not have a call whose errors no handler reports: of files, whose handler
-/// returns at first, and of tools, which have none.
+/// Reports, once for each call, that this version does not support it. For calls whose errors no handler reports: calls on files, whose
+/// initial handler returns, and calls of the tools interface, which has no handlers.
 pub(crate) fn note_unsupported(call: &'static str) {
     static NOTED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     if NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(call) {
-        let words = words(call, Why::Unsupported, ERR_UNSUPPORTED_OPERATION);
+        let text = report_text(call, Why::Unsupported, ERR_UNSUPPORTED_OPERATION);
         let line = format!(
             "mend: {}: {}, and returns MPI_ERR_UNSUPPORTED_OPERATION; {} [{}]\n",
-            myself(),
-            words.cause,
-            words.advice,
-            words.code
+            this_process(),
+            text.cause,
+            text.advice,
+            text.code
         );
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
 
-fn write_report(text: &mut String, call: &'static str, raised: Raised, said: &[Argument]) -> fmt::Result {
+fn write_report(out: &mut String, call: &'static str, raised: Raised, said: &[Argument]) -> fmt::Result {
     let code = raised.failure.code;
-    let words = words(call, raised.failure.why, code);
-    let class = crate::calls::errors::class_of(code);
-    let name = Class::from_number(class).map_or("a class of the program's own", Class::name);
-    let who = myself();
+    let text = report_text(call, raised.failure.why, code);
+    let class = crate::error_class::class_of(code);
+    let name = Class::from_number(class).map_or("a class that the program added", Class::name);
+    let who = this_process();
     let arguments: Vec<String> = said.iter().map(Argument::to_string).collect();
-    writeln!(text, "mend: {who}: {call}({}) failed: {}", arguments.join(", "), words.cause)?;
-    writeln!(text, "mend: {who}: {name} ({code}); {} [{}]", words.advice, words.code)
+    writeln!(out, "mend: {who}: {call}({}) failed: {}", arguments.join(", "), text.cause)?;
+    writeln!(out, "mend: {who}: {name} ({code}); {} [{}]", text.advice, text.code)
 }
 
-/// Rank, host and process, as far as they are known.
-fn myself() -> String {
+/// The name of this host, as the kernel has it.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// Rank in MPI_COMM_WORLD, host and process, as far as they are known.
+fn this_process() -> String {
     let rank = mend_world::get().and_then(|world| {
         world.with(|engine| {
             let key = Comm(COMM_WORLD).key(engine).ok()?;
@@ -208,25 +221,28 @@ fn myself() -> String {
         })
     });
     let rank = rank.map_or("a process outside MPI".to_owned(), |rank| format!("rank {rank}"));
-    format!("{rank} on {} (pid {})", crate::calls::environment::host_name(), std::process::id())
+    format!("{rank} on {} (pid {})", host_name(), std::process::id())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{said_comm, said_datatype, said_number, said_op, said_pointer, said_rank, said_tag, words};
-    use crate::check::ArgumentError;
-    use crate::entry::Why;
+    use super::{
+        argument_comm, argument_datatype, argument_number, argument_op, argument_pointer, argument_rank,
+        argument_tag, report_text,
+    };
+    use crate::argument_error::ArgumentError;
+    use crate::failure::Why;
 
     #[test]
-    fn arguments_are_said_in_words() {
+    fn arguments_are_printed_by_name() {
         let all = [
-            said_pointer("buf", 0),
-            said_number("count", -1),
-            said_datatype("datatype", 0x209),
-            said_rank("dest", -3),
-            said_tag("tag", -2),
-            said_comm("comm", 0x101),
-            said_op("op", 0x21),
+            argument_pointer("buf", 0),
+            argument_number("count", -1),
+            argument_datatype("datatype", 0x209),
+            argument_rank("dest", -3),
+            argument_tag("tag", -2),
+            argument_comm("comm", 0x101),
+            argument_op("op", 0x21),
         ];
         let words: Vec<String> = all.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -267,9 +283,9 @@ mod tests {
             [Why::Unsupported, Why::TooEarly, Why::TooLate, Why::Forked, Why::Start("x"), Why::Panic("x")];
         let causes = causes.into_iter().chain([Why::User, Why::Argument(ArgumentError::Tag)]);
         for why in causes {
-            let words = words("MPI_Send", why, 16);
-            assert!(!words.advice.is_empty() && words.code.starts_with("E-"), "{why:?}");
-            assert!(include_str!("../../docs/errors.md").contains(&words.code), "{}", words.code);
+            let text = report_text("MPI_Send", why, 16);
+            assert!(!text.advice.is_empty() && text.code.starts_with("E-"), "{why:?}");
+            assert!(include_str!("../../docs/errors.md").contains(&text.code), "{}", text.code);
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct Status {
 const _: () = assert!(size_of::<Status>() == 32 && align_of::<Status>() == 4);
 
 impl Status {
-    /// Of a request that has nothing to say (MPI-5.0 §3.7.3).
+    /// The empty status (MPI-5.0 §3.7.3).
     pub(crate) const EMPTY: Status =
         Status { source: ANY_SOURCE, tag: ANY_TAG, error: SUCCESS, internal: [0; 5] };
 
@@ -26,7 +26,7 @@ impl Status {
     pub(crate) const PROC_NULL: Status = Status { source: PROC_NULL, ..Status::EMPTY };
 
     // Hot: per message.
-    /// What the engine says of an operation.
+    /// The status of the engine in C's layout.
     #[inline]
     pub(crate) fn of(status: mend_mpi::Status) -> Status {
         let Some(source) = status.source else {
@@ -60,7 +60,7 @@ impl Status {
     }
 }
 
-/// One status, or an array of them, that the user wants; or neither: `MPI_STATUS_IGNORE`, `MPI_STATUSES_IGNORE`.
+/// Pointer to one status or to an array of them; null is `MPI_STATUS_IGNORE`, `MPI_STATUSES_IGNORE`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statuses(*mut Status);
 
@@ -71,15 +71,15 @@ impl Statuses {
     }
 
     // Hot: per message.
-    /// Writes all but the error: what calls that return one status do (MPI-5.0 §3.2.5).
+    /// Writes all fields but MPI_ERROR, as calls that return one status do (MPI-5.0 §3.2.5).
     #[inline]
     pub(crate) fn set_one(self, status: Status) {
         if self.0.is_null() {
             return;
         }
-        // SAFETY: not to be ignored; the user promised a status here (the contract of `pointer`).
+        // SAFETY: not null; the user promised a status here (the contract of `pointer`).
         let source = unsafe { &raw mut (*self.0).source };
-        // SAFETY: as above; its MPI_ERROR, which may not even be initialized, is left alone.
+        // SAFETY: as above; MPI_ERROR, which may be uninitialized, is not accessed.
         let tag = unsafe { &raw mut (*self.0).tag };
         // SAFETY: as above.
         let internal = unsafe { &raw mut (*self.0).internal };
@@ -91,11 +91,11 @@ impl Statuses {
         unsafe { internal.write(status.internal) };
     }
 
-    /// Writes the status at `index`, its error too.
+    /// Writes the status at `index`, with MPI_ERROR.
     #[inline]
     pub(crate) fn set(self, index: usize, status: Status) {
         if !self.0.is_null() {
-            // SAFETY: not to be ignored; the user promised as many statuses as requests.
+            // SAFETY: not null; the user promised as many statuses as requests.
             unsafe { self.0.wrapping_add(index).write(status) }
         }
     }

@@ -22,7 +22,7 @@ fn run(
     call: impl FnOnce(&Communicator) -> Result<Collective, Failure>,
 ) -> Result<(), Failure> {
     let started = world.with(|engine| -> Result<Started, Failure> {
-        let key = comm.standing(engine)?;
+        let key = comm.existing(engine)?;
         let Some(communicator) = engine.communicator(key) else { return Err(ArgumentError::Group.into()) };
         let call = call(communicator)?;
         Ok(engine.collective(key, call)?)

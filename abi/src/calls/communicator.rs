@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Communicators (MPI-5.0 §7.4-7.8).
 
+use crate::argument_error::ArgumentError;
 use crate::books;
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::failure::Failure;
 use crate::generated::constants::{
     APPNUM, COMM_NULL, COMM_SELF, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
     MAX_OBJECT_NAME, PROC_NULL, SIMILAR, TAG_UB, UNDEFINED, UNEQUAL, UNIVERSE_SIZE, WTIME_IS_GLOBAL,
@@ -26,7 +26,7 @@ pub(crate) fn look<R>(
     look: impl FnOnce(&Communicator) -> R,
 ) -> Result<R, Failure> {
     world.with(|engine| {
-        let key = comm.standing(engine)?;
+        let key = comm.existing(engine)?;
         let communicator = engine.communicator(key).ok_or(ArgumentError::Communicator)?;
         Ok(look(communicator))
     })
@@ -50,7 +50,7 @@ pub(crate) fn test_inter(world: &World, comm: Comm, flag: Out<c_int>) -> Result<
 
 pub(crate) fn group(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
     let members = look(world, comm, |communicator| Arc::clone(&communicator.group))?;
-    group.set(books::with(|books| books.keep_group(members)));
+    group.set(super::group::insert(members));
     Ok(())
 }
 
@@ -83,7 +83,7 @@ fn make(
             Some(result.map(|_| key))
         }
     })?;
-    let handle = Comm::made(key);
+    let handle = Comm::created(key);
     if key.is_some() {
         books::with(|books| books.made(handle, parent.0));
     }
@@ -120,7 +120,7 @@ pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>
 pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), Failure> {
     let handle = comm.get();
     let freed = world.with(|engine| -> Result<(), Failure> { Ok(engine.free(Comm(handle).key(engine)?)?) });
-    freed.map_err(|failure| failure.on(crate::entry::On::Comm(handle)))?;
+    freed.map_err(|failure| failure.on(crate::failure::On::Comm(handle)))?;
     retire(world, handle);
     comm.set(COMM_NULL);
     Ok(())
@@ -209,7 +209,7 @@ pub(crate) fn get_attr(
             UNIVERSE.as_ptr()
         }
         LASTUSEDCODE => {
-            let last = books::with(|books| books.codes.last_used());
+            let last = crate::error_class::with_codes(|codes| codes.last_used());
             LAST_USED_CODE.store(last, Ordering::Relaxed);
             LAST_USED_CODE.as_ptr()
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What predefined datatypes are (MPI-5.0 §5.1.5-5.1.9). Making others comes later.
 
-use crate::entry::Failure;
+use crate::failure::Failure;
 use crate::generated::constants::{MAX_OBJECT_NAME, UNDEFINED};
 use crate::handle::Handle;
 use crate::pointer::{Out, OutCount, OutText};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Beginning and end, versions, names and clocks (MPI-5.0 chapters 9 and 11).
 
-use crate::check::ArgumentError;
+use crate::argument_error::ArgumentError;
 use crate::entry::{Failure, Why, world};
 use crate::generated::constants::{
     ABI_SUBVERSION, ABI_VERSION, COMM_WORLD, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME,
@@ -9,6 +9,7 @@ use crate::generated::constants::{
 };
 use crate::handle::Comm;
 use crate::pointer::{Out, OutText};
+use crate::report::host_name;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use mend_world::{Stage, Threads, World};
@@ -46,7 +47,7 @@ fn start(required: c_int) -> Result<c_int, Failure> {
     }
 }
 
-/// Says once in a job, which has the same environment throughout, which variables nobody knows.
+/// Rank 0 warns about `MEND_` variables that are no parameters; the environment is the same in the whole job.
 fn report_unknown_parameters(world: &World) {
     let is_first = || super::communicator::look(world, Comm(COMM_WORLD), |world| world.rank.0 == 0);
     if world.unknown_parameters().is_empty() || !is_first().unwrap_or(true) {
@@ -136,15 +137,6 @@ pub(crate) fn get_library_version(version: OutText, length: Out<c_int>) -> Resul
     let text = concat!("Mend ", env!("CARGO_PKG_VERSION"), " (MPI-5.0, standard ABI 1.0)");
     length.set(version.set(text, MAX_LIBRARY_VERSION_STRING));
     Ok(())
-}
-
-/// The name of this host, as the kernel has it.
-pub(crate) fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "localhost".to_owned(),
-        name => name.to_owned(),
-    }
 }
 
 pub(crate) fn get_processor_name(_world: &World, name: OutText, length: Out<c_int>) -> Result<(), Failure> {

@@ -2,8 +2,8 @@
 //! Who failed, and what the program says that it knows: the extension for fault tolerance, under `MPI_` and `MPIX_` names.
 //! All local, all true of a communicator whoever of it is dead; none ever raises a failure of others.
 
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::argument_error::ArgumentError;
+use crate::failure::Failure;
 use crate::generated::constants::GROUP_NULL;
 use crate::handle::{Comm, Handle};
 use crate::pointer::Out;
@@ -18,7 +18,7 @@ use mend_world::{Engine, World};
 pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
     group.set(GROUP_NULL);
     let failed = world.with_progress(|engine| -> Result<Group, Failure> {
-        let key = comm.standing(engine)?;
+        let key = comm.existing(engine)?;
         let failed = engine.failed(key)?;
         of_ranks(engine, key, &failed)
     })?;
@@ -34,7 +34,7 @@ pub(crate) fn ack_failed(
     acknowledged: Out<c_int>,
 ) -> Result<(), Failure> {
     let now = world.with(|engine| -> Result<u32, Failure> {
-        let key = comm.standing(engine)?;
+        let key = comm.existing(engine)?;
         let size = engine.communicator(key).map_or(0, |communicator| communicator.size());
         let count = u32::try_from(count).ok().filter(|&count| count <= size);
         Ok(engine.acknowledge(key, Some(count.ok_or(ArgumentError::Acknowledged)?))?)
@@ -46,7 +46,7 @@ pub(crate) fn ack_failed(
 /// Acknowledges all that are known (Row AK6).
 pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), Failure> {
     world.with(|engine| -> Result<(), Failure> {
-        let key = comm.standing(engine)?;
+        let key = comm.existing(engine)?;
         engine.acknowledge(key, None)?;
         Ok(())
     })
@@ -56,7 +56,7 @@ pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), Failure> {
 pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
     group.set(GROUP_NULL);
     let acknowledged = world.with(|engine| -> Result<Group, Failure> {
-        let key = comm.standing(engine)?;
+        let key = comm.existing(engine)?;
         let acknowledged = engine.acknowledged(key)?;
         of_ranks(engine, key, &acknowledged)
     })?;

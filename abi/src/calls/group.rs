@@ -1,33 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Groups (MPI-5.0 §7.3): values of `comm` under handles. An empty result is `MPI_GROUP_EMPTY` itself.
 
-use crate::books;
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::argument_error::ArgumentError;
+use crate::failure::Failure;
 use crate::generated::constants::{
     COMM_WORLD, GROUP_EMPTY, GROUP_NULL, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL,
 };
-use crate::handle::{Comm, Handle, key};
+use crate::handle::{self, Comm, Handle, key};
 use crate::pointer::{Array, Out, OutArray};
 use core::ffi::c_int;
-use mend_base::Rank;
+use mend_base::{Rank, Slab};
 use mend_comm::{Comparison, Group, GroupError};
 use mend_world::World;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// Groups that the program has handles of.
+static GROUPS: LazyLock<Mutex<Slab<Arc<Group>>>> = LazyLock::new(Mutex::default);
+
+fn groups() -> MutexGuard<'static, Slab<Arc<Group>>> {
+    // A panic while it was locked was a bug, and was reported; every change of the table is one step.
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A new handle of a group.
+pub(super) fn insert(group: Arc<Group>) -> Handle {
+    handle::of_key(groups().insert(group))
+}
 
 /// The group that the user names.
 pub(crate) fn named(handle: Handle) -> Result<Arc<Group>, Failure> {
     if handle == GROUP_EMPTY {
         return Ok(Arc::default());
     }
-    let found = key(handle).and_then(|key| books::with(|books| books.groups.get(key).cloned()));
+    let found = key(handle).and_then(|key| groups().get(key).cloned());
     found.ok_or_else(|| ArgumentError::Group.into())
 }
 
 pub(super) fn keep(group: Group, out: Out<Handle>) {
     out.set(match group.is_empty() {
         true => GROUP_EMPTY,
-        false => books::with(|books| books.keep_group(Arc::new(group))),
+        false => insert(Arc::new(group)),
     });
 }
 
@@ -185,7 +197,7 @@ pub(crate) fn free(_world: &World, group: Out<Handle>) -> Result<(), Failure> {
     let handle = group.get();
     if handle != GROUP_EMPTY {
         let key = key(handle).ok_or(ArgumentError::Group)?;
-        books::with(|books| books.groups.remove(key)).ok_or(ArgumentError::Group)?;
+        groups().remove(key).ok_or(ArgumentError::Group)?;
     }
     group.set(GROUP_NULL);
     Ok(())

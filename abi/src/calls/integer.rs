@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handles as integers (MPI-5.0 §20.4). Predefined handles are their numbers; of ours the place is given out, and the whole
-//! handle is remembered by it: a place holds one object at a time, so the books stay as small as the tables.
+//! Handles as integers (MPI-5.0 §20.4). Predefined handles are their own numbers. For other handles the integer is their index, and a
+//! table maps it back to the whole handle: an index has one object at a time, so the table is never larger than the objects' tables.
 
-use crate::books;
 use crate::handle::{Handle, PREDEFINED_END};
 use core::ffi::c_int;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Kinds of objects: each has places of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub(crate) enum Kind {
+/// Kinds of objects: each has indices of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
     Comm,
     Errhandler,
     File,
@@ -48,14 +49,22 @@ conversions! {
     Win win_to_int win_from_int;
 }
 
+/// Handles that were converted to integers, by kind and integer.
+static INTEGERS: Mutex<BTreeMap<(Kind, u32), Handle>> = Mutex::new(BTreeMap::new());
+
+fn integers() -> MutexGuard<'static, BTreeMap<(Kind, u32), Handle>> {
+    // A panic while it was locked was a bug, and was reported; every change of the table is one step.
+    INTEGERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn to_int(kind: Kind, handle: Handle) -> c_int {
     if handle < PREDEFINED_END {
         return handle as c_int;
     }
-    // Requests keep which table they are of in their two upper bits: those come down, so that integers stay positive.
+    // Requests keep which table they are of in their two upper bits: they are rotated down, so that integers stay positive.
     let place = (handle as u32).rotate_left(2) & PLACE_MASK;
     let integer = place + PREDEFINED_END as u32;
-    books::with(|books| books.integers.insert((kind, integer), handle));
+    integers().insert((kind, integer), handle);
     integer as c_int
 }
 
@@ -65,13 +74,13 @@ fn from_int(kind: Kind, integer: c_int) -> Handle {
     if (integer as Handle) < PREDEFINED_END {
         return integer as Handle;
     }
-    books::with(|books| books.integers.get(&(kind, integer)).copied().unwrap_or(UNKNOWN))
+    integers().get(&(kind, integer)).copied().unwrap_or(UNKNOWN)
 }
 
 /// Leaves room for the predefined handles below 2^31.
 const PLACE_MASK: u32 = 0x3fff_ffff;
 
-/// No predefined handle, and of an even generation: nobody's.
+/// Not predefined, and of an even generation: no object has this handle.
 const UNKNOWN: Handle = PREDEFINED_END;
 
 #[cfg(test)]

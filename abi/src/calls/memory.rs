@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `MPI_Alloc_mem` (MPI-5.0 §9.2). In this version the memory is this process's own; it becomes the outbox's when peers can
-//! copy from it directly.
+//! `MPI_Alloc_mem` (MPI-5.0 §9.2). In this version it is ordinary memory of this process, which peers cannot
+//! copy from directly.
 //!
-//! Under a memory limit the kernel kills where it should refuse, and only when memory is touched. So what is given has been
-//! touched, in steps small enough that all ranks of a node may take one at once, and before each the limit is read.
+//! Under a memory limit the kernel kills where it should refuse, and only when memory is touched. So all pages are
+//! touched here, in steps small enough that all ranks of a node may take one at once; the limit is read before each step.
 
-use crate::books;
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::argument_error::ArgumentError;
+use crate::failure::Failure;
 use crate::handle::Handle;
 use crate::pointer::Out;
 use core::ffi::c_void;
 use mend_world::World;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A page: what devices and vectors want, and what the kernel gives at once.
 const PAGE: usize = 4096;
-/// How much is touched between two looks at the limit.
+/// How many bytes are touched between two readings of the limit.
 const STEP: usize = 256 << 10;
 
-/// Pages of our own, given back when dropped.
+/// An anonymous mapping, unmapped when dropped.
 struct Pages {
     start: *mut c_void,
     bytes: usize,
@@ -37,7 +38,7 @@ impl Pages {
     fn reserve(&self, keep_free: u64) -> Result<(), Failure> {
         for step in (0..self.bytes).step_by(STEP) {
             let Some(left) = mend_segment::memory_left() else { return Ok(()) };
-            // The first look judges the whole, so that what can never fit takes nothing from others meanwhile.
+            // The first reading is compared with the whole size, so that a request that can never fit takes nothing from others.
             let wanted = if step == 0 { self.bytes } else { STEP };
             if (wanted as u64).saturating_add(keep_free) > left {
                 return Err(ArgumentError::Memory.into());
@@ -45,7 +46,7 @@ impl Pages {
             for at in (step..self.bytes.min(step + STEP)).step_by(PAGE) {
                 // SAFETY: `at` is below the length of the mapping.
                 let page = unsafe { self.start.cast::<u8>().add(at) };
-                // SAFETY: the page is mapped for writing and nobody else knows it yet.
+                // SAFETY: the page is mapped for writing, and no other thread has its address yet.
                 unsafe { page.write_volatile(0) };
             }
         }
@@ -61,9 +62,17 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever was given its address has given it back. It cannot fail for a whole mapping.
+        // SAFETY: `map` made the mapping, and the program gave its address back. The call cannot fail for a whole mapping.
         unsafe { libc::munmap(self.start, self.bytes) };
     }
+}
+
+/// Memory of MPI_Alloc_mem: address and size.
+static ALLOCATED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+fn allocated() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+    // A panic while it was locked was a bug, and was reported; every change of the table is one step.
+    ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn alloc_mem(
@@ -75,7 +84,7 @@ pub(crate) fn alloc_mem(
     let pages = Pages::map(bytes)?;
     pages.reserve(world.settings().number("btl_shm.memory_reserve_bytes"))?;
     let start = pages.into_raw();
-    books::with(|books| books.memory.insert(start as usize, bytes));
+    allocated().insert(start as usize, bytes);
     base.set(start);
     Ok(())
 }
@@ -84,9 +93,8 @@ pub(crate) fn free_mem(_world: &World, base: *mut c_void) -> Result<(), Failure>
     if base.is_null() {
         return Ok(());
     }
-    let bytes =
-        books::with(|books| books.memory.remove(&(base as usize))).ok_or(ArgumentError::NotOurMemory)?;
-    // It stood in the books, so `alloc_mem` mapped it with this length, and nobody has given it back.
+    let bytes = allocated().remove(&(base as usize)).ok_or(ArgumentError::NotOurMemory)?;
+    // It was in the table, so `alloc_mem` mapped it with this length, and it has not been unmapped.
     drop(Pages { start: base, bytes: bytes.max(1) });
     Ok(())
 }

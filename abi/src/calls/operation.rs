@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What predefined operations are (MPI-5.0 §6.9). Making others comes later.
 
+use crate::argument_error::ArgumentError;
 use crate::calls::point_to_point::typed;
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::failure::Failure;
 use crate::pointer::Out;
 use core::ffi::{c_int, c_void};
 use mend_datatype::{Datatype, Op};

@@ -32,7 +32,7 @@ pub(crate) fn typed(buffer: *const c_void, count: u64, datatype: Datatype) -> Re
 
 /// That the communicator stands, where nothing else looks at it.
 fn check_comm(world: &World, comm: Comm) -> Result<(), Failure> {
-    world.with(|engine| comm.standing(engine)).map(|_| ())
+    world.with(|engine| comm.existing(engine)).map(|_| ())
 }
 
 // Hot: per message.
@@ -219,7 +219,7 @@ pub(crate) fn sendrecv(
     let send_data = typed(send_buffer, send_count, send_type)?;
     let receive_data = typed(receive_buffer, receive_count, receive_type)?;
     let mut halves = world.with(|engine| -> Result<Halves, Failure> {
-        let key = comm.standing(engine)?;
+        let key = comm.existing(engine)?;
         let receive = match source {
             None => Half::Nobody,
             Some(source) => Half::begun(world, engine.receive(key, source, receive_tag, receive_data)?),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading and setting statuses (MPI-5.0 §3.2.5, §13.3). Legal at any time.
 
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::argument_error::ArgumentError;
+use crate::failure::Failure;
 use crate::generated::constants::UNDEFINED;
 use crate::pointer::{Out, OutCount};
 use crate::status::Status;

@@ -75,13 +75,13 @@ fn supported(call: &Call, large: bool, path: &str, legal: Legal, name: &str) -> 
     let on = call.parameters.iter().find(|parameter| parameter.kind == "comm");
     let closure = if on.is_some() { "|on|" } else { "|_|" };
     let on = on.map(|comm| format!("on.set(On::Comm({})); ", comm.name)).unwrap_or_default();
-    let said: Vec<String> = named(call)
+    let reported: Vec<String> = named(call)
         .map(|parameter| format!("{}(\"{}\", {})", word(parameter), parameter.name, shown(parameter)))
         .collect();
     format!(
         "match outcome({closure} {{ {on}{world}{path}({}) }}) {{ Ok(()) => SUCCESS, Err(raised) => raise(\"{name}\", raised, &[{}]) }}",
         arguments.join(", "),
-        said.join(", "),
+        reported.join(", "),
     )
 }
 
@@ -124,24 +124,24 @@ fn checked(parameter: &Parameter, large: bool) -> String {
 /// How a report words the argument: a function of `abi/src/report.rs`.
 fn word(parameter: &Parameter) -> &'static str {
     match parameter.kind.as_str() {
-        "comm" => "said_comm",
-        "datatype" | "role_datatype" => "said_datatype",
-        "op" => "said_op",
-        "dest" | "source" | "root" => "said_rank",
-        "recv_tag" | "tag" => "said_tag",
+        "comm" => "argument_comm",
+        "datatype" | "role_datatype" => "argument_datatype",
+        "op" => "argument_op",
+        "dest" | "source" | "root" => "argument_rank",
+        "recv_tag" | "tag" => "argument_tag",
         "count" | "role_count" | "large_count" | "length" | "number" | "number64" | "bytes" | "level" => {
-            "said_number"
+            "argument_number"
         }
-        "group" | "request" | "errhandler" | "info" => "said_handle",
-        _ => "said_pointer",
+        "group" | "request" | "errhandler" | "info" => "argument_handle",
+        _ => "argument_pointer",
     }
 }
 
 fn shown(parameter: &Parameter) -> String {
     let name = safe(&parameter.name);
     match word(parameter) {
-        "said_number" => format!("{name} as i64"),
-        "said_pointer" => format!("{name} as usize"),
+        "argument_number" => format!("{name} as i64"),
+        "argument_pointer" => format!("{name} as usize"),
         _ => name,
     }
 }
@@ -198,7 +198,8 @@ use crate::check::{self, array, out_array, statuses};
 use crate::entry::{On, export, outcome, raise, unsupported, unsupported_tool, world};
 use crate::handle::{Comm, Handle};
 use crate::report::{
-    said_comm, said_datatype, said_handle, said_number, said_op, said_pointer, said_rank, said_tag,
+    argument_comm, argument_datatype, argument_handle, argument_number, argument_op, argument_pointer,
+    argument_rank, argument_tag,
 };
 use crate::status::Status;
 use core::ffi::{c_char, c_int, c_void};

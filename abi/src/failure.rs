@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A failed call: why it failed, what it returns, and the object whose error handler is called. All of it is `Copy`, because an error
+//! handler may longjmp past the frame that has it (design "C frames").
+
+use crate::argument_error::ArgumentError;
+use crate::handle::Handle;
+use core::ffi::c_int;
+
+/// The object on which something went wrong: its error handler hears of it (MPI-5.0 §9.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum On {
+    /// No object: MPI_COMM_SELF's handler, or outside Init and Finalize the initial one.
+    Process,
+    Comm(Handle),
+    File(Handle),
+    Win(Handle),
+    Session(Handle),
+    /// No object yet, and the handler that the object would have had.
+    Errhandler(Handle),
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Why {
+    Argument(ArgumentError),
+    Engine(mend_mpi::Error),
+    Unsupported,
+    /// Before MPI_Init.
+    TooEarly,
+    /// After MPI_Finalize.
+    TooLate,
+    /// In a child that a rank forked.
+    Forked,
+    /// MPI_Init failed: the whole message, with its own code.
+    Start(&'static str),
+    /// A bug of ours.
+    Panic(&'static str),
+    /// The user called the error handler.
+    User,
+}
+
+/// A failed call, as far as it is known where it fails.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Failure {
+    /// What the handler is told.
+    pub(crate) code: c_int,
+    /// What the call returns: the same, but for calls on several requests.
+    pub(crate) returned: c_int,
+    pub(crate) why: Why,
+    /// The object, where it is not the one that the call names.
+    pub(crate) on: Option<On>,
+}
+
+impl Failure {
+    pub(crate) const fn new(code: c_int, why: Why) -> Self {
+        Failure { code, returned: code, why, on: None }
+    }
+
+    /// On another object.
+    pub(crate) fn on(mut self, on: On) -> Self {
+        self.on = Some(on);
+        self
+    }
+}
+
+impl From<ArgumentError> for Failure {
+    #[cold]
+    fn from(wrong: ArgumentError) -> Self {
+        Failure::new(wrong.row().0, Why::Argument(wrong))
+    }
+}
+
+impl From<mend_mpi::Error> for Failure {
+    #[cold]
+    fn from(error: mend_mpi::Error) -> Self {
+        Failure::new(error.class.number(), Why::Engine(error))
+    }
+}
+
+/// A failed call with its object.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Raised {
+    pub(crate) failure: Failure,
+    pub(crate) on: On,
+}
