@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `docs/parameters.md`, made from the table of parameters.
+//! Pages of the manual: `docs/parameters.md`, made from the table of parameters, and the programs that a page shows.
 
 use mend_base::parameter::{Kind, Parameter, TABLE, variable};
 
@@ -32,6 +32,34 @@ fn takes(kind: Kind) -> String {
         Kind::Names(words) => format!("a list of {}, or `^` and a list of those to leave out", list(words)),
         Kind::Words(words) => format!("a list of {}", list(words)),
     }
+}
+
+/// A program that a page shows: a block of C, followed by a block that says how it is compiled and run, and what it prints.
+#[derive(Debug)]
+pub struct Program<'a> {
+    /// The program.
+    pub text: &'a str,
+    /// The file that `mpicc` compiles, from the project's root.
+    pub source: &'a str,
+    /// How many ranks `mpiexec` starts.
+    pub ranks: u32,
+    /// What they print.
+    pub prints: &'a str,
+}
+
+/// The programs of a page. Panics where a block of C is not followed by how it is run.
+pub fn programs(page: &str) -> Vec<Program<'_>> {
+    let starts = page.split("```c\n").skip(1);
+    starts.map(|rest| program(rest).unwrap_or_else(|| panic!("how is this run?\n{rest}"))).collect()
+}
+
+fn program(rest: &str) -> Option<Program<'_>> {
+    let (text, rest) = rest.split_once("```\n")?;
+    let (run, _) = rest.trim_start().strip_prefix("```console\n$ mpicc ")?.split_once("```")?;
+    let (compiled, run) = run.split_once("\n$ mpiexec -n ")?;
+    let (started, prints) = run.split_once('\n')?;
+    let source = compiled.split(' ').find(|word| word.ends_with(".c"))?;
+    Some(Program { text, source, ranks: started.split(' ').next()?.parse().ok()?, prints })
 }
 
 const OPENING: &str = "\

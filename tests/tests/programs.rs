@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mend_tests::job::Job;
 use mend_tests::program::{self, Header};
-use mend_tests::{prefix, say};
+use mend_tests::{page, prefix, say};
 use mend_xtask::install::c_programs;
 
 #[test]
@@ -48,6 +48,32 @@ fn the_example_loses_a_rank_and_the_others_say_who_it_was_and_go_on() {
     let count = |words| ended.stdout.lines().filter(|line| line.contains(words)).count();
     let told = count("the barrier returns MPI_ERR_PROC_FAILED; 1 of 4 ranks failed, rank 2 among them");
     assert_eq!((told, count("the sum of the living is 4")), (3, 3), "{}", ended.story());
+}
+
+// Row CN8, Row CN9, Row AK7, Row PP8, Row PP9, Row EH2: what the page's programs rely on.
+#[test]
+fn every_program_of_the_page_on_surviving_is_an_example_and_prints_what_the_page_says() {
+    let root = &prefix::place().root;
+    let text = std::fs::read_to_string(root.join("docs/survive.md")).expect("the page is there");
+    let programs = page::programs(&text);
+    assert!(programs.len() >= 3, "{programs:?}");
+    for program in programs {
+        let source = root.join(program.source);
+        let present = std::fs::read_to_string(&source).unwrap_or_default();
+        assert!(present == program.text, "docs/survive.md and {} are not the same", source.display());
+        let limit = Duration::from_secs(60);
+        let mut command = program::mpiexec(program.ranks, limit);
+        command.arg(program::compile(&source).unwrap());
+        let ended = Job::new(command, limit).run();
+        assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.story());
+        // The order of what different ranks print is not the program's.
+        let sorted = |text: &str| {
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&ended.stdout), sorted(program.prints), "{}", ended.story());
+    }
 }
 
 #[derive(Default)]

@@ -72,7 +72,9 @@ fn farewell(prefix: &Path) {
         "\nYour own programs: put {}/bin first in PATH, then mpicc and mpiexec as above.",
         prefix.display()
     );
-    println!("Next: docs/tutorial.md; 'mend-info' lists what can be set; 'cargo suite' runs all tests.");
+    println!(
+        "Next: docs/failure-model.md and docs/tutorial.md; 'mend-info' lists what can be set; 'cargo suite' runs all tests."
+    );
 }
 
 const BENCHMARKS: [(&str, &str); 2] = [("mend-latency", "latency"), ("mend-bandwidth", "bandwidth")];
