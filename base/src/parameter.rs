@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Parameters: one table ([`TABLE`]), four places a value may come from, and what is refused.
+//! Parameters. Each component declares its own ([`Parameter`]); the crate that names the components collects them ([`Declared`]).
+//! A value comes from one of four places ([`Origin`]); what a parameter does not accept is refused.
 //!
 //! A parameter `component.noun` is `MEND_COMPONENT_NOUN` in the environment, `component.noun = value` in the file and
-//! `--mca component.noun value` on the command line (`_` is taken for `.`). Precedence: command line > environment >
-//! file > default. A value is obeyed or refused, never re-interpreted.
+//! `--mca component.noun value` on the command line (`_` stands for `.`). Precedence: command line > environment >
+//! file > default. A value is obeyed or refused, never changed.
 
 use std::collections::BTreeMap;
 
-/// One row of the table.
+/// The declaration of one parameter.
 #[derive(Debug)]
 pub struct Parameter {
     /// `component.noun`.
@@ -35,65 +36,28 @@ pub enum Kind {
     Words(&'static [&'static str]),
 }
 
-/// Every parameter, by name.
-pub const TABLE: &[Parameter] = &[
-    Parameter {
-        name: "btl",
-        kind: Kind::Names(&["self", "shm"]),
-        unit: "",
-        default: "",
-        sentence: "Transports that may be used: a list, or ^ and a list of those that may not.",
-    },
-    Parameter {
-        name: "btl_shm.chunk_bytes",
-        kind: Kind::Number(2 << 10, 32 << 10),
-        unit: "bytes",
-        default: "16k",
-        sentence: "The largest piece in which this process takes a large message through shared memory.",
-    },
-    Parameter {
-        name: "btl_shm.memory_reserve_bytes",
-        kind: Kind::Number(0, 1 << 40),
-        unit: "bytes",
-        default: "4m",
-        sentence: "Memory that must stay free under the memory limit after shared memory has been reserved.",
-    },
-    Parameter {
-        name: "coll",
-        kind: Kind::Names(&["basic"]),
-        unit: "",
-        default: "",
-        sentence: "Collective components that may be used: a list, or ^ and a list of those that may not.",
-    },
-    Parameter {
-        name: "pml.eager_bytes",
-        kind: Kind::Number(0, 4096),
-        unit: "bytes",
-        default: "4096",
-        sentence: "The longest message that this process takes before a receive has matched it.",
-    },
-    Parameter {
-        name: "report",
-        kind: Kind::Words(&["failures", "statistics"]),
-        unit: "",
-        default: "",
-        sentence: "What to print on stderr: nothing, or a list of subjects.",
-    },
-    Parameter {
-        name: "world.spin_us",
-        kind: Kind::Number(0, 1_000_000),
-        unit: "microseconds",
-        default: "1000",
-        sentence: "How long a waiting thread spins before it yields, where each rank has a processor.",
-    },
-    Parameter {
-        name: "world.yield_us",
-        kind: Kind::Number(1_000, 10_000_000),
-        unit: "microseconds",
-        default: "2000",
-        sentence: "How long a waiting thread yields its processor before it sleeps.",
-    },
-];
+/// The parameters that a set of components declares, component by component.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared(pub &'static [&'static [Parameter]]);
+
+impl Declared {
+    /// Every parameter, by component.
+    pub fn iter(self) -> impl Iterator<Item = &'static Parameter> {
+        self.0.iter().flat_map(|component| component.iter())
+    }
+
+    /// The parameter called `name`, in any spelling: `pml.eager_bytes`, `pml_eager_bytes`, `PML_EAGER_BYTES`.
+    pub fn find(self, name: &str) -> Option<&'static Parameter> {
+        let wanted = fold(name);
+        self.iter().find(|parameter| fold(parameter.name) == wanted)
+    }
+
+    fn nearest(self, name: &str) -> Option<&'static str> {
+        let wanted = fold(name);
+        let nearest = self.iter().min_by_key(|parameter| distance(&fold(parameter.name), &wanted))?;
+        (distance(&fold(nearest.name), &wanted) <= wanted.len() / 2).then_some(nearest.name)
+    }
+}
 
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,18 +105,18 @@ fn nearest_hint(nearest: &Option<&'static str>) -> String {
 /// The values in force, each with its origin.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    declared: Declared,
     values: BTreeMap<&'static str, (String, Origin)>,
 }
 
-impl Default for Settings {
-    /// Every parameter at its default.
-    fn default() -> Self {
-        let values = TABLE.iter().map(|row| (row.name, (row.default.to_owned(), Origin::Default))).collect();
-        Settings { values }
-    }
-}
-
 impl Settings {
+    /// Every declared parameter at its default.
+    pub fn new(declared: Declared) -> Self {
+        let defaults = declared.iter().map(|row| (row.name, (row.default.to_owned(), Origin::Default)));
+        let values = defaults.collect();
+        Settings { declared, values }
+    }
+
     /// Applies what one place said over what stands. Every row is tried; all errors come back together.
     pub fn apply(&mut self, origin: Origin, assignments: &Assignments) -> Result<(), Vec<ParameterError>> {
         let errors: Vec<_> =
@@ -161,23 +125,25 @@ impl Settings {
     }
 
     fn set(&mut self, origin: Origin, name: &str, value: &str) -> Result<(), ParameterError> {
-        let row = find(name)
-            .ok_or_else(|| ParameterError::Unknown { name: name.to_owned(), nearest: nearest(name) })?;
+        let row = self.declared.find(name).ok_or_else(|| ParameterError::Unknown {
+            name: name.to_owned(),
+            nearest: self.declared.nearest(name),
+        })?;
         row.kind.check(value).map_err(|wanted| ParameterError::BadValue {
             name: row.name,
             value: value.to_owned(),
             wanted,
         })?;
-        let slot = self.values.get_mut(row.name).expect("Settings hold every row of the table");
+        let slot = self.values.get_mut(row.name).expect("Settings have every declared parameter");
         if origin >= slot.1 {
             *slot = (value.to_owned(), origin);
         }
         Ok(())
     }
 
-    /// The value as text, and where it came from. `name` must be in the table.
+    /// The value as text, and where it came from. `name` must be declared.
     pub fn text(&self, name: &str) -> (&str, Origin) {
-        let (value, origin) = self.values.get(name).expect("a parameter that the code names is in the table");
+        let (value, origin) = self.values.get(name).expect("a parameter that the code names is declared");
         (value, *origin)
     }
 
@@ -234,25 +200,13 @@ fn parse_number(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// The row called `name`, in whichever spelling: `pml.eager_bytes`, `pml_eager_bytes`, `PML_EAGER_BYTES`.
-pub fn find(name: &str) -> Option<&'static Parameter> {
-    let wanted = fold(name);
-    TABLE.iter().find(|row| fold(row.name) == wanted)
-}
-
-/// The row's variable in the environment.
+/// The environment variable of a parameter.
 pub fn variable(row: &Parameter) -> String {
     format!("MEND_{}", fold(row.name).to_ascii_uppercase())
 }
 
 fn fold(name: &str) -> String {
     name.replace(['.', '-'], "_").to_ascii_lowercase()
-}
-
-fn nearest(name: &str) -> Option<&'static str> {
-    let wanted = fold(name);
-    let row = TABLE.iter().min_by_key(|row| distance(&fold(row.name), &wanted))?;
-    (distance(&fold(row.name), &wanted) <= wanted.len() / 2).then_some(row.name)
 }
 
 /// Levenshtein's distance.
@@ -273,38 +227,47 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Origin, ParameterError, Settings, TABLE};
+    use super::{Declared, Kind, Origin, Parameter, ParameterError, Settings};
 
-    fn said(name: &str, value: &str) -> Vec<(String, String)> {
+    const DECLARED: Declared = Declared(&[
+        &[Parameter {
+            name: "btl",
+            kind: Kind::Names(&["self", "shm"]),
+            unit: "",
+            default: "",
+            sentence: "Transports.",
+        }],
+        &[Parameter {
+            name: "pml.eager_bytes",
+            kind: Kind::Number(0, 4096),
+            unit: "bytes",
+            default: "4096",
+            sentence: "Eager limit.",
+        }],
+    ]);
+
+    fn assigned(name: &str, value: &str) -> Vec<(String, String)> {
         vec![(name.to_owned(), value.to_owned())]
     }
 
     #[test]
-    fn every_default_is_a_value_its_parameter_takes() {
-        for row in TABLE {
-            let mut settings = Settings::default();
-            assert_eq!(settings.apply(Origin::File, &said(row.name, row.default)), Ok(()), "{}", row.name);
-        }
-    }
-
-    #[test]
     fn the_command_line_wins_over_the_environment_in_either_order() {
-        let mut settings = Settings::default();
-        settings.apply(Origin::CommandLine, &said("pml_eager_bytes", "1k")).unwrap();
-        settings.apply(Origin::Environment, &said("PML_EAGER_BYTES", "2k")).unwrap();
+        let mut settings = Settings::new(DECLARED);
+        settings.apply(Origin::CommandLine, &assigned("pml_eager_bytes", "1k")).unwrap();
+        settings.apply(Origin::Environment, &assigned("PML_EAGER_BYTES", "2k")).unwrap();
         assert_eq!(settings.number("pml.eager_bytes"), 1024);
         assert_eq!(settings.text("pml.eager_bytes").1, Origin::CommandLine);
     }
 
     #[test]
     fn a_choice_is_obeyed_or_refused() {
-        let mut settings = Settings::default();
-        settings.apply(Origin::Environment, &said("btl", "^shm")).unwrap();
+        let mut settings = Settings::new(DECLARED);
+        settings.apply(Origin::Environment, &assigned("btl", "^shm")).unwrap();
         assert!(!settings.allows("btl", "shm"));
         assert!(settings.allows("btl", "self"));
-        let refused = settings.apply(Origin::Environment, &said("btl", "smh")).unwrap_err();
+        let refused = settings.apply(Origin::Environment, &assigned("btl", "smh")).unwrap_err();
         assert!(matches!(refused[0], ParameterError::BadValue { name: "btl", .. }));
-        let unknown = settings.apply(Origin::Environment, &said("pml.eager_byte", "1")).unwrap_err();
+        let unknown = settings.apply(Origin::Environment, &assigned("pml.eager_byte", "1")).unwrap_err();
         assert!(unknown[0].to_string().contains("pml.eager_bytes"));
     }
 }

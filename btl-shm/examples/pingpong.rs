@@ -2,9 +2,9 @@
 //! The latency and bandwidth of this transport alone, between two pinned threads with an outbox each: what the layers
 //! above have to add to. `cargo run --release -p mend-btl-shm --example pingpong [BYTES] [ROUNDS]`
 
-use mend_base::parameter::Settings;
+use mend_base::parameter::{Declared, Settings};
 use mend_base::{Instant, PeerIndex};
-use mend_btl_shm::{Place, Shm, ShmEndpoint};
+use mend_btl_shm::{PARAMETERS, Place, Shm, ShmEndpoint};
 use mend_segment::BellPage;
 use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
 use std::sync::{Arc, Barrier};
@@ -45,7 +45,7 @@ fn main() {
     let mut ends: Vec<Shm> = (0..2)
         .map(|slot| {
             let place = Place { slot, slots: 2, bells: Arc::clone(&bells) };
-            Shm::new(place, &Settings::default(), Instant(0)).expect("an outbox")
+            Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox")
         })
         .collect();
     let cards: Vec<Card> = ends

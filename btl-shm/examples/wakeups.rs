@@ -8,9 +8,9 @@
 //! more than 2 ms. With `RUSTFLAGS='--cfg mend_mutation="NAME"'` (`no_settle`, `no_last_look`, `clear_bell_unpolled`) it
 //! must find the hang within a minute.
 
-use mend_base::parameter::Settings;
+use mend_base::parameter::{Declared, Settings};
 use mend_base::{Duration, Instant, PeerIndex, Random};
-use mend_btl_shm::{Place, Shm, ShmEndpoint, Statistics};
+use mend_btl_shm::{PARAMETERS, Place, Shm, ShmEndpoint, Statistics};
 use mend_segment::{BellPage, Woken};
 use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -225,7 +225,7 @@ impl<'a> Rank<'a> {
         rustix::thread::sched_setaffinity(None, &set).expect("two cores");
         let bells = Arc::new(BellPage::map(job.file.as_fd(), ranks).expect("the bell page"));
         let place = Place { slot, slots: ranks, bells: Arc::clone(&bells) };
-        let mut shm = Shm::new(place, &Settings::default(), Instant(0)).expect("an outbox");
+        let mut shm = Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox");
         // Demotion too is to be seen.
         shm.poll_always(0);
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };

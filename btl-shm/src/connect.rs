@@ -5,7 +5,7 @@ use crate::endpoint::{Endpoint, Link};
 use crate::polling::Polling;
 use crate::{NOBODY, Place, Report, Shm, ShmEndpoint, Statistics};
 use mend_base::parameter::Settings;
-use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
+use mend_base::{PeerIndex, Reader, Wire, Writer};
 use mend_segment::{
     Bounds, CONTROL_BYTES_MAX, HEADER_BYTES_MAX, MESSAGE_AREA, Outbox, PeerBlock, SegmentError, Site,
 };
@@ -70,26 +70,25 @@ const HEADROOM_BYTES: u32 = 64;
 /// No receiver takes less: internal messages need that much.
 const PACKED_BYTES_LEAST: u32 = 256;
 /// The longest chunk whatever the receiver takes: without space for a chunk ring it goes through the message ring.
-const CHUNK_BYTES_MAX: u32 = MESSAGE_AREA as u32;
+pub(crate) const CHUNK_BYTES_MAX: u32 = MESSAGE_AREA as u32;
 /// The longest message whatever the receiver takes: two of them always fit.
 const PACKED_BYTES_MAX: u32 = MESSAGE_AREA as u32 / 2;
 
 const _: () = assert!(HEADER_BYTES_MAX == Limits::HEADER_BYTES_MAX);
 
 impl Shm {
-    /// Makes this process's outbox. `now` is any time from which later ones count.
-    pub fn new(place: Place, settings: &Settings, _now: Instant) -> Result<Self, ShmError> {
+    /// Creates this process's outbox. `eager_bytes`: the longest eager message that it receives.
+    pub fn new(place: Place, eager_bytes: u32, settings: &Settings) -> Result<Self, ShmError> {
         let Place { slot, slots, .. } = place;
         let bells = place.bells.slots();
         // Another number of bells lays out another page.
         if slot >= slots || bells != slots {
             return Err(ShmError::NoSuchSlot { slot, slots, bells });
         }
-        let number = |name| u32::try_from(settings.number(name)).unwrap_or(u32::MAX);
-        let message_bytes = number("pml.eager_bytes").saturating_add(HEADROOM_BYTES);
+        let message_bytes = eager_bytes.saturating_add(HEADROOM_BYTES);
         let bounds = Bounds {
             message_bytes: message_bytes.clamp(PACKED_BYTES_LEAST, PACKED_BYTES_MAX),
-            chunk_bytes: number("btl_shm.chunk_bytes").min(CHUNK_BYTES_MAX),
+            chunk_bytes: settings.number("btl_shm.chunk_bytes") as u32,
         };
         Ok(Shm {
             outbox: Outbox::create(slot, slots, settings.number("btl_shm.memory_reserve_bytes"))?,

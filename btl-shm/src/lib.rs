@@ -12,9 +12,11 @@ mod death;
 mod endpoint;
 #[cfg(test)]
 mod pair;
+mod parameters;
 mod polling;
 
 pub use connect::ShmError;
+pub use parameters::PARAMETERS;
 
 use endpoint::{Endpoint, State};
 use mend_base::{Instant, PeerIndex};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two connected transports and what each of them hears: for this crate's unit tests.
 
-use crate::{Place, Shm, ShmEndpoint};
-use mend_base::parameter::Settings;
-use mend_base::{Instant, PeerIndex};
+use crate::{PARAMETERS, Place, Shm, ShmEndpoint};
+use mend_base::PeerIndex;
+use mend_base::parameter::{Declared, Settings};
 use mend_segment::BellPage;
 use mend_transport::{AmId, Btl, Card, Cause, Cookie, Payload, SendError, Sink, Stream};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) fn pair() -> ([Shm; 2], ShmEndpoint) {
     let bells = Arc::new(BellPage::create(2).unwrap().0);
     let mut both = [0, 1].map(|slot| {
         let place = Place { slot, slots: 2, bells: Arc::clone(&bells) };
-        Shm::new(place, &Settings::default(), Instant(0)).unwrap()
+        Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
     });
     let cards = both.each_ref().map(|shm| {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };

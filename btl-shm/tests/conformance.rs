@@ -2,9 +2,9 @@
 //! The contract of a BTL, sentence by sentence, over shared memory: each "process" is an [`Shm`] with an outbox of its
 //! own, so that what passes between them is what would pass between processes.
 
-use mend_base::parameter::Settings;
-use mend_base::{Duration, Instant};
-use mend_btl_shm::{Place, Shm};
+use mend_base::Duration;
+use mend_base::parameter::{Declared, Settings};
+use mend_btl_shm::{PARAMETERS, Place, Shm};
 use mend_segment::{BellPage, Life, Woken};
 use mend_transport::conformance::Fixture;
 use std::sync::Arc;
@@ -46,13 +46,13 @@ impl Fixture for Node {
     type Btl = Shm;
     const SEES_DEATHS: bool = true;
 
-    fn start(count: usize, settings: &Settings) -> (Self, Vec<Shm>) {
+    fn start(count: usize) -> (Self, Vec<Shm>) {
         let slots = count as u32;
         let (bells, _descriptor) = BellPage::create(slots).expect("a bell page for a test");
         let bells = Arc::new(bells);
         let make = |slot| {
             let place = Place { slot, slots, bells: Arc::clone(&bells) };
-            Shm::new(place, settings, Instant(0)).expect("an outbox for a test")
+            Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox for a test")
         };
         let all: Vec<Shm> = (0..slots).map(make).collect();
         let processes = all.iter().map(|shm| Some(Process::start(shm.life()))).collect();

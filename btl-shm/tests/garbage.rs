@@ -2,9 +2,9 @@
 //! A peer that writes what it likes into every word that others read of it. Evidence where no correct peer writes that
 //! value, harmless otherwise; never a crash, and the others go on.
 
-use mend_base::parameter::Settings;
+use mend_base::parameter::{Declared, Settings};
 use mend_base::{Instant, PeerIndex, Random};
-use mend_btl_shm::{Place, Shm, ShmEndpoint};
+use mend_btl_shm::{PARAMETERS, Place, Shm, ShmEndpoint};
 use mend_segment::broken_peer::Target;
 use mend_segment::{
     BellPage, Block, Bounds, CHUNK_SLOTS, CONTROL_SLOTS, Envelope, MAILBOXES, MESSAGE_SLOTS, Outbox,
@@ -80,7 +80,7 @@ impl Scene {
         let bells = Arc::new(BellPage::create(SLOTS).unwrap().0);
         let start = |slot| {
             let place = Place { slot, slots: SLOTS, bells: Arc::clone(&bells) };
-            Shm::new(place, &Settings::default(), Instant(0)).unwrap()
+            Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
         };
         let (mut victim, mut honest) = (start(VICTIM), start(HONEST));
         let evil = Outbox::create(EVIL, SLOTS, 0).unwrap();
@@ -355,7 +355,7 @@ fn cards_that_lie_are_refused() {
 fn descriptors_that_are_no_outbox_are_refused() {
     let bells = Arc::new(BellPage::create(SLOTS).unwrap().0);
     let place = Place { slot: VICTIM, slots: SLOTS, bells };
-    let mut victim = Shm::new(place, &Settings::default(), Instant(0)).unwrap();
+    let mut victim = Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap();
     let evil = Outbox::create(EVIL, SLOTS, 0).unwrap();
     let right = card_of_evil(&victim, &evil);
     let (_page, bell_file) = BellPage::create(3000).unwrap();

@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod basic;
+mod parameters;
 mod schedule;
 
+pub use parameters::PARAMETERS;
 pub use schedule::{PointToPoint, Schedule};
 
 use mend_base::Rank;

@@ -174,7 +174,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
 }
 
 fn check_settings(settings: &Assignments) -> Result<(), UsageError> {
-    Settings::default().apply(Origin::CommandLine, settings).map_err(|errors| {
+    Settings::new(mend_world::DECLARED).apply(Origin::CommandLine, settings).map_err(|errors| {
         let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
         UsageError::Parameter(words.join("; "))
     })

@@ -27,7 +27,7 @@ use mend_base::Peer;
 use mend_runtime::daemon_protocol::{Request, TurnedAway, Welcome};
 use mend_runtime::draw;
 use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
-use mend_runtime::{exit_code, settings};
+use mend_runtime::exit_code;
 use mend_segment::LifeState;
 use mend_transport::{Card, Cause};
 use notifier::Notifier;
@@ -596,7 +596,7 @@ impl<'front> NodeDaemon<'front> {
 
 /// Whether the user wants to hear of every death. What the settings do not take, the ranks refuse.
 fn reports_failures(job: &Job) -> bool {
-    settings::from_environment(&job.settings)
+    mend_world::settings_from_environment(&job.settings)
         .is_ok_and(|(settings, _)| settings.has_word("report", "failures"))
 }
 

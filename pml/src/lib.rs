@@ -22,6 +22,7 @@ mod list;
 mod matcher;
 mod naming;
 mod paged;
+mod parameters;
 mod polling_receive;
 mod probe;
 mod rendezvous;
@@ -31,6 +32,7 @@ mod request;
 mod tests;
 
 pub use census::Census;
+pub use parameters::PARAMETERS;
 pub use polling_receive::Patience;
 pub use request::{Error, Gone, Request, SendMode, Started, State, Status};
 
@@ -39,7 +41,7 @@ use channel::ChannelState;
 use envelope::Packet;
 use flow::PeerState;
 use matcher::{EarlyMessage, Unexpected};
-use mend_base::parameter::Settings;
+use mend_base::parameter::{Declared, Settings};
 use mend_base::{Instant, Key, LifecycleCheck, PeerIndex, Slab};
 use mend_proto::identity::{Contexts, EarlyMessages, Name};
 use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
@@ -71,7 +73,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config::from(&Settings::default())
+        Config::from(&Settings::new(Declared(&[PARAMETERS])))
     }
 }
 

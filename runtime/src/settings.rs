@@ -2,7 +2,7 @@
 //! The values of all parameters for this process, from the file, the environment and mpiexec's command line.
 
 use crate::environment::VARIABLES;
-use mend_base::parameter::{Assignments, Origin, ParameterError, Settings};
+use mend_base::parameter::{Assignments, Declared, Origin, ParameterError, Settings};
 use std::{env, fs};
 
 /// Names the parameter file: lines `component.noun = value`, `#` begins a comment.
@@ -39,9 +39,10 @@ fn list(errors: &[ParameterError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The settings in force here, and `MEND_` variables that no parameter has, which are to be reported once.
+/// The values of the declared parameters in this process, and `MEND_` variables that are no parameters, which are reported once.
 /// `command_line` is what mpiexec was given by `--mca`.
 pub fn from_environment(
+    declared: Declared,
     command_line: &Assignments,
 ) -> Result<(Settings, Vec<ParameterError>), SettingsError> {
     let variables: Vec<_> =
@@ -54,7 +55,7 @@ pub fn from_environment(
         }
         None => Assignments::new(),
     };
-    resolve(command_line, &variables, &file)
+    resolve(declared, command_line, &variables, &file)
 }
 
 fn parse_file(path: &str, text: &str) -> Result<Assignments, SettingsError> {
@@ -70,11 +71,12 @@ fn parse_file(path: &str, text: &str) -> Result<Assignments, SettingsError> {
 }
 
 fn resolve(
+    declared: Declared,
     command_line: &Assignments,
     variables: &[(String, String)],
     file: &Assignments,
 ) -> Result<(Settings, Vec<ParameterError>), SettingsError> {
-    let mut settings = Settings::default();
+    let mut settings = Settings::new(declared);
     let mut refused = Vec::new();
     let mut strangers = Vec::new();
     refused.extend(settings.apply(Origin::File, file).err().unwrap_or_default());
@@ -98,7 +100,18 @@ fn resolve(
 #[cfg(test)]
 mod tests {
     use super::{parse_file, resolve};
-    use mend_base::parameter::Origin;
+    use mend_base::parameter::{Declared, Kind, Origin, Parameter};
+
+    const DECLARED: Declared = Declared(&[&[
+        Parameter { name: "btl", kind: Kind::Names(&["self", "shm"]), unit: "", default: "", sentence: "" },
+        Parameter {
+            name: "pml.eager_bytes",
+            kind: Kind::Number(0, 4096),
+            unit: "bytes",
+            default: "4096",
+            sentence: "",
+        },
+    ]]);
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -109,7 +122,7 @@ mod tests {
         let file = parse_file("f", "# mine\npml.eager_bytes = 100\nbtl = self # only\n").unwrap();
         let typed = variables(&[("pml.eager_bytes", "300")]);
         let said = variables(&[("MEND_RANK", "0"), ("MEND_PML_EAGER_BYTES", "200")]);
-        let (settings, strangers) = resolve(&typed, &said, &file).unwrap();
+        let (settings, strangers) = resolve(DECLARED, &typed, &said, &file).unwrap();
         assert_eq!(settings.text("pml.eager_bytes"), ("300", Origin::CommandLine));
         assert_eq!(settings.text("btl"), ("self", Origin::File));
         assert!(strangers.is_empty());
@@ -117,9 +130,10 @@ mod tests {
 
     #[test]
     fn an_unknown_variable_is_reported_and_a_bad_value_refused() {
-        let (_, strangers) = resolve(&vec![], &variables(&[("MEND_PML_EAGER_BYTE", "1")]), &vec![]).unwrap();
+        let (_, strangers) =
+            resolve(DECLARED, &vec![], &variables(&[("MEND_PML_EAGER_BYTE", "1")]), &vec![]).unwrap();
         assert_eq!(strangers.len(), 1);
-        let refused = resolve(&vec![], &variables(&[("MEND_BTL", "tcp")]), &vec![]).unwrap_err();
+        let refused = resolve(DECLARED, &vec![], &variables(&[("MEND_BTL", "tcp")]), &vec![]).unwrap_err();
         assert!(refused.to_string().contains("btl does not take 'tcp'"), "{refused}");
         assert!(parse_file("f", "nonsense").is_err());
     }

@@ -610,7 +610,6 @@ impl Btl for FabricBtl {
 #[cfg(test)]
 mod tests {
     use super::{FabricBtl, Network, Shared, Sizes};
-    use mend_base::parameter::Settings;
     use mend_transport::conformance::Fixture;
 
     struct Seeded(#[expect(dead_code, reason = "keeps the network alive")] Shared);
@@ -620,7 +619,7 @@ mod tests {
         /// Deliveries wait for the seed.
         const EXACT: bool = false;
 
-        fn start(count: usize, _settings: &Settings) -> (Self, Vec<FabricBtl>) {
+        fn start(count: usize) -> (Self, Vec<FabricBtl>) {
             let shared = Network::new(count as u64);
             // The suite fills queues before anybody receives, so they must have the room that real ones have.
             let sizes = Sizes {

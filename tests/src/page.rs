@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pages of the manual: `docs/parameters.md`, made from the table of parameters, and the programs that a page shows.
+//! Pages of the manual: `docs/parameters.md`, made from the declarations of parameters, and the programs that a page shows.
 
-use mend_base::parameter::{Kind, Parameter, TABLE, variable};
+use mend_base::parameter::{Kind, Parameter, variable};
 
 /// The whole page.
 pub fn parameters() -> String {
     let mut page = String::from(OPENING);
-    for row in TABLE {
+    for row in mend_world::DECLARED.iter() {
         page.push_str(&section(row));
     }
     page
@@ -64,15 +64,15 @@ fn program(rest: &str) -> Option<Program<'_>> {
 
 const OPENING: &str = "\
 <!-- SPDX-License-Identifier: Apache-2.0 OR MIT -->
-<!-- Made by `cargo xtask docs` from base/src/parameter.rs; a test says when it is out of date. -->
+<!-- Made by `cargo xtask docs` from the parameters.rs of each component; a test says when it is out of date. -->
 # Parameters
 
 A parameter `component.noun` is set, from the strongest place to the weakest,
 
-* on the command line: `mpiexec --mca component.noun value` (`component_noun` is taken too),
+* on the command line: `mpiexec --mca component.noun value` (or `component_noun`),
 * in the environment: `MEND_COMPONENT_NOUN=value`,
 * in the parameter file: a line `component.noun = value`.
 
 Numbers may end in `k`, `m` or `g` (2^10, 2^20, 2^30). A value is obeyed or refused with the reason, never
-re-interpreted. `mend-info` prints every parameter with its value and the place it came from.
+changed. `mend-info` prints every parameter with its value and the place it came from.
 ";

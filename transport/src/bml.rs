@@ -377,7 +377,6 @@ mod tests {
         AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Loopback, Payload, SendError, Sink, Stream,
     };
     use crate::{Network, Pending, WakeSet};
-    use mend_base::parameter::Settings;
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
     /// Plain queues as the near transport, or, with `FAR`, as the second of two networks.
@@ -387,8 +386,8 @@ mod tests {
         type Btl = Bml<Loopback, Paper<{ paper::NONE }>>;
         const SEES_DEATHS: bool = true;
 
-        fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
-            let (inner, papers) = paper::Job::start(count, settings);
+        fn start(count: usize) -> (Self, Vec<Self::Btl>) {
+            let (inner, papers) = paper::Job::start(count);
             let compose = |(number, paper)| {
                 let own = Some(Loopback::new(peer(number)));
                 let unused = Box::new(Loopback::new(peer(number))) as Box<dyn Network>;

@@ -27,7 +27,6 @@ pub use cluster::{Cluster, Heard, Recorder};
 pub use injected::{Counted, Injected, Noisy, Often, Plan};
 
 use crate::Btl;
-use mend_base::parameter::Settings;
 
 /// Makes the BTLs that a test connects, each as if it were a process of its own.
 pub trait Fixture: Sized {
@@ -44,7 +43,7 @@ pub trait Fixture: Sized {
     const SEES_DEATHS: bool = false;
 
     /// `count` BTLs that can reach each other; one, if [`ALONE`](Fixture::ALONE).
-    fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>);
+    fn start(count: usize) -> (Self, Vec<Self::Btl>);
 
     /// The process number `index` ends in the midst of whatever it did: no call of its BTL comes after this.
     fn abandon(&mut self, index: usize, btl: Self::Btl) {

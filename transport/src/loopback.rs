@@ -392,7 +392,6 @@ mod tests {
     use super::Loopback;
     use crate::conformance::Fixture;
     use crate::{Btl, Card, ConnectError};
-    use mend_base::parameter::Settings;
     use mend_base::{Job, Peer, PeerIndex};
 
     /// One process that talks to itself.
@@ -402,7 +401,7 @@ mod tests {
         type Btl = Loopback;
         const ALONE: bool = true;
 
-        fn start(_count: usize, _settings: &Settings) -> (Self, Vec<Loopback>) {
+        fn start(_count: usize) -> (Self, Vec<Loopback>) {
             (Myself, vec![Loopback::new(Peer::new(Job(1), 0))])
         }
     }

@@ -14,6 +14,7 @@ mod forked;
 mod guard;
 mod helper;
 mod life;
+mod parameters;
 mod processors;
 mod threads;
 mod wait;
@@ -22,9 +23,11 @@ mod world;
 pub use clock::now;
 pub use guard::Threads;
 pub use mend_runtime::exit_code;
-pub use mend_runtime::settings::{
-    OTHER_VARIABLES, SettingsError, from_environment as settings_from_environment,
-};
+pub use mend_runtime::settings::{OTHER_VARIABLES, SettingsError};
+pub use parameters::DECLARED;
 pub use processors::usable as usable_processors;
 pub use wait::{Begun, Statistics};
-pub use world::{AbortScope, Engine, Net, Stage, StartError, World, get, leave_process, stage, start};
+pub use world::{
+    AbortScope, Engine, Net, Stage, StartError, World, get, leave_process, settings_from_environment, stage,
+    start,
+};

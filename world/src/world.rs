@@ -5,12 +5,13 @@ use crate::fork;
 use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
 use crate::life::{self, LivenessOwner};
+use crate::parameters::DECLARED;
 use crate::threads;
 use crate::wait::{self, Begun, Inside, Progress, SleepSlot, SpinPolicy, Statistics};
 use crate::{clock, processors};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use mend_base::parameter::{ParameterError, Settings};
+use mend_base::parameter::{Assignments, ParameterError, Settings};
 use mend_base::{Duration, Instant};
 use mend_btl_shm::Shm;
 use mend_mpi::{CommKey, JobNotice};
@@ -101,6 +102,14 @@ pub fn stage() -> Stage {
     }
 }
 
+/// The values of all parameters in this process, and `MEND_` variables that are no parameters; `command_line` is what
+/// `mpiexec --mca` was given.
+pub fn settings_from_environment(
+    command_line: &Assignments,
+) -> Result<(Settings, Vec<ParameterError>), SettingsError> {
+    settings::from_environment(DECLARED, command_line)
+}
+
 /// The world, while there is one.
 #[inline]
 pub fn get() -> Option<&'static World> {
@@ -167,7 +176,7 @@ pub enum StartError {
 impl World {
     fn make(threads: Threads) -> Result<World, StartError> {
         let Launched { runtime, place } = mend_runtime::connect_from_environment()?;
-        let (settings, unknown_parameters) = settings::from_environment(&place.settings)?;
+        let (settings, unknown_parameters) = settings_from_environment(&place.settings)?;
         if !settings.allows("coll", "basic") {
             return Err(StartError::NoCollective);
         }
@@ -178,7 +187,7 @@ impl World {
         let bells = Arc::new(place.bells);
         let shm = if settings.allows("btl", "shm") && slots > 1 {
             let place = mend_btl_shm::Place { slot, slots, bells: Arc::clone(&bells) };
-            Some(Shm::new(place, &settings, clock::now())?)
+            Some(Shm::new(place, settings.number("pml.eager_bytes") as u32, &settings)?)
         } else {
             None
         };

@@ -4,7 +4,6 @@
 use super::Fixture;
 use crate::{Ability, AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
 use core::fmt;
-use mend_base::parameter::Settings;
 use mend_base::{Instant, PeerIndex};
 
 /// Connected BTLs. Process `j` is `PeerIndex(j)` in everybody's table.
@@ -50,7 +49,7 @@ pub struct Recorder<E> {
 impl<F: Fixture> Cluster<F> {
     /// `count` processes, each connected to each other.
     pub fn connected(count: usize) -> Self {
-        let (fixture, btls) = F::start(count, &Settings::default());
+        let (fixture, btls) = F::start(count);
         let nodes: Vec<_> = btls.into_iter().map(Node::new).collect();
         assert_eq!(nodes.len(), if F::ALONE { 1 } else { count }, "the fixture made too few or too many");
         let mut cluster = Cluster { fixture, nodes, turns: 0 };

@@ -4,7 +4,6 @@
 use super::Fixture;
 use crate::{Counter, FaultInjector, Faults, Ledger};
 use core::marker::PhantomData;
-use mend_base::parameter::Settings;
 
 /// The BTLs of `F`, each with a [`FaultInjector`] around it, as `P` plans.
 #[derive(Debug)]
@@ -41,8 +40,8 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
     const EXACT: bool = false;
     const SEES_DEATHS: bool = F::SEES_DEATHS;
 
-    fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
-        let (inner, btls) = F::start(count, settings);
+    fn start(count: usize) -> (Self, Vec<Self::Btl>) {
+        let (inner, btls) = F::start(count);
         let btls = (1..).zip(btls).map(|(seed, btl)| FaultInjector::new(btl, P::FAULTS, seed)).collect();
         (Injected { inner, plan: PhantomData }, btls)
     }
@@ -73,8 +72,8 @@ impl<F: Fixture> Fixture for Counted<F> {
     const EXACT: bool = F::EXACT;
     const SEES_DEATHS: bool = F::SEES_DEATHS;
 
-    fn start(count: usize, settings: &Settings) -> (Self, Vec<Self::Btl>) {
-        let (inner, btls) = F::start(count, settings);
+    fn start(count: usize) -> (Self, Vec<Self::Btl>) {
+        let (inner, btls) = F::start(count);
         let ledger = Ledger::new();
         let btls = btls.into_iter().map(|btl| Counter::new(btl, &ledger)).collect();
         (Counted { inner }, btls)

@@ -8,7 +8,6 @@ use crate::{
     TransportId, WakeSet, WriteSlot,
 };
 use core::cell::RefCell;
-use mend_base::parameter::Settings;
 use mend_base::{Instant, PeerIndex, Reader};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -114,7 +113,7 @@ impl<const M: Mutation> Fixture for Job<M> {
     type Btl = Paper<M>;
     const SEES_DEATHS: bool = true;
 
-    fn start(count: usize, _settings: &Settings) -> (Self, Vec<Paper<M>>) {
+    fn start(count: usize) -> (Self, Vec<Paper<M>>) {
         let board = Rc::new(RefCell::new(Board::default()));
         let limits = Limits {
             abilities: Ability::Streams as u32,

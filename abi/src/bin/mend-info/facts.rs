@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What there is to say, before it becomes text or JSON.
 
-use mend_base::parameter::{self, Kind, Origin, Parameter, Settings};
+use mend_base::parameter::{Kind, Origin, Parameter, Settings};
 use mend_runtime::environment::{COMMAND_LINE, foreign_launcher, read_assignments};
 use mend_segment::{FaultPage, FaultView};
 use std::os::fd::AsFd as _;
@@ -48,7 +48,7 @@ impl Facts {
     /// Looks around. Starts nothing: what is tried is undone at once.
     pub fn gather() -> Facts {
         let (settings, problems, refused) = settings();
-        let parameters = parameter::TABLE
+        let parameters = mend_world::DECLARED
             .iter()
             .map(|row| {
                 let (value, origin) = settings.text(row.name);
@@ -67,9 +67,11 @@ fn settings() -> (Settings, Vec<String>, bool) {
         Ok((settings, unknown_parameters)) => {
             (settings, unknown_parameters.iter().map(ToString::to_string).collect(), false)
         }
-        Err(error) => {
-            (Settings::default(), vec![format!("{error}; the values shown are the defaults")], true)
-        }
+        Err(error) => (
+            Settings::new(mend_world::DECLARED),
+            vec![format!("{error}; the values shown are the defaults")],
+            true,
+        ),
     }
 }
 
@@ -175,7 +177,7 @@ mod tests {
     fn every_parameter_and_component_is_in_both_forms() {
         let facts = Facts::gather();
         let (text, json) = (text::text(&facts), json::json(&facts));
-        for row in mend_base::parameter::TABLE {
+        for row in mend_world::DECLARED.iter() {
             assert!(text.contains(row.name) && json.contains(row.name), "{}", row.name);
             assert!(text.contains(row.sentence), "{}", row.name);
         }

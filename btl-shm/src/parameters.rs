@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parameters of the shared-memory transport (`docs/parameters.md`).
+
+use crate::connect::CHUNK_BYTES_MAX;
+use mend_base::parameter::{Kind, Parameter};
+
+/// The parameters of this component.
+pub const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "btl_shm.chunk_bytes",
+        kind: Kind::Number(2 << 10, CHUNK_BYTES_MAX as u64),
+        unit: "bytes",
+        default: "16k",
+        sentence: "The longest chunk in which this process receives a large message through shared memory.",
+    },
+    Parameter {
+        name: "btl_shm.memory_reserve_bytes",
+        kind: Kind::Number(0, 1 << 40),
+        unit: "bytes",
+        default: "4m",
+        sentence: "Memory that must stay free under the memory limit after shared memory has been reserved.",
+    },
+];

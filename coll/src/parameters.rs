@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parameters of collective communication (`docs/parameters.md`).
+
+use mend_base::parameter::{Kind, Parameter};
+
+/// The parameters of this component.
+pub const PARAMETERS: &[Parameter] = &[Parameter {
+    name: "coll",
+    kind: Kind::Names(&["basic"]),
+    unit: "",
+    default: "",
+    sentence: "Collective components that may be used: a list, or ^ and a list of those that may not.",
+}];

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parameters that the launcher and every process read (`docs/parameters.md`).
+
+use mend_base::parameter::{Kind, Parameter};
+
+/// The parameters of this component.
+pub const PARAMETERS: &[Parameter] = &[Parameter {
+    name: "report",
+    kind: Kind::Words(&["failures", "statistics"]),
+    unit: "",
+    default: "",
+    sentence: "What to print on stderr: nothing, or a list of subjects.",
+}];

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parameters of waiting and of the choice of transports, and the list of all components that declare parameters.
+
+use mend_base::parameter::{Declared, Kind, Parameter};
+
+/// The parameters of this component.
+pub const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "btl",
+        kind: Kind::Names(&["self", "shm"]),
+        unit: "",
+        default: "",
+        sentence: "Transports that may be used: a list, or ^ and a list of those that may not.",
+    },
+    Parameter {
+        name: "world.spin_us",
+        kind: Kind::Number(0, 1_000_000),
+        unit: "microseconds",
+        default: "1000",
+        sentence: "How long a waiting thread spins before it yields, where each rank has a processor.",
+    },
+    Parameter {
+        name: "world.yield_us",
+        kind: Kind::Number(1_000, 10_000_000),
+        unit: "microseconds",
+        default: "2000",
+        sentence: "How long a waiting thread yields its processor before it sleeps.",
+    },
+];
+
+/// Every parameter of Mend. A component that declares parameters is listed here.
+pub const DECLARED: Declared = Declared(&[
+    PARAMETERS,
+    mend_btl_shm::PARAMETERS,
+    mend_coll::PARAMETERS,
+    mend_pml::PARAMETERS,
+    mend_runtime::PARAMETERS,
+]);
+
+#[cfg(test)]
+mod tests {
+    use super::DECLARED;
+    use mend_base::parameter::{Origin, Settings};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_default_is_a_value_that_its_parameter_accepts() {
+        for row in DECLARED.iter() {
+            let default = vec![(row.name.to_owned(), row.default.to_owned())];
+            assert_eq!(Settings::new(DECLARED).apply(Origin::File, &default), Ok(()), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn every_name_is_declared_once() {
+        let names: BTreeSet<&str> = DECLARED.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), DECLARED.iter().count());
+    }
+}
