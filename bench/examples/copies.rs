@@ -52,7 +52,7 @@ fn one_way_us(bytes: usize, copy: Copy) -> f64 {
     let ready = Barrier::new(2);
     let batch = (BATCH_BYTES / bytes).max(1);
     let side = |own: usize| {
-        line::pin(PROCESSORS[own]).expect("two processors");
+        line::confine(&[PROCESSORS[own]]).expect("two processors");
         let mut memory = pages(bytes);
         let user = bytes_of(&mut memory, bytes);
         let (mut sent, mut received) = (0, 0);

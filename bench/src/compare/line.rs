@@ -24,11 +24,12 @@ pub fn one_way_us(processors: [usize; 2]) -> Result<f64, String> {
     Ok(batches[batches.len() / 2])
 }
 
-/// Pins the calling thread to a processor.
-pub fn pin(processor: usize) -> Result<(), String> {
+/// Has the calling thread, and what it starts, run on these processors alone.
+pub fn confine(processors: &[usize]) -> Result<(), String> {
     let mut only = CpuSet::new();
-    only.set(processor);
-    sched_setaffinity(None, &only).map_err(|error| format!("processor {processor} cannot be used: {error}"))
+    processors.iter().for_each(|&processor| only.set(processor));
+    sched_setaffinity(None, &only)
+        .map_err(|error| format!("the processors {processors:?} cannot be used: {error}"))
 }
 
 /// Where the two sides meet before the first word: neither begins where the other could not be pinned.
@@ -41,7 +42,7 @@ impl Start {
     /// Whether both sides are pinned.
     fn pinned(&self, processor: usize) -> bool {
         // The barrier orders the word.
-        self.refused.fetch_or(pin(processor).is_err(), Ordering::Relaxed);
+        self.refused.fetch_or(confine(&[processor]).is_err(), Ordering::Relaxed);
         self.barrier.wait();
         !self.refused.load(Ordering::Relaxed)
     }
