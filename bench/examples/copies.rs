@@ -193,5 +193,6 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// As many as a ring of `btl-shm` has.
 const CHUNKS: usize = 16;
 const BLOCK_BYTES: usize = 1024;
-const BATCHES: usize = 50;
-const BATCH_BYTES: usize = 2 << 20;
+const BATCHES: usize = 200;
+/// Short, so that what interrupts one batch leaves most of the others alone.
+const BATCH_BYTES: usize = 256 << 10;

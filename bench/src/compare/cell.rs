@@ -49,7 +49,9 @@ pub enum Placement {
 pub struct Figures {
     /// Average, in microseconds, over a loop without clock readings.
     pub average: f64,
-    /// The 99th percentile, in microseconds.
+    /// The median, in microseconds, of single samples.
+    pub p50: f64,
+    /// The 99th percentile of them.
     pub p99: f64,
     /// In the program's unit.
     pub rate: f64,
@@ -134,7 +136,7 @@ fn spaced(size: &str) -> String {
 fn read(line: &str) -> Option<Figures> {
     let columns: Vec<&str> = line.split(',').collect();
     let number = |at: usize| columns.get(at)?.parse::<f64>().ok();
-    Some(Figures { average: number(5)?, p99: number(7)?, rate: number(8)? })
+    Some(Figures { average: number(5)?, p50: number(6)?, p99: number(7)?, rate: number(8)? })
 }
 
 const fn time(program: &'static str, size: &'static str, ranks: u32) -> Cell {
@@ -188,7 +190,7 @@ mod tests {
     #[test]
     fn a_line_of_figures_is_read_and_others_are_not() {
         let line = "latency,2,8,10000,0.180,0.258,0.245,0.321,30.990,MB/s";
-        assert_eq!(read(line), Some(Figures { average: 0.258, p99: 0.321, rate: 30.99 }));
+        assert_eq!(read(line), Some(Figures { average: 0.258, p50: 0.245, p99: 0.321, rate: 30.99 }));
         assert_eq!(read("benchmark,ranks,bytes,iterations,min_us,avg_us,p50_us,p99_us,rate,rate_unit"), None);
         assert_eq!(read(""), None);
     }

@@ -122,7 +122,7 @@ mod tests {
     const TIME: Figure = Figure::Microseconds;
 
     fn sample(round: u32, line_us: [f64; 2], average: f64) -> Sample {
-        Sample { round, line_us: Some(line_us), figures: Figures { average, p99: 0.0, rate: 0.0 } }
+        Sample { round, line_us: Some(line_us), figures: Figures { average, p50: 0.0, p99: 0.0, rate: 0.0 } }
     }
 
     /// Two MPIs, one row; the processors are near in rounds 0 and 1, move in round 2, and are far in rounds 3 and 4.

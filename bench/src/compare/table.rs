@@ -2,7 +2,7 @@
 //! What a person reads at the end: medians and ratios by class of the cache line, and everything needed to doubt them:
 //! versions, flags, machine, how many runs were dropped.
 
-use super::cell::Placement;
+use super::cell::{Figures, Placement};
 use super::mpi::{C_FLAGS, Mpi};
 use super::request::Request;
 use super::samples::{Samples, Stratum, median};
@@ -135,11 +135,11 @@ impl Table<'_> {
             let stratum = sample.stratum().map_or("changed", Stratum::name);
             let line = sample.line_us.map(|line| line.map(|us| format!("{us:.4}"))).unwrap_or_default();
             let (round, busy, words) = (sample.round, row.busy, row.cell.words.join(" "));
-            let (average, p99, rate) = (sample.figures.average, sample.figures.p99, sample.figures.rate);
+            let Figures { average, p50, p99, rate } = sample.figures;
             let (name, version) = (&mpi.name, mpi.version.replace(',', " "));
             let _ = writeln!(
                 text,
-                "{name},{program},{size},{words},{ranks},{pinned},{busy},{round},{stratum},{},{average},{p99},{rate},{version}",
+                "{name},{program},{size},{words},{ranks},{pinned},{busy},{round},{stratum},{},{average},{p50},{p99},{rate},{version}",
                 line.join(",")
             );
         }
@@ -179,7 +179,7 @@ fn machine() -> String {
     )
 }
 
-const CSV_HEAD: &str = "mpi,benchmark,size,words,ranks,pinned,busy,round,class,line_before_us,line_after_us,avg_us,p99_us,rate,version\n";
+const CSV_HEAD: &str = "mpi,benchmark,size,words,ranks,pinned,busy,round,class,line_before_us,line_after_us,avg_us,p50_us,p99_us,rate,version\n";
 
 #[cfg(test)]
 mod tests {
