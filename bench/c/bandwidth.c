@@ -35,9 +35,20 @@ static double windows(struct bench *b, unsigned char *data, size_t size, int fir
     return (MPI_Wtime() - start) / count;
 }
 
+/* The average for `seconds`. */
+static double timed_windows(struct bench *b, unsigned char *data, size_t size, int first)
+{
+    double start = MPI_Wtime();
+    int done = 0;
+    do
+        windows(b, data, size, first + done++, 1, NULL);
+    while (bench_goes_on(b, start));
+    return (MPI_Wtime() - start) / done;
+}
+
 int main(int argc, char **argv)
 {
-    struct bench b = {.name = "bandwidth", .rate_unit = "MB/s"};
+    struct bench b = {.name = "bandwidth", .rate_unit = "MB/s", .timed = 1};
     bench_begin(&b, &argc, &argv, "1:4M");
     if (b.ranks < 2)
         bench_fail(&b, "needs 2 ranks", "");
@@ -51,6 +62,8 @@ int main(int argc, char **argv)
             double *samples = bench_memory(&b, sizeof *samples * (size_t)count);
             windows(&b, data, size, 0, warmup, NULL);
             double average = windows(&b, data, size, warmup, count, samples);
+            if (b.seconds > 0)
+                average = timed_windows(&b, data, size, warmup + count);
             bench_row(&b, size, samples, count, average, (double)size * b.window / average / 1e6);
             free(samples);
             free(data);

@@ -28,6 +28,9 @@ struct bench {
     int iterations; /* 0: chosen by size */
     int warmup;     /* -1: a tenth of the iterations */
     int window;
+    double seconds; /* 0: by iterations; the average is then over so long, where the benchmark is `timed` */
+    int timed;
+    int multiple; /* needs MPI_THREAD_MULTIPLE */
     int validate;
     int progress; /* a line on stderr for each size */
     enum format format;
@@ -41,12 +44,14 @@ static inline void bench_usage(const struct bench *b)
 {
     fprintf(stderr,
             "usage: %s [--sizes 8,64K | --sizes FROM:TO] [--iterations N] [--warmup N] [--window N]\n"
-            "          [--validate] [--format text|csv|json] [--pin CPU,CPU,...] [--progress]\n"
+            "          [--validate] [--format text|csv|json] [--pin CPU,CPU,...] [--progress]%s\n"
             "  --sizes      message sizes in bytes (K, M: binary); FROM:TO doubles\n"
             "  --validate   fill and check every byte of every message (slower)\n"
             "  --pin        rank r runs on the r-th CPU of the list, around and around\n"
-            "  --progress   a line on stderr before each size, also where stderr is no terminal (as under mpiexec)\n",
-            b->name);
+            "  --progress   a line on stderr before each size, also where stderr is no terminal (as under mpiexec)\n"
+            "%s",
+            b->name, b->timed ? " [--seconds S]" : "",
+            b->timed ? "  --seconds    the average is over S seconds, whatever the number of iterations\n" : "");
 }
 
 static inline _Noreturn void bench_fail(const struct bench *b, const char *what, const char *word)
@@ -120,10 +125,32 @@ static inline int bench_count(const struct bench *b, const char *option, const c
     return (int)value;
 }
 
+static inline double bench_seconds(const struct bench *b, const char *text)
+{
+    char *end = NULL;
+    double seconds = strtod(text, &end);
+    if (!b->timed)
+        bench_fail(b, "is not measured by time: ", b->name);
+    if (end == text || *end != '\0' || !(seconds > 0 && seconds <= 3600))
+        bench_fail(b, "not a number of seconds up to 3600: ", text);
+    return seconds;
+}
+
+static inline void bench_init(struct bench *b, int *argc, char ***argv)
+{
+    int provided = MPI_THREAD_MULTIPLE;
+    if (b->multiple)
+        MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+    else
+        MPI_Init(argc, argv);
+    if (provided != MPI_THREAD_MULTIPLE)
+        bench_fail(b, "this MPI has no MPI_THREAD_MULTIPLE", "");
+}
+
 /* Initialises MPI and reads the options. */
 static inline void bench_begin(struct bench *b, int *argc, char ***argv, const char *default_sizes)
 {
-    MPI_Init(argc, argv);
+    bench_init(b, argc, argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &b->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &b->ranks);
     b->warmup = -1;
@@ -153,6 +180,8 @@ static inline void bench_begin(struct bench *b, int *argc, char ***argv, const c
             b->warmup = bench_count(b, option, value);
         else if (strcmp(option, "--window") == 0)
             b->window = bench_count(b, option, value);
+        else if (strcmp(option, "--seconds") == 0)
+            b->seconds = bench_seconds(b, value);
         else if (strcmp(option, "--pin") == 0)
             bench_cpus(b, value);
         else if (strcmp(option, "--format") == 0 && strcmp(value, "text") == 0)
@@ -213,6 +242,60 @@ static inline void bench_check(struct bench *b, unsigned char *data, size_t byte
     for (size_t i = 0; i < bytes; i++)
         b->wrong_bytes += data[i] != bench_byte(sender, iteration, i);
     memset(data, 0xa5, bytes);
+}
+
+/* `count` round trips between ranks 0 and 1; returns half of one in seconds, and the same of each in `samples`. */
+static inline double bench_round_trips(struct bench *b, unsigned char *data, size_t size, int first, int count,
+                                       double *samples)
+{
+    int bytes = (int)size;
+    double start = MPI_Wtime(), last = start;
+    for (int i = first; i < first + count; i++) {
+        if (b->rank == 0) {
+            bench_fill(b, data, size, i);
+            MPI_Send(data, bytes, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(data, bytes, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            bench_check(b, data, size, 1, i);
+        } else {
+            MPI_Recv(data, bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            bench_check(b, data, size, 0, i);
+            bench_fill(b, data, size, i);
+            MPI_Send(data, bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        }
+        if (samples) {
+            double now = MPI_Wtime();
+            samples[i - first] = (now - last) / 2;
+            last = now;
+        }
+    }
+    return (MPI_Wtime() - start) / 2 / count;
+}
+
+/* Whether ranks 0 and 1 go on: rank 0 looks at its clock and tells rank 1. */
+static inline int bench_goes_on(const struct bench *b, double start)
+{
+    char on = 0;
+    if (b->rank == 0) {
+        on = MPI_Wtime() - start < b->seconds;
+        MPI_Send(&on, 1, MPI_CHAR, 1, 3, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(&on, 1, MPI_CHAR, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    return on;
+}
+
+/* The same for `seconds`: in batches that grow, so that the word whether to go on costs nothing where round trips are
+ * short, and the end is not far off where they are long. */
+static inline double bench_timed_round_trips(struct bench *b, unsigned char *data, size_t size, int first)
+{
+    double start = MPI_Wtime();
+    int done = 0, batch = 1;
+    do {
+        bench_round_trips(b, data, size, first + done, batch, NULL);
+        done += batch;
+        batch = batch < 64 ? 2 * batch : 100;
+    } while (bench_goes_on(b, start));
+    return (MPI_Wtime() - start) / 2 / done;
 }
 
 static inline void bench_progress(const struct bench *b, int done)

@@ -1,71 +1,149 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One comparison: who, what, how often, and in which order. The MPIs take turns within each round (A B, then B A), so
-//! that whatever else the machine does meets them alike.
+//! that whatever else the machine does meets them alike; the cache line between the two processors is measured before and
+//! after each run of two ranks, because the host of a virtual machine moves processors about.
 
+pub mod busy;
 mod cell;
+mod class;
+mod line;
 pub mod mpi;
+mod request;
+mod samples;
 mod table;
 
-use cell::{CELLS, Cell, Figures};
+use busy::Busy;
+use cell::{CELLS, Cell, NONE_BLOCKED, SHARED, SOME_BLOCKED};
 use mpi::Mpi;
+use request::Request;
+use samples::{Sample, Samples};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use table::Table;
 
 /// Why it could not be done, in a sentence.
 pub type Outcome<T = ()> = Result<T, String>;
 
-/// What the command line asks for.
+/// One line of the table: a cell, and how many busy processes of others there are beside it.
+#[derive(Debug)]
+pub struct Row {
+    cell: &'static Cell,
+    busy: u32,
+}
+
+/// Two rows whose figures are divided by each other, for each MPI.
 #[derive(Debug, PartialEq)]
-struct Request<'a> {
-    mend: Option<&'a str>,
-    rivals: Vec<(&'a str, &'a str)>,
-    rounds: u32,
-    only: &'a str,
+pub struct Contrast {
+    title: String,
+    row: usize,
+    against: usize,
 }
 
 /// `mend-bench compare`.
 pub fn command(words: &[&str]) -> Outcome {
-    let request = parse(words)?;
-    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.program.starts_with(request.only)).collect();
-    if cells.is_empty() {
+    let request = request::parse(words)?;
+    let rows = rows(&request);
+    if rows.is_empty() {
         return Err(format!("no benchmark's name begins with '{}'", request.only));
     }
     let folder = folder()?;
-    let mut mpis = Mpi::named(request.mend, &request.rivals)?;
-    mpis.push(Mpi::open_mpi(&folder)?);
+    let others: Vec<(&str, &str)> = request.before.iter().chain(&request.rivals).copied().collect();
+    let mut mpis = Mpi::named(request.mend, &others)?;
+    if request.open_mpi {
+        mpis.push(Mpi::open_mpi(&folder)?);
+    }
+    if mpis.is_empty() {
+        return Err(format!("no MPI is named\n{}", super::USAGE));
+    }
     for mpi in &mpis {
         mpi.compile(&sources(), &folder)?;
     }
-    let samples = measure(&mpis, &cells, request.rounds, &folder)?;
-    table::print(&mpis, &cells, &samples, request.rounds);
+    if request.busy > 0 {
+        // What we start inherits it: the ranks, and the processes that are to disturb them.
+        line::confine(&request.processors)?;
+    }
+    let measured = measure(&mpis, &rows, &request, &folder)?;
+    let contrasts = contrasts(&rows);
+    let table = Table { mpis: &mpis, rows: &rows, samples: &measured.samples, request: &request };
+    table.print(&contrasts);
     let saved = folder.join("figures.csv");
-    std::fs::write(&saved, table::csv(&mpis, &cells, &samples))
+    std::fs::write(&saved, table.csv())
         .map_err(|error| format!("cannot write {}: {error}", saved.display()))?;
     println!("\nevery run's figures: {}", saved.display());
-    Ok(())
+    if measured.failures.is_empty() {
+        Ok(())
+    } else {
+        Err(measured.failures.into_values().collect::<Vec<_>>().join("\n"))
+    }
 }
 
-/// By place in the list of MPIs, and in that of cells: one entry a run.
-type Samples = BTreeMap<(usize, usize), Vec<Figures>>;
+/// Everything that was asked for: all cells, beside busy processes where there are any; then also what is measured both
+/// with and without them.
+fn rows(request: &Request<'_>) -> Vec<Row> {
+    let cells = CELLS.iter().map(|cell| Row { cell, busy: request.busy });
+    let shared = SHARED.iter().filter(|_| request.busy > 0);
+    let shared = shared.flat_map(|cell| [0, request.busy].map(|busy| Row { cell, busy }));
+    cells.chain(shared).filter(|row| row.cell.program.starts_with(request.only)).collect()
+}
 
-fn measure(mpis: &[Mpi], cells: &[&Cell], rounds: u32, folder: &Path) -> Outcome<Samples> {
-    let mut samples = Samples::new();
+fn contrasts(rows: &[Row]) -> Vec<Contrast> {
+    let mut contrasts = Vec::new();
+    for (row, one) in rows.iter().enumerate() {
+        for (against, other) in rows.iter().enumerate() {
+            let title = if one.cell == other.cell && one.busy > other.busy {
+                format!("{}: busy / quiet", one.cell.title())
+            } else if *one.cell == SOME_BLOCKED && *other.cell == NONE_BLOCKED {
+                "blocked threads: 64 / none".to_owned()
+            } else {
+                continue;
+            };
+            contrasts.push(Contrast { title, row, against });
+        }
+    }
+    contrasts
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    samples: Samples,
+    /// By who and what: not tried again.
+    failures: BTreeMap<(usize, usize), String>,
+}
+
+fn measure(mpis: &[Mpi], rows: &[Row], request: &Request<'_>, folder: &Path) -> Outcome<Measured> {
+    let mut measured = Measured::default();
+    let rounds = request.rounds;
     for round in 0..rounds {
-        for (place, cell) in cells.iter().enumerate() {
+        for (place, row) in rows.iter().enumerate() {
             let mut order: Vec<usize> = (0..mpis.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
             }
+            order.retain(|&who| !measured.failures.contains_key(&(who, place)));
             for who in order {
-                progress(&format!("round {} of {rounds}: {} on {}", round + 1, cell.title(), mpis[who].name));
-                let figures = cell.run(&mpis[who], folder)?;
-                samples.entry((who, place)).or_default().push(figures);
+                let what = row.cell.title();
+                progress(&format!("round {} of {rounds}: {what} on {}", round + 1, mpis[who].name));
+                match run(&mpis[who], row, round, request.processors, folder)? {
+                    Ok(sample) => measured.samples.add(who, place, sample),
+                    Err(why) => _ = measured.failures.insert((who, place), why),
+                }
             }
         }
     }
     progress("");
-    Ok(samples)
+    Ok(measured)
+}
+
+/// One run between two looks at the line. Inside: why the MPI did not measure.
+fn run(mpi: &Mpi, row: &Row, round: u32, processors: [usize; 2], folder: &Path) -> Outcome<Outcome<Sample>> {
+    let _busy = Busy::start(row.busy)?;
+    let line = || if row.cell.ranks == 2 { line::one_way_us(processors).map(Some) } else { Ok(None) };
+    let before = line()?;
+    let figures = row.cell.run(mpi, processors, folder);
+    let after = line()?;
+    let line_us = before.zip(after).map(|(before, after)| [before, after]);
+    Ok(figures.map(|figures| Sample { round, line_us, figures }))
 }
 
 /// One line that replaces the last; only where a person looks.
@@ -75,28 +153,6 @@ pub fn progress(text: &str) {
         // A terminal that cannot be written to is no reason to stop measuring.
         let _ = write!(terminal, "\r\x1b[K{text}").and_then(|()| terminal.flush());
     }
-}
-
-fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
-    let mut request = Request { mend: None, rivals: Vec::new(), rounds: 7, only: "" };
-    let mut words = words.iter();
-    while let Some(&option) = words.next() {
-        let &value = words.next().ok_or_else(|| format!("{option} needs a value\n{}", super::USAGE))?;
-        match option {
-            "--mend" => request.mend = Some(value),
-            "--only" => request.only = value,
-            "--rival" => {
-                let rival = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
-                request.rivals.push(rival);
-            }
-            "--rounds" => match value.parse() {
-                Ok(rounds @ 1..=1000) => request.rounds = rounds,
-                _ => return Err(format!("'{value}' is no number of rounds from 1 to 1000")),
-            },
-            _ => return Err(format!("'{option}' is not understood\n{}", super::USAGE)),
-        }
-    }
-    Ok(request)
 }
 
 /// Where the C programs lie.
@@ -115,15 +171,26 @@ pub fn folder() -> Outcome<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Request, parse};
+    use super::{contrasts, request, rows};
 
     #[test]
-    fn the_command_line_is_understood_or_refused() {
-        let request = parse(&["--mend", "p", "--rival", "MPICH=/opt/mpich", "--rounds", "3"]).unwrap();
-        let rivals = vec![("MPICH", "/opt/mpich")];
-        assert_eq!(request, Request { mend: Some("p"), rivals, rounds: 3, only: "" });
-        for wrong in [&["--rounds", "0"][..], &["--mend"], &["--rival", "x"], &["--fast", "1"]] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
-        }
+    fn a_busy_run_has_what_is_measured_with_and_without_busy_processes_too() {
+        let quiet = rows(&request::parse(&[]).unwrap());
+        assert!(quiet.iter().all(|row| row.busy == 0));
+        let busy = rows(&request::parse(&["--busy", "2"]).unwrap());
+        assert_eq!(busy.len(), quiet.len() + 4);
+        assert!(busy[..quiet.len()].iter().all(|row| row.busy == 2));
+        let shared: Vec<u32> = busy[quiet.len()..].iter().map(|row| row.busy).collect();
+        assert_eq!(shared, [0, 2, 0, 2]);
+        assert!(rows(&request::parse(&["--only", "nothing"]).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn what_is_busy_is_held_against_what_is_quiet_and_blocked_threads_against_none() {
+        let busy = rows(&request::parse(&["--busy", "1"]).unwrap());
+        let pairs: Vec<(usize, usize)> =
+            contrasts(&busy).iter().map(|each| (each.row, each.against)).collect();
+        assert_eq!(pairs, [(9, 8), (11, 10), (13, 12)]);
+        assert_eq!(contrasts(&rows(&request::parse(&["--only", "barrier"]).unwrap())), []);
     }
 }

@@ -3,7 +3,8 @@
 //! this program compiles them with each MPI's own `mpicc`, runs them in turns, and prints medians and ratios.
 //!
 //! Usually called as `cargo bench-compare`, which installs Mend first. Figures depend on the machine and on what else
-//! runs on it: they are printed, never asserted. Depends on nothing but std.
+//! runs on it: they are printed, never asserted. Depends on std and on `rustix`, for
+//! pinning.
 #![forbid(unsafe_code)]
 
 mod compare;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["compare", rest @ ..] => compare::command(rest),
         ["detect", rest @ ..] => detect::command(rest),
+        [compare::busy::WORD] => compare::busy::be_busy(),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {
@@ -29,12 +31,15 @@ fn main() -> ExitCode {
 }
 
 const USAGE: &str =
-    "usage: mend-bench compare [--mend PREFIX] [--rounds N] [--only NAME] [--rival NAME=PREFIX]...
+    "usage: mend-bench compare [--mend PREFIX] [--before PREFIX] [--rounds N] [--only NAME] [--busy N] ...
   --mend PREFIX          where Mend is installed; without it only the others are measured
+  --before PREFIX        an older Mend that is installed, as one more MPI
   --rounds N             how often each MPI runs each benchmark, in turns (default 7)
   --only NAME            only benchmarks whose name begins so, as in --only latency
+  --busy N               beside N processes that are always busy, on the same two processors
+  --pin A,B              the two processors (default 0,1)
   --rival NAME=PREFIX    another MPI that is installed already; may be repeated
-Open MPI from PyPI is always measured: the first time it is downloaded into target/compare.
+  --without-open-mpi     otherwise Open MPI from PyPI is measured; at first it is downloaded into target/compare
 
        mend-bench detect [--mend PREFIX] [--kills N] [--ranks N] [--calls LIST] [--touched LIST] ...
   from SIGKILL of a rank to the return of every other's call

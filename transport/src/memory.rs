@@ -190,7 +190,7 @@ impl<'a> Payload<'a> {
         assert!(out.len() <= self.bytes, "a copy past the end of a payload");
         // SAFETY: the source is readable for `bytes` while `'a` lasts (it came from a reference); a peer that writes it
         // meanwhile can only change which bytes are copied. `out` is exclusive.
-        unsafe { copy_blocks(self.start, out.as_mut_ptr(), out.len()) }
+        unsafe { copy_piece(self.start, out.as_mut_ptr(), out.len()) }
     }
 
     // Hot: per message.
@@ -200,7 +200,7 @@ impl<'a> Payload<'a> {
         to.check(offset, self.bytes);
         // SAFETY: source as in `copy_to_slice`; target checked against what `from_user`'s caller promised. A user's
         // buffer does not overlap a transport's memory.
-        unsafe { copy_blocks(self.start, to.start.wrapping_add(offset), self.bytes) }
+        unsafe { copy_piece(self.start, to.start.wrapping_add(offset), self.bytes) }
     }
 
     /// A private copy.
@@ -260,7 +260,7 @@ impl WriteSlot<'_> {
         from.check(offset, bytes);
         let at = self.take(bytes);
         // SAFETY: source checked against what `from_user`'s caller promised; target as in `put`.
-        unsafe { copy_blocks(from.start.wrapping_add(offset), at, bytes) }
+        unsafe { copy_piece(from.start.wrapping_add(offset), at, bytes) }
     }
 
     #[inline]
@@ -272,36 +272,28 @@ impl WriteSlot<'_> {
     }
 }
 
-/// Bytes a block: below the length from which glibc's memcpy takes `rep movsb` (2 KiB at the least, by vector length).
-const BLOCK_BYTES: usize = 1024;
-
 // Hot: per message.
-/// Copies in blocks. One long memcpy would be a `rep movsb`, which waits for one line after the other where they lie
-/// dirty in another core's cache, as a peer's do: 64 KiB took 35 us one way with it, and 6 us in blocks.
+/// Copies a piece: words where it is short, otherwise one `memcpy`, however long. Most pieces lie dirty in the cache of
+/// another processor, a peer's; the C library knows best how to read them (by `rep movsb` where the processor is good at
+/// it), and can only do so where it is given the whole. `cargo run --release -p mend-bench --example copies` compares.
 ///
 /// # Safety
 /// As `ptr::copy_nonoverlapping` of bytes: `from` readable and `to` writable for `bytes`, and no overlap.
 #[inline]
-unsafe fn copy_blocks(from: *const u8, to: *mut u8, bytes: usize) {
+unsafe fn copy_piece(from: *const u8, to: *mut u8, bytes: usize) {
     if bytes <= 16 {
         // SAFETY: the caller's contract.
         return unsafe { copy_few(from, to, bytes) };
     }
-    let mut at = 0;
-    while bytes - at > BLOCK_BYTES {
-        // SAFETY: `at + BLOCK_BYTES < bytes`, so the block lies inside both ranges that the caller vouches for.
-        unsafe { ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), BLOCK_BYTES) }
-        at += BLOCK_BYTES;
-    }
-    // SAFETY: the last `bytes - at` bytes of both ranges.
-    unsafe { ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), bytes - at) }
+    // SAFETY: the caller's contract.
+    unsafe { ptr::copy_nonoverlapping(from, to, bytes) }
 }
 
 // Hot: per message.
 /// Up to 16 bytes, by two words that may overlap rather than by a call.
 ///
 /// # Safety
-/// As `copy_blocks`; `bytes` is at most 16.
+/// As `copy_piece`; `bytes` is at most 16.
 #[inline]
 unsafe fn copy_few(from: *const u8, to: *mut u8, bytes: usize) {
     if bytes >= 8 {
@@ -348,14 +340,19 @@ mod tests {
     }
 
     #[test]
-    fn every_short_length_is_copied_whole_and_nothing_behind_it() {
-        for length in 0..40 {
-            let bytes: Vec<u8> = (1..=length).collect();
-            let to = Buffer::zeroed(48);
-            Payload::from(&bytes[..]).copy_to_user(&UserMemory::of_buffer(&to), 3);
+    fn every_length_is_copied_whole_and_nothing_behind_it() {
+        for length in (0..40).chain([1023, 1024, 1025, 4099, 16384, 16385]) {
+            let bytes: Vec<u8> = (0..length).map(|at| (at % 251 + 1) as u8).collect();
+            let to = Buffer::zeroed(length + 8);
+            let target = UserMemory::of_buffer(&to);
+            Payload::from(&bytes[..]).copy_to_user(&target, 3);
             let copied = to.to_vec();
-            assert_eq!(copied[3..3 + bytes.len()], bytes[..]);
-            assert!(copied[..3].iter().chain(&copied[3 + bytes.len()..]).all(|&byte| byte == 0), "{length}");
+            assert_eq!(copied[3..3 + length], bytes[..]);
+            assert!(copied[..3].iter().chain(&copied[3 + length..]).all(|&byte| byte == 0), "{length}");
+            let mut slot = vec![0; length + 2];
+            WriteSlot::from(&mut slot[..]).put_user(&target, 3, length);
+            assert_eq!(slot[..length], bytes[..]);
+            assert_eq!(slot[length..], [0, 0], "{length}");
         }
     }
 

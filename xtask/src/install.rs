@@ -131,7 +131,7 @@ fn benchmarks(place: &Place, build: &Build, prefix: &Path) -> Outcome {
         let mut mpicc = Command::new(prefix.join("bin/mpicc"));
         mpicc
             .args(build.c_flags)
-            .args(["-O2", "-Wall", "-Wextra", "-o"])
+            .args(["-O2", "-Wall", "-Wextra", "-pthread", "-o"])
             .arg(&program)
             .arg(&source)
             .arg("-lm");

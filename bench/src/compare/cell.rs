@@ -6,16 +6,22 @@ use super::mpi::Mpi;
 use std::path::Path;
 
 /// One benchmark run.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Cell {
     /// The C program.
     pub program: &'static str,
     /// As the program reads it; empty: it has no sizes.
     pub size: &'static str,
+    /// Further words for the program.
+    pub words: &'static [&'static str],
+    /// What these words mean, for a title.
+    pub meaning: &'static str,
     /// On how many ranks.
     pub ranks: u32,
     /// Which of the program's columns counts.
     pub figure: Figure,
+    /// Who says where ranks run.
+    pub placement: Placement,
 }
 
 /// Which column.
@@ -23,8 +29,19 @@ pub struct Cell {
 pub enum Figure {
     /// Average time: less is better.
     Microseconds,
+    /// Twice the average time, of programs that print half a round trip: less is better.
+    RoundTrip,
     /// The program's rate: more is better.
     Rate,
+}
+
+/// Who says where ranks run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// The benchmark pins each rank, the same for every MPI.
+    Pinned,
+    /// The MPI by its defaults, and the system.
+    Defaults,
 }
 
 /// What one run said.
@@ -32,7 +49,9 @@ pub enum Figure {
 pub struct Figures {
     /// Average, in microseconds, over a loop without clock readings.
     pub average: f64,
-    /// The 99th percentile, in microseconds.
+    /// The median, in microseconds, of single samples.
+    pub p50: f64,
+    /// The 99th percentile of them.
     pub p99: f64,
     /// In the program's unit.
     pub rate: f64,
@@ -43,7 +62,18 @@ impl Figures {
     pub fn pick(&self, figure: Figure) -> f64 {
         match figure {
             Figure::Microseconds => self.average,
+            Figure::RoundTrip => self.average * 2.0,
             Figure::Rate => self.rate,
+        }
+    }
+}
+
+impl Figure {
+    /// Whether `one` is worse than `other`.
+    pub fn is_worse(self, one: f64, other: f64) -> bool {
+        match self {
+            Figure::Microseconds | Figure::RoundTrip => one > other,
+            Figure::Rate => one < other,
         }
     }
 }
@@ -51,23 +81,31 @@ impl Figures {
 impl Cell {
     /// As the table calls it.
     pub fn title(&self) -> String {
+        let name = match self.figure {
+            Figure::RoundTrip => "round trip".to_owned(),
+            _ => self.program.replace('_', " "),
+        };
         let size = if self.size.is_empty() { String::new() } else { format!(" {}B", spaced(self.size)) };
-        format!("{}{size}, {} ranks", self.program.replace('_', " "), self.ranks)
+        let meaning = if self.meaning.is_empty() { String::new() } else { format!(", {}", self.meaning) };
+        format!("{name}{size}, {} ranks{meaning}", self.ranks)
     }
 
     /// The unit of the figure that counts.
     pub fn unit(&self) -> &'static str {
         match (self.figure, self.program) {
-            (Figure::Microseconds, _) => "us",
+            (Figure::Microseconds | Figure::RoundTrip, _) => "us",
             (Figure::Rate, "message_rate") => "msg/s",
             (Figure::Rate, _) => "MB/s",
         }
     }
 
-    /// Runs it once.
-    pub fn run(&self, mpi: &Mpi, folder: &Path) -> Outcome<Figures> {
-        let mut command = mpi.run(folder, self.program, self.ranks);
-        command.args(["--format", "csv", "--pin", PINNED]);
+    /// Runs it once; ranks that are pinned run on these processors in turn.
+    pub fn run(&self, mpi: &Mpi, processors: [usize; 2], folder: &Path) -> Outcome<Figures> {
+        let mut command = mpi.run(folder, self.program, self.ranks, self.placement);
+        command.args(["--format", "csv"]).args(self.words);
+        if self.placement == Placement::Pinned {
+            command.args(["--pin", &format!("{},{}", processors[0], processors[1])]);
+        }
         if !self.size.is_empty() {
             command.args(["--sizes", self.size]);
         }
@@ -98,18 +136,21 @@ fn spaced(size: &str) -> String {
 fn read(line: &str) -> Option<Figures> {
     let columns: Vec<&str> = line.split(',').collect();
     let number = |at: usize| columns.get(at)?.parse::<f64>().ok();
-    Some(Figures { average: number(5)?, p99: number(7)?, rate: number(8)? })
+    Some(Figures { average: number(5)?, p50: number(6)?, p99: number(7)?, rate: number(8)? })
 }
 
-/// Rank r runs on the r-th of these, around and around: the same for every MPI.
-pub const PINNED: &str = "0,1";
-
 const fn time(program: &'static str, size: &'static str, ranks: u32) -> Cell {
-    Cell { program, size, ranks, figure: Figure::Microseconds }
+    let (words, meaning) = (&[], "");
+    let (figure, placement) = (Figure::Microseconds, Placement::Pinned);
+    Cell { program, size, words, meaning, ranks, figure, placement }
 }
 
 const fn rate(program: &'static str, size: &'static str, ranks: u32) -> Cell {
-    Cell { program, size, ranks, figure: Figure::Rate }
+    Cell { figure: Figure::Rate, ..time(program, size, ranks) }
+}
+
+const fn blocked(words: &'static [&'static str], meaning: &'static str) -> Cell {
+    Cell { words, meaning, ..time("blocked_threads", "8", 2) }
 }
 
 /// Everything that is compared.
@@ -122,25 +163,45 @@ pub const CELLS: &[Cell] = &[
     rate("message_rate", "8", 2),
     time("barrier", "", 8),
     time("ring", "8", 8),
+    NONE_BLOCKED,
+    SOME_BLOCKED,
 ];
+
+/// A ping-pong with no other threads, and with so many that are blocked: compared with each other.
+pub const NONE_BLOCKED: Cell = blocked(&["--blocked", "0"], "none");
+/// The other one.
+pub const SOME_BLOCKED: Cell = blocked(&["--blocked", "64"], "64");
+
+/// What is measured beside busy processes and without them, one after the other: means over a second, because what a busy
+/// process does to a rank shows in some time slices only, and by every MPI's defaults, because pinning would help it.
+pub const SHARED: &[Cell] = &[
+    Cell { figure: Figure::RoundTrip, ..shared("latency", "8", &["--seconds", "1"]) },
+    Cell { figure: Figure::Rate, ..shared("bandwidth", "1M", &["--seconds", "1", "--iterations", "1"]) },
+];
+
+const fn shared(program: &'static str, size: &'static str, words: &'static [&'static str]) -> Cell {
+    Cell { words, meaning: "1 s, unpinned", placement: Placement::Defaults, ..time(program, size, 2) }
+}
 
 #[cfg(test)]
 mod tests {
-    use super::{CELLS, Figures, read};
+    use super::{CELLS, Cell, Figures, SHARED, read};
 
     #[test]
     fn a_line_of_figures_is_read_and_others_are_not() {
         let line = "latency,2,8,10000,0.180,0.258,0.245,0.321,30.990,MB/s";
-        assert_eq!(read(line), Some(Figures { average: 0.258, p99: 0.321, rate: 30.99 }));
+        assert_eq!(read(line), Some(Figures { average: 0.258, p50: 0.245, p99: 0.321, rate: 30.99 }));
         assert_eq!(read("benchmark,ranks,bytes,iterations,min_us,avg_us,p50_us,p99_us,rate,rate_unit"), None);
         assert_eq!(read(""), None);
     }
 
     #[test]
     fn titles_are_what_a_person_would_write() {
-        let titles: Vec<String> = CELLS.iter().map(super::Cell::title).collect();
+        let titles: Vec<String> = CELLS.iter().chain(SHARED).map(Cell::title).collect();
         assert_eq!(titles[0], "latency 8 B, 2 ranks");
         assert_eq!(titles[1], "latency 64 KiB, 2 ranks");
         assert_eq!(titles[6], "barrier, 8 ranks");
+        assert_eq!(titles[9], "blocked threads 8 B, 2 ranks, 64");
+        assert_eq!(titles[10], "round trip 8 B, 2 ranks, 1 s, unpinned");
     }
 }

@@ -2,6 +2,7 @@
 //! An MPI that is measured: where its compiler and launcher are, and what it must be told.
 
 use super::Outcome;
+use super::cell::Placement;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +15,8 @@ pub struct Mpi {
     pub version: String,
     /// Words for its launcher, besides `-n`.
     pub arguments: Vec<&'static str>,
+    /// More of them where the benchmark itself pins the ranks.
+    pub pinned_arguments: Vec<&'static str>,
     bin: PathBuf,
 }
 
@@ -27,19 +30,21 @@ impl Mpi {
                 return Err(format!("{name} has no {}", bin.join(program).display()));
             }
         }
-        let mut mpi = Mpi { name: name.to_owned(), version: String::new(), arguments: Vec::new(), bin };
+        let (name, version) = (name.to_owned(), String::new());
+        let mut mpi = Mpi { name, version, arguments: Vec::new(), pinned_arguments: Vec::new(), bin };
         mpi.version = mpi.first_line_of_version();
         if mpi.version.contains("Open MPI") || mpi.version.contains("OpenRTE") {
-            // Pinning is the benchmark's own (`--pin`), the same for everybody; as root it wants to be asked twice.
-            mpi.arguments = vec!["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
+            // As root it wants to be asked twice.
+            mpi.arguments = vec!["--allow-run-as-root", "--oversubscribe"];
+            mpi.pinned_arguments = vec!["--bind-to", "none"];
         }
         Ok(mpi)
     }
 
     /// Those that the command line names by their prefixes.
-    pub fn named(mend: Option<&str>, rivals: &[(&str, &str)]) -> Outcome<Vec<Mpi>> {
+    pub fn named(mend: Option<&str>, others: &[(&str, &str)]) -> Outcome<Vec<Mpi>> {
         let mend = mend.map(|prefix| ("Mend", prefix));
-        let all = mend.iter().chain(rivals);
+        let all = mend.iter().chain(others);
         all.map(|(name, prefix)| Mpi::installed(name, Path::new(prefix))).collect()
     }
 
@@ -76,14 +81,16 @@ impl Mpi {
     }
 
     /// A command that runs a compiled program on so many ranks, and does not run for ever.
-    pub fn run(&self, folder: &Path, program: &str, ranks: u32) -> Command {
-        self.within(RUN_SECONDS_MAX, &[], folder, program, ranks)
+    pub fn run(&self, folder: &Path, program: &str, ranks: u32, placement: Placement) -> Command {
+        let words = if placement == Placement::Pinned { self.pinned_arguments.as_slice() } else { &[] };
+        self.within(RUN_SECONDS_MAX, words, folder, program, ranks)
     }
 
     /// The same for a program whose ranks die: the launcher must let the others live, and who hangs at the end has said
     /// before what was measured.
     pub fn run_with_deaths(&self, folder: &Path, program: &str, ranks: u32) -> Command {
-        self.within(DEATHS_SECONDS_MAX, &["--with-ft", "ulfm"], folder, program, ranks)
+        let words = [&["--with-ft", "ulfm"], self.pinned_arguments.as_slice()].concat();
+        self.within(DEATHS_SECONDS_MAX, &words, folder, program, ranks)
     }
 
     fn within(&self, seconds: &str, words: &[&str], folder: &Path, program: &str, ranks: u32) -> Command {
@@ -119,7 +126,7 @@ fn succeed(command: &mut Command, otherwise: &str) -> Outcome {
 }
 
 /// What the benchmarks are compiled with, everywhere.
-pub const C_FLAGS: [&str; 2] = ["-std=c11", "-O2"];
+pub const C_FLAGS: [&str; 3] = ["-std=c11", "-O2", "-pthread"];
 const OPEN_MPI: &str = "5.0.11";
 const RUN_SECONDS_MAX: &str = "120";
 const DEATHS_SECONDS_MAX: &str = "20";

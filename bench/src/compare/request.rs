@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line of a comparison.
+
+use super::Outcome;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+pub struct Request<'a> {
+    /// Where Mend is installed.
+    pub mend: Option<&'a str>,
+    /// An older Mend, with the name it has in the table.
+    pub before: Option<(&'a str, &'a str)>,
+    /// Other MPIs: name and prefix.
+    pub rivals: Vec<(&'a str, &'a str)>,
+    /// Open MPI from PyPI too.
+    pub open_mpi: bool,
+    /// How often each MPI runs each benchmark.
+    pub rounds: u32,
+    /// Busy processes beside it.
+    pub busy: u32,
+    /// Where pinned ranks run.
+    pub processors: [usize; 2],
+    /// How a benchmark's name begins.
+    pub only: &'a str,
+}
+
+/// Reads it.
+pub fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
+    let mut request = Request {
+        mend: None,
+        before: None,
+        rivals: Vec::new(),
+        open_mpi: true,
+        rounds: 7,
+        busy: 0,
+        processors: [0, 1],
+        only: "",
+    };
+    let mut words = words.iter();
+    while let Some(&option) = words.next() {
+        if option == "--without-open-mpi" {
+            request.open_mpi = false;
+            continue;
+        }
+        let &value = words.next().ok_or_else(|| format!("{option} needs a value\n{}", crate::USAGE))?;
+        match option {
+            "--mend" => request.mend = Some(value),
+            "--before" => request.before = Some((BEFORE, value)),
+            "--only" => request.only = value,
+            "--rival" => {
+                let rival = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
+                request.rivals.push(rival);
+            }
+            "--rounds" => request.rounds = number(value, 1, 1000)? as u32,
+            "--busy" => request.busy = number(value, 1, 64)? as u32,
+            "--pin" => request.processors = processors(value)?,
+            _ => return Err(format!("'{option}' is not understood\n{}", crate::USAGE)),
+        }
+    }
+    Ok(request)
+}
+
+fn processors(list: &str) -> Outcome<[usize; 2]> {
+    let pair = list.split_once(',').ok_or_else(|| format!("'{list}' is not two processors, as in 0,1"))?;
+    let pair = [number(pair.0, 0, PROCESSOR_MAX)?, number(pair.1, 0, PROCESSOR_MAX)?];
+    if pair[0] == pair[1] { Err(format!("'{list}' is the same processor twice")) } else { Ok(pair) }
+}
+
+fn number(word: &str, least: usize, most: usize) -> Outcome<usize> {
+    let parsed = word.parse().ok().filter(|number| (least..=most).contains(number));
+    parsed.ok_or_else(|| format!("'{word}' is no number from {least} to {most}"))
+}
+
+/// How the table calls an older Mend.
+const BEFORE: &str = "before";
+/// The last that a set of processors holds.
+const PROCESSOR_MAX: usize = 1023;
+
+#[cfg(test)]
+mod tests {
+    use super::{Request, parse};
+
+    #[test]
+    fn the_command_line_is_understood_or_refused() {
+        let request = parse(&["--mend", "p", "--rival", "MPICH=/opt/mpich", "--rounds", "3"]).unwrap();
+        let rivals = vec![("MPICH", "/opt/mpich")];
+        let (before, open_mpi, busy, processors, only) = (None, true, 0, [0, 1], "");
+        let expected =
+            Request { mend: Some("p"), before, rivals, open_mpi, rounds: 3, busy, processors, only };
+        assert_eq!(request, expected);
+        let request = parse(&["--before", "q", "--without-open-mpi", "--busy", "2", "--pin", "2,5"]).unwrap();
+        assert_eq!((request.before, request.open_mpi), (Some(("before", "q")), false));
+        assert_eq!((request.busy, request.processors), (2, [2, 5]));
+        let wrong = [&["--rounds", "0"][..], &["--mend"], &["--rival", "x"], &["--fast", "1"], &["--before"]];
+        for wrong in wrong.into_iter().chain([&["--busy", "0"][..], &["--pin", "1"], &["--pin", "1,1"]]) {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
