@@ -104,7 +104,7 @@ fn is_text(path: &str) -> bool {
 }
 
 /// Rooms where everything is a test or a measurement.
-const TEST_ROOMS: &[&str] = &["tests", "bench", "sim"];
+const TEST_ROOMS: &[&str] = &["testing", "tests", "bench", "sim"];
 const HIDDEN_ROOMS: &[&str] = &[".ci", ".cargo"];
 const ENDINGS: &[&str] = &[
     "rs", "toml", "md", "c", "cc", "h", "cpp", "sh", "py", "yml", "yaml", "table", "txt", "in", "json", "map",

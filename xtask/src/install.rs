@@ -2,8 +2,11 @@
 //! Builds the library and lays it out: bin, lib, include, share. The layout is relocatable: the wrappers find their prefix from
 //! where they lie, and the library's links are relative.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use mend_testing::second_name;
 
 use crate::place::Place;
 use crate::{Failure, Outcome, failure, man};
@@ -44,11 +47,23 @@ pub fn command(place: &Place, build: &Build, prefix: &str) -> Outcome {
     Ok(())
 }
 
-/// Builds, then lays out. What has not changed is not written again, so that programs that run from the prefix go on.
+/// Builds, then lays out. What has not changed is not written again, so that programs that run from the prefix go on. Of
+/// several processes that install into one prefix at the same time the others wait for the first: the prefix, a folder, is
+/// locked meanwhile.
 pub fn install(place: &Place, build: &Build, prefix: &Path) -> Outcome {
+    std::fs::create_dir_all(prefix)
+        .map_err(|error| failure(format!("cannot make {}", prefix.display()), error))?;
+    let _lock =
+        locked(prefix).map_err(|error| failure(format!("cannot lock {}", prefix.display()), error))?;
     compile(place, build)?;
     lay_out(place, &build.products(), prefix)?;
     benchmarks(place, build, prefix)
+}
+
+fn locked(folder: &Path) -> std::io::Result<File> {
+    let folder = File::open(folder)?;
+    folder.lock()?;
+    Ok(folder)
 }
 
 fn compile(place: &Place, build: &Build) -> Outcome {
@@ -129,13 +144,16 @@ fn benchmarks(place: &Place, build: &Build, prefix: &Path) -> Outcome {
             continue;
         }
         let mut mpicc = Command::new(prefix.join("bin/mpicc"));
+        let beside = second_name(&program);
         mpicc
             .args(build.c_flags)
             .args(["-O2", "-Wall", "-Wextra", "-pthread", "-o"])
-            .arg(&program)
+            .arg(&beside)
             .arg(&source)
             .arg("-lm");
         succeed(&mut mpicc, &format!("mpicc {}", source.display()))?;
+        std::fs::rename(&beside, &program)
+            .map_err(|error| failure(format!("cannot rename {}", beside.display()), error))?;
     }
     Ok(())
 }
@@ -202,11 +220,6 @@ fn link(target: &str, name: &Path) -> Outcome {
     std::os::unix::fs::symlink(target, &beside)
         .and_then(|()| std::fs::rename(&beside, name))
         .map_err(|error| failure(format!("cannot link {}", name.display()), error))
-}
-
-fn second_name(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
 const LIBRARY_AS_BUILT: &str = "libmpi_abi.so";

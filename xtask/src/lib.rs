@@ -2,7 +2,7 @@
 //! What a developer types. `cargo xtask` lists the words; `cargo demo`, `cargo suite`, `cargo soak` and
 //! `cargo bench-compare` are short for four of them (`.cargo/config.toml`).
 //!
-//! This crate depends on nothing but std, so that the first word answers a few seconds after a fresh clone. It starts
+//! This crate depends on std and the small `testing` alone, so that the first word answers a few seconds after a fresh clone. It starts
 //! other programs and reads what they print; it never links the library it builds. Read [`place::Place`] first, then
 //! [`step`]: a step is one program run with a log, a time limit and a verdict. `tests` uses [`install`] too, so that
 //! tests run against exactly what a user would install.
@@ -15,6 +15,7 @@ pub mod install;
 pub mod man;
 pub mod place;
 pub mod processes;
+pub mod skips;
 pub mod soak;
 pub mod step;
 pub mod suite;

@@ -45,7 +45,7 @@ cargo xtask install --prefix DIR     build the library and lay out bin, lib, inc
 cargo xtask install --asan --prefix DIR   the same, built with AddressSanitizer, for programs compiled with it
 cargo xtask docs                     write docs/parameters.md from the table of parameters
 cargo demo                           build, compile and run examples on 4 ranks, then two benchmarks on 2
-cargo suite [STEP...]                every kind of test, in minutes; STEP: only these
+cargo suite [--allow-skips FILE] [STEP...]   every kind of test, in minutes; STEP: only these; FILE: a skip not named there fails
 cargo soak [NAME] [--for DURATION]   the long runs; without NAME: list them and run each for a short while
 cargo bench-compare [ARGUMENTS]      figures against other MPIs (arguments go to mend-bench)
 cargo bench-detect [ARGUMENTS]       from SIGKILL of a rank to the return of every other's call

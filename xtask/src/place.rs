@@ -2,10 +2,11 @@
 //! Where the project lies, where it is built, and how `cargo` is called from inside a program that `cargo` started.
 
 use std::ffi::OsString;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, failure};
 
 /// The checkout and its target folder.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ impl Place {
             .ok_or_else(|| Failure("the checkout that this program was built from is gone".to_owned()))?;
         Ok(Place {
             root: root.to_owned(),
-            target: target_of_this_program().unwrap_or_else(|| root.join("target")),
+            target: mend_testing::target_folder().unwrap_or_else(|| root.join("target")),
         })
     }
 
@@ -47,26 +48,66 @@ impl Place {
     pub fn folder(&self, name: &str) -> Outcome<PathBuf> {
         let path = self.target.join(name);
         std::fs::create_dir_all(&path)
-            .map_err(|error| crate::failure(format!("cannot make {}", path.display()), error))?;
+            .map_err(|error| failure(format!("cannot make {}", path.display()), error))?;
         Ok(path)
     }
 }
 
-/// Cargo marks its target folder with CACHEDIR.TAG; programs lie below it, wherever CARGO_TARGET_DIR put it.
-fn target_of_this_program() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    let found = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file())?;
-    Some(found.to_owned())
+/// A folder of logs that no other run writes at the same time: `NAME` under the target folder, or `NAME-2`, `NAME-3`, ... while
+/// runs that began earlier have the ones before.
+#[derive(Debug)]
+pub struct Logs {
+    path: PathBuf,
+    /// The folder itself, locked until this is dropped.
+    _lock: File,
+}
+
+impl Logs {
+    /// The first folder that is free.
+    pub fn open(place: &Place, name: &str) -> Outcome<Logs> {
+        let mut number = 1;
+        loop {
+            let path =
+                place.folder(&if number == 1 { name.to_owned() } else { format!("{name}-{number}") })?;
+            let cannot = |error| failure(format!("cannot lock {}", path.display()), error);
+            let folder = File::open(&path).map_err(cannot)?;
+            match folder.try_lock() {
+                Ok(()) => return Ok(Logs { path, _lock: folder }),
+                Err(TryLockError::WouldBlock) => number += 1,
+                Err(TryLockError::Error(error)) => return Err(cannot(error)),
+            }
+        }
+    }
+
+    /// Where they lie.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::{Logs, Place};
+    use mend_testing::Scratch;
 
     #[test]
     fn the_checkout_and_the_target_folder_are_found() {
         let place = Place::find().unwrap();
         assert!(place.root.join("xtask/Cargo.toml").is_file());
         assert!(std::env::current_exe().unwrap().starts_with(&place.target));
+    }
+
+    #[test]
+    fn two_runs_at_the_same_time_have_logs_of_their_own() {
+        let target = Scratch::new("logs");
+        let place = Place { root: Place::find().unwrap().root, target: target.path().to_owned() };
+        let first = Logs::open(&place, "suite").unwrap();
+        let second = Logs::open(&place, "suite").unwrap();
+        assert_eq!(
+            (first.path(), second.path()),
+            (target.join("suite").as_path(), target.join("suite-2").as_path())
+        );
+        drop(first);
+        assert_eq!(Logs::open(&place, "suite").unwrap().path(), target.join("suite"));
     }
 }

@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_grandchild_is_found_by_descent_and_by_mark_and_can_be_ended() {
-        let mark = format!("{}", std::process::id());
+        let mark = mend_testing::unique();
         let mut child = Command::new("sh")
             .args(["-c", "sleep 100 & echo started; wait"])
             .env("MEND_XTASK_MARK", &mark)

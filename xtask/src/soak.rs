@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::place::Place;
+use crate::place::{Logs, Place};
 use crate::step::{self, Report, Step};
 use crate::{Failure, Outcome, suite};
 
@@ -32,7 +32,7 @@ struct Soak {
 /// `cargo soak`: the table, then each for a short while; with a name: that one for its full time.
 pub fn command(place: &Place, words: &[&str]) -> Outcome {
     let (name, time) = parse(words)?;
-    let logs = place.folder("soak")?;
+    let logs = Logs::open(place, "soak")?;
     let chosen: Vec<&Soak> = match name {
         Some(name) => vec![find(name)?],
         None => TABLE.iter().collect(),
@@ -46,10 +46,10 @@ pub fn command(place: &Place, words: &[&str]) -> Outcome {
         let time = time.unwrap_or(if name.is_some() { soak.long } else { soak.short });
         println!("{}: {} ({})", soak.name, soak.sentence, words_for(time));
         for step in (soak.steps)(place, time)? {
-            reports.push(step::run(step, &logs)?);
+            reports.push(step::run(step, logs.path())?);
         }
     }
-    suite::summary(&reports, started.elapsed(), &logs)
+    suite::summary(&reports, started.elapsed(), logs.path(), None)
 }
 
 /// The samples that the suite runs.
@@ -61,6 +61,12 @@ pub fn samples(place: &Place) -> Outcome<Vec<Step>> {
         }
     }
     Ok(steps)
+}
+
+/// The steps of all soaks, made for a short run.
+pub fn all_steps(place: &Place) -> Outcome<Vec<Step>> {
+    let steps = TABLE.iter().map(|soak| (soak.steps)(place, soak.short)).collect::<Outcome<Vec<_>>>()?;
+    Ok(steps.into_iter().flatten().collect())
 }
 
 fn list() {

@@ -2,16 +2,24 @@
 //! A step: one program run with a log, a time limit and a verdict.
 //!
 //! What the program prints goes to the log; the terminal shows one line with name, verdict and time. A failure shows the end
-//! of the log. Verdicts count checks: libtest's `test result:` lines, our own `checks: N passed, N failed` lines, or, when
-//! there are neither, the program itself as one check. Lines that begin `skipped: ` and `seed: ` are handed up for the summary.
+//! of the log. [`Report`] counts the checks that the log tells of. A test that runs longer than the step lets it
+//! ([`Step::tests_within`]) is named, and the test program is killed; cargo then goes on with the next one.
 
 use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::{Outcome, failure, processes};
+
+mod report;
+mod watch;
+
+pub use report::Report;
+pub use watch::TestLimits;
+
+use watch::Watch;
 
 /// What to run.
 pub struct Step {
@@ -26,6 +34,8 @@ pub struct Step {
     /// Mutations: a protection has been taken out, so the step must fail, and the log must hold this sign that it failed
     /// for that reason (and not because it does not compile, for instance).
     pub must_fail: Option<&'static str>,
+    /// How long each test of libtest may run; `None`: as long as the step.
+    pub tests: Option<TestLimits>,
     /// Where its randomness begins, if it was drawn here; repeated in the summary.
     pub seed: Option<u64>,
 }
@@ -40,6 +50,7 @@ impl Step {
             work: Ok(command),
             limit,
             must_fail: None,
+            tests: None,
             seed: None,
         }
     }
@@ -54,27 +65,15 @@ impl Step {
         Step { limit, ..self }
     }
 
+    /// The same step, each of whose tests has a time limit too.
+    pub fn tests_within(self, each: Duration, longer: &'static [(&'static str, Duration)]) -> Step {
+        Step { tests: Some(TestLimits { each, longer }), ..self }
+    }
+
     /// The same step, which must fail now and show `sign`.
     pub fn must_fail(self, sign: &'static str) -> Step {
         Step { must_fail: Some(sign), ..self }
     }
-}
-
-/// How a step ended.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// The step.
-    pub name: String,
-    /// Checks that held.
-    pub passed: u32,
-    /// Checks that did not.
-    pub failed: u32,
-    /// What was left out, and why.
-    pub skips: Vec<String>,
-    /// Seeds and figures that the step wants to be remembered.
-    pub notes: Vec<String>,
-    /// How long it took.
-    pub took: Duration,
 }
 
 /// Runs `step`, shows one line, and on failure the end of the log, which stays in `logs`.
@@ -91,76 +90,114 @@ pub fn run(step: Step, logs: &Path) -> Outcome<Report> {
     };
     let log = logs.join(format!("{}.log", step.name));
     let started = Instant::now();
-    let ended = run_to_log(command, &log, step.limit)?;
+    let end = run_to_log(command, &log, step.limit, step.tests)?;
     let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
-    let mut report = read_report(&text, ended.is_some_and(|status| status.success()), step.must_fail);
+    let succeeded = end.status.is_some_and(|status| status.success());
+    let mut report = match step.must_fail {
+        Some(sign) => Report::of_mutation(&text, succeeded, sign),
+        None => Report::read(&text, succeeded),
+    };
     report.took = started.elapsed();
     report.notes.extend(step.seed.map(|seed| format!("seed: {seed}")));
-    let verdict = if report.failed == 0 { "ok" } else { "FAILED" };
-    println!(" {verdict:<6} {:>7.1} s", report.took.as_secs_f64());
-    if report.failed > 0 {
-        show_end(&text, &log, ended, step.limit);
-    }
+    end.hung.iter().for_each(|test| report.fault(format!("HANG: {test}")));
     report.name = step.name;
+    println!("{}", verdict(&report));
+    if report.failed > 0 {
+        show_end(&text, &log, end.status, step.limit);
+        report.faults.iter().for_each(|fault| println!("    {fault}"));
+    }
     Ok(report)
 }
 
-/// `None`: it had to be killed.
-fn run_to_log(mut command: Command, log: &PathBuf, limit: Duration) -> Outcome<Option<ExitStatus>> {
-    let name = format!("{:?}", command.get_program());
-    let file =
-        File::create(log).map_err(|error| failure(format!("cannot write {}", log.display()), error))?;
-    let twin = file.try_clone().map_err(|error| failure("cannot share a log", error))?;
-    command.stdin(Stdio::null()).stdout(file).stderr(twin);
-    let child = command.spawn().map_err(|error| failure(format!("cannot start {name}"), error))?;
-    wait(child, limit)
+fn verdict(report: &Report) -> String {
+    let word = match report {
+        Report { failed: 1.., .. } => "FAILED",
+        Report { passed: 0, .. } => "skipped",
+        _ => "ok",
+    };
+    let skipped = match report.skips.len() {
+        0 => String::new(),
+        number => format!(", {number} skipped"),
+    };
+    format!(" {word:<7} {:>7.1} s{skipped}", report.took.as_secs_f64())
 }
 
-/// The child is asked every 20 ms; when its time is over, it and all that descend from it are killed.
-fn wait(mut child: Child, limit: Duration) -> Outcome<Option<ExitStatus>> {
+/// How a program ended.
+#[derive(Default)]
+struct End {
+    /// `None`: it had to be killed.
+    status: Option<ExitStatus>,
+    /// Tests that ran too long, each with its time.
+    hung: Vec<String>,
+}
+
+fn run_to_log(mut command: Command, log: &Path, limit: Duration, tests: Option<TestLimits>) -> Outcome<End> {
+    let name = format!("{:?}", command.get_program());
+    let cannot = |error| failure(format!("cannot write {}", log.display()), error);
+    let file = File::create(log).map_err(cannot)?;
+    let twin = file.try_clone().map_err(|error| failure("cannot share a log", error))?;
+    let growing = Growing { file: File::open(log).map_err(cannot)?, line: Vec::new() };
+    command.stdin(Stdio::null()).stdout(file).stderr(twin);
+    let child = command.spawn().map_err(|error| failure(format!("cannot start {name}"), error))?;
+    wait(child, limit, growing, tests.map(Watch::new))
+}
+
+/// The child is asked every 20 ms; when its time is over, it and all that descend from it are killed. When the time of a test is
+/// over, only what descends from the child is: the test program, with what that has started.
+fn wait(mut child: Child, limit: Duration, mut log: Growing, mut watch: Option<Watch>) -> Outcome<End> {
     let deadline = Instant::now() + limit;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(Some(status)),
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
-            Ok(None) => break,
-            Err(error) => return Err(failure("cannot wait for a child", error)),
+    let mut end = End::default();
+    while Instant::now() < deadline {
+        end.status = child.try_wait().map_err(cannot_wait)?;
+        if end.status.is_some() {
+            return Ok(end);
         }
+        if let Some(watch) = &mut watch {
+            log.show(watch);
+            let now = Instant::now();
+            let overdue = watch.overdue(now);
+            if !overdue.is_empty() {
+                end.hung.extend(overdue);
+                watch.forget();
+                processes::kill(&processes::descendants(child.id()));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
     let mut doomed = processes::descendants(child.id());
     doomed.push(child.id());
     processes::kill(&doomed);
-    child.wait().map_err(|error| failure("cannot wait for a child", error))?;
-    Ok(None)
+    child.wait().map_err(cannot_wait)?;
+    Ok(end)
 }
 
-fn read_report(text: &str, succeeded: bool, must_fail: Option<&str>) -> Report {
-    let mut report = Report::default();
-    for line in text.lines().map(str::trim) {
-        if let Some(counts) = line.strip_prefix("test result:").or_else(|| line.strip_prefix("checks:")) {
-            report.passed += number_before(counts, "passed");
-            report.failed += number_before(counts, "failed");
-        } else if let Some(why) = line.strip_prefix("skipped: ") {
-            report.skips.push(why.to_owned());
-        } else if line.starts_with("seed: ") || line.starts_with("figure: ") {
-            report.notes.push(line.to_owned());
+fn cannot_wait(error: std::io::Error) -> crate::Failure {
+    failure("cannot wait for a child", error)
+}
+
+/// A log that is read while it is written.
+struct Growing {
+    file: File,
+    /// The last line, as far as it has been written.
+    line: Vec<u8>,
+}
+
+impl Growing {
+    /// Shows what has come since the last time.
+    fn show(&mut self, watch: &mut Watch) {
+        let old = self.line.len();
+        // What cannot be read now is read the next time, or by whoever judges the whole log.
+        let read = self.file.read_to_end(&mut self.line).unwrap_or(0);
+        if read == 0 {
+            return;
         }
+        let begins = self.line[old..].iter().rposition(|&byte| byte == b'\n').map_or(0, |at| old + at + 1);
+        let now = Instant::now();
+        for line in self.line.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+            watch.see(&String::from_utf8_lossy(line), now);
+        }
+        self.line.drain(..begins);
     }
-    if let Some(sign) = must_fail {
-        let found = !succeeded && text.contains(sign);
-        (report.passed, report.failed) = if found { (1, 0) } else { (0, 1) };
-    } else if !succeeded {
-        report.failed = report.failed.max(1);
-    } else if report.passed + report.failed == 0 {
-        report.passed = 1;
-    }
-    report
-}
-
-fn number_before(text: &str, word: &str) -> u32 {
-    let words: Vec<&str> = text.split([' ', ';', ',']).filter(|word| !word.is_empty()).collect();
-    let found = words.windows(2).find(|pair| pair[1].trim_end_matches('.') == word);
-    found.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
 }
 
 fn show_end(text: &str, log: &Path, ended: Option<ExitStatus>, limit: Duration) {
@@ -190,7 +227,8 @@ const LINES_OF_A_FAILURE: usize = 40;
 
 #[cfg(test)]
 mod tests {
-    use super::{Step, read_report, run};
+    use super::{Step, run};
+    use mend_testing::Scratch;
     use std::process::Command;
     use std::time::Duration;
 
@@ -201,36 +239,34 @@ mod tests {
     }
 
     #[test]
-    fn checks_are_counted_from_libtest_and_from_our_own_lines() {
-        let text = "test result: ok. 12 passed; 0 failed; 1 ignored\nchecks: 30 passed, 2 failed\nskipped: no cgroup";
-        let report = read_report(text, true, None);
-        assert_eq!((report.passed, report.failed), (42, 2));
-        assert_eq!(report.skips, ["no cgroup"]);
-    }
-
-    #[test]
-    fn a_program_that_counts_nothing_is_one_check() {
-        let silent = read_report("", true, None);
-        assert_eq!((silent.passed, silent.failed), (1, 0));
-        let broken = read_report("error: no", false, None);
-        assert_eq!((broken.passed, broken.failed), (0, 1));
-    }
-
-    #[test]
-    fn a_mutation_that_is_not_found_has_failed() {
-        let judge = |text, succeeded| read_report(text, succeeded, Some("deadlock")).failed;
-        assert_eq!(judge("test result: ok. 3 passed; 0 failed", true), 1);
-        assert_eq!(judge("panicked: deadlock\ntest result: FAILED. 2 passed; 1 failed", false), 0);
-        assert_eq!(judge("error: could not compile", false), 1);
-    }
-
-    #[test]
     fn a_step_that_hangs_is_killed_with_its_children_and_has_failed() {
-        let logs = std::env::temp_dir().join(format!("mend-xtask-step-{}", std::process::id()));
-        std::fs::create_dir_all(&logs).unwrap();
+        let logs = Scratch::new("step");
         let step = Step::new("hang", "", shell("sleep 1000 & wait")).within(Duration::from_millis(50));
-        let report = run(step, &logs).unwrap();
+        let report = run(step, logs.path()).unwrap();
         assert_eq!(report.failed, 1);
-        std::fs::remove_dir_all(&logs).unwrap();
     }
+
+    // As cargo does with a test program: the shell goes on when what it started has been killed.
+    #[test]
+    fn a_test_that_hangs_is_named_and_the_programs_after_it_run() {
+        let logs = Scratch::new("watch");
+        let script = "sh -c 'echo \"test ring::a_waiter_hears ... \"; sleep 1000'; echo 'test result: ok. 3 passed'; exit 101";
+        let step = Step::new("units", "", shell(script))
+            .tests_within(Duration::from_millis(50), &[("another", LONG)]);
+        let report = run(step, logs.path()).unwrap();
+        assert_eq!((report.passed, report.faults), (3, vec!["HANG: ring::a_waiter_hears".to_owned()]));
+        assert!(report.failed > 0);
+    }
+
+    #[test]
+    fn a_test_with_a_longer_limit_of_its_own_may_take_it() {
+        let logs = Scratch::new("watch");
+        let script = "echo 'test ring::another ... '; sleep 0.3; echo ok; echo 'test result: ok. 1 passed'";
+        let step = Step::new("units", "", shell(script))
+            .tests_within(Duration::from_millis(50), &[("another", LONG)]);
+        let report = run(step, logs.path()).unwrap();
+        assert_eq!((report.passed, report.failed), (1, 0));
+    }
+
+    const LONG: Duration = Duration::from_secs(600);
 }

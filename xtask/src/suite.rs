@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo suite`: every kind of test in minutes, from a clean clone, with Rust and gcc alone.
 //!
-//! Every step runs, whatever failed before it. What this machine cannot do is said, with the reason, and does not fail.
+//! Every step runs, whatever failed before it. What this machine cannot do is skipped and named, with the reason; it fails only
+//! where `--allow-skips FILE` is given and the file does not name it.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::place::Place;
+use crate::place::{Logs, Place};
+use crate::skips::AllowedSkips;
 use crate::step::{self, Report, Step};
 use crate::{Failure, Outcome, soak};
 
-/// Runs the steps named in `only`, or all.
-pub fn command(place: &Place, only: &[&str]) -> Outcome {
-    let logs = place.folder("suite")?;
+/// `cargo suite [--allow-skips FILE] [STEP...]`: runs the steps named, or all.
+pub fn command(place: &Place, words: &[&str]) -> Outcome {
+    let (only, allowed) = match words {
+        ["--allow-skips", file, only @ ..] => (only, Some(AllowedSkips::read(Path::new(file))?)),
+        only => (only, None),
+    };
     let mut steps = steps(place);
     steps.extend(soak::samples(place)?);
     if let Some(unknown) = only.iter().find(|name| !steps.iter().any(|step| step.name == **name)) {
@@ -22,31 +27,27 @@ pub fn command(place: &Place, only: &[&str]) -> Outcome {
     }
     steps.retain(|step| only.is_empty() || only.contains(&step.name.as_str()));
     println!("Mend's suite: {} steps on {}", steps.len(), machine());
+    let logs = Logs::open(place, "suite")?;
     let started = Instant::now();
-    let reports = steps.into_iter().map(|step| step::run(step, &logs)).collect::<Outcome<Vec<Report>>>()?;
-    summary(&reports, started.elapsed(), &logs)
+    let reports =
+        steps.into_iter().map(|step| step::run(step, logs.path())).collect::<Outcome<Vec<Report>>>()?;
+    summary(&reports, started.elapsed(), logs.path(), allowed.as_ref())
 }
 
-fn steps(place: &Place) -> Vec<Step> {
+/// The steps that are no samples of soaks.
+pub fn steps(place: &Place) -> Vec<Step> {
     let mut steps = manners(place);
+    let symbols = "names and needs of the installed library, pages made from tables";
+    let limits = "memory limits, small /dev/shm, namespaces, footprint, core dumps, MPI_Abort";
     steps.extend([
-        cargo_step(place, "units", "units of every crate, conformance of every transport", UNITS),
+        cargo_step(place, "units", "units of every crate, conformance of every transport", UNITS)
+            .tests_within(MINUTE, LONG_UNITS),
         seeds(place),
         documentation(place),
         installation(place),
-        cargo_step(
-            place,
-            "symbols",
-            "names and needs of the installed library, pages made from tables",
-            SYMBOLS,
-        ),
+        cargo_step(place, "symbols", symbols, SYMBOLS),
         cargo_step(place, "programs", "C and C++ programs as real processes", PROGRAMS),
-        cargo_step(
-            place,
-            "limits",
-            "memory limits, small /dev/shm, namespaces, footprint, core dumps",
-            LIMITS,
-        ),
+        cargo_step(place, "limits", limits, LIMITS),
     ]);
     steps
 }
@@ -113,25 +114,36 @@ fn first_line(program: &str, argument: &str) -> String {
 }
 
 /// Says what a person wants to know at the end; the last line is for programs.
-pub fn summary(reports: &[Report], took: Duration, logs: &Path) -> Outcome {
-    let passed: u32 = reports.iter().map(|report| report.passed).sum();
-    let failed: u32 = reports.iter().map(|report| report.failed).sum();
+pub fn summary(reports: &[Report], took: Duration, logs: &Path, allowed: Option<&AllowedSkips>) -> Outcome {
     println!("\nsummary, {} s in all, logs in {}", took.as_secs(), logs.display());
     for report in reports {
-        println!(
-            "  {:<26} {:>6} passed {:>4} failed {:>8.1} s",
-            report.name,
-            report.passed,
-            report.failed,
-            report.took.as_secs_f64()
-        );
+        println!("  {:<26} {} {:>8.1} s", report.name, counts(report), report.took.as_secs_f64());
     }
     show("skipped on this machine", reports, |report| &report.skips);
     show("seeds and figures", reports, |report| &report.notes);
+    show("faults", reports, |report| &report.faults);
+    let unnamed = allowed.map(|allowed| (allowed, allowed.missing_in(reports)));
+    let passed: u32 = reports.iter().map(|report| report.passed).sum();
+    let failed: u32 = reports.iter().map(|report| report.failed).sum();
+    let skipped: usize = reports.iter().map(|report| report.skips.len()).sum();
+    println!("\n{passed} passed, {failed} failed, {skipped} skipped");
     let broken: Vec<_> =
         reports.iter().filter(|report| report.failed > 0).map(|report| report.name.as_str()).collect();
-    println!("\n{passed} passed, {failed} failed");
-    if broken.is_empty() { Ok(()) } else { Err(Failure(format!("failed: {}", broken.join(", ")))) }
+    if !broken.is_empty() {
+        return Err(Failure(format!("failed: {}", broken.join(", "))));
+    }
+    match unnamed {
+        Some((allowed, missing)) if !missing.is_empty() => {
+            let file = allowed.file().display();
+            Err(Failure(format!("skipped, and {file} does not name it:\n  {}", missing.join("\n  "))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn counts(report: &Report) -> String {
+    let Report { passed, failed, skips, .. } = report;
+    format!("{passed:>6} passed {failed:>4} failed {:>4} skipped", skips.len())
 }
 
 fn show(title: &str, reports: &[Report], lines: impl Fn(&Report) -> &Vec<String>) {
@@ -176,10 +188,21 @@ const LIMITS: &[&str] = &[
     "footprint",
     "--test",
     "namespaces",
+    "--test",
+    "aborts",
     "--",
     "--test-threads=1",
 ];
 /// A crate's first page leads its reader into private rooms, too: such a link is plain text for users and no fault.
 const DOC_FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
+/// libtest itself tells after a minute which test has not ended.
+const MINUTE: Duration = Duration::from_secs(60);
+/// Units of thousands of schedules, or of many jobs: on a machine busy with other work they take longer than a minute.
+pub const LONG_UNITS: &[(&str, Duration)] = &[
+    ("every_message_arrives_once_whole_and_in_order_and_nothing_is_left", LONG),
+    ("one_wild_word_at_a_time_never_crashes_and_never_stops_the_others", LONG),
+    ("jobs_ended_at_random_moments_leave_nothing_behind", LONG),
+];
+const LONG: Duration = Duration::from_secs(300);
 /// A clean clone compiles everything in its first steps, on two slow processors.
 const LONGEST_STEP: Duration = Duration::from_secs(900);
