@@ -94,8 +94,7 @@ mod tests {
 
     #[test]
     fn every_level_up_to_the_mount_counts() {
-        let proc = std::env::temp_dir().join(format!("mend-cgroup-{}", std::process::id()));
-        fs::create_dir_all(&proc).unwrap();
+        let proc = mend_testing::Scratch::new("cgroup");
         fs::write(proc.join("cgroup"), "5:cpu,cpuacct:/a\n4:memory:/outer/job/step\n0::/b\n").unwrap();
         let mounts = "31 23 0:28 / / rw - tmpfs tmpfs rw\n\
             35 31 0:32 /outer /m rw,relatime - cgroup cgroup rw,memory\n\
@@ -103,7 +102,7 @@ mod tests {
             37 31 0:34 / /u rw shared:4 - cgroup2 cgroup2 rw\n";
         fs::write(proc.join("mountinfo"), mounts).unwrap();
         let found = |controller| {
-            let levels = levels_of(&proc, controller).into_iter();
+            let levels = levels_of(proc.path(), controller).into_iter();
             levels.map(|level| (level.directory.display().to_string(), level.version)).collect::<Vec<_>>()
         };
         let unified = [("/u/b".to_owned(), Version::Two), ("/u".to_owned(), Version::Two)];
@@ -111,7 +110,6 @@ mod tests {
         assert_eq!(found("memory"), [&memory[..], &unified[..]].concat());
         let cpu = ["/c/a", "/c"].map(|path| (path.to_owned(), Version::One));
         assert_eq!(found("cpu"), [&cpu[..], &unified[..]].concat());
-        fs::remove_dir_all(&proc).unwrap();
     }
 
     #[test]

@@ -67,48 +67,45 @@ fn reclaimable(names: &Names, line: &str) -> Option<u64> {
 mod tests {
     use super::bytes_left_under;
     use crate::cgroup::{Level, Version};
+    use mend_testing::Scratch;
     use std::fs;
 
-    /// A directory of its own with these files; removed at the end.
-    struct Scratch(Level);
+    /// A level that is a folder of its own.
+    struct Group {
+        folder: Scratch,
+        level: Level,
+    }
 
-    impl Scratch {
+    impl Group {
         fn new(version: Version) -> Self {
-            let name = format!("mend-limits-{version:?}-{}", std::process::id());
-            let directory = std::env::temp_dir().join(name);
-            fs::create_dir_all(&directory).unwrap();
-            Scratch(Level { directory, version })
+            let folder = Scratch::new("limits");
+            let level = Level { directory: folder.path().to_owned(), version };
+            Group { folder, level }
         }
 
         fn write(&self, file: &str, text: &str) {
-            fs::write(self.0.directory.join(file), text).unwrap();
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0.directory);
+            fs::write(self.folder.join(file), text).unwrap();
         }
     }
 
     #[test]
     fn version_2_counts_what_is_used_and_not_given_back() {
-        let scratch = Scratch::new(Version::Two);
-        scratch.write("memory.max", "1000000\n");
-        scratch.write("memory.current", "700000\n");
-        scratch.write("memory.stat", "anon 5\ninactive_file 100000\nactive_file 50000\n");
-        assert_eq!(bytes_left_under(&scratch.0), Some(450_000));
-        scratch.write("memory.max", "max\n");
-        assert_eq!(bytes_left_under(&scratch.0), None);
+        let group = Group::new(Version::Two);
+        group.write("memory.max", "1000000\n");
+        group.write("memory.current", "700000\n");
+        group.write("memory.stat", "anon 5\ninactive_file 100000\nactive_file 50000\n");
+        assert_eq!(bytes_left_under(&group.level), Some(450_000));
+        group.write("memory.max", "max\n");
+        assert_eq!(bytes_left_under(&group.level), None);
     }
 
     #[test]
     fn version_1_says_no_limit_by_a_huge_number() {
-        let scratch = Scratch::new(Version::One);
-        scratch.write("memory.limit_in_bytes", "9223372036854771712\n");
-        scratch.write("memory.usage_in_bytes", "10\n");
-        assert_eq!(bytes_left_under(&scratch.0), None);
-        scratch.write("memory.limit_in_bytes", "4096\n");
-        assert_eq!(bytes_left_under(&scratch.0), Some(4086));
+        let group = Group::new(Version::One);
+        group.write("memory.limit_in_bytes", "9223372036854771712\n");
+        group.write("memory.usage_in_bytes", "10\n");
+        assert_eq!(bytes_left_under(&group.level), None);
+        group.write("memory.limit_in_bytes", "4096\n");
+        assert_eq!(bytes_left_under(&group.level), Some(4086));
     }
 }

@@ -276,7 +276,13 @@ mod tests {
             .and_then(|file| rustix::fs::ftruncate(&file, 1 << 30).map(|()| file));
         let file = match made {
             Ok(file) => file,
-            Err(error) => return eprintln!("skipped: this machine gives no file of huge pages ({error})"),
+            Err(error) => {
+                let test = "a_file_of_huge_pages_is_refused_although_it_is_sealed";
+                return mend_testing::skip(
+                    test,
+                    &format!("this machine gives no file of huge pages ({error})"),
+                );
+            }
         };
         seal(&file, true).unwrap();
         assert_eq!(check_file(file.as_fd(), page_bytes(), true), Err(SegmentError::LayoutDiffers));

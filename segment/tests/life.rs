@@ -281,7 +281,8 @@ fn who_says_that_it_dies_is_marked_while_it_still_lives_and_stays_so() {
 fn much_touched_memory_does_not_delay_the_mark() {
     const BYTES: usize = 1 << 30;
     if memory_left().is_some_and(|left| left < 2 * BYTES as u64) {
-        return eprintln!("skipped: too little memory is left");
+        let test = "much_touched_memory_does_not_delay_the_mark";
+        return mend_testing::skip(test, "too little memory is left");
     }
     // The mark comes before the end of the process; that we look in between, a loaded machine can prevent.
     for _ in 0..20 {
@@ -314,7 +315,8 @@ fn much_touched_memory_does_not_delay_the_mark() {
 #[test]
 fn one_thread_sleeps_on_many_lives_and_is_called_away() {
     if !can_sleep_on_lives() {
-        return eprintln!("skipped: this system has no futex_waitv");
+        let test = "one_thread_sleeps_on_many_lives_and_is_called_away";
+        return mend_testing::skip(test, "this system has no futex_waitv");
     }
     let mut owners: Vec<Owner> = (0..5).map(|_| Owner::start(true, Inside::step)).collect();
     owners.iter_mut().for_each(Owner::hear);

@@ -176,7 +176,12 @@ int main(int argc, char **argv)
     int ours = descriptors_of_a_program();
     if (ours > before_init)
         wrong("descriptors that a program started from a rank inherits", ours, before_init);
+    /* What counts nothing here would find nothing in a child, either. */
+    if (memory_files() == 0)
+        wrong("mappings of memory files in a rank", 0, 1);
     int open_now = descriptors();
+    if (open_now < 3)
+        wrong("descriptors of a rank", open_now, 3);
     for (int round = 20; round < 40; round++)
         around(round, a_shell);
     if (descriptors() > open_now)

@@ -5,7 +5,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::job::Running;
@@ -48,10 +47,8 @@ pub struct Board {
 impl Board {
     /// A fresh one, all zeros.
     pub fn new() -> Board {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = prefix::folder("boards").join(format!("{}-{number}", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let path = prefix::folder("boards").join(mend_testing::unique());
+        let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = file.expect("the target folder can be written");
         file.set_len(SEATS * SEAT_BYTES).expect("a small file fits");
         Board { file, path }

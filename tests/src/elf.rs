@@ -1,5 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The few fields of 64-bit ELF files that tests look at: which address ranges a core dump holds.
+//! Core dumps: whether and where a system writes them, and which address ranges they hold, by the few fields of 64-bit ELF
+//! files that say so.
+
+use std::path::{Path, PathBuf};
+
+/// Why no process of this machine writes a core into its current folder, if so.
+pub fn no_cores() -> Option<String> {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let pattern = pattern.trim();
+    if pattern.is_empty() || pattern.contains(['|', '/', '%']) {
+        return Some(format!("core dumps go to '{pattern}', not into the current folder"));
+    }
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size"))?;
+    let most = line.split_whitespace().nth(1)?;
+    (most != "unlimited").then(|| format!("core dumps may have {most} bytes at most"))
+}
+
+/// The core files in a folder.
+pub fn cores_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("core"));
+    files.map(|entry| entry.path()).collect()
+}
 
 /// The ranges `(start, bytes)` of memory whose contents the core file holds; `None` if it is no 64-bit ELF file.
 pub fn dumped(core: &[u8]) -> Option<Vec<(u64, u64)>> {

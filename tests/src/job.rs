@@ -6,7 +6,6 @@
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,8 +48,7 @@ pub struct Running {
 impl Job {
     /// A job that is killed when `limit` has passed.
     pub fn new(mut command: Command, limit: Duration) -> Job {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let mark = mend_testing::unique();
         command.env(MARK, &mark);
         Job { command, limit, mark }
     }
@@ -133,6 +131,7 @@ impl Running {
 
     /// Whoever is still there after a while has been left behind; it is named and killed, which also ends the pipes.
     fn sweep(&self) -> Vec<String> {
+        assert!(processes::all().any(|pid| pid == std::process::id()), "/proc does not show this process");
         let deadline = Instant::now() + PATIENCE;
         let mut left = processes::marked(MARK, &self.mark);
         while !left.is_empty() && Instant::now() < deadline {
@@ -176,11 +175,12 @@ impl Ended {
         self.exited_with(0) && self.stdout.contains("No errors") && self.stderr.is_empty()
     }
 
-    /// Whether it was refused as users deserve it: an ordinary code, not a signal's, and a sentence that says why.
-    pub fn is_clear_refusal(&self) -> bool {
+    /// Whether it was refused as users deserve it: an ordinary code, not a signal's, and on stderr the sentence that says why, which
+    /// holds `words`.
+    pub fn is_refused_with(&self, words: &str) -> bool {
         let code = self.status.and_then(|status| status.code());
         code.is_some_and(|code| code != 0 && code < 128)
-            && self.stderr.len() > 20
+            && self.stderr.lines().any(|line| line.contains(words))
             && self.left_behind.is_empty()
     }
 }

@@ -29,15 +29,4 @@ pub mod single_step;
 pub mod trace;
 pub mod watchdog;
 
-use std::io::Write;
-
-/// Says that a test did not run here, and why, past libtest's capture; `cargo suite` repeats it in its summary.
-pub fn skip(test: &str, why: &str) {
-    say(&format!("skipped: {test}: {why}"));
-}
-
-/// Prints a line past libtest's capture. It starts on a line of its own, because libtest leaves its own line open.
-pub fn say(line: &str) {
-    // If stderr is gone there is nobody to tell.
-    let _ = std::io::stderr().write_all(format!("\n{line}\n").as_bytes());
-}
+pub use mend_testing::{Scratch, say, skip};

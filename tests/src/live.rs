@@ -24,6 +24,9 @@ pub fn processor_time(pid: u32) -> Option<Duration> {
     Some(total)
 }
 
+/// Why a test that needs [`processor_time`] is skipped.
+pub const NOT_COUNTED: &str = "this kernel does not count processor time in schedstat";
+
 /// One mapping of shared memory.
 #[derive(Debug)]
 pub struct Mapping {

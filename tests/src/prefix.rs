@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where the library under test is installed: once per build, however many tests ask at the same time.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -24,7 +23,7 @@ pub fn place() -> &'static Place {
     PLACE.get_or_init(|| Place::find().unwrap_or_else(|why| panic!("{why}")))
 }
 
-/// A folder of our own under the target folder.
+/// A folder of our own under the target folder, which all tests share.
 pub fn folder(name: &str) -> PathBuf {
     place().folder(&format!("mend-tests/{name}")).unwrap_or_else(|why| panic!("{why}"))
 }
@@ -36,11 +35,10 @@ pub fn command(name: &str) -> Command {
     command
 }
 
-/// Several test programs may run at once; one installs, the others wait for its lock and find everything current.
+/// Several test programs may run at once; one installs, the others wait for it (`install` locks the prefix) and find everything
+/// current.
 fn install_once() -> PathBuf {
     let prefix = folder("prefix");
-    let lock = File::create(folder("locks").join("install")).expect("the target folder can be written");
-    lock.lock().expect("a file in the target folder can be locked");
     install(place(), &Build::release(place()), &prefix).unwrap_or_else(|why| panic!("cannot install: {why}"));
     prefix
 }

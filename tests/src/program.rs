@@ -16,10 +16,13 @@
 //! With code 0 expected, stdout must hold `No errors`.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use mend_testing::second_name;
 
 use crate::job::{Ended, Job};
 use crate::prefix;
@@ -108,13 +111,25 @@ impl Header {
     }
 }
 
-/// Compiles `source` with our mpicc or mpicxx, into a folder of its own for each set of flags. `Err`: what the compiler said.
+/// Compiles `source` with our mpicc or mpicxx. `Err`: what the compiler said. The product lies in a folder of its own for each
+/// prefix, set of flags and folder of sources, two of which may hold sources of one name.
 pub fn compile(source: &Path) -> Result<PathBuf, String> {
     let flags = std::env::var("MENDTEST_CFLAGS").unwrap_or_default();
-    let folder = prefix::folder(if flags.is_empty() { "programs" } else { "programs-with-flags" });
-    let stem = source.file_stem().ok_or("a source has a name")?.to_string_lossy().into_owned();
-    let product = folder.join(&stem);
-    let beside = folder.join(format!(".{stem}.{}", std::process::id()));
+    let mut build = DefaultHasher::new();
+    (prefix::prefix(), &flags, source.parent()).hash(&mut build);
+    compile_into(&prefix::folder(&format!("programs/{:016x}", build.finish())), source, &flags)
+}
+
+/// Compiles a source that a test has written into its own folder.
+pub fn compile_beside(source: &Path) -> Result<PathBuf, String> {
+    let flags = std::env::var("MENDTEST_CFLAGS").unwrap_or_default();
+    compile_into(source.parent().ok_or("a source lies in a folder")?, source, &flags)
+}
+
+fn compile_into(folder: &Path, source: &Path, flags: &str) -> Result<PathBuf, String> {
+    let stem = source.file_stem().ok_or("a source has a name")?;
+    let product = folder.join(stem);
+    let beside = second_name(&product);
     let compiler = if source.extension().is_some_and(|kind| kind == "cc") { "mpicxx" } else { "mpicc" };
     let mut command = prefix::command(compiler);
     command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]).args(flags.split_whitespace());
@@ -172,8 +187,41 @@ pub fn run(program: &Path, header: &Header, ranks: u32) -> Ended {
 
 #[cfg(test)]
 mod tests {
-    use super::Header;
+    use super::{Header, compile};
+    use crate::prefix;
+    use std::process::Command;
+    use std::sync::Barrier;
     use std::time::Duration;
+
+    #[test]
+    fn one_program_compiled_by_many_threads_at_the_same_time_is_whole_for_each() {
+        let source = prefix::place().root.join("examples/hello.c");
+        prefix::prefix();
+        let begin = Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            let compile_and_run = || {
+                begin.wait();
+                let product = compile(&source).expect("an example compiles");
+                Command::new(product).env_remove("LD_LIBRARY_PATH").output().expect("it can be started")
+            };
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(compile_and_run)).collect();
+            for thread in threads {
+                let output = thread.join().expect("it was compiled and started");
+                assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn sources_of_one_name_in_two_folders_are_two_programs() {
+        let root = &prefix::place().root;
+        let [one, other] = ["tests/c/lifecycle.c", "tests/deaths/lifecycle.c"]
+            .map(|path| compile(&root.join(path)).unwrap_or_else(|why| panic!("{path}: {why}")));
+        assert_ne!(one, other);
+        assert_eq!(one.file_name(), other.file_name());
+    }
+
+    const THREADS: usize = 8;
 
     #[test]
     fn the_first_lines_say_how_a_program_is_run() {

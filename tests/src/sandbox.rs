@@ -16,7 +16,7 @@ pub struct MemoryLimit {
 impl MemoryLimit {
     /// A group below our own, or below the root where ours may not have children.
     pub fn new(bytes: u64) -> Result<MemoryLimit, String> {
-        let name = format!("mend-tests-{}-{bytes}", std::process::id());
+        let name = format!("mend-tests-{}", mend_testing::unique());
         let mut refusals = Vec::new();
         for (parent, second_version) in parents() {
             let group = MemoryLimit { folder: parent.join(&name), second_version };
@@ -111,4 +111,24 @@ fn shell(flags: &[&str], script: &str, command: &Command) -> Command {
         };
     }
     outer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MemoryLimit;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn groups_with_one_limit_stand_side_by_side() {
+        match MemoryLimit::new(64 << 20) {
+            Err(why) => mend_testing::skip("groups_with_one_limit_stand_side_by_side", &why),
+            // More than there are parents to make one below.
+            Ok(first) => {
+                let another = |_| MemoryLimit::new(64 << 20).expect("groups can be made here");
+                let groups: Vec<_> = (0..4).map(another).chain([first]).collect();
+                let folders: BTreeSet<_> = groups.iter().map(|group| &group.folder).collect();
+                assert_eq!(folders.len(), 5, "{folders:?}");
+            }
+        }
+    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! MPI_Abort ends every process of the job, whatever it looks like in the process table, and at once.
+//! MPI_Abort ends every process of the job, whatever it looks like in the process table.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use mend_tests::{program, sandbox, skip};
 // Row EH6
 #[test]
 fn ranks_whose_first_thread_has_ended_are_ended_too() {
-    ended_at_once(three_ranks());
+    all_are_ended(three_ranks());
 }
 
 // Row EH6
@@ -19,12 +19,12 @@ fn where_proc_is_of_another_pid_namespace_the_ranks_are_ended_and_nobody_else() 
     let test = "where_proc_is_of_another_pid_namespace_the_ranks_are_ended_and_nobody_else";
     match sandbox::unshare(&["--pid", "--fork"], "", &three_ranks()) {
         Err(why) => skip(test, &why),
-        Ok(command) => ended_at_once(command),
+        Ok(command) => all_are_ended(command),
     }
 }
 
 /// The launcher kills its descendants, and waits for those that do not die: it would say so.
-fn ended_at_once(command: Command) {
+fn all_are_ended(command: Command) {
     let ended = Job::new(command, LIMIT).run();
     let immortals = ended.stderr.contains("[E-JOB-012]");
     assert!(ended.exited_with(3) && !immortals, "{}", ended.story());

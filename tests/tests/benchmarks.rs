@@ -39,6 +39,7 @@ fn run(name: &str, options: &[&str]) -> Ended {
 /// One for each source in `bench/c`, under the name the install gives it.
 fn benchmarks() -> Vec<String> {
     let sources = mend_xtask::install::c_programs(&prefix::place().root.join("bench/c"));
+    assert!(sources.len() >= 6, "bench/c holds {} programs", sources.len());
     sources.iter().filter_map(|path| Some(format!("mend-{}", path.file_stem()?.to_str()?))).collect()
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Little memory, and a /dev/shm that is small, read-only or not there: the job runs, or is refused in words before anything is
-//! reserved; no SIGBUS, nobody killed for memory that Mend reserved.
+//! Little memory, and a /dev/shm that is small, read-only or not there: each test says whether the job runs, or is refused in
+//! words before anything is reserved; no SIGBUS, nobody killed for memory that Mend reserved.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,30 +11,31 @@ use mend_tests::{prefix, program, sandbox, skip};
 
 #[test]
 fn four_ranks_run_under_a_memory_limit_of_64_mib() {
-    under_memory_limit("four_ranks_run_under_a_memory_limit_of_64_mib", "exchange.c", Ended::is_clean);
+    let test = "four_ranks_run_under_a_memory_limit_of_64_mib";
+    under_memory_limit(test, 64, "exchange.c", &[], Ended::is_clean);
+}
+
+// The buffers of the program alone are 8 MiB.
+#[test]
+fn four_ranks_run_under_a_memory_limit_of_24_mib() {
+    let test = "four_ranks_run_under_a_memory_limit_of_24_mib";
+    under_memory_limit(test, 24, "exchange.c", &[], Ended::is_clean);
 }
 
 #[test]
 fn memory_that_the_limit_does_not_allow_is_refused_by_its_error_class() {
-    under_memory_limit(
-        "memory_that_the_limit_does_not_allow_is_refused_by_its_error_class",
-        "alloc.c",
-        Ended::is_clean,
-    );
+    let test = "memory_that_the_limit_does_not_allow_is_refused_by_its_error_class";
+    under_memory_limit(test, 64, "alloc.c", &[], Ended::is_clean);
 }
 
+// More is to stay free than there is.
 #[test]
-fn a_limit_that_holds_hardly_a_process_refuses_in_words_and_kills_nobody() {
-    let test = "a_limit_that_holds_hardly_a_process_refuses_in_words_and_kills_nobody";
-    let exchange = program::limit_program("exchange.c");
-    match sandbox::MemoryLimit::new(24 << 20) {
-        Err(why) => skip(test, &why),
-        Ok(group) => {
-            let ended = Job::new(group.hold(&four_ranks(exchange)), LIMIT).run();
-            assert!(ended.is_clean() || ended.is_clear_refusal(), "{}", ended.story());
-            assert_eq!(group.killed(), 0, "{}", ended.story());
-        }
-    }
+fn init_is_refused_in_words_where_no_shared_memory_may_be_taken() {
+    let test = "init_is_refused_in_words_where_no_shared_memory_may_be_taken";
+    let options = ["--mca", "btl_shm.memory_reserve_bytes", "1g"];
+    under_memory_limit(test, 64, "exchange.c", &options, |ended| {
+        ended.is_refused_with("are left under the memory limit")
+    });
 }
 
 #[test]
@@ -80,12 +81,19 @@ fn jobs_leave_nothing_in_dev_shm_and_tmp() {
     }
 }
 
-fn under_memory_limit(test: &str, source: &str, expected: impl Fn(&Ended) -> bool) {
-    let program = program::limit_program(source);
-    match sandbox::MemoryLimit::new(64 << 20) {
+fn under_memory_limit(
+    test: &str,
+    mib: u64,
+    source: &str,
+    options: &[&str],
+    expected: impl Fn(&Ended) -> bool,
+) {
+    let mut command = program::mpiexec(4, LIMIT);
+    command.args(options).arg(program::limit_program(source));
+    match sandbox::MemoryLimit::new(mib << 20) {
         Err(why) => skip(test, &why),
         Ok(group) => {
-            let ended = Job::new(group.hold(&four_ranks(program)), LIMIT).run();
+            let ended = Job::new(group.hold(&command), LIMIT).run();
             assert!(expected(&ended), "{}", ended.story());
             assert_eq!(group.killed(), 0, "{}", ended.story());
         }

@@ -13,11 +13,14 @@ use mend_xtask::install::c_programs;
 fn every_program_says_no_errors_on_each_number_of_ranks_and_nothing_on_stderr() {
     let only = std::env::var("MENDTEST_ONLY").unwrap_or_default();
     let mut table = Table::default();
-    for source in c_programs(&prefix::place().root.join("tests/c")) {
+    let sources = c_programs(&prefix::place().root.join("tests/c"));
+    assert!(sources.len() >= 40, "tests/c holds {} programs", sources.len());
+    for source in sources {
         if name(&source).contains(&only) {
             table.try_out(&source);
         }
     }
+    assert!(table.passed as usize + table.failures.len() > 0, "no program's name holds '{only}'");
     say(&table.text);
     say(&format!("checks: {} passed, {} failed", table.passed, table.failures.len()));
     assert!(table.failures.is_empty(), "\n{}", table.failures.join("\n\n"));

@@ -95,7 +95,7 @@ fn choose(path: &Path, shape: Shape, random: &mut Random) -> Vec<u32> {
     points
 }
 
-/// Every point, in a file that stays.
+/// Every point, in a file that stays, whole whoever else writes it at the same time.
 fn list(operation: &Operation, shape: Shape, trials: &[Trial]) {
     let mut text = String::from("instructions,at,ended,class,wrong_bytes\n");
     for trial in trials {
@@ -103,7 +103,9 @@ fn list(operation: &Operation, shape: Shape, trials: &[Trial]) {
         writeln!(text, "{point},{place},{ended},{class},{wrong}").expect("a string takes every line");
     }
     let file = prefix::folder("points").join(format!("{}-{}.csv", operation.name, words(shape)));
-    std::fs::write(file, text).expect("the target folder can be written");
+    let beside = mend_testing::second_name(&file);
+    std::fs::write(&beside, text).expect("the target folder can be written");
+    std::fs::rename(&beside, file).expect("a file of ours can be renamed");
 }
 
 fn words(shape: Shape) -> &'static str {

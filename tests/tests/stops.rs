@@ -38,10 +38,14 @@ fn ranks_that_are_stopped_or_compute_are_not_taken_for_dead() {
 
 // A debugger is told of the end of whom it traces before the parent is, and may take its time.
 #[test]
-fn a_dead_rank_that_a_debugger_holds_costs_the_keeper_nothing_and_is_taken_when_it_lets_go() {
-    let test = "a_dead_rank_that_a_debugger_holds_costs_the_keeper_nothing_and_is_taken_when_it_lets_go";
+fn a_dead_rank_that_a_debugger_holds_does_not_keep_the_node_daemon_busy_and_is_reaped_when_it_lets_go() {
+    let test =
+        "a_dead_rank_that_a_debugger_holds_does_not_keep_the_node_daemon_busy_and_is_reaped_when_it_lets_go";
     if let Some(why) = trace::forbidden() {
         return skip(test, &why);
+    }
+    if live::processor_time(std::process::id()).is_none() {
+        return skip(test, live::NOT_COUNTED);
     }
     let limit = Duration::from_secs(60);
     let mut command = program::mpiexec(2, limit);
@@ -66,11 +70,12 @@ fn a_dead_rank_that_a_debugger_holds_costs_the_keeper_nothing_and_is_taken_when_
         std::hint::spin_loop();
     }
     let spent = live::processor_time(node_daemon).zip(spent).map(|(after, before)| after - before);
+    let spent = spent.expect("the daemon is there, and its time was counted");
     drop(held);
     signal::send(other, signal::KILL).expect("a rank is there");
     let ended = job.end();
     assert!(ended.exited_with(137), "{}", ended.story());
-    assert!(spent.is_none_or(|spent| spent < Duration::from_millis(20)), "the node_daemon ran for {spent:?}");
+    assert!(spent < Duration::from_millis(20), "the node daemon ran for {spent:?} of 300 ms");
 }
 
 /// How often somebody was stopped. All run again at the end.

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use mend_tests::job::Job;
-use mend_tests::{prefix, program};
+use mend_tests::{Scratch, prefix, program};
 
 #[test]
 fn every_call_answers_zeros_and_what_is_not_there_says_so() {
@@ -21,9 +21,10 @@ fn every_call_answers_zeros_and_what_is_not_there_says_so() {
         }
     }
     assert!(rows.lines().count() > 600, "the table has the calls of the standard:\n{rows}");
-    let source = prefix::folder("zeros").join("zeros.c");
+    let folder = Scratch::new("zeros");
+    let source = folder.join("zeros.c");
     std::fs::write(&source, PROGRAM.replace("ROWS", &rows)).expect("the target folder can be written");
-    let zeros = program::compile(&source).unwrap();
+    let zeros = program::compile_beside(&source).unwrap();
     let limit = Duration::from_secs(60);
     let mut command = program::mpiexec(1, limit);
     command.arg(zeros);

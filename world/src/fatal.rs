@@ -218,13 +218,13 @@ mod tests {
         let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
         let limit = rustix::process::getrlimit(rustix::process::Resource::Core).maximum;
         if pattern.trim() != "core" || limit.is_some_and(|limit| limit < 2 * BYTES as u64) {
-            return eprintln!("skipped: this system writes no core where a test could find it");
+            let test = "a_core_comes_after_the_word_and_is_whole";
+            return mend_testing::skip(test, "this system writes no core where a test could find it");
         }
-        let folder = std::env::temp_dir().join(format!("mend-core-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = mend_testing::Scratch::new("core");
         let forked = Forked::start(|life, _| {
             live(life);
-            std::env::set_current_dir(&folder).unwrap();
+            std::env::set_current_dir(folder.path()).unwrap();
             let all = rustix::process::Rlimit { current: limit, maximum: limit };
             rustix::process::setrlimit(rustix::process::Resource::Core, all).unwrap();
             // SAFETY: a number.
@@ -236,9 +236,8 @@ mod tests {
         until(&forked.view, LifeState::Dying);
         let ending = forked.ending();
         assert_eq!(forked.view.state(), LifeState::Dying);
-        let core = std::fs::read_dir(&folder).unwrap().next().map(|entry| entry.unwrap().path());
+        let core = std::fs::read_dir(folder.path()).unwrap().next().map(|entry| entry.unwrap().path());
         let bytes = core.map(|path| core_bytes(&path));
-        std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(ending, (libc::CLD_DUMPED, libc::SIGABRT));
         let (promised, there) = bytes.expect("it was dumped here");
         // The outbox, which is sparse and larger, is left out.

@@ -121,7 +121,8 @@ fn whose_init_fails_has_failed_for_the_others_and_may_go_on_without_mpi() {
 // Row LC3
 #[test]
 fn who_comes_late_hears_of_those_who_left_and_failed_before() {
-    let file = std::env::temp_dir().join(format!("mend-late-{}", std::process::id()));
+    let folder = mend_testing::Scratch::new("late");
+    let file = folder.join("there");
     let there = file.display();
     // Rank 2 comes when rank 0 has heard of the death of rank 1, and left.
     let script = format!(
@@ -129,7 +130,7 @@ fn who_comes_late_hears_of_those_who_left_and_failed_before() {
          test $MEND_RANK = 1 && exec {PROBE} die; {PROBE} hear && touch {there}"
     );
     let ended = shell("3", &script);
-    std::fs::remove_file(&file).unwrap();
+    assert!(file.exists(), "{ended:?}");
     let said: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("Peer")).collect();
     let of = |what: &str| said.iter().filter(|line| line.starts_with(what)).count();
     assert_eq!((ended.code, of("Failed("), of("Finalized(")), (0, 1, 1), "{ended:?}");

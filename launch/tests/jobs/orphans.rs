@@ -79,7 +79,9 @@ fn zombies_of(parent: i32) -> usize {
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
         Some(stat.rsplit_once(')')?.1.to_owned())
     });
-    stats.filter(|stat| stat.starts_with(&format!(" Z {parent} "))).count()
+    let stats: Vec<_> = stats.collect();
+    assert!(stats.len() >= 2, "/proc shows {} processes", stats.len());
+    stats.iter().filter(|stat| stat.starts_with(&format!(" Z {parent} "))).count()
 }
 
 // Whatever ranks start in the background and leave comes to the node daemon: a long job may have more of it than there are numbers.

@@ -80,19 +80,26 @@ fn without_mpiexec_a_process_is_a_job_of_one_and_a_foreign_launcher_is_refused()
 }
 
 #[test]
-fn ranks_in_other_namespaces_are_ranks_like_others() {
-    for kind in [&["--ipc"][..], &["--user"], &["--pid", "--fork", "--user"]] {
-        // Not every system lets everybody make every kind.
-        let may = std::process::Command::new("unshare")
-            .args(kind)
-            .arg("true")
-            .output()
-            .is_ok_and(|o| o.status.success());
-        if !may {
-            eprintln!("skipped: unshare {kind:?} is not allowed here");
-            continue;
-        }
-        let words = [&["-n", "1", PROBE, "meet", ":", "-n", "2", "unshare"], kind, &[PROBE, "meet"]].concat();
-        well(&run(&words), 3);
+fn ranks_in_other_ipc_namespaces_are_ranks_like_others() {
+    apart("ranks_in_other_ipc_namespaces_are_ranks_like_others", &["--ipc"]);
+}
+
+#[test]
+fn ranks_in_other_user_namespaces_are_ranks_like_others() {
+    apart("ranks_in_other_user_namespaces_are_ranks_like_others", &["--user"]);
+}
+
+#[test]
+fn ranks_in_other_pid_and_user_namespaces_are_ranks_like_others() {
+    let test = "ranks_in_other_pid_and_user_namespaces_are_ranks_like_others";
+    apart(test, &["--pid", "--fork", "--user"]);
+}
+
+fn apart(test: &str, kind: &[&str]) {
+    let trial = std::process::Command::new("unshare").args(kind).arg("true").output();
+    if !trial.is_ok_and(|trial| trial.status.success()) {
+        return mend_testing::skip(test, &format!("unshare {} is not allowed here", kind.join(" ")));
     }
+    let words = [&["-n", "1", PROBE, "meet", ":", "-n", "2", "unshare"], kind, &[PROBE, "meet"]].concat();
+    well(&run(&words), 3);
 }

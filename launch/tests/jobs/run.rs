@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -39,8 +38,7 @@ pub fn start(words: &[&str]) -> Run {
 /// Starts a command that is, or becomes, `mpiexec`.
 pub fn start_command(command: Command) -> Run {
     let mut command = with_signals(&command);
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let mark = mend_testing::unique();
     command.env("MEND_TEST_MARK", &mark).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     // Until `env` has become the command, a signal that was inherited as ignored is still lost.
@@ -191,9 +189,11 @@ fn marked(mark: &str) -> Vec<i32> {
     let wanted = format!("MEND_TEST_MARK={mark}");
     let numbers =
         std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let numbers: Vec<i32> = numbers.collect();
+    assert!(numbers.contains(&(std::process::id() as i32)), "/proc does not show this process");
     let carries = |pid: &i32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
     };
-    numbers.filter(carries).collect()
+    numbers.into_iter().filter(carries).collect()
 }
