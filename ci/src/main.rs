@@ -15,6 +15,15 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    // Of nothing there are no findings.
+    let (rust, rows) = (tree.rust().count(), rules::rows::count(&tree));
+    if rust < RUST_FILES_MIN || rows < ROWS_MIN {
+        eprintln!(
+            "tidy: {}: {rust} Rust files and {rows} rows of semantics: not the project",
+            root.display()
+        );
+        return ExitCode::from(2);
+    }
     let findings = rules::check(&tree);
     findings.iter().for_each(|finding| println!("{finding}"));
     let lines: usize = tree.sources.iter().map(|source| source.text.lines().count()).sum();
@@ -22,3 +31,7 @@ fn main() -> ExitCode {
     println!("tidy: {files} files, {lines} lines, {} findings; {rows}", findings.len());
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+/// Somewhat fewer than there are.
+const RUST_FILES_MIN: usize = 200;
+const ROWS_MIN: usize = 100;

@@ -40,7 +40,9 @@ fn ten_thousand_seeds() {
     match run_seeds(first..first + count) {
         Ok(mut tally) => {
             assert!(tally.total.requests > 0, "no books were kept on requests");
-            for arm in named_arms() {
+            let arms = named_arms();
+            assert!(arms.len() >= 20, "the sources name {} arms", arms.len());
+            for arm in arms {
                 tally.arms.entry(arm.leak()).or_default();
             }
             println!("{count} seeds from {first}\n{}", tally.table());

@@ -20,6 +20,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// How many rows the table has.
+pub fn count(tree: &Tree) -> usize {
+    tree.get(PAGE).map_or(0, |page| table(page).len())
+}
+
 /// How many rows work, come later, are not done, and are cited anywhere.
 pub fn summary(tree: &Tree) -> String {
     let Some(page) = tree.get(PAGE) else { return "no table of semantics".to_owned() };
