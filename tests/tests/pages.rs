@@ -57,8 +57,10 @@ fn every_program_that_is_installed_has_its_man_page() {
         .collect();
     // Another process may be installing the next version of one, under a hidden name.
     let programs = std::fs::read_dir(prefix::prefix().join("bin")).expect("bin is installed").flatten();
-    let programs: BTreeSet<_> =
-        programs.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| !name.starts_with('.')).collect();
+    let programs: BTreeSet<_> = programs
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
     let described: BTreeSet<_> =
         man::PAGES.iter().flat_map(|page| page.names).map(|name| (*name).to_owned()).collect();
     assert_eq!(programs.difference(&benchmarks).cloned().collect::<BTreeSet<_>>(), described);
