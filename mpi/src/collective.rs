@@ -152,7 +152,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.lifecycle_check.begin(key);
         self.active.push(key);
         self.checks_of_wait = 0;
-        self.watch_collective();
         Ok((Started::Running(Request::Collective(key)), None))
     }
 

@@ -482,12 +482,9 @@ impl Cluster {
 
     fn turn(&mut self, rank: u32) -> u32 {
         let Some(running) = &self.seats[rank as usize].running else { return 0 };
-        let mut events = running.mpi.turn(self.clock.now());
+        let events = running.mpi.progress(self.clock.now());
         if self.steps.is_multiple_of(AUDIT_ONCE_IN) {
             running.mpi.engine().lifecycle_check();
-        }
-        if events == 0 && !self.woken(rank) {
-            events = running.mpi.end_unsatisfiable();
         }
         if self.trace && events > 0 {
             eprintln!("{:8} rank {rank}: {events} events", self.steps);
