@@ -77,8 +77,11 @@ impl Blocking {
     fn end_pending_failure<N: Btl, R: Runtime>(&mut self, engine: &mut Engine<N, R>) -> State {
         engine.progress_again();
         if engine.poll(self.request) == State::PendingFailure {
+            mend_base::reach!("mpi.blocking: a pending failure ends a receive");
             self.cancelled = true;
             engine.cancel(self.request);
+        } else {
+            mend_base::reach!("mpi.blocking: it came with the progress before the answer");
         }
         engine.poll(self.request)
     }

@@ -136,7 +136,8 @@ impl Completion {
         threads: impl FnOnce() -> Option<u32>,
         answers: &mut impl Answers,
     ) -> Option<Result<Answered, Error>> {
-        if self.is_early(engine, requests) {
+        self.polls = self.polls.wrapping_add(1);
+        if self.want == Want::All && requests.len() > ALWAYS_POLLED && self.is_early(engine, requests) {
             return None;
         }
         let mut answered = test(self.want, engine, requests, answers);
@@ -159,14 +160,9 @@ impl Completion {
     /// every [`POLLS_PER_SURVEY`]th time only, and whenever a death was published: a fault at a later one must end the call
     /// too, and a blocked thread is woken once for it.
     fn is_early<N: Btl, R: Runtime>(&mut self, engine: &Engine<N, R>, requests: &[RequestHandle]) -> bool {
-        self.polls = self.polls.wrapping_add(1);
         let version = engine.registry().version();
         let changed = self.version.replace(version) != Some(version);
-        if self.want != Want::All
-            || requests.len() <= ALWAYS_POLLED
-            || changed
-            || self.polls.is_multiple_of(POLLS_PER_SURVEY)
-        {
+        if changed || self.polls.is_multiple_of(POLLS_PER_SURVEY) {
             return false;
         }
         while let Some(&request) = requests.get(self.first) {
@@ -400,6 +396,7 @@ fn end_unsatisfiable<N: Btl, R: Runtime>(
     if !ends || !ends_the_wait(threads()) {
         return false;
     }
+    mend_base::reach!("mpi.completion: an unsatisfiable wait ends");
     match want {
         Want::All => named.filter(|&request| engine.end_unsatisfiable(request)).count() > 0,
         Want::Any | Want::Some => named.next().is_some_and(|first| engine.end_unsatisfiable(first)),

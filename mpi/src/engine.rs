@@ -5,7 +5,7 @@
 //! which news of others come; it keeps the tables of communicators, collective operations and contacts. It never blocks
 //! and never calls the user: who waits, stands above and turns it.
 
-use crate::collective::Running;
+use crate::collective::{Running, awaited_by};
 use crate::communicator::CommEntry;
 use crate::contact::{Contact, Contacts};
 use crate::funnel::Funnel;
@@ -233,39 +233,36 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// The same of several.
     pub(crate) fn watch_requests(&mut self, requests: &[RequestHandle]) {
         self.checks_of_wait = 0;
-        let mut watched = Watched::ANY;
+        self.watched.clear();
         for &handle in requests {
             match handle {
                 RequestHandle::Request(Request::PointToPoint(key)) => {
                     let request = mend_pml::Request(key);
                     if !matches!(self.pml.poll(request), mend_pml::State::Done(_)) {
-                        watched.add(self.pml.awaited_from(request));
+                        self.watched.add(self.pml.awaited_from(request));
                     }
                 }
-                RequestHandle::Request(Request::Collective(key)) => {
-                    watched.follow(key);
-                    self.watch_rounds(key, &mut watched);
-                }
+                RequestHandle::Request(Request::Collective(key)) => self.watch_rounds(key),
                 RequestHandle::Request(Request::Completed(_)) | RequestHandle::Null | RequestHandle::Done => {
                 }
             }
         }
-        self.watched = watched;
     }
 
     /// Adds those from whom a collective operation expects something in this round.
-    fn watch_rounds(&self, collective: Key, watched: &mut Watched<N::Endpoint>) {
-        let expected =
-            self.awaited_by(collective).iter().filter_map(|&request| self.pml.awaited_from(request));
-        expected.for_each(|endpoint| watched.add(Some(endpoint)));
+    fn watch_rounds(&mut self, collective: Key) {
+        self.watched.follow(collective);
+        for &request in awaited_by(&self.collectives, collective) {
+            if let Some(endpoint) = self.pml.awaited_from(request) {
+                self.watched.add(Some(endpoint));
+            }
+        }
     }
 
     /// The collective operation that is waited for may be in another round now.
     fn watch_next_round(&mut self, collective: Key) {
-        let mut watched = Watched::ANY;
-        watched.follow(collective);
-        self.watch_rounds(collective, &mut watched);
-        self.watched = watched;
+        self.watched.clear();
+        self.watch_rounds(collective);
     }
 
     // Hot: per look.

@@ -10,7 +10,7 @@
 use crate::blocking::{Blocking, CommunicatorCreation, Probe};
 use crate::completion::{self, Answered, Answers, Completion, RequestHandle, Want};
 use crate::sendrecv::{Exchanged, Sendrecv};
-use crate::{CommKey, Engine, Error, Started};
+use crate::{CommKey, Engine, Error, Started, State};
 use core::cell::{Cell, Ref, RefCell, RefMut};
 use core::future::Future;
 use core::pin::Pin;
@@ -336,6 +336,18 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
     pub fn cancel(&mut self) {
         if let RequestHandle::Request(request) = self.handle {
             self.mpi.engine_mut().cancel(request);
+        }
+    }
+
+    /// MPI_Request_get_status: how it ended, if it has; the request stays.
+    pub fn get_status(&self) -> Option<Result<Status, Error>> {
+        match self.handle {
+            RequestHandle::Null => self.result,
+            RequestHandle::Done => Some(Ok(Status::EMPTY)),
+            RequestHandle::Request(request) => match self.mpi.engine().poll(request) {
+                State::Done(result) => Some(result),
+                State::Running | State::PendingFailure => None,
+            },
         }
     }
 

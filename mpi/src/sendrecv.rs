@@ -73,6 +73,7 @@ impl Sendrecv {
         if self.send.error().is_some()
             && let Half::Running(receive) = &self.receive
         {
+            mend_base::reach!("mpi.sendrecv: the receive is cancelled");
             engine.cancel(receive.request());
             self.receive.advance(engine, &threads);
         }
@@ -80,6 +81,7 @@ impl Sendrecv {
             && let Half::Running(send) = &self.send
             && engine.continue_from_copy(send.request())
         {
+            mend_base::reach!("mpi.sendrecv: the send continues from a copy");
             self.send = Half::Nobody;
         }
         Some(Exchanged { sent: self.send.result()?, received: self.receive.result()? })

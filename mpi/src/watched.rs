@@ -4,7 +4,7 @@
 use mend_base::Key;
 
 /// Some endpoints, or any.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Watched<E> {
     endpoints: [Option<E>; ENDPOINTS_MAX],
     /// How many of `endpoints` there are; 0: a message from any peer counts.
@@ -23,14 +23,19 @@ impl<E: Copy + Eq> Watched<E> {
     pub const ANY: Watched<E> =
         Watched { endpoints: [None; ENDPOINTS_MAX], count: 0, any: false, collective: None };
 
+    /// A message from any peer counts, until endpoints are added.
+    #[inline]
+    pub fn clear(&mut self) {
+        (self.count, self.any, self.collective) = (0, false, None);
+    }
+
     // Hot: per blocking call.
     /// One endpoint, or any where it is not known.
     #[inline]
     pub fn only(&mut self, endpoint: Option<E>) {
+        self.clear();
         self.endpoints[0] = endpoint;
         self.count = usize::from(endpoint.is_some());
-        self.any = false;
-        self.collective = None;
     }
 
     /// Adds what one of several requests expects; `None`: any.
