@@ -13,7 +13,6 @@
 compile_error!("handles of Mend need 64 bits");
 
 mod argument_error;
-mod array_calls;
 mod books;
 mod calls;
 mod check;

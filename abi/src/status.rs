@@ -91,7 +91,27 @@ impl Statuses {
         unsafe { internal.write(status.internal) };
     }
 
-    /// Writes the status at `index`, with MPI_ERROR.
+    /// The same of the status at `index`: what calls that return several do where none of them failed.
+    #[inline]
+    pub(crate) fn set_without_error(self, index: usize, status: Status) {
+        if !self.0.is_null() {
+            Statuses(self.0.wrapping_add(index)).set_one(status);
+        }
+    }
+
+    /// Writes the error alone, of a status that [`set_without_error`](Statuses::set_without_error) wrote.
+    #[cold]
+    pub(crate) fn set_success(self, index: usize) {
+        if !self.0.is_null() {
+            let status = self.0.wrapping_add(index);
+            // SAFETY: not to be ignored; the user promised as many statuses as requests.
+            let error = unsafe { &raw mut (*status).error };
+            // SAFETY: a field of the status that the user promised.
+            unsafe { error.write(SUCCESS) };
+        }
+    }
+
+    /// Writes the status at `index`, its error too: what calls do that return MPI_ERR_IN_STATUS.
     #[inline]
     pub(crate) fn set(self, index: usize, status: Status) {
         if !self.0.is_null() {
@@ -115,10 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn the_users_error_field_stays_where_one_status_is_returned() {
+    fn the_users_error_field_stays_where_no_call_writes_it() {
         let mut mine = Status { error: 77, ..Status::EMPTY };
         Statuses::new(&raw mut mine).set_one(Status::PROC_NULL);
         assert_eq!((mine.error, mine.source), (77, -3));
+        Statuses::new(&raw mut mine).set_without_error(0, Status::EMPTY);
+        assert_eq!(mine, Status { error: 77, ..Status::EMPTY });
+        Statuses::new(&raw mut mine).set_success(0);
+        assert_eq!(mine, Status::EMPTY);
         Statuses::new(core::ptr::null_mut()).set(5, Status::EMPTY);
     }
 }

@@ -104,6 +104,11 @@ impl Class {
         self as i32
     }
 
+    /// Whether it says that a process failed, or that the communicator was revoked.
+    pub const fn is_fault(self) -> bool {
+        matches!(self, Class::ProcFailed | Class::ProcFailedPending | Class::Revoked)
+    }
+
     /// The class with this number.
     pub fn from_number(number: i32) -> Option<Class> {
         Class::ALL.iter().copied().find(|class| class.number() == number)

@@ -24,7 +24,7 @@ use crate::communicator::create::{Contribution, PendingCreation};
 use crate::engine::no_such_request;
 use crate::{CommKey, Detail, Engine, Error, Request, Started, State};
 use liveness_query::LivenessQuery;
-use mend_base::{Key, PeerIndex, Rank, Tag};
+use mend_base::{Key, PeerIndex, Rank, Slab, Tag};
 use mend_coll::{Collective, Schedule};
 use mend_comm::Group;
 use mend_pml::Status;
@@ -152,7 +152,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.lifecycle_check.begin(key);
         self.active.push(key);
         self.checks_of_wait = 0;
-        self.watch_collective();
         Ok((Started::Running(Request::Collective(key)), None))
     }
 
@@ -169,14 +168,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         active.append(&mut self.active);
         self.active = active;
         ended
-    }
-
-    /// What an operation that is not over waits for.
-    pub(crate) fn awaited_by(&self, key: Key) -> &[mend_pml::Request] {
-        match self.collectives.get(key).map(|running| &running.stage) {
-            Some(Stage::Active(active)) => active.schedule.awaited(),
-            _ => &[],
-        }
     }
 
     /// Whether this one is over now.
@@ -334,6 +325,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn forget_collective(&mut self, key: Key) {
         self.lifecycle_check.forget(key);
         self.collectives.remove(key);
+    }
+}
+
+/// What an operation that is not over waits for.
+pub(crate) fn awaited_by(collectives: &Slab<Running>, key: Key) -> &[mend_pml::Request] {
+    match collectives.get(key).map(|running| &running.stage) {
+        Some(Stage::Active(active)) => active.schedule.awaited(),
+        _ => &[],
     }
 }
 

@@ -5,11 +5,12 @@
 //! which news of others come; it keeps the tables of communicators, collective operations and contacts. It never blocks
 //! and never calls the user: who waits, stands above and turns it.
 
-use crate::collective::Running;
+use crate::collective::{Running, awaited_by};
 use crate::communicator::CommEntry;
 use crate::contact::{Contact, Contacts};
 use crate::funnel::Funnel;
-use crate::{CommKey, Error, Registry, Request, Started, State};
+use crate::watched::Watched;
+use crate::{CommKey, Error, Registry, Request, RequestHandle, Started, State};
 use mend_base::parameter::Settings;
 use mend_base::{
     Identity, Instant, Key, LifecycleCheck, LifecycleCounts, Peer, PeerIndex, Rank, Slab, Source, Tag,
@@ -39,7 +40,7 @@ pub struct Engine<N: Btl, R: Runtime> {
     pub(crate) lifecycle_check: LifecycleCheck,
     /// Those of `collectives` that are not over: what a turn looks at.
     pub(crate) active: Vec<Key>,
-    kept: Slab<Status>,
+    completed: Slab<Status>,
     pub(crate) world: CommKey,
     pub(crate) myself: CommKey,
     pub(crate) identities: IdentityAllocator,
@@ -48,8 +49,9 @@ pub struct Engine<N: Btl, R: Runtime> {
     pub(crate) now: Instant,
     pub(crate) job_notices: VecDeque<JobNotice>,
     phase: Phase,
-    /// The way on which the blocking call that cranks expects something.
-    watched: Option<N::Endpoint>,
+    watched: Watched<N::Endpoint>,
+    /// Calls of progress that were made within another call; wraps.
+    pub(crate) repeated_progress: u32,
     /// Timed looks so far.
     checks: u32,
     /// The same, of the call that waits.
@@ -89,7 +91,7 @@ pub struct Census {
     /// Collective operations, and communicators being made, that nobody released.
     pub collectives: u32,
     /// Requests that were done when they were started.
-    pub kept: u32,
+    pub completed: u32,
     /// Peers that we asked the runtime for, and that have not answered yet.
     pub asked: u32,
     /// What stands in the PML's.
@@ -143,13 +145,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             collectives: Slab::new(),
             lifecycle_check: LifecycleCheck::default(),
             active: Vec::new(),
-            kept: Slab::new(),
+            completed: Slab::new(),
             world: nobody,
             myself: nobody,
             identities: IdentityAllocator::new(me),
             job_notices: VecDeque::new(),
             phase: Phase::Running,
-            watched: None,
+            watched: Watched::ANY,
+            repeated_progress: 0,
             checks: 0,
             checks_of_wait: 0,
             direct: 0,
@@ -183,7 +186,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     // Hot: per message.
     /// Makes progress and returns; how many events there were. `now` may be stale.
-    pub fn turn(&mut self, now: Instant) -> u32 {
+    pub fn progress(&mut self, now: Instant) -> u32 {
         self.now = now;
         let mut events = self.pml.progress(&mut self.net, now, &mut self.funnel);
         if !self.funnel.is_empty() {
@@ -194,7 +197,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         if !self.active.is_empty() {
             events += self.progress_collectives();
-            self.watch_collective();
+            if let Some(collective) = self.watched.collective() {
+                self.watch_next_round(collective);
+            }
         }
         while let Some(peer) = self.pml.wanted() {
             self.look_up(peer);
@@ -203,35 +208,69 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         events
     }
 
-    /// Nobody says which ring counts: [`is_ready`](Engine::is_ready) says yes.
+    /// The waiting call does not say from whom it expects something: [`is_ready`](Engine::is_ready) says yes.
     pub fn unwatch(&mut self) {
-        self.watched = None;
+        self.watched = Watched::ANY;
         self.checks_of_wait = 0;
     }
 
-    /// The one collective operation that runs waits for a message from somebody: that ring is watched.
-    pub(crate) fn watch_collective(&mut self) {
-        let [key] = self.active[..] else { return self.watched = None };
-        let requests = self.awaited_by(key);
-        self.watched = requests.iter().find_map(|&request| self.pml.awaited_from(request));
-    }
-
-    /// A blocking call waits for `from`: its ring is what [`is_ready`](Engine::is_ready) looks at until the next call.
+    // Hot: per blocking receive.
+    /// A blocking call waits for `from`: its ring is what [`is_ready`](Engine::is_ready) polls until the next call.
     #[inline]
     pub fn watch(&mut self, comm: CommKey, from: Source) {
         self.checks_of_wait = 0;
-        self.watched = match (from, self.communicators.get(comm.0)) {
+        self.watched.only(match (from, self.communicators.get(comm.0)) {
             (Source::Rank(rank), Some(entry)) => self.pml.endpoint(entry.user, rank),
             _ => None,
-        };
+        });
+    }
+
+    /// A blocking call waits for this operation: the rings of those from whom it expects something are polled.
+    pub fn watch_request(&mut self, request: Request) {
+        self.watch_requests(&[RequestHandle::Request(request)]);
+    }
+
+    /// The same of several.
+    pub(crate) fn watch_requests(&mut self, requests: &[RequestHandle]) {
+        self.checks_of_wait = 0;
+        self.watched.clear();
+        for &handle in requests {
+            match handle {
+                RequestHandle::Request(Request::PointToPoint(key)) => {
+                    let request = mend_pml::Request(key);
+                    if !matches!(self.pml.poll(request), mend_pml::State::Done(_)) {
+                        self.watched.add(self.pml.awaited_from(request));
+                    }
+                }
+                RequestHandle::Request(Request::Collective(key)) => self.watch_rounds(key),
+                RequestHandle::Request(Request::Completed(_)) | RequestHandle::Null | RequestHandle::Done => {
+                }
+            }
+        }
+    }
+
+    /// Adds those from whom a collective operation expects something in this round.
+    fn watch_rounds(&mut self, collective: Key) {
+        self.watched.follow(collective);
+        for &request in awaited_by(&self.collectives, collective) {
+            if let Some(endpoint) = self.pml.awaited_from(request) {
+                self.watched.add(Some(endpoint));
+            }
+        }
+    }
+
+    /// The collective operation that is waited for may be in another round now.
+    fn watch_next_round(&mut self, collective: Key) {
+        self.watched.clear();
+        self.watch_rounds(collective);
     }
 
     // Hot: per look.
-    /// Whether a turn is worth it now: something lies in the ring that is watched, or nobody knows which one counts; there
-    /// are news; or something of ours is still to be sent.
+    /// Whether a call of progress is worth it now: something lies in a ring that is watched, or any counts; there are notices;
+    /// or something of ours is still to be sent.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        self.watched.is_none_or(|endpoint| self.net.ready(endpoint))
+        self.watched.is_ready(|endpoint| self.net.ready(endpoint))
             || self.runtime.fault_version() != self.seen_version
             || !self.pml.idle()
     }
@@ -308,31 +347,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         started(self.pml.polling_receive(&mut self.net, patience, channel, from, tag, data)?)
     }
 
-    /// Whether on some communicator everybody else has left or failed: whoever waits looks closer at what it waits for.
-    #[inline]
-    pub fn some_may_be_unsatisfiable(&self) -> bool {
-        self.pml.some_may_be_unsatisfiable()
-    }
-
-    /// Whether this is a receive from anybody that only we could serve, since everybody else is gone (Rule 7). Who
-    /// tests may still send to itself, so a turn ends none of them.
-    #[inline]
-    pub fn is_unsatisfiable(&self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.pml.is_unsatisfiable(mend_pml::Request(key)))
-    }
-
-    /// Ends it, if it is: its caller waits for it, and no other thread can begin anything. Whether it was.
-    #[inline]
-    pub fn end_unsatisfiable(&mut self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.pml.end_unsatisfiable(mend_pml::Request(key)))
-    }
-
-    /// The same for a probe that waits and has found nothing: why it never will.
-    pub fn unsatisfiable(&self, comm: CommKey, from: Source) -> Option<Error> {
-        let user = self.entry(comm).ok()?.user;
-        if from == Source::Any { self.pml.unsatisfiable(user).map(Error::from) } else { None }
-    }
-
     /// Whether a message lies here that a receive would match now. Looks at what came; turns nothing.
     pub fn probe(&mut self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Option<Status>, Error> {
         let channel = self.selected(comm, from, tag)?;
@@ -357,12 +371,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match request {
             Request::PointToPoint(key) => match self.pml.poll(mend_pml::Request(key)) {
                 mend_pml::State::Running => State::Running,
-                mend_pml::State::Stalled => State::Stalled,
+                mend_pml::State::Stalled => State::PendingFailure,
                 mend_pml::State::Done(result) => State::Done(result.map_err(Error::from)),
             },
             Request::Collective(key) => self.poll_collective(key),
-            Request::Kept(key) => State::Done(self.kept.get(key).copied().ok_or_else(no_such_request)),
+            Request::Completed(key) => {
+                State::Done(self.completed.get(key).copied().ok_or_else(no_such_request))
+            }
         }
+    }
+
+    /// Whether it was started, and not released since.
+    pub fn stands(&self, request: Request) -> bool {
+        !matches!(self.poll(request), State::Done(Err(error)) if error.detail == crate::Detail::NoSuchRequest)
     }
 
     /// Forgets an operation that is over.
@@ -370,7 +391,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match request {
             Request::PointToPoint(key) => self.pml.release(mend_pml::Request(key)),
             Request::Collective(key) => self.release_collective(key),
-            Request::Kept(key) => drop(self.kept.remove(key)),
+            Request::Completed(key) => drop(self.completed.remove(key)),
         }
     }
 
@@ -379,7 +400,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match request {
             Request::PointToPoint(key) => self.pml.detach(mend_pml::Request(key)),
             Request::Collective(key) => self.detach_collective(key),
-            Request::Kept(key) => drop(self.kept.remove(key)),
+            Request::Completed(key) => drop(self.completed.remove(key)),
         }
     }
 
@@ -395,13 +416,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn continue_from_copy(&mut self, request: Request) -> bool {
         match request {
             Request::PointToPoint(key) => self.pml.continue_from_copy(mend_pml::Request(key)),
-            Request::Collective(_) | Request::Kept(_) => true,
+            Request::Collective(_) | Request::Completed(_) => true,
         }
     }
 
     /// A request that is over already, for a user's handle.
-    pub fn keep(&mut self, status: Status) -> Request {
-        Request::Kept(self.kept.insert(status))
+    pub fn complete(&mut self, status: Status) -> Request {
+        Request::Completed(self.completed.insert(status))
     }
 
     /// MPI_Finalize, asked until it says true: nothing of ours is still to be sent, and the runtime knows that we left.
@@ -494,7 +515,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Census {
             communicators: self.communicators.len() as u32,
             collectives: self.collectives.len() as u32,
-            kept: self.kept.len() as u32,
+            completed: self.completed.len() as u32,
             asked: self.contacts.iter().filter(|(_, state)| *state == Contact::Asked).count() as u32,
             pml: self.pml.census(),
         }

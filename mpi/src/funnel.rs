@@ -89,11 +89,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.leave_notices();
     }
 
-    /// A turn within a call that would answer that a receive is in doubt: what lies here already is taken first (Row PP13),
-    /// and who asks again and again moves on.
+    /// Progress within a call that would answer that a receive has a pending failure: what has come already is received first
+    /// (row PP13), and a program that waits in a loop moves on.
     #[cold]
-    pub fn progress_again(&mut self) {
-        self.turn(self.now);
+    pub(crate) fn progress_again(&mut self) {
+        self.repeated_progress = self.repeated_progress.wrapping_add(1);
+        self.progress(self.now);
         self.leave_notices();
     }
 

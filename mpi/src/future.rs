@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! MPI for Rust: futures over the engine's requests. An operation starts when its method is called; awaiting it is
-//! MPI_Wait (a receive from anybody that is in doubt gives its error and stays: await it again by reference), and dropping
-//! it gives it up: a receive that nothing matched is taken back, everything else goes on and
-//! vanishes. Buffers are shared ([`Buffer`]), so nothing dangles whichever way it ends.
+//! MPI_Wait (a receive from any source with a pending failure gives its error and stays: await it again by reference), and
+//! dropping it gives it up: a receive that nothing has matched is cancelled, everything else goes on and vanishes. Buffers are
+//! shared ([`Buffer`]), so nothing dangles whichever way it ends.
 //!
-//! Who runs the futures turns the crank ([`Mpi::turn`]): it wakes them whenever something happened.
+//! The rules are those of the C calls, from the same modules: [`completion`](crate::completion), [`blocking`](crate::blocking),
+//! [`sendrecv`](crate::sendrecv). The executor of the futures calls [`Mpi::progress`], which wakes them when something happened.
 
-use crate::{CommKey, Engine, Error, Request, Started, State};
+use crate::blocking::{Blocking, CommunicatorCreation, Probe};
+use crate::completion::{self, Answered, Answers, Completion, RequestHandle, Want};
+use crate::sendrecv::{Exchanged, Sendrecv};
+use crate::{CommKey, Engine, Error, Started, State};
 use core::cell::{Cell, Ref, RefCell, RefMut};
 use core::future::Future;
 use core::pin::Pin;
@@ -28,14 +32,10 @@ pub struct Mpi<N: Btl, R: Runtime>(Rc<Shared<N, R>>);
 #[derive(Debug)]
 struct Shared<N: Btl, R: Runtime> {
     engine: RefCell<Engine<N, R>>,
-    /// Of every future that waits. Woken together: an engine serves few tasks, and each looks at its own request.
+    /// Of every future that waits. Woken together: an engine serves few tasks, and each polls its own request.
     waiting: RefCell<Vec<Waker>>,
-    /// What the futures that wait have waited for since they were last woken.
-    awaited: RefCell<Vec<Request>>,
-    /// Where a probe waits.
-    probing: Cell<Option<(CommKey, Source)>>,
-    /// That probe waits in vain.
-    in_vain: Cell<bool>,
+    /// How many tasks may start operations: what a C program's threads are.
+    tasks: Cell<u32>,
 }
 
 impl<N: Btl, R: Runtime> Clone for Mpi<N, R> {
@@ -45,45 +45,27 @@ impl<N: Btl, R: Runtime> Clone for Mpi<N, R> {
 }
 
 impl<N: Btl, R: Runtime> Mpi<N, R> {
-    /// Tasks may share this engine from now on.
+    /// Shares this engine, so far with one task.
     pub fn new(engine: Engine<N, R>) -> Self {
         Mpi(Rc::new(Shared {
             engine: RefCell::new(engine),
             waiting: RefCell::new(Vec::new()),
-            awaited: RefCell::new(Vec::new()),
-            probing: Cell::new(None),
-            in_vain: Cell::new(false),
+            tasks: Cell::new(1),
         }))
     }
 
-    /// Turns the crank once and wakes whoever waits, if anything happened.
-    pub fn turn(&self, now: Instant) -> u32 {
-        let events = self.engine_mut().turn(now);
+    /// From now on so many tasks may start operations: more than one where futures are awaited side by side.
+    pub fn set_tasks(&self, tasks: u32) {
+        self.0.tasks.set(tasks);
+    }
+
+    /// Makes progress once and wakes all who wait, if anything happened.
+    pub fn progress(&self, now: Instant) -> u32 {
+        let events = self.engine_mut().progress(now);
         if events > 0 {
             self.wake();
         }
         events
-    }
-
-    /// Every task waits for this engine, and the last turn moved nothing: where all of it are receives and probes from
-    /// anybody that only they could serve, one of them ends. How many did.
-    pub fn end_unsatisfiable(&self) -> u32 {
-        let mut awaited = self.0.awaited.borrow_mut();
-        awaited.retain(|&request| self.engine().poll(request) == State::Running);
-        let probing = self.0.probing.get();
-        let unsatisfiable = (!awaited.is_empty() || probing.is_some())
-            && awaited.iter().all(|&request| self.engine().is_unsatisfiable(request))
-            && probing.is_none_or(|(comm, from)| self.engine().unsatisfiable(comm, from).is_some());
-        if !unsatisfiable {
-            return 0;
-        }
-        match awaited.first() {
-            Some(&request) => _ = self.engine_mut().end_unsatisfiable(request),
-            None => self.0.in_vain.set(true),
-        }
-        drop(awaited);
-        self.wake();
-        1
     }
 
     /// The engine, for a look.
@@ -139,21 +121,70 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.begin(|engine| engine.polling_receive(comm, from, tag, bytes(data), 1))
     }
 
-    /// Waits for a message that a receive would match (MPI_Probe).
-    pub async fn probe(&self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Status, Error> {
+    /// MPI_Recv: with a pending failure it is cancelled, and fails (row PP9).
+    pub fn blocking_receive(
+        &self,
+        comm: CommKey,
+        from: Source,
+        tag: TagSelector,
+        data: &Arc<Buffer>,
+    ) -> Blocked<N, R, Blocking> {
+        self.block(|engine| match engine.polling_receive(comm, from, tag, bytes(data), 1)? {
+            Started::Running(request) => Ok(Blocking::new(request)),
+            Started::Done(status) => Ok(Blocking::new(engine.complete(status))),
+        })
+    }
+
+    /// MPI_Sendrecv; `None`: to or from `MPI_PROC_NULL`.
+    pub fn sendrecv(
+        &self,
+        comm: CommKey,
+        send: Option<(Rank, Tag, &Arc<Buffer>)>,
+        receive: Option<(Source, TagSelector, &Arc<Buffer>)>,
+    ) -> Blocked<N, R, Sendrecv> {
+        let send = send.map(|(to, tag, data)| (to, tag, bytes(data)));
+        let receive = receive.map(|(from, tag, data)| (from, tag, bytes(data)));
+        self.block(|engine| Sendrecv::start(engine, comm, send, receive))
+    }
+
+    /// MPI_Probe: waits for a message that a receive would match.
+    pub fn probe(&self, comm: CommKey, from: Source, tag: TagSelector) -> Blocked<N, R, Probe> {
+        self.block(|_| Ok(Probe::new(comm, from, tag)))
+    }
+
+    /// MPI_Iprobe.
+    pub fn iprobe(&self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Option<Status>, Error> {
+        self.progress_now();
+        Probe::new(comm, from, tag).test(&mut self.engine_mut())
+    }
+
+    /// Waitall, Waitany, Waitsome.
+    pub async fn wait_for(&self, want: Want, operations: &mut [Operation<N, R>]) -> Completed {
+        let handles: Vec<RequestHandle> = operations.iter().map(|operation| operation.handle).collect();
+        let mut completion = Completion::new(want);
         core::future::poll_fn(|context| {
-            let (in_vain, looked) = (self.0.in_vain.take(), self.engine_mut().probe(comm, from, tag));
-            self.0.probing.set(None);
-            if let Some(result) = looked.transpose() {
-                return Poll::Ready(result);
+            let mut answers = Vec::new();
+            let mut collector = Collector { operations: &mut *operations, answers: &mut answers };
+            let answered = self.watching_progress(|engine| {
+                completion.poll(engine, &handles, || Some(self.0.tasks.get()), &mut collector)
+            });
+            match answered {
+                Some(answered) => Poll::Ready(Completed { answered, answers }),
+                None => self.wait(context),
             }
-            if in_vain && let Some(error) = self.engine().unsatisfiable(comm, from) {
-                return Poll::Ready(Err(error));
-            }
-            self.0.probing.set(Some((comm, from)));
-            self.wait(context)
         })
         .await
+    }
+
+    /// Testall, Testany, Testsome.
+    pub fn test_for(&self, want: Want, operations: &mut [Operation<N, R>]) -> Completed {
+        self.progress_now();
+        let handles: Vec<RequestHandle> = operations.iter().map(|operation| operation.handle).collect();
+        let mut answers = Vec::new();
+        let mut collector = Collector { operations, answers: &mut answers };
+        let answered =
+            self.watching_progress(|engine| completion::test(want, engine, &handles, &mut collector));
+        Completed { answered, answers }
     }
 
     /// Any collective operation.
@@ -178,17 +209,17 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
 
     /// MPI_Comm_dup.
     pub fn dup(&self, comm: CommKey) -> Creation<N, R> {
-        Creation(self.begin(|engine| engine.dup(comm)))
+        self.create_by(|engine| engine.dup(comm))
     }
 
     /// MPI_Comm_split; no color is MPI_UNDEFINED.
     pub fn split(&self, comm: CommKey, color: Option<u32>, key: i32) -> Creation<N, R> {
-        Creation(self.begin(|engine| engine.split(comm, color, key)))
+        self.create_by(|engine| engine.split(comm, color, key))
     }
 
     /// MPI_Comm_create.
     pub fn create(&self, comm: CommKey, group: &Group) -> Creation<N, R> {
-        Creation(self.begin(|engine| engine.create(comm, group)))
+        self.create_by(|engine| engine.create(comm, group))
     }
 
     /// MPI_Comm_free: local.
@@ -221,26 +252,57 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
 
     fn begin(&self, start: impl FnOnce(&mut Engine<N, R>) -> Result<Started, Error>) -> Operation<N, R> {
         let started = start(&mut self.engine_mut());
-        // Starting one may end another: a message to ourselves, or one that lay here already.
+        // Starting one may end another: a message to ourselves, or one that has come already.
         self.wake();
-        let stage = match started {
-            Ok(Started::Running(request)) => Stage::Running(request),
-            Ok(Started::Done(status)) => Stage::Done(Ok(status)),
-            Err(error) => Stage::Done(Err(error)),
+        let (handle, result) = match started {
+            Ok(Started::Running(request)) => (RequestHandle::Request(request), None),
+            Ok(Started::Done(Status::EMPTY)) => (RequestHandle::Done, None),
+            Ok(Started::Done(status)) => (RequestHandle::Request(self.engine_mut().complete(status)), None),
+            Err(error) => (RequestHandle::Null, Some(Err(error))),
         };
-        Operation { mpi: self.clone(), stage }
+        Operation { mpi: self.clone(), handle, result }
+    }
+
+    fn block<W: Wait<N, R>>(
+        &self,
+        start: impl FnOnce(&mut Engine<N, R>) -> Result<W, Error>,
+    ) -> Blocked<N, R, W> {
+        let wait = start(&mut self.engine_mut());
+        self.wake();
+        Blocked { mpi: self.clone(), wait: Some(wait) }
+    }
+
+    fn create_by(&self, start: impl FnOnce(&mut Engine<N, R>) -> Result<Started, Error>) -> Creation<N, R> {
+        self.block(|engine| {
+            let request = match start(engine)? {
+                Started::Running(request) => request,
+                Started::Done(status) => engine.complete(status),
+            };
+            Ok(CommunicatorCreation::new(request))
+        })
+    }
+
+    /// What the calls that test do first.
+    fn progress_now(&self) {
+        let now = self.engine().now;
+        self.progress(now);
+    }
+
+    /// Works on the engine; where that made progress once more, other tasks may have something to do.
+    fn watching_progress<T>(&self, work: impl FnOnce(&mut Engine<N, R>) -> T) -> T {
+        let mut engine = self.engine_mut();
+        let before = engine.repeated_progress;
+        let result = work(&mut engine);
+        let progressed = engine.repeated_progress != before;
+        drop(engine);
+        if progressed {
+            self.wake();
+        }
+        result
     }
 
     fn wake(&self) {
-        self.0.awaited.borrow_mut().clear();
         self.0.waiting.borrow_mut().drain(..).for_each(Waker::wake);
-    }
-
-    fn wait_for<T>(&self, stage: &Stage, context: &Context<'_>) -> Poll<T> {
-        if let Stage::Running(request) = *stage {
-            self.0.awaited.borrow_mut().push(request);
-        }
-        self.wait(context)
     }
 
     fn wait<T>(&self, context: &Context<'_>) -> Poll<T> {
@@ -252,43 +314,54 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 }
 
-/// An operation under way: awaiting it is MPI_Wait. Awaited again, it gives the same result.
+/// An operation under way, as a C program's request: awaiting it is MPI_Wait. Awaited again, it gives the same result.
 #[must_use = "an operation that is dropped is given up"]
 #[derive(Debug)]
 pub struct Operation<N: Btl, R: Runtime> {
     mpi: Mpi<N, R>,
-    stage: Stage,
-}
-
-#[derive(Debug)]
-enum Stage {
-    Running(Request),
-    Done(Result<Status, Error>),
+    handle: RequestHandle,
+    /// Once the handle is null.
+    result: Option<Result<Status, Error>>,
 }
 
 impl<N: Btl, R: Runtime> Operation<N, R> {
     /// MPI_Test.
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
-        if let Stage::Running(request) = self.stage {
-            let mut engine = self.mpi.engine_mut();
-            let result = match engine.poll(request) {
-                State::Running => return None,
-                State::Stalled => return Some(Err(engine.doubt(request))),
-                State::Done(result) => result,
-            };
-            engine.release(request);
-            self.stage = Stage::Done(result);
-        }
-        match self.stage {
-            Stage::Running(_) => None,
-            Stage::Done(result) => Some(result),
+        let mpi = self.mpi.clone();
+        let completed = mpi.test_for(Want::Any, core::slice::from_mut(self));
+        self.outcome(completed.answered)
+    }
+
+    /// MPI_Cancel, of a receive. It must still be awaited; its status says whether it was cancelled.
+    pub fn cancel(&mut self) {
+        if let RequestHandle::Request(request) = self.handle {
+            self.mpi.engine_mut().cancel(request);
         }
     }
 
-    /// MPI_Cancel, of a receive. It must still be awaited; its status says whether it was taken back.
-    pub fn cancel(&mut self) {
-        if let Stage::Running(request) = self.stage {
-            self.mpi.engine_mut().cancel(request);
+    /// MPI_Request_get_status: how it ended, if it has; the request stays.
+    pub fn get_status(&self) -> Option<Result<Status, Error>> {
+        match self.handle {
+            RequestHandle::Null => self.result,
+            RequestHandle::Done => Some(Ok(Status::EMPTY)),
+            RequestHandle::Request(request) => match self.mpi.engine().poll(request) {
+                State::Done(result) => Some(result),
+                State::Running | State::PendingFailure => None,
+            },
+        }
+    }
+
+    /// Whether the request is null: complete, and seen to be.
+    pub fn is_null(&self) -> bool {
+        self.handle == RequestHandle::Null
+    }
+
+    /// What a call for this one alone gives.
+    fn outcome(&self, answered: Result<Answered, Error>) -> Option<Result<Status, Error>> {
+        match answered {
+            Err(error) => Some(Err(error)),
+            Ok(Answered { failure: Some((_, error)), .. }) => Some(Err(error)),
+            Ok(_) => self.result,
         }
     }
 }
@@ -297,40 +370,168 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
     type Output = Result<Status, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.test() {
+        if let Some(result) = self.result {
+            return Poll::Ready(result);
+        }
+        let mpi = self.mpi.clone();
+        let handles = [self.handle];
+        let mut answers = Vec::new();
+        let mut collector =
+            Collector { operations: core::slice::from_mut(&mut *self), answers: &mut answers };
+        let answered = mpi.watching_progress(|engine| {
+            let tasks = || Some(mpi.0.tasks.get());
+            Completion::new(Want::Any).poll(engine, &handles, tasks, &mut collector)
+        });
+        match answered.and_then(|answered| self.outcome(answered)) {
             Some(result) => Poll::Ready(result),
-            None => self.mpi.wait_for(&self.stage, context),
+            None => mpi.wait(context),
         }
     }
 }
 
 impl<N: Btl, R: Runtime> Drop for Operation<N, R> {
     fn drop(&mut self) {
-        if let Stage::Running(request) = self.stage {
-            let mut engine = self.mpi.engine_mut();
-            engine.cancel(request);
-            engine.detach(request);
+        if let RequestHandle::Request(request) = self.handle {
+            Blocking::new(request).give_up(&mut self.mpi.engine_mut());
         }
     }
 }
 
-/// A communicator being made; `None` for who is no member of it.
-#[must_use = "the other members wait for this one"]
-#[derive(Debug)]
-pub struct Creation<N: Btl, R: Runtime>(Operation<N, R>);
+/// What a call for several operations gave.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Completed {
+    /// What it found; `Err`: an operation is none.
+    pub answered: Result<Answered, Error>,
+    /// The statuses, in their order.
+    pub answers: Vec<Answer>,
+}
 
-impl<N: Btl, R: Runtime> Future for Creation<N, R> {
-    type Output = Result<Option<CommKey>, Error>;
+/// One status of a call for several operations.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Answer {
+    /// Whose.
+    pub index: usize,
+    /// What it says.
+    pub result: Result<Status, Error>,
+    /// Whether MPI_ERROR was written.
+    pub with_error: bool,
+}
+
+/// Collects the answers of one call.
+struct Collector<'a, N: Btl, R: Runtime> {
+    operations: &'a mut [Operation<N, R>],
+    answers: &'a mut Vec<Answer>,
+}
+
+impl<N: Btl, R: Runtime> Answers for Collector<'_, N, R> {
+    fn completed(&mut self, index: usize) {
+        self.operations[index].handle = RequestHandle::Null;
+    }
+
+    fn status(&mut self, place: usize, index: usize, result: Result<Status, Error>, with_error: bool) {
+        assert_eq!(place, self.answers.len(), "statuses come in their order");
+        self.answers.push(Answer { index, result, with_error });
+        if self.operations[index].is_null() {
+            self.operations[index].result.get_or_insert(result);
+        }
+    }
+
+    fn success(&mut self, place: usize) {
+        self.answers[place].with_error = true;
+    }
+
+    fn index(&mut self, place: usize, index: usize) {
+        assert_eq!(self.answers[place].index, index, "each index stands beside its status");
+    }
+}
+
+/// What a blocking call waits for.
+pub trait Wait<N: Btl, R: Runtime>: Unpin {
+    /// What the call gives.
+    type Output;
+    /// Polls it after progress.
+    fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Self::Output, Error>>;
+    /// The call is given up.
+    fn give_up(&self, engine: &mut Engine<N, R>);
+}
+
+impl<N: Btl, R: Runtime> Wait<N, R> for Blocking {
+    type Output = Status;
+
+    fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Status, Error>> {
+        Blocking::poll(self, engine, || Some(tasks))
+    }
+
+    fn give_up(&self, engine: &mut Engine<N, R>) {
+        Blocking::give_up(self, engine);
+    }
+}
+
+impl<N: Btl, R: Runtime> Wait<N, R> for Sendrecv {
+    type Output = Exchanged;
+
+    fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Exchanged, Error>> {
+        Sendrecv::poll(self, engine, || Some(tasks)).map(Ok)
+    }
+
+    fn give_up(&self, engine: &mut Engine<N, R>) {
+        Sendrecv::give_up(self, engine);
+    }
+}
+
+impl<N: Btl, R: Runtime> Wait<N, R> for Probe {
+    type Output = Status;
+
+    fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Status, Error>> {
+        Probe::poll(self, engine, || Some(tasks))
+    }
+
+    fn give_up(&self, _engine: &mut Engine<N, R>) {}
+}
+
+impl<N: Btl, R: Runtime> Wait<N, R> for CommunicatorCreation {
+    type Output = Option<CommKey>;
+
+    fn poll(&mut self, engine: &mut Engine<N, R>, _tasks: u32) -> Option<Result<Option<CommKey>, Error>> {
+        CommunicatorCreation::poll(self, engine)
+    }
+
+    fn give_up(&self, engine: &mut Engine<N, R>) {
+        CommunicatorCreation::give_up(self, engine);
+    }
+}
+
+/// A blocking call under way. Dropping it gives it up.
+#[must_use = "a call that is dropped is given up"]
+#[derive(Debug)]
+pub struct Blocked<N: Btl, R: Runtime, W: Wait<N, R>> {
+    mpi: Mpi<N, R>,
+    /// `Err`: an argument was refused. `None` once it is over.
+    wait: Option<Result<W, Error>>,
+}
+
+/// A communicator being made; gives `None` where this process is no member of it.
+pub type Creation<N, R> = Blocked<N, R, CommunicatorCreation>;
+
+impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for Blocked<N, R, W> {
+    type Output = Result<W::Output, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let operation = &mut self.0;
-        let created = match operation.stage {
-            Stage::Running(request) => operation.mpi.engine_mut().created(request),
-            Stage::Done(_) => None,
+        let Blocked { mpi, wait } = &mut *self;
+        let result = match wait.as_mut().expect("a call that is over is not awaited again") {
+            Ok(wait) => mpi.watching_progress(|engine| wait.poll(engine, mpi.0.tasks.get())),
+            Err(error) => Some(Err(*error)),
         };
-        match operation.test() {
-            Some(result) => Poll::Ready(result.map(|_| created)),
-            None => operation.mpi.wait_for(&operation.stage, context),
+        let Some(result) = result else { return mpi.wait(context) };
+        *wait = None;
+        Poll::Ready(result)
+    }
+}
+
+impl<N: Btl, R: Runtime, W: Wait<N, R>> Drop for Blocked<N, R, W> {
+    fn drop(&mut self) {
+        if let Some(Ok(wait)) = &self.wait {
+            wait.give_up(&mut self.mpi.engine_mut());
         }
     }
 }

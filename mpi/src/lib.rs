@@ -6,10 +6,12 @@
 //! a value that somebody above turns. Not here: which transports and which runtime (`world` names them, or `sim`), C.
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod class;
 mod collective;
 mod collective_channel;
 mod communicator;
+mod completion;
 mod contact;
 mod engine;
 mod error;
@@ -19,12 +21,18 @@ mod registry;
 mod request;
 #[cfg(test)]
 mod scripted;
+mod sendrecv;
+mod unsatisfiable;
+mod watched;
 
+pub use blocking::{Blocking, CommunicatorCreation, Probe};
 pub use class::Class;
+pub use completion::{Answered, Answers, Completion, Found, RequestHandle, Want, test};
 pub use engine::{Census, Engine, JobNotice, StartError};
 pub use error::{Code, Detail, Error, cause_words};
-pub use future::{Creation, Mpi, Operation};
+pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;
 pub use mend_pml::{Config, SendMode, Status};
 pub use registry::Registry;
 pub use request::{CommKey, Request, Started, State};
+pub use sendrecv::{Exchanged, Sendrecv};

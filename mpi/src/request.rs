@@ -13,7 +13,7 @@ pub enum Request {
     /// A collective operation, or the making of a communicator.
     Collective(Key),
     /// One that was done when it was started, and is kept for the user's handle.
-    Kept(Key),
+    Completed(Key),
 }
 
 /// A communicator of this process's table.
@@ -34,10 +34,10 @@ pub enum Started {
 pub enum State {
     /// It goes on.
     Running,
-    /// A wildcard receive whose sender may have failed (`MPI_ERR_PROC_FAILED_PENDING`): it goes on once the failure is
-    /// acknowledged.
-    Stalled,
-    /// It ended, well or badly; its buffer is silent.
+    /// A receive from any source, a possible sender of which failed (`MPI_ERR_PROC_FAILED_PENDING`): it goes on once the
+    /// failure is acknowledged.
+    PendingFailure,
+    /// It ended, well or badly; its buffer is not written any more.
     Done(Result<Status, Error>),
 }
 
@@ -51,7 +51,7 @@ impl Request {
         let (kind, key) = match self {
             Request::PointToPoint(key) => (0, key),
             Request::Collective(key) => (1, key),
-            Request::Kept(key) => (2, key),
+            Request::Completed(key) => (2, key),
         };
         assert!(key.index <= INDEX_MASK, "2^30 requests do not fit into memory");
         u64::from(key.generation) << 32 | u64::from(kind << KIND_SHIFT | key.index)
@@ -64,7 +64,7 @@ impl Request {
         match bits as u32 >> KIND_SHIFT {
             0 => Some(Request::PointToPoint(key)),
             1 => Some(Request::Collective(key)),
-            2 => Some(Request::Kept(key)),
+            2 => Some(Request::Completed(key)),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn handles_come_back_as_they_went_and_never_look_predefined() {
         let key = Key { index: 5, generation: 3 };
-        for request in [Request::PointToPoint(key), Request::Collective(key), Request::Kept(key)] {
+        for request in [Request::PointToPoint(key), Request::Collective(key), Request::Completed(key)] {
             assert_eq!(Request::from_bits(request.to_bits()), Some(request));
             assert!(request.to_bits() > u64::from(u32::MAX));
         }

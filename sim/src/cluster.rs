@@ -47,6 +47,8 @@ pub struct Process {
     pub board: Rc<RefCell<Board>>,
     /// Its buffers whose requests have ended: looked at when it has left.
     pub silence: Rc<RefCell<Silence>>,
+    /// Its messages to itself go by loopback, which the next progress delivers.
+    pub has_loopback: bool,
     at: Rc<Cell<(&'static str, u64)>>,
     network: Shared,
     killer: Rc<Killer>,
@@ -73,6 +75,12 @@ impl Process {
     /// Whether this process is one of the dead, and only runs to the end of its call.
     pub fn is_over(&self) -> bool {
         self.killer.is_dead(self.rank.0)
+    }
+
+    /// It dies here, as by SIGKILL.
+    pub async fn die(&self) {
+        self.killer.die(self.rank.0);
+        std::future::pending().await
     }
 
     /// It has made what it needs: deaths that wait for that may come when everybody has.
@@ -451,6 +459,7 @@ impl Cluster {
         let fabric = FabricBtl::new(&self.network, rank, Sizes::random(&mut random));
         // Messages to oneself go by loopback, or by the network like everybody's.
         let own = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
+        let has_loopback = own.is_some();
         let net = Bml::new(own, Some(fabric), Vec::new());
         let engine =
             Engine::with_config(net, runtime, config(&mut random)).expect("the launcher takes every card");
@@ -462,6 +471,7 @@ impl Cluster {
             random: Rc::new(RefCell::new(random)),
             board: Rc::clone(&self.board),
             silence: Rc::default(),
+            has_loopback,
             killer: Rc::clone(&self.killer),
             at: Rc::clone(&seat.at),
             network: Rc::clone(&self.network),
@@ -482,12 +492,9 @@ impl Cluster {
 
     fn turn(&mut self, rank: u32) -> u32 {
         let Some(running) = &self.seats[rank as usize].running else { return 0 };
-        let mut events = running.mpi.turn(self.clock.now());
+        let events = running.mpi.progress(self.clock.now());
         if self.steps.is_multiple_of(AUDIT_ONCE_IN) {
             running.mpi.engine().lifecycle_check();
-        }
-        if events == 0 && !self.woken(rank) {
-            events = running.mpi.end_unsatisfiable();
         }
         if self.trace && events > 0 {
             eprintln!("{:8} rank {rank}: {events} events", self.steps);

@@ -194,6 +194,12 @@ impl Killer {
         };
     }
 
+    /// `number` dies at this point of its program.
+    pub fn die(&self, number: u32) {
+        self.news.borrow_mut().push(number);
+        self.end(number);
+    }
+
     /// `number` is dead, whatever its doom was.
     pub fn end(&self, number: u32) {
         let mut seats = self.seats.borrow_mut();

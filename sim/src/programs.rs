@@ -11,6 +11,7 @@ mod hostile;
 mod refused;
 mod ring;
 mod traffic;
+mod waits;
 
 use crate::{Process, Program};
 use std::future::Future;
@@ -36,6 +37,11 @@ pub fn all() -> [(&'static str, Program); 10] {
 /// The one whose ranks may die.
 pub fn deaths() -> Program {
     program(deaths::run)
+}
+
+/// The one that shows what each call that waits answers.
+pub fn waits() -> Program {
+    program(waits::run)
 }
 
 /// An `async fn` as a program.

@@ -69,6 +69,20 @@ pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fai
     run(cluster, seed, name, size, trace)
 }
 
+/// Runs the job of one seed, in which one call waits while a rank dies, or all others leave.
+pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
+    let mut random = Random(seed);
+    let size = 3 + random.below(3) as u32;
+    let mut cluster = Cluster::new(random.bits(), size, programs::waits());
+    cluster.deaths(Killer::new(size, Vec::new()), false);
+    let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
+    cluster.trouble(Trouble { evidence_once_in, ..Trouble::default() });
+    if random.once_in(2) {
+        cluster.sleeps();
+    }
+    run(cluster, seed, "waits", size, trace)
+}
+
 fn run(
     mut cluster: Cluster,
     seed: u64,
@@ -104,12 +118,15 @@ pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
+/// Runs one seed.
+pub type RunSeed = fn(u64, bool) -> Result<(&'static str, Summary), Failure>;
+
 /// Runs the jobs of `seeds`, up to the first that goes wrong.
-pub fn run_seeds(seeds: impl Iterator<Item = u64>) -> Result<Tally, Failure> {
+pub fn run_seeds(run: RunSeed, seeds: impl Iterator<Item = u64>) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     drop(arms::take());
     for seed in seeds {
-        let (name, summary) = run_seed(seed, false)?;
+        let (name, summary) = run(seed, false)?;
         tally.add(name, summary);
     }
     tally.arms = arms::take();

@@ -37,7 +37,7 @@ fn ten_thousand_seeds() {
         return;
     }
     let (first, count) = asked::seeds(SEEDS);
-    match run_seeds(first..first + count) {
+    match run_seeds(run_seed, first..first + count) {
         Ok(mut tally) => {
             assert!(tally.total.requests > 0, "no books were kept on requests");
             let arms = named_arms();

@@ -257,12 +257,14 @@ impl World {
         wait::begin(&self.guard, &self.sleep_slot, self.spin_policy, start, poll)
     }
 
-    /// Whether no other thread can begin anything while the caller waits: none may enter, or the program has none. Looks at the
-    /// process table where threads may enter: for those who have waited in vain.
+    /// How many threads of the program may enter; `None` where that is not known. Reads the process table where more than one
+    /// may: only for calls that would wait for ever otherwise.
     #[cold]
-    pub fn is_alone(&self) -> bool {
-        self.guard.is_for_one()
-            || threads::look().is_some_and(|threads| threads.liveness_owner == 1 + OWN_THREADS)
+    pub fn program_threads(&self) -> Option<u32> {
+        if self.guard.is_for_one() {
+            return Some(1);
+        }
+        threads::look().map(|threads| threads.liveness_owner.saturating_sub(OWN_THREADS))
     }
 
     /// How often a call that is about to wait may look at one ring before it turns the whole crank: some 2 us, or once
@@ -377,7 +379,7 @@ fn spin_policy(settings: &Settings, local_ranks: u32) -> SpinPolicy {
 impl Progress for Engine {
     #[inline]
     fn turn(&mut self, now: Instant) -> u32 {
-        let events = Engine::turn(self, now);
+        let events = Engine::progress(self, now);
         if events > 0 && self.has_notices() {
             end_with_the_job(self);
         }

@@ -14,7 +14,7 @@ use crate::requests;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 use mend_comm::{Communicator, Congruence};
-use mend_mpi::Started;
+use mend_mpi::{CommunicatorCreation, Started};
 use mend_runtime::environment::APP_NUMBER;
 use mend_world::{Engine, World};
 use std::sync::{Arc, OnceLock};
@@ -75,14 +75,8 @@ fn make(
 ) -> Result<(), Failure> {
     made.set(COMM_NULL);
     let Started::Running(request) = world.with(start)? else { return Ok(()) };
-    let key = world.wait(|engine| match engine.poll(request) {
-        mend_mpi::State::Running | mend_mpi::State::Stalled => None,
-        mend_mpi::State::Done(result) => {
-            let key = result.is_ok().then(|| engine.created(request)).flatten();
-            engine.release(request);
-            Some(result.map(|_| key))
-        }
-    })?;
+    let mut creation = CommunicatorCreation::new(request);
+    let key = world.wait(|engine| creation.poll(engine))?;
     let handle = Comm::created(key);
     if key.is_some() {
         books::with(|books| books.made(handle, parent.0));

@@ -1,38 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The ends of requests: waiting, testing, freeing, cancelling (MPI-5.0 §3.7.3-3.8.4). What the eight calls of the first kind
-//! answer stands in one table, `array_calls`; here is what they answer into.
+//! wait for and answer stands in `mpi`'s `completion`; here is what they answer into.
 
-use crate::array_calls::{Answers, Found, Look, Requests, Want, attempt};
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::argument_error::ArgumentError;
+use crate::failure::Failure;
 use crate::generated::constants::{REQUEST_NULL, UNDEFINED};
-use crate::handle::Handle;
+use crate::handle::{Handle, REQUEST_DONE_PROC_NULL};
 use crate::pointer::{Out, OutArray};
-use crate::requests::{Live, named};
+use crate::requests::{self, named, status_of_error};
 use crate::status::{Status, Statuses};
 use core::ffi::c_int;
+use mend_mpi::{Answered, Answers, Completion, Error, Found, Request, RequestHandle, Want};
 use mend_world::{Engine, World};
 
-/// The user's arrays.
-struct Users {
+/// The program's arrays.
+struct Users<'a> {
+    handles: &'a [Handle],
     requests: OutArray<Handle>,
     statuses: Statuses,
-    /// Of calls that return several statuses: each with its error.
-    several: bool,
     indices: Option<OutArray<c_int>>,
 }
 
-impl Answers for Users {
-    fn ended(&mut self, index: usize) {
+impl Answers for Users<'_> {
+    fn completed(&mut self, index: usize) {
         self.requests.set(index, REQUEST_NULL);
     }
 
-    fn status(&mut self, place: usize, status: Status) {
-        if self.several {
+    fn status(
+        &mut self,
+        place: usize,
+        index: usize,
+        result: Result<mend_mpi::Status, Error>,
+        with_error: bool,
+    ) {
+        let status = match result {
+            Ok(_) if self.handles[index] == REQUEST_DONE_PROC_NULL => Status::PROC_NULL,
+            Ok(status) => Status::of(status),
+            Err(error) => Status { error: error.class.number(), ..status_of_error(&error) },
+        };
+        if with_error {
             self.statuses.set(place, status);
         } else {
-            self.statuses.set_one(status);
+            self.statuses.set_without_error(place, status);
         }
+    }
+
+    fn success(&mut self, place: usize) {
+        self.statuses.set_success(place);
     }
 
     fn index(&mut self, place: usize, index: usize) {
@@ -42,15 +56,15 @@ impl Answers for Users {
     }
 }
 
-/// Copies of handles: the user's array is not read again.
+/// Copies of handles, as the program and as the engine names them: the program's array is not read again.
 #[expect(
     clippy::large_enum_variant,
     reason = "it lives in the call's frame, so that few handles need no heap"
 )]
 enum Copied {
-    One(Handle),
-    Few([Handle; FEW], usize),
-    Many(Vec<Handle>),
+    One(Handle, RequestHandle),
+    Few([Handle; FEW], [RequestHandle; FEW], usize),
+    Many(Vec<Handle>, Vec<RequestHandle>),
 }
 
 /// As many handles as are copied without memory of the heap.
@@ -60,22 +74,48 @@ impl Copied {
     fn of(requests: OutArray<Handle>, count: usize) -> Result<Copied, Failure> {
         requests.check(count)?;
         if count > FEW {
-            return Ok(Copied::Many((0..count).map(|index| requests.get(index)).collect()));
+            let handles: Vec<Handle> = (0..count).map(|index| requests.get(index)).collect();
+            let names = handles.iter().map(|&handle| named(handle)).collect::<Result<_, _>>()?;
+            return Ok(Copied::Many(handles, names));
         }
-        let mut few = [REQUEST_NULL; FEW];
-        for (index, place) in few.iter_mut().enumerate().take(count) {
-            *place = requests.get(index);
+        let (mut handles, mut names) = ([REQUEST_NULL; FEW], [RequestHandle::Null; FEW]);
+        for index in 0..count {
+            handles[index] = requests.get(index);
+            names[index] = named(handles[index])?;
         }
-        Ok(Copied::Few(few, count))
+        Ok(Copied::Few(handles, names, count))
     }
 
     fn handles(&self) -> &[Handle] {
         match self {
-            Copied::One(handle) => core::slice::from_ref(handle),
-            Copied::Few(few, count) => &few[..*count],
-            Copied::Many(many) => many,
+            Copied::One(handle, _) => core::slice::from_ref(handle),
+            Copied::Few(handles, _, count) => &handles[..*count],
+            Copied::Many(handles, _) => handles,
         }
     }
+
+    fn requests(&self) -> &[RequestHandle] {
+        match self {
+            Copied::One(_, request) => core::slice::from_ref(request),
+            Copied::Few(_, requests, count) => &requests[..*count],
+            Copied::Many(_, requests) => requests,
+        }
+    }
+}
+
+/// What a call found, and what went wrong, for the error handler of the communicator of the failed request.
+fn answer(
+    engine: &mut Engine,
+    copied: &Copied,
+    answered: Result<Answered, Error>,
+) -> Result<(Found, Option<Failure>), Failure> {
+    let answered = answered.map_err(|_| Failure::from(ArgumentError::Request))?;
+    let failure = answered.failure.map(|(index, error)| {
+        let failure = Failure::from(error).on(requests::owner(engine, copied.handles()[index]));
+        // The handler hears the class of the request, the caller that the statuses hold it (facts 16.3, trap 2).
+        Failure { returned: answered.returned().number(), ..failure }
+    });
+    Ok((answered.found, failure))
 }
 
 /// Waits until the call has found what it is after.
@@ -83,88 +123,26 @@ fn waited(
     world: &World,
     want: Want,
     copied: &Copied,
-    users: &mut Users,
+    users: &mut Users<'_>,
 ) -> Result<(Found, Option<Failure>), Failure> {
-    let mut watch = Watch { first: 0, looks: 0, news: None };
+    let mut completion = Completion::new(want);
     world.wait(|engine| {
-        if want == Want::All && watch.is_early(copied.handles(), engine) {
-            return None;
-        }
-        let mut answer = attempt(want, copied.handles(), &mut Live::new(engine), users);
-        if matches!(answer, Ok((Found::NotYet, _)))
-            && engine.some_may_be_unsatisfiable()
-            && end_unsatisfiable(world, want, copied.handles(), engine)
-        {
-            answer = attempt(want, copied.handles(), &mut Live::new(engine), users);
-        }
-        match answer {
-            Ok((Found::NotYet, _)) => None,
-            answer => Some(answer),
-        }
+        let answered = completion.poll(engine, copied.requests(), || world.program_threads(), users)?;
+        Some(answer(engine, copied, answered))
     })
 }
 
-/// Where no other thread can begin anything meanwhile, receives that only this process could serve end. A call that another
-/// request may still end waits for that one: its caller may go on and send to itself.
-#[cold]
-fn end_unsatisfiable(world: &World, want: Want, handles: &[Handle], engine: &mut Engine) -> bool {
-    let mut requests = handles.iter().filter_map(|&handle| named(handle).ok().flatten());
-    let is_unsatisfiable = |request| engine.is_unsatisfiable(request);
-    let in_vain = match want {
-        Want::All => requests.clone().any(is_unsatisfiable),
-        Want::Any | Want::Some => requests.clone().all(is_unsatisfiable),
-    };
-    if !in_vain || !world.is_alone() {
-        return false;
-    }
-    match want {
-        Want::All => requests.filter(|&request| engine.end_unsatisfiable(request)).count() > 0,
-        Want::Any | Want::Some => requests.next().is_some_and(|first| engine.end_unsatisfiable(first)),
-    }
-}
-
-/// Spares Waitall a look at every request in every turn: while the first that was active still is, all are looked at every
-/// 16th time only, and whenever a death was published (a fault at a later one must end the call too, and a thread that parks
-/// is rung once for it). Few are looked at every time.
-struct Watch {
-    first: usize,
-    looks: u32,
-    /// The registry's version at the last look; `None` before the first.
-    news: Option<u32>,
-}
-
-/// So many requests are looked at every time.
-const ALWAYS: usize = 16;
-
-impl Watch {
-    // Hot: per turn of a waiting call.
-    fn is_early(&mut self, handles: &[Handle], engine: &mut Engine) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        let news = engine.registry().version();
-        let heard = self.news.replace(news) != Some(news);
-        if handles.len() <= ALWAYS || heard || self.looks.is_multiple_of(16) {
-            return false;
-        }
-        let mut live = Live::new(engine);
-        while let Some(&handle) = handles.get(self.first) {
-            match live.look(handle) {
-                Look::Active => return true,
-                Look::Null | Look::Over(_, None) => self.first += 1,
-                Look::Over(_, Some(_)) | Look::Stalled(_) | Look::Stale(_) => return false,
-            }
-        }
-        false
-    }
-}
-
-/// Looks once, after a turn of the crank.
+/// Polls once, after progress.
 fn tested(
     world: &World,
     want: Want,
     copied: &Copied,
-    users: &mut Users,
+    users: &mut Users<'_>,
 ) -> Result<(Found, Option<Failure>), Failure> {
-    world.with_progress(|engine| attempt(want, copied.handles(), &mut Live::new(engine), users))
+    world.with_progress(|engine| {
+        let answered = mend_mpi::test(want, engine, copied.requests(), users);
+        answer(engine, copied, answered)
+    })
 }
 
 fn outcome(failure: Option<Failure>) -> Result<(), Failure> {
@@ -172,14 +150,16 @@ fn outcome(failure: Option<Failure>) -> Result<(), Failure> {
 }
 
 // Hot: per message.
-fn one(request: Out<Handle>, status: Statuses) -> (Copied, Users) {
-    let users = Users { requests: request.as_array(), statuses: status, several: false, indices: None };
-    (Copied::One(request.get()), users)
+fn one(request: Out<Handle>) -> Result<Copied, Failure> {
+    let handle = request.get();
+    Ok(Copied::One(handle, named(handle)?))
 }
 
 // Row WT1
 pub(crate) fn wait(world: &World, request: Out<Handle>, status: Statuses) -> Result<(), Failure> {
-    let (copied, mut users) = one(request, status);
+    let copied = one(request)?;
+    let requests = request.as_array();
+    let mut users = Users { handles: copied.handles(), requests, statuses: status, indices: None };
     let (found, failure) = waited(world, Want::Any, &copied, &mut users)?;
     if found == Found::Nothing {
         status.set_one(Status::EMPTY);
@@ -195,14 +175,16 @@ pub(crate) fn test(
     status: Statuses,
 ) -> Result<(), Failure> {
     flag.set(0);
-    let (copied, mut users) = one(request, status);
+    let copied = one(request)?;
+    let requests = request.as_array();
+    let mut users = Users { handles: copied.handles(), requests, statuses: status, indices: None };
     let (found, failure) = tested(world, Want::Any, &copied, &mut users)?;
     match found {
         Found::Nothing => {
             flag.set(1);
             status.set_one(Status::EMPTY);
         }
-        Found::One { over, .. } => flag.set(c_int::from(over)),
+        Found::One { complete, .. } => flag.set(c_int::from(complete)),
         Found::NotYet | Found::All { .. } | Found::Several { .. } => {}
     }
     outcome(failure)
@@ -216,7 +198,7 @@ pub(crate) fn waitall(
     statuses: Statuses,
 ) -> Result<(), Failure> {
     let copied = Copied::of(requests, count)?;
-    let mut users = Users { requests, statuses, several: true, indices: None };
+    let mut users = Users { handles: copied.handles(), requests, statuses, indices: None };
     outcome(waited(world, Want::All, &copied, &mut users)?.1)
 }
 
@@ -230,9 +212,9 @@ pub(crate) fn testall(
 ) -> Result<(), Failure> {
     flag.set(0);
     let copied = Copied::of(requests, count)?;
-    let mut users = Users { requests, statuses, several: true, indices: None };
+    let mut users = Users { handles: copied.handles(), requests, statuses, indices: None };
     let (found, failure) = tested(world, Want::All, &copied, &mut users)?;
-    flag.set(c_int::from(matches!(found, Found::Nothing | Found::All { over: true })));
+    flag.set(c_int::from(matches!(found, Found::Nothing | Found::All { complete: true })));
     outcome(failure)
 }
 
@@ -246,7 +228,7 @@ pub(crate) fn waitany(
 ) -> Result<(), Failure> {
     index.set(UNDEFINED);
     let copied = Copied::of(requests, count)?;
-    let mut users = Users { requests, statuses: status, several: false, indices: None };
+    let mut users = Users { handles: copied.handles(), requests, statuses: status, indices: None };
     let (found, failure) = waited(world, Want::Any, &copied, &mut users)?;
     match found {
         Found::One { index: at, .. } => index.set(at as c_int),
@@ -269,12 +251,12 @@ pub(crate) fn testany(
     flag.set(0);
     index.set(UNDEFINED);
     let copied = Copied::of(requests, count)?;
-    let mut users = Users { requests, statuses: status, several: false, indices: None };
+    let mut users = Users { handles: copied.handles(), requests, statuses: status, indices: None };
     let (found, failure) = tested(world, Want::Any, &copied, &mut users)?;
     match found {
-        Found::One { index: at, over } => {
+        Found::One { index: at, complete } => {
             index.set(at as c_int);
-            flag.set(c_int::from(over));
+            flag.set(c_int::from(complete));
         }
         Found::Nothing => {
             flag.set(1);
@@ -296,7 +278,7 @@ pub(crate) fn waitsome(
 ) -> Result<(), Failure> {
     let copied = Copied::of(requests, count)?;
     indices.check(count)?;
-    let mut users = Users { requests, statuses, several: true, indices: Some(indices) };
+    let mut users = Users { handles: copied.handles(), requests, statuses, indices: Some(indices) };
     let (found, failure) = waited(world, Want::Some, &copied, &mut users)?;
     out_count.set(counted(found));
     outcome(failure)
@@ -313,7 +295,7 @@ pub(crate) fn testsome(
 ) -> Result<(), Failure> {
     let copied = Copied::of(requests, count)?;
     indices.check(count)?;
-    let mut users = Users { requests, statuses, several: true, indices: Some(indices) };
+    let mut users = Users { handles: copied.handles(), requests, statuses, indices: Some(indices) };
     let (found, failure) = tested(world, Want::Some, &copied, &mut users)?;
     out_count.set(counted(found));
     outcome(failure)
@@ -328,11 +310,10 @@ fn counted(found: Found) -> c_int {
 }
 
 pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Failure> {
-    let handle = request.get();
+    let handle = named(request.get())?;
     world.with(|engine| {
-        check_standing(handle, engine)?;
-        if let Some(named) = named(handle)? {
-            engine.detach(named);
+        if let Some(standing) = standing(handle, engine)? {
+            engine.detach(standing);
         }
         Ok::<(), Failure>(())
     })?;
@@ -342,20 +323,20 @@ pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Fa
 
 /// Receives that nothing has matched are taken back; everything else goes on, and is not cancelled (MPI-5.0 §3.8.4).
 pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure> {
-    let handle = request.get();
+    let handle = named(request.get())?;
     world.with(|engine| {
-        check_standing(handle, engine)?;
-        if let Some(named) = named(handle)? {
-            engine.cancel(named);
+        if let Some(standing) = standing(handle, engine)? {
+            engine.cancel(standing);
         }
         Ok(())
     })
 }
 
-fn check_standing(handle: Handle, engine: &mut Engine) -> Result<(), Failure> {
-    match Live::new(engine).look(handle) {
-        Look::Null => Err(ArgumentError::Request.into()),
-        Look::Stale(failure) => Err(failure),
-        Look::Active | Look::Stalled(_) | Look::Over(..) => Ok(()),
+/// The engine's request, where it has one; an error where the handle is null or stale.
+fn standing(handle: RequestHandle, engine: &Engine) -> Result<Option<Request>, Failure> {
+    match handle {
+        RequestHandle::Done => Ok(None),
+        RequestHandle::Request(request) if engine.stands(request) => Ok(Some(request)),
+        RequestHandle::Null | RequestHandle::Request(_) => Err(ArgumentError::Request.into()),
     }
 }

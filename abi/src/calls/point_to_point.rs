@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends, receives and probes (MPI-5.0 chapter 3). `MPI_PROC_NULL` is answered here (§3.10); the engine knows ranks only.
 
-use crate::array_calls::is_fault;
-use crate::check::ArgumentError;
-use crate::entry::Failure;
+use crate::argument_error::ArgumentError;
+use crate::failure::Failure;
 use crate::generated::constants::{IN_PLACE, REQUEST_NULL};
 use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
 use crate::pointer::Out;
-use crate::requests::{self, Waiting, finish, handle_of_receive, handle_of_send};
+use crate::requests::{self, finish, handle_of_receive, handle_of_send};
 use crate::status::{Status, Statuses};
 use core::ffi::{c_int, c_void};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_datatype::{Datatype, Typed};
-use mend_mpi::{Detail, SendMode, Started};
+use mend_mpi::{Probe, SendMode, Sendrecv, Started};
 use mend_transport::UserMemory;
-use mend_world::{Engine, World};
+use mend_world::World;
 
 // Hot: per message.
 /// The user's buffer. Null is an address like any other where no byte of it is used.
@@ -166,7 +165,7 @@ fn received(result: Result<mend_mpi::Status, Failure>, status: Statuses) -> Resu
             Ok(())
         }
         Err(failure) => {
-            if let crate::entry::Why::Engine(error) = &failure.why {
+            if let crate::failure::Why::Engine(error) = &failure.why {
                 status.set_one(requests::status_of_error(error));
             }
             Err(failure)
@@ -200,7 +199,6 @@ pub(crate) fn irecv(
     Ok(())
 }
 
-/// The receive is started first, so that two ranks that exchange long messages need no memory in between.
 pub(crate) fn sendrecv(
     world: &World,
     send_buffer: *const c_void,
@@ -218,89 +216,22 @@ pub(crate) fn sendrecv(
 ) -> Result<(), Failure> {
     let send_data = typed(send_buffer, send_count, send_type)?;
     let receive_data = typed(receive_buffer, receive_count, receive_type)?;
-    let mut halves = world.with(|engine| -> Result<Halves, Failure> {
-        let key = comm.existing(engine)?;
-        let receive = match source {
-            None => Half::Nobody,
-            Some(source) => Half::begun(world, engine.receive(key, source, receive_tag, receive_data)?),
-        };
-        let send = match dest {
-            None => Half::Nobody,
-            Some(dest) => match engine.send(key, dest, send_tag, SendMode::Standard, send_data) {
-                Ok(started) => Half::begun(world, started),
-                Err(error) => Half::Over(Err(error.into())),
-            },
-        };
-        Ok(Halves { send, receive })
+    let mut sendrecv = world.with(|engine| -> Result<Sendrecv, Failure> {
+        let send = dest.map(|dest| (dest, send_tag, send_data));
+        let receive = source.map(|source| (source, receive_tag, receive_data));
+        Ok(Sendrecv::start(engine, comm.existing(engine)?, send, receive)?)
     })?;
-    world.wait(|engine| halves.are_over(engine).then_some(()));
-    let taken = match halves.receive {
-        Half::Nobody => {
+    let exchanged = world.wait(|engine| sendrecv.poll(engine, || world.program_threads()));
+    let taken = match exchanged.received {
+        None => {
             status.set_one(Status::PROC_NULL);
             Ok(())
         }
-        Half::Over(result) => received(result, status),
-        Half::Running(_) => unreachable!("both are over"),
+        Some(result) => received(result.map_err(Failure::from), status),
     };
-    if let Half::Over(sent) = halves.send { sent.and(taken) } else { taken }
-}
-
-/// The two operations of a Sendrecv. Where one fails, nothing of the other goes on in the user's buffers when the call
-/// returns, and what the living have matched already they get (Row PP16): a receive that nothing has matched is taken back,
-/// one that has ends; a send goes on from a copy.
-struct Halves<'world> {
-    send: Half<'world>,
-    receive: Half<'world>,
-}
-
-enum Half<'world> {
-    Nobody,
-    Running(Waiting<'world>),
-    Over(Result<mend_mpi::Status, Failure>),
-}
-
-impl<'world> Half<'world> {
-    fn begun(world: &'world World, started: Started) -> Self {
-        match started {
-            Started::Done(status) => Half::Over(Ok(status)),
-            Started::Running(request) => Half::Running(Waiting::new(world, request)),
-        }
-    }
-
-    /// Moves on if its operation has; whether there is nothing to wait for.
-    fn is_over(&mut self, engine: &mut Engine) -> bool {
-        if let Half::Running(waiting) = self {
-            match waiting.look(engine) {
-                Some(result) => *self = Half::Over(result),
-                None => return false,
-            }
-        }
-        true
-    }
-
-    fn failure(&self) -> Option<&Failure> {
-        if let Half::Over(Err(failure)) = self { Some(failure) } else { None }
-    }
-}
-
-impl Halves<'_> {
-    fn are_over(&mut self, engine: &mut Engine) -> bool {
-        let (sent, received) = (self.send.is_over(engine), self.receive.is_over(engine));
-        if self.send.failure().is_some()
-            && let Half::Running(waiting) = &self.receive
-        {
-            engine.cancel(waiting.request());
-            return self.receive.is_over(engine);
-        }
-        // Another failure of the receive, a message too long say, lets the send end as ever.
-        if self.receive.failure().is_some_and(|failure| is_fault(failure.code))
-            && let Half::Running(waiting) = &self.send
-            && engine.continue_from_copy(waiting.request())
-        {
-            self.send = Half::Nobody;
-            return true;
-        }
-        sent && received
+    match exchanged.sent {
+        Some(Err(error)) => Err(error.into()),
+        Some(Ok(_)) | None => taken,
     }
 }
 
@@ -316,22 +247,8 @@ pub(crate) fn probe(
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let look = |engine: &mut Engine| -> Option<Result<mend_mpi::Status, Failure>> {
-        comm.key(engine).and_then(|key| Ok(engine.probe(key, source, tag)?)).transpose()
-    };
-    let found = world.wait(|engine| match look(engine) {
-        // What lies here already is found first, whoever has failed (Row PP13).
-        Some(Err(_)) => {
-            engine.progress_again();
-            look(engine)
-        }
-        // Nobody is left who could send, and this thread waits here.
-        None => {
-            let never = comm.key(engine).ok().and_then(|key| engine.unsatisfiable(key, source));
-            never.filter(|_| world.is_alone()).map(|error| Err(error.into()))
-        }
-        found => found,
-    })?;
+    let mut probe = world.with(|engine| Ok::<_, Failure>(Probe::new(comm.key(engine)?, source, tag)))?;
+    let found = world.wait(|engine| probe.poll(engine, || world.program_threads()))?;
     status.set_one(Status::of(found));
     Ok(())
 }
@@ -352,11 +269,7 @@ pub(crate) fn iprobe(
         return Ok(());
     };
     let found = world.with_progress(|engine| -> Result<_, Failure> {
-        match engine.probe(comm.key(engine)?, source, tag) {
-            // Nobody waits here: that nothing will come from those who have finalized is no error of the program's.
-            Err(error) if matches!(error.detail, Detail::PeerLeft(_)) => Ok(None),
-            looked => Ok(looked?),
-        }
+        Ok(Probe::new(comm.key(engine)?, source, tag).test(engine)?)
     })?;
     if let Some(found) = found {
         flag.set(1);

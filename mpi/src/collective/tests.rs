@@ -29,7 +29,7 @@ fn job(size: u32) -> (Rehearsal, Vec<Process>) {
 }
 
 fn turn(process: &mut Process) {
-    process.turn(Instant(1));
+    process.progress(Instant(1));
 }
 
 fn ints(buffer: &Arc<Buffer>) -> Typed {
@@ -41,7 +41,7 @@ fn result(process: &Process, started: Started) -> Option<Result<Status, Error>> 
         Started::Done(status) => Some(Ok(status)),
         Started::Running(request) => match process.poll(request) {
             State::Done(result) => Some(result),
-            State::Running | State::Stalled => None,
+            State::Running | State::PendingFailure => None,
         },
     }
 }

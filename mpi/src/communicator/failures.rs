@@ -32,14 +32,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(self.entry(comm)?.failures.acknowledged().to_vec())
     }
 
-    /// What waiting for a receive from anybody that is [stalled](crate::State::Stalled) says: it names the first failure of
-    /// the communicator that is not acknowledged. On a freed communicator nobody can acknowledge any more, and none is
+    /// The error of a receive from any source with a [pending failure](crate::State::PendingFailure): it names the first failure
+    /// of the communicator that is not acknowledged. On a freed communicator nobody can acknowledge any more, and none is
     /// named.
     #[cold]
-    pub fn doubt(&self, request: Request) -> Error {
+    pub(crate) fn pending_failure(&self, request: Request) -> Error {
         let channel = match request {
             Request::PointToPoint(key) => self.pml.channel_of(mend_pml::Request(key)),
-            Request::Collective(_) | Request::Kept(_) => None,
+            Request::Collective(_) | Request::Completed(_) => None,
         };
         let mut entries = self.communicators.iter().map(|(_, entry)| entry);
         let entry = entries.find(|entry| Some(entry.user) == channel);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const TAG: Tag = Tag(4);
 
 fn turn(process: &mut Process) -> u32 {
-    process.turn(Instant(1))
+    process.progress(Instant(1))
 }
 
 fn turns(count: u32, process: &mut Process) {

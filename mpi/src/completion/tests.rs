@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The table, row by row, over requests of a production engine.
+
+use super::{Answered, Answers, Completion, Found, RequestHandle, Want, test};
+use crate::scripted::{Process, Rehearsal, peer};
+use crate::{Class, Error, Started, Status};
+use mend_base::{Instant, Rank, Source, Tag, TagSelector};
+use mend_datatype::Typed;
+use mend_pml::SendMode;
+use mend_runtime::Notice;
+use mend_transport::{Buffer, UserMemory};
+
+/// Rank 0 of three, of which rank 2 has failed.
+fn process() -> Process {
+    let job = Rehearsal::default();
+    let mut process = job.process(0, 3);
+    job.say(0, Notice::Failed(peer(2)));
+    progress(&mut process);
+    process
+}
+
+fn progress(process: &mut Process) {
+    for _ in 0..3 {
+        process.progress(Instant(1));
+    }
+}
+
+/// A request in the state of a letter: C good, E failed by a fault, T truncated, P with a pending failure, A active, I null, D
+/// complete at its start, anything else stale.
+fn request(process: &mut Process, letter: char) -> RequestHandle {
+    let (world, room) = (process.world(), Typed::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
+    let own = |from| Source::Rank(Rank(from));
+    let started = match letter {
+        'C' => Started::Running(process.complete(Status { bytes: 9, ..Status::EMPTY })),
+        'E' => process.receive(world, own(2), TagSelector::Tag(Tag(1)), room).unwrap(),
+        'T' => {
+            let long = Typed::bytes(UserMemory::of_buffer(&Buffer::zeroed(8)));
+            let started = process.receive(world, own(0), TagSelector::Tag(Tag(3)), room).unwrap();
+            process.send(world, Rank(0), Tag(3), SendMode::Standard, long).unwrap();
+            progress(process);
+            started
+        }
+        'P' => process.receive(world, Source::Any, TagSelector::Tag(Tag(2)), room).unwrap(),
+        'A' => process.receive(world, own(1), TagSelector::Tag(Tag(1)), room).unwrap(),
+        'I' => return RequestHandle::Null,
+        'D' => return RequestHandle::Done,
+        _ => {
+            let request = process.complete(Status::EMPTY);
+            process.release(request);
+            return RequestHandle::Request(request);
+        }
+    };
+    match started {
+        Started::Running(request) => RequestHandle::Request(request),
+        Started::Done(status) => panic!("{letter} was over at once: {status:?}"),
+    }
+}
+
+#[derive(Default, Debug)]
+struct Written {
+    completed: Vec<usize>,
+    statuses: Vec<(usize, usize, Result<Status, Error>, bool)>,
+    indices: Vec<usize>,
+}
+
+impl Answers for Written {
+    fn completed(&mut self, index: usize) {
+        self.completed.push(index);
+    }
+
+    fn status(&mut self, place: usize, index: usize, result: Result<Status, Error>, with_error: bool) {
+        self.statuses.push((place, index, result, with_error));
+    }
+
+    fn success(&mut self, place: usize) {
+        self.statuses[place].3 = true;
+    }
+
+    fn index(&mut self, place: usize, index: usize) {
+        assert_eq!(place, self.indices.len());
+        self.indices.push(index);
+    }
+}
+
+impl Written {
+    fn classes(&self) -> Vec<Class> {
+        let class =
+            |result: Result<Status, Error>| result.map_or_else(|error| error.class, |_| Class::Success);
+        self.statuses.iter().map(|(_, _, result, _)| class(*result)).collect()
+    }
+}
+
+fn run(want: Want, letters: &str) -> (Answered, Written) {
+    let mut process = process();
+    let requests: Vec<_> = letters.chars().map(|letter| request(&mut process, letter)).collect();
+    let mut written = Written::default();
+    let answered = test(want, &mut process, &requests, &mut written).unwrap();
+    for &index in &written.completed {
+        let RequestHandle::Request(request) = requests[index] else { continue };
+        assert!(!process.stands(request), "request {index} is complete, and was not released");
+    }
+    (answered, written)
+}
+
+fn failure(answered: Answered) -> Option<(usize, Class)> {
+    answered.failure.map(|(index, error)| (index, error.class))
+}
+
+// Row WT5
+#[test]
+fn waitall_ends_with_a_fault_and_leaves_what_goes_on() {
+    let (answered, written) = run(Want::All, "CAEPI");
+    assert_eq!(answered.found, Found::All { complete: false });
+    assert_eq!(written.completed, [0, 2]);
+    let classes =
+        [Class::Success, Class::Pending, Class::ProcFailed, Class::ProcFailedPending, Class::Success];
+    assert_eq!(written.classes(), classes);
+    assert_eq!((failure(answered), answered.returned()), (Some((2, Class::ProcFailed)), Class::InStatus));
+}
+
+// Row WT5
+#[test]
+fn waitall_ends_with_a_pending_failure() {
+    let (answered, written) = run(Want::All, "AP");
+    assert_eq!(answered.found, Found::All { complete: false });
+    assert!(written.completed.is_empty());
+    assert_eq!(failure(answered), Some((1, Class::ProcFailedPending)));
+}
+
+#[test]
+fn waitall_waits_on_after_an_error_that_is_no_fault() {
+    assert_eq!(run(Want::All, "TA").0.found, Found::NotYet);
+    let (answered, _) = run(Want::All, "TC");
+    assert_eq!(answered.found, Found::All { complete: true });
+    assert_eq!(failure(answered), Some((0, Class::Truncate)));
+}
+
+// Row WT3
+#[test]
+fn waitany_prefers_a_good_one_then_a_failed_one_then_one_with_a_pending_failure() {
+    assert_eq!(run(Want::Any, "APEC").0.found, Found::One { index: 3, complete: true });
+    assert_eq!(run(Want::Any, "APED").0.found, Found::One { index: 3, complete: true });
+    let (failed, _) = run(Want::Any, "APE");
+    assert_eq!(failed.found, Found::One { index: 2, complete: true });
+    assert_eq!((failure(failed), failed.returned()), (Some((2, Class::ProcFailed)), Class::ProcFailed));
+    let (pending, written) = run(Want::Any, "AP");
+    assert_eq!(pending.found, Found::One { index: 1, complete: false });
+    assert_eq!(pending.returned(), Class::ProcFailedPending);
+    assert!(written.completed.is_empty() && written.statuses.is_empty());
+    assert_eq!(run(Want::Any, "AA").0.found, Found::NotYet);
+    assert_eq!(run(Want::Any, "II").0.found, Found::Nothing);
+}
+
+// Row WT8
+#[test]
+fn waitsome_answers_all_that_are_complete_or_pending_and_never_touches_the_active() {
+    let (answered, written) = run(Want::Some, "ACIEP");
+    assert_eq!(answered.found, Found::Several { count: 3 });
+    assert_eq!(written.indices, [1, 3, 4]);
+    assert_eq!(written.completed, [1, 3]);
+    assert_eq!(answered.returned(), Class::InStatus);
+}
+
+/// MPI-5.0 §3.2.5
+#[test]
+fn statuses_hold_an_error_only_where_the_call_returns_in_status() {
+    for (want, letters, expected) in [
+        (Want::All, "CDI", false),
+        (Want::All, "CEC", true),
+        (Want::Some, "CAD", false),
+        (Want::Some, "CAP", true),
+        (Want::Any, "E", false),
+    ] {
+        let (answered, written) = run(want, letters);
+        assert!(!written.statuses.is_empty());
+        for (place, .., with_error) in &written.statuses {
+            assert_eq!(*with_error, expected, "{want:?} of {letters}, status {place}");
+        }
+        assert_eq!(answered.returned() == Class::InStatus, expected);
+    }
+}
+
+#[test]
+fn a_stale_handle_is_an_error_before_anything_changes() {
+    let mut process = process();
+    let requests = ['C', 'x'].map(|letter| request(&mut process, letter));
+    let mut written = Written::default();
+    let refused = test(Want::All, &mut process, &requests, &mut written).unwrap_err();
+    assert_eq!(refused.class, Class::Request);
+    assert!(written.completed.is_empty() && written.statuses.is_empty());
+}
+
+#[test]
+fn a_handle_that_stands_twice_in_a_waitall_is_an_error_of_the_second() {
+    let mut process = process();
+    let twice = request(&mut process, 'C');
+    let mut written = Written::default();
+    let answered = test(Want::All, &mut process, &[twice, twice], &mut written).unwrap();
+    assert_eq!((failure(answered), answered.returned()), (Some((1, Class::Request)), Class::InStatus));
+    assert_eq!(written.classes(), [Class::Success, Class::Request]);
+    assert!(written.statuses.iter().all(|(.., with_error)| *with_error));
+}
+
+#[test]
+fn null_requests_alone_are_answered_with_empty_statuses() {
+    let (answered, written) = run(Want::All, "II");
+    assert_eq!((answered.found, written.statuses.len()), (Found::Nothing, 2));
+    assert_eq!(written.statuses[1].2, Ok(Status::EMPTY));
+}
+
+/// Of many requests a poll looks at the first active one only, but a published death is seen at once.
+#[test]
+fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
+    let job = Rehearsal::default();
+    let mut process = job.process(0, 3);
+    let mut requests: Vec<_> = (0..40).map(|_| request(&mut process, 'A')).collect();
+    requests.push(request(&mut process, 'E'));
+    let (mut completion, mut written) = (Completion::new(Want::All), Written::default());
+    let mut poll = |process: &mut Process, written: &mut Written| {
+        completion.poll(process, &requests, || Some(1), written).map(Result::unwrap)
+    };
+    (0..3).for_each(|_| assert!(poll(&mut process, &mut written).is_none()));
+    job.say(0, Notice::Failed(peer(2)));
+    process.progress(Instant(1));
+    let answered = poll(&mut process, &mut written).expect("a fault ends the call");
+    assert_eq!(failure(answered), Some((40, Class::ProcFailed)));
+}
+
+/// All other members have left: what a waiting call ends, and where it may.
+#[test]
+fn a_call_ends_receives_that_nobody_could_serve_only_where_it_waits_for_nothing_else() {
+    let unsatisfiable = |want, letters: &str, threads: Option<u32>| {
+        let job = Rehearsal::default();
+        let mut process = job.process(0, 3);
+        for number in [1, 2] {
+            job.say(0, Notice::Finalized(peer(number)));
+        }
+        process.progress(Instant(1));
+        let requests: Vec<_> = letters
+            .chars()
+            .map(|letter| match letter {
+                // From ourselves: nobody sends it yet.
+                'S' => {
+                    let (world, room) =
+                        (process.world(), Typed::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
+                    let own = Source::Rank(Rank(0));
+                    match process.receive(world, own, TagSelector::Any, room).unwrap() {
+                        Started::Running(request) => RequestHandle::Request(request),
+                        Started::Done(_) => panic!("nothing was sent"),
+                    }
+                }
+                letter => request(&mut process, letter),
+            })
+            .collect();
+        let mut written = Written::default();
+        let answered = Completion::new(want).poll(&mut process, &requests, || threads, &mut written);
+        answered.map(|answered| answered.unwrap().found)
+    };
+    assert_eq!(unsatisfiable(Want::Any, "PP", Some(1)), Some(Found::One { index: 0, complete: true }));
+    assert_eq!(unsatisfiable(Want::All, "PP", Some(1)), Some(Found::All { complete: true }));
+    assert_eq!(unsatisfiable(Want::Some, "PP", Some(1)), Some(Found::Several { count: 1 }));
+    assert_eq!(unsatisfiable(Want::Any, "PS", Some(1)), None);
+    assert_eq!(unsatisfiable(Want::Any, "PP", Some(2)), None);
+    assert_eq!(unsatisfiable(Want::Any, "PP", None), None);
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! "Nobody is left who could send": a receive or probe from any source on a communicator whose other members have all ended
+//! can be served by this process alone (DESIGN rule 7: every wait ends).
+//!
+//! Progress ends no such receive, since a program that tests may still send to itself. A call that *waits* ends it, but only
+//! where no other thread of the program could start that send.
+
+use crate::{CommKey, Engine, Error, Request};
+use mend_base::Source;
+use mend_runtime::Runtime;
+use mend_transport::Btl;
+
+/// Whether a call that waits for an unsatisfiable receive ends it. `threads`: how many threads of the program may start
+/// operations, the one that waits among them; `None` where that is not known.
+///
+/// The only MPI result that depends on the number of threads is decided here.
+pub(crate) fn ends_the_wait(threads: Option<u32>) -> bool {
+    threads == Some(1)
+}
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    /// Whether all other members of some communicator have ended: only then is a waiting call asked in detail.
+    #[inline]
+    pub(crate) fn some_may_be_unsatisfiable(&self) -> bool {
+        self.pml.some_may_be_unsatisfiable()
+    }
+
+    /// Whether this is a receive from any source that only this process could serve.
+    #[inline]
+    pub(crate) fn is_unsatisfiable(&self, request: Request) -> bool {
+        matches!(request, Request::PointToPoint(key) if self.pml.is_unsatisfiable(mend_pml::Request(key)))
+    }
+
+    /// Ends it, if it is one. Whether it was.
+    pub(crate) fn end_unsatisfiable(&mut self, request: Request) -> bool {
+        matches!(request, Request::PointToPoint(key) if self.pml.end_unsatisfiable(mend_pml::Request(key)))
+    }
+
+    /// The same for a probe that has found nothing: with which error it ends.
+    pub(crate) fn unsatisfiable_probe(&self, comm: CommKey, from: Source) -> Option<Error> {
+        let user = self.entry(comm).ok()?.user;
+        if from == Source::Any { self.pml.unsatisfiable(user).map(Error::from) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ends_the_wait;
+
+    #[test]
+    fn a_wait_ends_only_where_no_other_thread_could_send() {
+        assert!(ends_the_wait(Some(1)));
+        assert!(!ends_the_wait(Some(2)));
+        assert!(!ends_the_wait(None));
+    }
+}

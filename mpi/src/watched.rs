@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From whom a waiting call expects something: the endpoints whose rings the waiter polls between two calls of progress.
+
+use mend_base::Key;
+
+/// Some endpoints, or any.
+#[derive(Debug)]
+pub(crate) struct Watched<E> {
+    endpoints: [Option<E>; ENDPOINTS_MAX],
+    /// How many of `endpoints` there are; 0: a message from any peer counts.
+    count: usize,
+    /// More than `endpoints` could say was added.
+    any: bool,
+    /// A collective operation that is waited for: whom it expects changes with its rounds.
+    collective: Option<Key>,
+}
+
+/// More are not worth a load each: a call of progress polls them all.
+const ENDPOINTS_MAX: usize = 8;
+
+impl<E: Copy + Eq> Watched<E> {
+    /// A message from any peer counts.
+    pub const ANY: Watched<E> =
+        Watched { endpoints: [None; ENDPOINTS_MAX], count: 0, any: false, collective: None };
+
+    /// A message from any peer counts, until endpoints are added.
+    #[inline]
+    pub fn clear(&mut self) {
+        (self.count, self.any, self.collective) = (0, false, None);
+    }
+
+    // Hot: per blocking call.
+    /// One endpoint, or any where it is not known.
+    #[inline]
+    pub fn only(&mut self, endpoint: Option<E>) {
+        self.clear();
+        self.endpoints[0] = endpoint;
+        self.count = usize::from(endpoint.is_some());
+    }
+
+    /// Adds what one of several requests expects; `None`: any.
+    pub fn add(&mut self, endpoint: Option<E>) {
+        if self.any || endpoint.is_some() && self.endpoints[..self.count].contains(&endpoint) {
+            return;
+        }
+        if endpoint.is_none() || self.count == ENDPOINTS_MAX {
+            self.any = true;
+            self.count = 0;
+            return;
+        }
+        self.endpoints[self.count] = endpoint;
+        self.count += 1;
+    }
+
+    /// A collective operation is waited for.
+    pub fn follow(&mut self, collective: Key) {
+        self.collective = Some(collective);
+    }
+
+    /// The collective operation that is waited for.
+    pub fn collective(&self) -> Option<Key> {
+        self.collective
+    }
+
+    // Hot: per poll of a waiter.
+    /// Whether something lies in a ring that is watched; yes where any counts.
+    #[inline]
+    pub fn is_ready(&self, ready: impl Fn(E) -> bool) -> bool {
+        self.count == 0 || self.endpoints[..self.count].iter().flatten().any(|&endpoint| ready(endpoint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Watched;
+    use mend_base::Key;
+
+    fn watched(expected: &[Option<u32>]) -> Watched<u32> {
+        let mut watched = Watched::ANY;
+        expected.iter().for_each(|&endpoint| watched.add(endpoint));
+        watched
+    }
+
+    #[test]
+    fn the_waiter_is_ready_when_one_of_the_watched_rings_holds_a_message() {
+        let two = watched(&[Some(3), Some(5), Some(3)]);
+        assert!(two.is_ready(|endpoint| endpoint == 5));
+        assert!(!two.is_ready(|endpoint| endpoint == 4));
+    }
+
+    #[test]
+    fn an_unknown_sender_or_too_many_mean_any() {
+        assert!(watched(&[Some(3), None, Some(4)]).is_ready(|_| false));
+        assert!(watched(&(0..9).map(Some).collect::<Vec<_>>()).is_ready(|_| false));
+        assert!(!watched(&(0..8).map(Some).collect::<Vec<_>>()).is_ready(|_| false));
+        assert!(watched(&[]).is_ready(|_| false));
+    }
+
+    #[test]
+    fn watching_one_replaces_what_was_watched_before() {
+        let mut watched = Watched::ANY;
+        watched.add(Some(1));
+        watched.follow(Key { index: 0, generation: 1 });
+        assert!(watched.collective().is_some());
+        watched.only(Some(7));
+        assert!(watched.collective().is_none() && !watched.is_ready(|endpoint| endpoint == 1));
+        watched.only(None);
+        assert!(watched.is_ready(|_| false));
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The eight calls that complete requests, on requests of which every state is known, compared with the rows WT1 to WT9 as
+//! this file has them.
+
+use super::{ANY, DATA, NEVER, OWN, Roles};
+use crate::cluster::Net;
+use crate::launcher::FabricRuntime;
+use crate::oracle::poisoned;
+use mend_base::{Source, TagSelector};
+use mend_mpi::{Class, Completed, Found, Operation, Want};
+use mend_transport::Buffer;
+
+type Started = Operation<Net, FabricRuntime>;
+
+/// Where a request stands when the call is made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum State {
+    Good,
+    /// From the mortal, whose death is known.
+    Failed,
+    /// Longer than its buffer.
+    Truncated,
+    Pending,
+    Active,
+    Null,
+}
+
+use State::{Active, Failed, Good, Null, Pending, Truncated};
+
+/// What the rows say of a call.
+#[derive(Debug, PartialEq)]
+struct Expected {
+    found: Found,
+    /// The requests whose statuses are written, in order.
+    answered: Vec<usize>,
+    /// The request of which the error handler hears.
+    failure: Option<usize>,
+}
+
+fn class_of(state: State) -> Class {
+    match state {
+        Good | Null => Class::Success,
+        Failed => Class::ProcFailed,
+        Truncated => Class::Truncate,
+        Pending => Class::ProcFailedPending,
+        Active => Class::Pending,
+    }
+}
+
+fn is(states: &[State], wanted: &[State]) -> Vec<usize> {
+    (0..states.len()).filter(|&at| wanted.contains(&states[at])).collect()
+}
+
+fn expected(want: Want, states: &[State]) -> Expected {
+    let one = |at: usize| Expected {
+        found: Found::One { index: at, complete: states[at] != Pending },
+        answered: if states[at] == Pending { Vec::new() } else { vec![at] },
+        failure: (states[at] != Good).then_some(at),
+    };
+    let not_yet = Expected { found: Found::NotYet, answered: Vec::new(), failure: None };
+    let ready = is(states, &[Good, Failed, Truncated, Pending]);
+    let failure = is(states, &[Failed, Truncated, Pending]).first().copied();
+    if states.iter().all(|state| *state == Null) {
+        let answered = if want == Want::All { (0..states.len()).collect() } else { Vec::new() };
+        return Expected { found: Found::Nothing, answered, failure: None };
+    }
+    match want {
+        // Rows WT5 to WT7.
+        Want::All => {
+            let (active, pending) = (is(states, &[Active]).len(), is(states, &[Pending]).len());
+            let fault = pending > 0 || !is(states, &[Failed]).is_empty();
+            if active > 0 && !fault {
+                return not_yet;
+            }
+            let found = Found::All { complete: active + pending == 0 };
+            Expected { found, answered: (0..states.len()).collect(), failure }
+        }
+        // Rows WT1 to WT4.
+        Want::Any => {
+            let first = |wanted: &[State]| is(states, wanted).first().copied();
+            first(&[Good]).or(first(&[Failed, Truncated])).or(first(&[Pending])).map_or(not_yet, one)
+        }
+        // Rows WT8, WT9.
+        Want::Some if ready.is_empty() => not_yet,
+        Want::Some => Expected { found: Found::Several { count: ready.len() }, answered: ready, failure },
+    }
+}
+
+impl Roles {
+    /// One call, and then all that it left.
+    pub(super) async fn call_of_the_table(&self) {
+        let states: Vec<State> = {
+            let mut together = self.process.together.borrow_mut();
+            // Many more than Waitall polls every time, now and then.
+            let count = if together.once_in(6) { 20 + together.below(20) } else { 1 + together.below(6) };
+            let all = [Good, Failed, Truncated, Pending, Active, Null];
+            let kinds = [&all[..], &all[..5], &[Active, Failed], &[Active, Truncated], &[Active, Pending]];
+            let kinds = kinds[together.below(5) as usize];
+            (0..count).map(|_| kinds[together.below(kinds.len() as u64) as usize]).collect()
+        };
+        let (active, pending) = (is(&states, &[Active]).len(), is(&states, &[Pending]).len());
+        if self.is_partner() {
+            self.until_go().await;
+            for tag in std::iter::repeat_n(DATA, active).chain(std::iter::repeat_n(ANY, pending)) {
+                let sent = self.process.mpi.send(self.world, self.caller, tag, &Buffer::zeroed(0));
+                sent.await.expect("the caller lives");
+            }
+        }
+        if !self.is_caller() {
+            return;
+        }
+        let want = [Want::All, Want::Any, Want::Some][self.process.below(3) as usize];
+        let surely = expected(want, &states);
+        let waits = surely.found != Found::NotYet && self.process.below(2) == 0;
+        // Who waits may hear of the death meanwhile, where a death is all that it waits for.
+        let only_deaths =
+            is(&states, &[Good, Truncated]).is_empty() && is(&states, &[Failed, Pending]).len() == 1;
+        if !(waits && only_deaths && self.process.below(2) == 0) {
+            self.death_is_known().await;
+        }
+        let mut operations = Vec::new();
+        for state in &states {
+            operations.push(self.start(*state).await);
+        }
+        self.process.at("waits: the call", operations.len() as u64);
+        let completed = if waits {
+            self.process.mpi.wait_for(want, &mut operations).await
+        } else {
+            self.process.mpi.test_for(want, &mut operations)
+        };
+        self.check(want, &states, &surely, &completed, &operations);
+        self.go().await;
+        self.finish(&states, operations).await;
+    }
+
+    /// A request in this state.
+    async fn start(&self, state: State) -> Started {
+        let (mpi, me) = (&self.process.mpi, Source::Rank(self.caller));
+        let receive =
+            |from, tag, room: usize| mpi.receive(self.world, from, TagSelector::Tag(tag), &poisoned(room));
+        match state {
+            Failed => receive(Source::Rank(self.mortal), NEVER, 8),
+            Pending => receive(Source::Any, ANY, 8),
+            Active => receive(Source::Rank(self.partner), DATA, 8),
+            Good | Null | Truncated => {
+                let bytes = if state == Truncated { 5 } else { 0 };
+                let sent = mpi.send(self.world, self.caller, OWN, &Buffer::zeroed(bytes));
+                let mut own = receive(me, OWN, 0);
+                sent.await.expect("we live");
+                while own.get_status().is_none() {
+                    self.process.pause().await;
+                }
+                if state == Null {
+                    (&mut own).await.expect("it has room");
+                }
+                own
+            }
+        }
+    }
+
+    fn check(
+        &self,
+        want: Want,
+        states: &[State],
+        surely: &Expected,
+        completed: &Completed,
+        operations: &[Started],
+    ) {
+        let answered = completed.answered.expect("all of them stand");
+        let which: Vec<usize> = completed.answers.iter().map(|answer| answer.index).collect();
+        let failure = answered.failure.map(|(index, _)| index);
+        let seen = Expected { found: answered.found, answered: which, failure };
+        assert_eq!(seen, *surely, "{want:?} of {states:?}");
+        let in_status = want != Want::Any && surely.failure.is_some();
+        assert_eq!(answered.returned() == Class::InStatus, in_status, "{want:?} of {states:?}");
+        for answer in &completed.answers {
+            let class = answer.result.map_or_else(|error| error.class, |_| Class::Success);
+            assert_eq!(class, class_of(states[answer.index]), "{want:?} of {states:?}, {answer:?}");
+            assert_eq!(answer.with_error, in_status, "MPI_ERROR is written with IN_STATUS alone");
+        }
+        for (at, operation) in operations.iter().enumerate() {
+            let over = matches!(states[at], Good | Failed | Truncated) && surely.answered.contains(&at);
+            assert_eq!(operation.is_null(), over || states[at] == Null, "{want:?} of {states:?}, {at}");
+        }
+        if let Some((index, error)) = answered.failure {
+            assert_eq!(error.class, class_of(states[index]));
+        }
+    }
+
+    /// What the call left ends as its state says; those with a pending failure once it is acknowledged.
+    async fn finish(&self, states: &[State], mut operations: Vec<Started>) {
+        for (at, state) in states.iter().enumerate() {
+            if *state == Pending && self.process.below(2) == 0 {
+                // Rows WT1, WT2: the request stays.
+                let error = (&mut operations[at]).await.err();
+                assert!(error.is_none_or(|error| error.class == Class::ProcFailedPending));
+            }
+        }
+        self.process.mpi.acknowledge(self.world, None).expect("it stands");
+        for (operation, state) in operations.into_iter().zip(states) {
+            self.process.at("waits: what the call left", *state as u64);
+            let class = operation.await.map_or_else(|error| error.class, |_| Class::Success);
+            let ends = if matches!(state, Active | Pending) { Class::Success } else { class_of(*state) };
+            assert_eq!(class, ends);
+        }
+    }
+}
