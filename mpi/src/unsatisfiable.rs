@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! "Nobody is left who could send": a receive or probe from any source on a communicator whose other members have all ended
-//! can be served by this process alone (DESIGN rule 7: every wait ends).
+//! can be served by this process alone (Rule 7: every wait ends).
 //!
 //! Progress ends no such receive, since a program that tests may still send to itself. A call that *waits* ends it, but only
 //! where no other thread of the program could start that send.

@@ -112,7 +112,7 @@ fn answer(
     let answered = answered.map_err(|_| Failure::from(ArgumentError::Request))?;
     let failure = answered.failure.map(|(index, error)| {
         let failure = Failure::from(error).on(requests::owner(engine, copied.handles()[index]));
-        // The handler hears the class of the request, the caller that the statuses hold it (facts 16.3, trap 2).
+        // The handler hears the class of the request, the caller that the statuses hold it (Trap 2).
         Failure { returned: answered.returned().number(), ..failure }
     });
     Ok((answered.found, failure))
