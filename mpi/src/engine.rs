@@ -9,6 +9,7 @@ use crate::collective::Running;
 use crate::communicator::CommEntry;
 use crate::contact::{Contact, Contacts};
 use crate::funnel::Funnel;
+use crate::waiters::Waiters;
 use crate::{CommKey, Error, Registry, Request, Started, State};
 use mend_base::parameter::Settings;
 use mend_base::{
@@ -40,6 +41,7 @@ pub struct Engine<N: Btl, R: Runtime> {
     /// Those of `collectives` that are not over: what a turn looks at.
     pub(crate) active: Vec<Key>,
     kept: Slab<Status>,
+    pub(crate) waiters: Waiters,
     pub(crate) world: CommKey,
     pub(crate) myself: CommKey,
     pub(crate) identities: IdentityAllocator,
@@ -144,6 +146,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             lifecycle_check: LifecycleCheck::default(),
             active: Vec::new(),
             kept: Slab::new(),
+            waiters: Waiters::default(),
             world: nobody,
             myself: nobody,
             identities: IdentityAllocator::new(me),
@@ -354,6 +357,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     // Hot: per look.
     /// Where the operation stands. Stays what it is until [`release`](Engine::release), once it is over.
     pub fn poll(&self, request: Request) -> State {
+        let state = self.state(request);
+        if !matches!(state, State::Done(_)) {
+            self.waiters.note(request);
+        }
+        state
+    }
+
+    #[inline]
+    fn state(&self, request: Request) -> State {
         match request {
             Request::PointToPoint(key) => match self.pml.poll(mend_pml::Request(key)) {
                 mend_pml::State::Running => State::Running,

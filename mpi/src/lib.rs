@@ -19,12 +19,13 @@ mod registry;
 mod request;
 #[cfg(test)]
 mod scripted;
+mod waiters;
 
 pub use class::Class;
 pub use engine::{Census, Engine, JobNotice, StartError};
 pub use error::{Code, Detail, Error, cause_words};
 pub use future::{Creation, Mpi, Operation};
 pub use mend_coll::Collective;
-pub use mend_pml::{Config, SendMode, Status};
+pub use mend_pml::{Config, SendMode, Status, Waiter};
 pub use registry::Registry;
 pub use request::{CommKey, Request, Started, State};
