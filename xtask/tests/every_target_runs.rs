@@ -150,21 +150,24 @@ fn every_test_target_is_run_by_a_step_and_its_ignored_tests_too() {
     assert!(forgotten.is_empty(), "no step of the suite and no soak runs {forgotten:#?}");
 }
 
-/// All of `tests/c` and `bench/c` is run by the tests that list these folders; programs of other folders are run by tests that
-/// name them.
+/// All of `tests/c` and `bench/c` is run by the tests that list these folders, and the examples that `docs/survive.md` shows by the
+/// one that reads this page; all others are run by tests that name them.
 #[test]
 fn every_c_program_is_run_by_a_test_of_the_suite() {
     let root = Place::find().unwrap().root;
     let sources =
         rust_files(&root.join("tests/tests")).into_iter().chain(rust_files(&root.join("tests/src")));
-    let text: String = sources.map(|file| read(&file)).collect();
-    for folder in ["tests/c", "bench/c"] {
-        assert!(text.contains(&format!("\"{folder}\"")), "no test lists {folder}");
+    let mut text: String = sources.map(|file| read(&file)).collect();
+    for listed in ["tests/c", "bench/c", "docs/survive.md"] {
+        assert!(text.contains(&format!("\"{listed}\"")), "no test reads {listed}");
     }
+    text.push_str(&read(&root.join("docs/survive.md")));
     let mut programs = 0;
-    for (folder, prefix) in [("tests/deaths", ""), ("tests/limits", ""), ("examples", "examples/")] {
+    for (folder, before, after) in
+        [("tests/deaths", "\"", "\""), ("tests/limits", "\"", "\""), ("examples", "examples/", "")]
+    {
         for program in c_programs(&root.join(folder)) {
-            let name = format!("{prefix}{}\"", program.file_name().unwrap().to_string_lossy());
+            let name = format!("{before}{}{after}", program.file_name().unwrap().to_string_lossy());
             assert!(text.contains(&name), "no test runs {}", program.display());
             programs += 1;
         }
