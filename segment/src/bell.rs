@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The bell page: for each node slot a sleep word and a row of bell bytes, one for each sender.
+//! The bell page: for each node slot a sleep word, the processor that its process was last seen on, and a row of bell
+//! bytes, one for each sender.
 //!
 //! The only memory of Mend that several processes write, and it holds hints only (Rule 12): whatever stands in
 //! it, nothing worse follows than a useless look or a late one. Made by the node's daemon.
@@ -7,7 +8,7 @@
 use crate::mapping::{self, Access, Mapping};
 use crate::sleep::{self, SleepWord, Woken};
 use crate::{SegmentError, reserve};
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use mend_base::Duration;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -107,6 +108,23 @@ impl BellPage {
         sleep::wake(word);
     }
 
+    /// Owner only: on which processor its waiting thread runs; `None` while it does not wait, or sleeps.
+    pub fn publish_processor(&self, slot: u32, processor: Option<u32>) {
+        let published = processor.map_or(NO_PROCESSOR, |processor| processor.wrapping_add(1));
+        let word = self.processor(slot);
+        // A line that others poll is written when its content changes, not more often.
+        if word.load(Ordering::Relaxed) != published {
+            word.store(published, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the process of another slot was last seen waiting on `processor`. One load for each slot.
+    pub fn is_shared(&self, slot: u32, processor: u32) -> bool {
+        let published = processor.wrapping_add(1);
+        (0..self.slots)
+            .any(|other| other != slot && self.processor(other).load(Ordering::Relaxed) == published)
+    }
+
     #[cfg(feature = "broken_peer")]
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
@@ -115,6 +133,11 @@ impl BellPage {
     fn sleep_word(&self, slot: u32) -> &SleepWord {
         assert!(slot < self.slots, "a slot that the node does not have");
         self.mapping.at(slot as usize * row_bytes(self.slots))
+    }
+
+    fn processor(&self, slot: u32) -> &AtomicU32 {
+        assert!(slot < self.slots, "a slot that the node does not have");
+        self.mapping.at(slot as usize * row_bytes(self.slots) + PROCESSOR_AT)
     }
 
     fn bells(&self, slot: u32) -> &[AtomicU8] {
@@ -129,6 +152,12 @@ impl BellPage {
 }
 
 const LINE_BYTES: usize = 64;
+
+/// Behind the sleep word, in its line.
+const PROCESSOR_AT: usize = 4;
+
+/// What stands there for none; processors are counted from 1.
+const NO_PROCESSOR: u32 = 0;
 
 /// A line for the sleep word, then the bells, in whole lines: rows share none.
 fn row_bytes(slots: u32) -> usize {
@@ -197,6 +226,18 @@ mod tests {
                 other.wake(0);
             }
         });
+    }
+
+    #[test]
+    fn a_processor_is_shared_while_another_slot_has_published_it() {
+        let (page, file) = BellPage::create(3).unwrap();
+        let other = BellPage::map(file.as_fd(), 3).unwrap();
+        page.publish_processor(0, Some(0));
+        assert!(!page.is_shared(0, 0) && other.is_shared(1, 0) && !other.is_shared(1, 1));
+        other.publish_processor(2, Some(0));
+        assert!(page.is_shared(0, 0));
+        other.publish_processor(2, None);
+        assert!(!page.is_shared(0, 0));
     }
 
     #[test]
