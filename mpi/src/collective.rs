@@ -27,7 +27,7 @@ use liveness_query::LivenessQuery;
 use mend_base::{Key, PeerIndex, Rank, Slab, Tag};
 use mend_coll::{Collective, Schedule};
 use mend_comm::Group;
-use mend_pml::Status;
+use mend_pml::{Status, Waiter};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -38,6 +38,8 @@ pub(crate) struct Running {
     stage: Stage,
     /// Nobody will look at it any more.
     detached: bool,
+    /// Who sleeps until it is over.
+    pub(crate) waiter: Option<Waiter>,
 }
 
 impl Running {
@@ -115,7 +117,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let (started, created) = self.start(comm, call, Some(creation))?;
         let Started::Done(status) = started else { return Ok(started) };
         let stage = Stage::Done(Ok(status), created);
-        let key = self.collectives.insert(Running { comm, stage, detached: false });
+        let key = self.collectives.insert(Running { comm, stage, detached: false, waiter: None });
         self.lifecycle_check.begin(key);
         self.lifecycle_check.end(key);
         Ok(Started::Running(Request::Collective(key)))
@@ -148,7 +150,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((result, created)) = self.progress_one(comm, &mut active) {
             return result.map(|status| (Started::Done(status), created));
         }
-        let key = self.collectives.insert(Running { comm, stage: Stage::Active(active), detached: false });
+        let key = self.collectives.insert(Running {
+            comm,
+            stage: Stage::Active(active),
+            detached: false,
+            waiter: None,
+        });
         self.lifecycle_check.begin(key);
         self.active.push(key);
         self.checks_of_wait = 0;
@@ -270,6 +277,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Some(running) = self.collectives.get_mut(key) else { return };
         running.stage = Stage::Done(result, created);
         let detached = running.detached;
+        let waiter = running.waiter.take();
+        self.waiters.ended(waiter);
         self.lifecycle_check.end(key);
         if detached {
             self.forget_collective(key);
@@ -305,6 +314,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             None => State::Done(Err(no_such_request())),
             Some(Stage::Active(_)) => State::Running,
             Some(Stage::Done(result, _)) => State::Done(*result),
+        }
+    }
+
+    /// Nothing for one that is over.
+    pub(crate) fn set_collective_waiter(&mut self, key: Key, waiter: Waiter) {
+        if let Some(running) = self.collectives.get_mut(key)
+            && matches!(running.stage, Stage::Active(_))
+        {
+            running.waiter = Some(waiter);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::collective::{Running, awaited_by};
 use crate::communicator::CommEntry;
 use crate::contact::{Contact, Contacts};
 use crate::funnel::Funnel;
+use crate::waiters::Waiters;
 use crate::watched::Watched;
 use crate::{CommKey, Error, Registry, Request, RequestHandle, Started, State};
 use mend_base::parameter::Settings;
@@ -41,6 +42,7 @@ pub struct Engine<N: Btl, R: Runtime> {
     /// Those of `collectives` that are not over: what a turn looks at.
     pub(crate) active: Vec<Key>,
     completed: Slab<Status>,
+    pub(crate) waiters: Waiters,
     pub(crate) world: CommKey,
     pub(crate) myself: CommKey,
     pub(crate) identities: IdentityAllocator,
@@ -146,6 +148,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             lifecycle_check: LifecycleCheck::default(),
             active: Vec::new(),
             completed: Slab::new(),
+            waiters: Waiters::default(),
             world: nobody,
             myself: nobody,
             identities: IdentityAllocator::new(me),
@@ -368,6 +371,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     // Hot: per look.
     /// Where the operation stands. Stays what it is until [`release`](Engine::release), once it is over.
     pub fn poll(&self, request: Request) -> State {
+        let state = self.state(request);
+        if !matches!(state, State::Done(_)) {
+            self.waiters.note(request);
+        }
+        state
+    }
+
+    #[inline]
+    fn state(&self, request: Request) -> State {
         match request {
             Request::PointToPoint(key) => match self.pml.poll(mend_pml::Request(key)) {
                 mend_pml::State::Running => State::Running,

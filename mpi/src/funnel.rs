@@ -274,6 +274,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.update_views(index);
         }
         self.pml.gone(index, why);
+        self.waiters.concern_all();
         if failed {
             self.interrupt_collectives(index);
             self.registry.publish();

@@ -23,6 +23,7 @@ mod request;
 mod scripted;
 mod sendrecv;
 mod unsatisfiable;
+mod waiters;
 mod watched;
 
 pub use blocking::{Blocking, CommunicatorCreation, Probe};
@@ -32,7 +33,7 @@ pub use engine::{Census, Engine, JobNotice, StartError};
 pub use error::{Code, Detail, Error, cause_words};
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;
-pub use mend_pml::{Config, SendMode, Status};
+pub use mend_pml::{Config, SendMode, Status, Waiter};
 pub use registry::Registry;
 pub use request::{CommKey, Request, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

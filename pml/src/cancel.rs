@@ -3,7 +3,7 @@
 
 use crate::matcher::unlink_posted;
 use crate::request::Phase;
-use crate::{Channel, Error, Ob1, Request, State, Status};
+use crate::{Channel, Error, Ob1, Request, State, Status, Waiter};
 use mend_base::{Key, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -82,6 +82,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         entry.phase = Phase::Done(result);
         entry.data = mend_datatype::Typed::empty();
         let channel = entry.channel;
+        if let Some(waiter) = entry.waiter.take() {
+            self.ended_waiters.push(waiter);
+        }
         if entry.detached {
             self.forget(key);
         }
@@ -91,6 +94,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.shut(channel);
             }
         }
+    }
+
+    /// `waiter` sleeps until `request` is over. Nothing for one that is over already.
+    pub fn wake_at_end(&mut self, request: Request, waiter: Waiter) {
+        if let Some(entry) = self.entries.get_mut(request.0)
+            && !matches!(entry.phase, Phase::Done(_))
+        {
+            entry.waiter = Some(waiter);
+        }
+    }
+
+    /// A waiter whose request has ended, each once.
+    #[inline]
+    pub fn next_ended_waiter(&mut self) -> Option<Waiter> {
+        self.ended_waiters.pop()
     }
 
     /// A request that is over leaves the table.

@@ -218,7 +218,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             open.active += 1;
         }
         self.sends += usize::from(phase.is_send());
-        let entry = RequestEntry { data, channel, phase, links: Links::ALONE, detached: false };
+        let entry = RequestEntry { data, channel, phase, links: Links::ALONE, detached: false, waiter: None };
         let key = self.entries.insert(entry);
         self.lifecycle_check.begin(key);
         key
@@ -232,6 +232,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             phase: Phase::Done(result),
             links: Links::ALONE,
             detached: false,
+            waiter: None,
         };
         let key = self.entries.insert(entry);
         self.lifecycle_check.begin(key);

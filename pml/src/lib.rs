@@ -34,7 +34,7 @@ mod tests;
 pub use census::Census;
 pub use parameters::PARAMETERS;
 pub use polling_receive::Patience;
-pub use request::{Error, Gone, Request, SendMode, Started, State, Status};
+pub use request::{Error, Gone, Request, SendMode, Started, State, Status, Waiter};
 
 use awaited::Awaited;
 use channel::ChannelState;
@@ -128,6 +128,8 @@ pub struct Ob1<E> {
     flush_pending: Vec<PeerIndex>,
     wanted: VecDeque<PeerIndex>,
     awaited: Awaited,
+    /// Whoever sleeps until a request is over that is.
+    ended_waiters: Vec<Waiter>,
     /// What the next turn tells the engine.
     evidence: Vec<(PeerIndex, Cause)>,
     /// On some channel everybody else was gone: who waits there looks closer.
@@ -163,6 +165,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             flush_pending: Vec::new(),
             wanted: VecDeque::new(),
             awaited: Awaited::default(),
+            ended_waiters: Vec::new(),
             evidence: Vec::new(),
             some_unsatisfiable: false,
             failed: Vec::new(),

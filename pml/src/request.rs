@@ -4,6 +4,7 @@
 use crate::list::{Linked, Links};
 use crate::matcher::POSTED;
 use core::fmt;
+use core::num::NonZero;
 use mend_base::{Key, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
 use mend_transport::{Cause, Payload, Stream};
@@ -11,6 +12,10 @@ use mend_transport::{Cause, Payload, Stream};
 /// An operation that was not over when its call returned. Stale ones are refused (I4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Request(pub Key);
+
+/// A sleeper that is woken when a request ends: a number that whoever sleeps has chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiter(pub NonZero<u32>);
 
 /// What a call to send or receive has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +146,8 @@ pub(crate) struct RequestEntry {
     pub(crate) links: Links,
     /// `MPI_Request_free` was called: it vanishes when it is over.
     pub(crate) detached: bool,
+    /// Who sleeps until it is over.
+    pub(crate) waiter: Option<Waiter>,
 }
 
 const _: () = assert!(size_of::<RequestEntry>() <= 256);

@@ -24,6 +24,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Some(entry) = self.communicators.get_mut(comm.0) else { return Ok(0) };
         let (acknowledged, channel) = (entry.failures.acknowledge(at_most), entry.user);
         self.pml.acknowledge(channel, acknowledged);
+        self.waiters.concern_all();
         Ok(acknowledged)
     }
 
