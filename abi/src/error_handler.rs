@@ -216,7 +216,7 @@ fn handler_of(on: On) -> (Handler, Handle) {
 
 fn exists(comm: Handle) -> bool {
     let Some(world) = mend_world::get() else { return false };
-    matches!(comm, COMM_WORLD | COMM_SELF) || world.with(|engine| Comm(comm).existing(engine).is_ok())
+    matches!(comm, COMM_WORLD | COMM_SELF) || world.look(|engine| Comm(comm).existing(engine).is_ok())
 }
 
 /// Which processes a fatal error ends. After a failure of another process it is this process only: other ranks go on until an operation

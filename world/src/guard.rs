@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The guard at the entry: the one place of Mend where threads exclude each other (Rule 5).
 //!
-//! Plain: two locked instructions an entry where threads may meet, none where the program promised that they do not.
-//! Biasing it to the first thread comes later and changes no caller. Whoever
-//! finds it held queues a [`Cell`] and sleeps there. Entering does not queue behind sleepers (a thread that is running
-//! already is cheaper than one that must be woken), so a holder that means to come back at once, as the thread that
-//! cranks does, calls [`Entered::hand_over`] instead: it queues itself last.
+//! An entry takes two locked instructions where threads may meet, none where the program promised that they do not.
+//! Biasing the guard to the first thread comes later and changes no caller. A thread that finds it held queues a [`Cell`]
+//! and sleeps there. Entering does not queue behind sleepers (a thread that is running already is cheaper than one that
+//! must be woken), so a holder that means to come back at once, as the thread that makes progress does, calls
+//! [`Entered::hand_over`] instead: it queues itself last.
 
 use crate::cell::Cell;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Who may come: what the program promised in `MPI_Init_thread` (MPI-5.0 §11.6.2).
+/// Which threads may enter: what the program promised in `MPI_Init_thread` (MPI-5.0 §11.6.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Threads {
     /// One at a time, by the program's own care: below `MPI_THREAD_MULTIPLE`. Entering costs nothing.
@@ -65,19 +65,31 @@ impl<T> Guard<T> {
     #[inline]
     pub fn enter(&self) -> Entered<'_, T> {
         match self.threads {
-            // Only so that a signal handler can see that it interrupted somebody inside.
-            Threads::Ordered => self.held.store(1, Ordering::Relaxed),
+            Threads::Ordered => self.hold(),
             Threads::Any if self.try_take() => {}
             Threads::Any => self.enter_slowly(),
         }
         Entered { guard: self, not_shared: PhantomData }
     }
 
+    /// Only so that a signal handler can see that it interrupted somebody inside: the fence keeps the compiler from moving
+    /// what is done inside before the store, where a handler would find the guard free and the engine half changed. It is no
+    /// instruction.
+    #[inline]
+    fn hold(&self) {
+        self.held.store(1, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
     /// Goes in if nobody is inside: for `MPI_Abort`, which programs call from signal handlers that may have interrupted
     /// this very thread inside.
     pub fn try_enter(&self) -> Option<Entered<'_, T>> {
         let free = match self.threads {
-            Threads::Ordered => self.held.swap(1, Ordering::Relaxed) == 0,
+            Threads::Ordered if self.held.load(Ordering::Relaxed) == 0 => {
+                self.hold();
+                true
+            }
+            Threads::Ordered => false,
             Threads::Any => self.try_take(),
         };
         free.then_some(Entered { guard: self, not_shared: PhantomData })
@@ -120,6 +132,8 @@ impl<T> Guard<T> {
     #[inline]
     fn release(&self) {
         if self.threads == Threads::Ordered {
+            // What was done inside stays before the store, as in `hold`.
+            compiler_fence(Ordering::SeqCst);
             return self.held.store(0, Ordering::Relaxed);
         }
         // SYNC: what the last holder did, with Guard::try_take
@@ -149,7 +163,7 @@ impl<T> Entered<'_, T> {
         self.guard.waiting.load(Ordering::Relaxed) != 0
     }
 
-    // Hot: per turn.
+    // Hot: per call of progress.
     /// Lets those who wait go first, and comes back behind them. Returns at once when nobody waits.
     #[inline]
     pub fn hand_over(&mut self) {
@@ -249,7 +263,7 @@ mod tests {
     fn a_holder_that_hands_over_starves_nobody() {
         let guard = Arc::new(Guard::new(Threads::Any, 0u64));
         let done = Arc::new(AtomicBool::new(false));
-        let cranker = std::thread::spawn({
+        let holder = std::thread::spawn({
             let (guard, done) = (Arc::clone(&guard), Arc::clone(&done));
             move || {
                 let mut inside = guard.enter();
@@ -262,12 +276,12 @@ mod tests {
             *guard.enter() += 1;
         }
         done.store(true, Ordering::Relaxed);
-        cranker.join().unwrap();
+        holder.join().unwrap();
         assert_eq!(*guard.enter(), 2_000);
     }
 
     #[test]
-    fn whoever_interrupts_somebody_inside_is_told_so() {
+    fn a_thread_that_interrupted_itself_inside_cannot_enter() {
         for threads in [Threads::Any, Threads::Ordered] {
             let guard = Guard::new(threads, 0);
             let inside = guard.enter();

@@ -2,7 +2,7 @@
 //! The helper thread: there from Init to Finalize, asleep on a word of its own, all signals blocked. It holds the life word
 //! when the thread that called MPI_Init has ended; control for ranks that compute is to be its work too.
 //!
-//! A process ends with its last thread, and this one must not keep it: once it holds the word, it looks now and then whether
+//! A process ends with its last thread, and this one must not keep it: once it holds the word, it counts now and then whether
 //! the program has any thread left, and ends the process as the program's last thread would have.
 
 use crate::cell::Cell;
@@ -21,16 +21,16 @@ const STACK_BYTES: usize = 64 << 10;
 /// The thread, joined when this is dropped.
 #[derive(Debug)]
 pub struct Helper {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who holds the life word when its first holder ends: the helper, from wherever that happens.
+/// The helper as the next holder of the life word, for the thread that ends.
 #[derive(Debug)]
-pub struct Successor(Arc<Desk>);
+pub struct Successor(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Desk {
+struct Shared {
     cell: Cell,
     leaving: AtomicBool,
     /// What was inherited, or null: a leaked box.
@@ -40,40 +40,40 @@ struct Desk {
 impl Helper {
     /// Starts it, with every signal blocked: handlers of the user's run on the user's threads.
     pub fn start() -> io::Result<Self> {
-        let desk = Arc::new(Desk::default());
-        let theirs = Arc::clone(&desk);
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
         let old = block_signals();
         let thread = Builder::new()
             .name("mend-helper".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || theirs.serve());
         restore_signals(&old);
-        Ok(Helper { desk, thread: Some(thread?) })
+        Ok(Helper { shared, thread: Some(thread?) })
     }
 
     /// What makes it the successor.
     pub fn successor(&self) -> Successor {
-        Successor(Arc::clone(&self.desk))
+        Successor(Arc::clone(&self.shared))
     }
 }
 
 impl Successor {
     /// The helper takes the word of `liveness_owner` next, which nobody holds now.
     pub fn inherit(&self, liveness_owner: &'static LivenessOwner) {
-        // SYNC: the word that was let go, with `Desk::serve`.
+        // SYNC: the word that was let go, with `Shared::serve`.
         self.0.inherited.store(ptr::from_ref(liveness_owner).cast_mut(), Ordering::Release);
         self.0.cell.ring();
     }
 }
 
-impl Desk {
+impl Shared {
     fn serve(&self) {
         let mut held: Option<&LivenessOwner> = None;
         while !self.leaving.load(Ordering::Relaxed) {
             match held {
                 None => self.cell.sleep(),
                 Some(_) if is_last_thread() => end_with_the_last_thread(),
-                Some(_) => self.cell.sleep_at_most(BETWEEN_LOOKS),
+                Some(_) => _ = self.cell.sleep_at_most(BETWEEN_COUNTS),
             }
             // SYNC: the word that was let go, with `Successor::inherit`.
             let inherited = self.inherited.swap(ptr::null_mut(), Ordering::Acquire);
@@ -89,8 +89,8 @@ impl Desk {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        self.desk.leaving.store(true, Ordering::Relaxed);
-        self.desk.cell.ring();
+        self.shared.leaving.store(true, Ordering::Relaxed);
+        self.shared.cell.ring();
         if let Some(thread) = self.thread.take() {
             // It panics nowhere; and if it had, there would be nothing left to do for it.
             let _ = thread.join();
@@ -98,12 +98,12 @@ impl Drop for Helper {
     }
 }
 
-/// Between two looks at whether the program has a thread left.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// Between two counts of the threads that are left.
+const BETWEEN_COUNTS: Duration = Duration::from_millis(500);
 
 /// Whether all threads of this process but the running one have ended.
 fn is_last_thread() -> bool {
-    threads::look().is_some_and(|threads| threads.first_has_ended && threads.liveness_owner == 1)
+    threads::count().is_some_and(|threads| threads.first_has_ended && threads.alive == 1)
 }
 
 /// What the C library does when the last thread of a process ends. On a thread of its own, as what the program has registered

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many processors this process may use: what decides between spinning and yielding.
+//! Processors: how many this process may use, on which one the running thread is, and how often the kernel took it
+//! away.
 
 use mend_segment::cgroup::{self, Level, Version};
 use rustix::process::getppid;
@@ -39,9 +40,45 @@ fn ratio(quota: i64, period: i64) -> Option<u32> {
     u32::try_from((quota + period - 1) / period).ok()
 }
 
+/// The processor on which the running thread is; a load or two where the C library and the kernel share it (rseq).
+pub fn current() -> Option<u32> {
+    // SAFETY: takes nothing and gives a number.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// How often a thread of this process was switched off its processor without having asked for it. A system call.
+pub fn preemptions() -> u64 {
+    let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is ours to be written.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: numbers alone, zeroed before the call.
+    let usage = unsafe { usage.assume_init() };
+    usage.ru_nivcsw.unsigned_abs()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{parse_max, ratio, usable};
+    use super::{current, parse_max, preemptions, ratio, usable};
+
+    #[test]
+    fn a_thread_that_yields_to_another_on_its_processor_is_counted_as_preempted() {
+        use rustix::thread::{CpuSet, sched_setaffinity};
+        let before = preemptions();
+        let here = current().unwrap();
+        let yields = || {
+            let mut only = CpuSet::new();
+            only.set(here as usize);
+            sched_setaffinity(None, &only).unwrap();
+            while preemptions() == before {
+                std::thread::yield_now();
+            }
+            assert_eq!(current(), Some(here));
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(yields);
+            scope.spawn(yields);
+        });
+    }
 
     #[test]
     fn a_quota_is_rounded_up_to_whole_processors() {

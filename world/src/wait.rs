@@ -1,32 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waiting: one thread cranks (spins, then yields, then sleeps), the others sleep on cells of their own.
+//! Waiting: one thread makes progress (it polls, yields, then sleeps), the others are blocked on cells of their own.
 //!
 //! ```text
 //!            nothing for spin_us        nothing for yield_us            armed, nothing there
-//!   spinning ──────────────────▶ yielding ──────────────────▶ arming ──────────────────────▶ asleep
-//!      ▲                             │                          │                              │
-//!      └───────── something came ────┴──────────────────────────┴──── rung, or a look found ───┘
+//!   polling ──────────────────▶ yielding ──────────────────▶ arming ──────────────────────▶ asleep
+//!      ▲                            │                           │                              │
+//!      └──────── something came ────┴───────────────────────────┴──── rung, or a poll found ───┘
 //! ```
 //!
-//! With more ranks than processors nobody spins: the processor is somebody else's (R-34). A sleep lasts 1 ms at first,
-//! then twice as long up to 100 ms, with a look after each: a ring can be lost to a store that was still in the sender's
-//! store buffer, and the look after 1 ms finds what it rang for (design "Shared memory").
+//! How long it polls and yields is the spin policy's to say: with more ranks than processors, and beside another rank, it
+//! yields at once (R-34). A sleep lasts 1 ms at first, then twice as long up to 100 ms, with a poll after each: a bell can
+//! be lost to a store that was still in the sender's store buffer, and the poll after 1 ms finds what it rang for (design
+//! "Shared memory").
 
+use crate::blocked::Awaits;
 use crate::cell::Cell;
 use crate::clock;
 use crate::guard::{Entered, Guard};
-use mend_base::{Duration, Instant};
-use mend_segment::{BellPage, Woken};
+use crate::pace::{Pace, Polls};
+use crate::roles::{Duty, Ownership, ProgressWatch, Roles, WATCH};
+use crate::sleep_slot::{SleepSlot, SleepSpan};
+use crate::spin_policy::{Next, SpinLimits};
+use crate::statistics::Statistics;
+use mend_base::Instant;
+use mend_mpi::Waiter;
+use mend_segment::Woken;
 use mend_transport::Pending;
 use std::sync::Arc;
 
 /// What waiting needs of an engine.
 pub trait Progress {
     /// Makes progress; the number of events. Never blocks.
-    fn turn(&mut self, now: Instant) -> u32;
-    /// Whether a turn is worth it now, as far as a cheap look tells: the one ring that the caller waits for.
+    fn progress(&mut self, now: Instant) -> u32;
+    /// Whether progress is worth it now, as far as a cheap poll shows: the rings from which the caller waits for something.
     fn is_ready(&self) -> bool;
-    /// Looks whether whoever started us is still there, and whether a peer is dead; a system call and a line for each.
+    /// The timed check: whether whoever started us is still there, and whether a peer is dead; a system call and a line for
+    /// each.
     fn check(&mut self);
     /// No ring counts more than the others.
     fn unwatch(&mut self);
@@ -34,136 +43,142 @@ pub trait Progress {
     fn arm(&mut self) -> Result<(), Pending>;
     /// Asks nobody to ring any more.
     fn disarm(&mut self);
+    /// From now on requests that are polled and not over are noted.
+    fn note_awaited(&mut self);
+    /// The end of each request that was noted wakes `waiter`; `false`: none was.
+    fn wake_when_over(&mut self, waiter: Waiter) -> bool;
+    /// A waiter whose request has ended.
+    fn next_ended_waiter(&mut self) -> Option<Waiter>;
+    /// Changes when something happened that may concern every waiter.
+    fn concerns_all(&self) -> u32;
 }
 
-/// What the guard keeps: the engine, and who waits for it.
+/// What the guard keeps: the engine, and which threads wait for it.
 #[derive(Debug)]
 pub struct Inside<C> {
     /// The engine.
     pub engine: C,
-    /// A thread cranks; the others park.
-    progressing: bool,
-    /// The progressing thread sleeps on the process's sleep word, outside the guard.
+    roles: Roles,
+    pace: Pace,
+    /// The thread that makes progress sleeps on the process's sleep word, outside the guard.
     asleep: bool,
-    /// Threads that wait for something of theirs while another cranks.
-    parked: Vec<Arc<Cell>>,
-    /// When the clock was last read: as stale as a `now` may be.
-    now: Instant,
-    /// When the last `check` was.
-    checked: Instant,
-    statistics: Statistics,
+    /// The engine's `concerns_all` when all blocked threads were last woken.
+    concerned_all: u32,
+    sleeps: u64,
+    late_wakes: u64,
 }
 
-/// How waiting went, since Init.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Sleeps on the sleep word.
-    pub sleeps: u64,
-    /// Sleeps that timed out although something had come: a ring was lost, and the look made up for it.
-    pub late_wakes: u64,
-}
-
-/// How long to do what.
-#[derive(Clone, Copy, Debug)]
-pub struct SpinPolicy {
-    /// Without an event, before yielding; zero with more ranks than processors.
-    pub spin: Duration,
-    /// Of yields without an event, before sleeping.
-    pub yielding: Duration,
-}
-
-/// Where the process sleeps.
+/// What threads of this process need to wait, besides the guard.
 #[derive(Debug)]
-pub struct SleepSlot {
-    /// The node's bell page.
-    pub bells: Arc<BellPage>,
-    /// Our slot in it.
-    pub slot: u32,
+pub struct Waiting {
+    sleep_slot: SleepSlot,
+    polls: Polls,
 }
 
-/// Empty turns between two looks at the clock (28 ns each).
+impl Waiting {
+    /// Threads of this process sleep in `sleep_slot`.
+    pub fn new(sleep_slot: SleepSlot) -> Self {
+        Waiting { sleep_slot, polls: Polls::default() }
+    }
+
+    // Hot: per blocking receive.
+    /// How often a call that is about to wait may poll one ring before it makes progress.
+    #[inline]
+    pub fn polls(&self) -> u32 {
+        self.polls.get()
+    }
+
+    /// This process waits no more.
+    pub fn end(&self) {
+        self.sleep_slot.withdraw();
+    }
+}
+
+/// Empty calls of progress between two readings of the clock (28 ns each).
 const PROGRESS_PER_CLOCK_READ: u32 = 64;
 
-/// Turns with events between two looks at the clock.
+/// Calls of progress with events between two readings of the clock.
 const BUSY_PROGRESS_PER_CLOCK_READ: u32 = 1024;
 
-/// Looks at the ring that is waited for between two whole turns: a look is one load, a turn some 40 ns.
-const LOOKS_PER_PROGRESS: u32 = 16;
+/// Polls of what is waited for between two calls of progress: a poll is a load or some, progress takes some 40 ns.
+const POLLS_PER_PROGRESS: u32 = 16;
 
-/// Between two checks of those who wait without sleeping.
-const CHECK_EVERY: Duration = Duration::from_millis(1);
-
-/// Yields between two whole turns, as long as the ring that is waited for is empty. A turn touches what belongs to every
-/// peer, and where processors are shared none of it is in the nearest cache any more.
+/// Yields between two calls of progress, as long as what is waited for is not there. Progress touches what belongs to
+/// every peer, and where processors are shared none of it is in the nearest cache any more.
 const YIELDS_PER_PROGRESS: u32 = 4;
-
-/// The first sleep, and the look at what a lost ring was for.
-const SLEEP_FIRST: Duration = Duration::from_millis(1);
-
-/// The longest sleep without a look.
-const SLEEP_LONGEST: Duration = Duration::from_millis(100);
 
 impl<C> Inside<C> {
     /// Around `engine`, with nobody waiting.
-    pub fn new(engine: C) -> Self {
+    pub fn new(engine: C, limits: SpinLimits, waiting: &Waiting) -> Self {
         Inside {
             engine,
-            progressing: false,
+            roles: Roles::default(),
+            pace: Pace::new(limits, &waiting.polls),
             asleep: false,
-            parked: Vec::new(),
-            now: Instant(0),
-            checked: Instant(0),
-            statistics: Statistics::default(),
+            concerned_all: 0,
+            sleeps: 0,
+            late_wakes: 0,
         }
     }
 
     /// How waiting went.
     pub fn statistics(&self) -> Statistics {
-        self.statistics
-    }
-
-    /// Threads that park look again.
-    #[inline]
-    fn ring_parked(&mut self) {
-        if !self.parked.is_empty() {
-            self.ring_all_parked();
-        }
-    }
-
-    #[cold]
-    fn ring_all_parked(&mut self) {
-        for cell in self.parked.drain(..) {
-            cell.ring();
+        Statistics {
+            sleeps: self.sleeps,
+            late_wakes: self.late_wakes,
+            wakes_of_blocked: self.roles.blocked.wakes(),
         }
     }
 }
 
 impl<C: Progress> Inside<C> {
-    /// The check of those who wait without sleeping, when it is due.
+    /// The timed check of those who wait without sleeping, when it is due.
     #[inline]
-    pub fn check_now_and_then(&mut self, now: Instant) {
-        if now - self.checked >= CHECK_EVERY {
-            self.check(now);
+    pub fn check_if_due(&mut self, now: Instant) {
+        if self.pace.is_check_due(now) {
+            self.check();
         }
     }
 
     #[cold]
-    fn check(&mut self, now: Instant) {
-        self.checked = now;
+    fn check(&mut self) {
         self.engine.check();
+    }
+
+    /// Wakes the blocked threads that what happened concerns.
+    #[cold]
+    fn notify_blocked(&mut self) {
+        while let Some(waiter) = self.engine.next_ended_waiter() {
+            self.roles.blocked.wake(waiter);
+        }
+        let concerns_all = self.engine.concerns_all();
+        if self.concerned_all != concerns_all {
+            self.concerned_all = concerns_all;
+            self.roles.blocked.wake_all();
+        }
+        self.roles.blocked.wake_for_event();
+    }
+
+    /// The thread that makes progress does so no more: the caller is running, and will.
+    fn depose_owner(&mut self, waiting: &Waiting) {
+        self.roles.depose();
+        if core::mem::take(&mut self.asleep) {
+            waiting.sleep_slot.leave();
+            self.engine.disarm();
+            waiting.sleep_slot.wake();
+        }
     }
 }
 
 /// Waits on `guard` until `poll` gives something.
 pub fn wait<C: Progress, T>(
     guard: &Guard<Inside<C>>,
-    sleep_slot: &SleepSlot,
-    spin_policy: SpinPolicy,
+    waiting: &Waiting,
     poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
     let mut inside = guard.enter();
     inside.engine.unwatch();
-    wait_inside(inside, sleep_slot, spin_policy, poll)
+    wait_inside(inside, waiting, poll)
 }
 
 /// What a call that may have to wait has come to at once.
@@ -180,364 +195,319 @@ pub enum Begun<T, W> {
 #[inline(always)]
 pub fn begin<C: Progress, T, W>(
     guard: &Guard<Inside<C>>,
-    sleep_slot: &SleepSlot,
-    spin_policy: SpinPolicy,
+    waiting: &Waiting,
     start: impl FnOnce(&mut C) -> Begun<T, W>,
     mut poll: impl FnMut(&mut W, &mut C) -> Option<T>,
 ) -> T {
     let mut inside = guard.enter();
     match start(&mut inside.engine) {
         Begun::Over(result) => {
-            leave(inside, sleep_slot);
+            if !inside.roles.is_nobody_waiting() {
+                leave_without_waiting(&mut inside, waiting);
+            }
             result
         }
-        Begun::Waits(mut what) => {
-            wait_inside(inside, sleep_slot, spin_policy, move |engine| poll(&mut what, engine))
-        }
+        Begun::Waits(mut what) => wait_inside(inside, waiting, move |engine| poll(&mut what, engine)),
     }
 }
 
-#[inline(never)]
-fn wait_inside<C: Progress, T>(
-    mut inside: Entered<'_, Inside<C>>,
-    sleep_slot: &SleepSlot,
-    spin_policy: SpinPolicy,
-    mut poll: impl FnMut(&mut C) -> Option<T>,
-) -> T {
-    loop {
-        if let Some(result) = poll(&mut inside.engine) {
-            leave(inside, sleep_slot);
-            return result;
-        }
-        if inside.progressing {
-            park(&mut inside, sleep_slot);
-        } else {
-            inside.progressing = true;
-            let mut crank = ProgressOwner { inside, sleep_slot, spin_policy, busy_since: None };
-            return crank.until(&mut poll);
-        }
+/// A call that might have waited did not have to: its thread is running, and so is the one to make progress next.
+#[cold]
+fn leave_without_waiting<C: Progress>(inside: &mut Inside<C>, waiting: &Waiting) {
+    if inside.roles.is_owned() {
+        inside.depose_owner(waiting);
     }
+    inside.notify_blocked();
+    inside.roles.appoint();
 }
 
-/// Leaves after work on the engine that may concern a thread that waits: an operation begun may need the sleeping crank,
-/// and a turn may have ended what a parked thread waits for.
+/// Leaves after work on the engine that may concern a thread that waits: an operation begun may need the thread that makes
+/// progress, which may be asleep, and progress may have ended what a blocked thread waits for.
 // Hot: per message.
 #[inline(always)]
-pub fn leave<C>(mut inside: Entered<'_, Inside<C>>, sleep_slot: &SleepSlot) {
-    if inside.progressing || !inside.parked.is_empty() {
-        tell_others(&mut inside, sleep_slot);
+pub fn leave<C: Progress>(mut inside: Entered<'_, Inside<C>>, waiting: &Waiting) {
+    if !inside.roles.is_nobody_waiting() {
+        notify_others(&mut inside, waiting);
     }
 }
 
 #[cold]
-fn tell_others<C>(inside: &mut Inside<C>, sleep_slot: &SleepSlot) {
-    inside.ring_parked();
+fn notify_others<C: Progress>(inside: &mut Inside<C>, waiting: &Waiting) {
+    inside.notify_blocked();
     if inside.asleep {
-        sleep_slot.bells.wake(sleep_slot.slot);
+        waiting.sleep_slot.wake();
     }
 }
 
-/// Sleeps until the progressing thread, or one that came and went, has something new.
-fn park<C>(inside: &mut Entered<'_, Inside<C>>, sleep_slot: &SleepSlot) {
-    let cell = Cell::mine();
-    inside.parked.push(Arc::clone(&cell));
-    if inside.asleep {
-        // What we wait for may need a turn before anybody can ring for it.
-        sleep_slot.bells.wake(sleep_slot.slot);
+/// Makes progress once and runs `work`, for calls that test without waiting.
+pub fn progress_once<C: Progress, R>(
+    guard: &Guard<Inside<C>>,
+    waiting: &Waiting,
+    work: impl FnOnce(&mut C) -> R,
+) -> R {
+    let now = clock::now();
+    let mut inside = guard.enter();
+    inside.check_if_due(now);
+    let events = inside.engine.progress(now);
+    let result = work(&mut inside.engine);
+    if !inside.roles.is_nobody_waiting() {
+        inside.roles.progress_begins();
+        notify_others(&mut inside, waiting);
     }
-    inside.while_out(|| cell.sleep());
-    inside.parked.retain(|parked| !Arc::ptr_eq(parked, &cell));
+    let yields = events == 0 && inside.pace.yields_after_test(now, &waiting.sleep_slot, &waiting.polls);
+    drop(inside);
+    if yields {
+        rustix::thread::sched_yield();
+    }
+    result
 }
 
-/// The thread that cranks. Dropping it, also by unwinding, gives the crank to a thread that parks.
-struct ProgressOwner<'a, C: Progress> {
+#[inline(never)]
+fn wait_inside<C: Progress, T>(
+    inside: Entered<'_, Inside<C>>,
+    waiting: &Waiting,
+    mut poll: impl FnMut(&mut C) -> Option<T>,
+) -> T {
+    let mut call = WaitingCall { inside, waiting, ownership: None, cell: None };
+    if let Some(result) = poll(&mut call.inside.engine) {
+        return result;
+    }
+    call.own();
+    loop {
+        if call.ownership.is_some()
+            && let Some(result) = call.make_progress(&mut poll)
+        {
+            return result;
+        }
+        // Another thread has taken over, or this one was blocked.
+        if let Some(result) = call.stand_back(&mut poll) {
+            return result;
+        }
+    }
+}
+
+/// A thread that waits. Dropping it, also by unwinding, lets another make progress.
+struct WaitingCall<'a, C: Progress> {
     inside: Entered<'a, Inside<C>>,
-    sleep_slot: &'a SleepSlot,
-    spin_policy: SpinPolicy,
-    /// When the last event came, as far as the clock was read.
-    busy_since: Option<Instant>,
+    waiting: &'a Waiting,
+    /// While this thread makes progress.
+    ownership: Option<Ownership>,
+    /// Where this thread was blocked.
+    cell: Option<Arc<Cell>>,
 }
 
-impl<C: Progress> ProgressOwner<'_, C> {
-    fn until<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> T {
-        let (mut empty, mut busy) = (0, 0_u32);
-        loop {
-            let now = self.inside.now;
-            let events = self.inside.engine.turn(now);
-            if events > 0 {
-                (empty, busy) = (0, busy.wrapping_add(1));
-                if busy.is_multiple_of(BUSY_PROGRESS_PER_CLOCK_READ) {
-                    self.look_up_from_traffic();
-                }
-                self.busy_since = None;
-                self.inside.ring_parked();
+impl<C: Progress> Drop for WaitingCall<'_, C> {
+    #[inline]
+    fn drop(&mut self) {
+        let inside = &mut *self.inside;
+        self.ownership.into_iter().for_each(|ownership| inside.roles.give_up(ownership));
+        if !inside.roles.is_nobody_waiting() || self.cell.is_some() {
+            self.leave_others();
+        }
+    }
+}
+
+impl<C: Progress> WaitingCall<'_, C> {
+    #[cold]
+    fn leave_others(&mut self) {
+        let inside = &mut *self.inside;
+        self.cell.iter().for_each(|cell| inside.roles.leave(cell.number()));
+        inside.notify_blocked();
+        inside.roles.appoint();
+    }
+
+    /// Makes this thread the one that makes progress.
+    fn own(&mut self) {
+        if self.inside.roles.is_owned() {
+            self.inside.depose_owner(self.waiting);
+        }
+        self.ownership = Some(self.inside.roles.take());
+    }
+
+    /// Another thread makes progress, or is about to: sleeps until something concerns this one.
+    #[cold]
+    fn stand_back<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
+        let deposed = self.ownership.take().is_some();
+        let cell = Arc::clone(self.cell.get_or_insert_with(Cell::mine));
+        let inside = &mut *self.inside;
+        inside.engine.note_awaited();
+        let found = poll(&mut inside.engine);
+        let names_requests = inside.engine.wake_when_over(cell.number());
+        if found.is_some() {
+            return found;
+        }
+        let awaits = if names_requests { Awaits::Requests } else { Awaits::AnyEvent };
+        match inside.roles.duty(cell.number(), deposed) {
+            Duty::Own(ownership) => {
+                inside.engine.unwatch();
+                self.ownership = Some(ownership);
             }
-            if let Some(result) = poll(&mut self.inside.engine) {
-                return result;
+            Duty::Watch(mut watch) => {
+                self.block(&cell, awaits, || while_progress_is_made(&cell, &mut watch));
+                self.inside.roles.watched(&watch);
+            }
+            Duty::Block => self.block(&cell, awaits, || cell.sleep()),
+        }
+        None
+    }
+
+    fn block(&mut self, cell: &Arc<Cell>, awaits: Awaits, sleep: impl FnOnce()) {
+        self.inside.roles.blocked.add(cell, awaits);
+        self.inside.while_out(sleep);
+        self.inside.roles.blocked.remove(cell);
+    }
+
+    /// Makes progress until `poll` gives something; `None`: another thread has taken over.
+    fn make_progress<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
+        let (mut empty, mut busy, mut idle_since) = (0, 0_u32, None);
+        self.inside.pace.pause();
+        loop {
+            let now = self.inside.pace.now();
+            let events = self.inside.engine.progress(now);
+            if events > 0 {
+                (empty, busy, idle_since) = (0, busy.wrapping_add(1), None);
+                if busy.is_multiple_of(BUSY_PROGRESS_PER_CLOCK_READ) {
+                    self.check_in_traffic();
+                }
+                self.notify_blocked();
+            }
+            let found = poll(&mut self.inside.engine);
+            if found.is_some() {
+                return found;
             }
             self.inside.hand_over();
             if events == 0 {
                 empty += 1;
-                self.look();
-                if self.spin_policy.spin > Duration(0) && empty % PROGRESS_PER_CLOCK_READ != 0 {
-                    continue;
+                self.poll_rings();
+                if empty % PROGRESS_PER_CLOCK_READ == 0 || self.inside.pace.yields_at_once() {
+                    let found = self.rest(&mut idle_since, poll);
+                    if found.is_some() {
+                        return found;
+                    }
                 }
-                match self.rest(poll) {
-                    Ok(now) => self.inside.now = now,
-                    Err(result) => return result,
-                }
+            }
+            if !self.is_owner() {
+                return None;
             }
         }
     }
 
-    /// What others send may never pause, and whom we wait for be dead.
-    #[cold]
-    fn look_up_from_traffic(&mut self) {
-        let now = clock::now();
-        self.inside.now = now;
-        self.inside.check_now_and_then(now);
+    #[inline]
+    fn is_owner(&self) -> bool {
+        self.ownership.is_some_and(|ownership| self.inside.roles.holds(ownership))
     }
 
-    // Hot: per empty turn.
-    /// Looks at the one ring that is waited for; not where the processor is somebody else's.
     #[inline]
-    fn look(&self) {
-        if self.spin_policy.spin == Duration(0) {
+    fn notify_blocked(&mut self) {
+        if !self.inside.roles.blocked.is_empty() {
+            self.inside.notify_blocked();
+        }
+    }
+
+    /// What others send may never pause, and the peer that this thread waits for be dead.
+    #[cold]
+    fn check_in_traffic(&mut self) {
+        let now = clock::now();
+        self.inside.pace.set_now(now);
+        self.inside.check_if_due(now);
+    }
+
+    // Hot: per empty call of progress.
+    /// Polls what is waited for; not where another rank waits for this processor.
+    #[inline]
+    fn poll_rings(&self) {
+        if self.inside.pace.yields_at_once() {
             return;
         }
-        for _ in 0..LOOKS_PER_PROGRESS {
+        for _ in 0..POLLS_PER_PROGRESS {
             if self.inside.engine.is_ready() {
                 break;
             }
         }
     }
 
-    /// Nothing came for a while: yields, or sleeps, as long as that has been. Gives the time, or what `poll` found
-    /// meanwhile.
+    /// Nothing came for a while: polls on, yields, or sleeps, as long as that has been. What `poll` found meanwhile.
     #[cold]
-    fn rest<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Result<Instant, T> {
+    fn rest<T>(
+        &mut self,
+        idle_since: &mut Option<Instant>,
+        poll: &mut impl FnMut(&mut C) -> Option<T>,
+    ) -> Option<T> {
         let now = clock::now();
-        self.inside.check_now_and_then(now);
-        let idle = now - *self.busy_since.get_or_insert(now);
-        if idle < self.spin_policy.spin {
-            return Ok(now);
+        let inside = &mut *self.inside;
+        inside.pace.set_now(now);
+        inside.check_if_due(now);
+        let idle = now - *idle_since.get_or_insert(now);
+        match inside.pace.next(now, idle, &self.waiting.sleep_slot, &self.waiting.polls) {
+            Next::Poll => {}
+            Next::Yield => self.yield_processor(now),
+            Next::Sleep => {
+                *idle_since = None;
+                inside.pace.pause();
+                let found = self.sleep(poll);
+                self.inside.pace.set_now(clock::now());
+                return found;
+            }
         }
-        if idle < self.spin_policy.spin + self.spin_policy.yielding {
-            self.give_way();
-            return Ok(now);
-        }
-        let found = self.sleep(poll);
-        self.busy_since = None;
-        found.map_or_else(|| Ok(clock::now()), Err)
+        None
     }
 
-    /// Lets others run, more than once where one ring tells whether it is our turn.
-    fn give_way(&mut self) {
+    /// Lets others run, more than once where a cheap poll shows whether what is waited for has come.
+    fn yield_processor(&mut self, before: Instant) {
         for _ in 0..YIELDS_PER_PROGRESS {
             self.inside.while_out(rustix::thread::sched_yield);
             if self.inside.engine.is_ready() || self.inside.is_wanted() {
-                return;
+                break;
             }
         }
+        let after = clock::now();
+        self.inside.pace.on_yield(before, after);
+        self.inside.pace.set_now(after);
     }
 
-    /// Sleeps until something comes, or another thread of this process wants us awake.
+    /// Sleeps until something comes, or another thread of this process wants this one awake, or takes over.
     fn sleep<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
-        let sleep_slot = self.sleep_slot;
-        sleep_slot.bells.announce_sleep(sleep_slot.slot);
+        let sleep_slot = &self.waiting.sleep_slot;
+        sleep_slot.announce();
         let mut found = None;
         if self.inside.engine.arm().is_ok() {
-            self.inside.statistics.sleeps += 1;
-            let mut span = SLEEP_FIRST;
+            self.inside.sleeps += 1;
+            let mut span = SleepSpan::FIRST;
             loop {
                 self.inside.asleep = true;
-                let woken = self.inside.while_out(|| sleep_slot.bells.sleep(sleep_slot.slot, span));
+                let woken = self.inside.while_out(|| sleep_slot.sleep(span));
+                if !self.is_owner() {
+                    // Whoever took over has left the sleep word and disarmed.
+                    return None;
+                }
                 self.inside.asleep = false;
                 if woken == Woken::Rung {
                     break;
                 }
                 let now = clock::now();
-                self.inside.check(now);
-                let events = self.inside.engine.turn(now);
+                self.inside.check();
+                let events = self.inside.engine.progress(now);
                 found = poll(&mut self.inside.engine);
                 if events > 0 {
-                    self.inside.statistics.late_wakes += 1;
-                    self.inside.ring_parked();
+                    self.inside.late_wakes += 1;
+                    self.notify_blocked();
                 }
                 if events > 0 || found.is_some() {
                     break;
                 }
-                span = Duration(span.0 * 2).min(SLEEP_LONGEST);
+                span = span.next();
             }
         }
-        sleep_slot.bells.leave_sleep(sleep_slot.slot);
+        sleep_slot.leave();
         self.inside.engine.disarm();
         found
     }
 }
 
-impl<C: Progress> Drop for ProgressOwner<'_, C> {
-    fn drop(&mut self) {
-        self.inside.progressing = false;
-        self.inside.ring_parked();
-    }
+/// A deputy sleeps until it is rung, or until no progress was made for some time.
+fn while_progress_is_made(cell: &Cell, watch: &mut ProgressWatch) {
+    while !cell.sleep_at_most(WATCH) && watch.has_changed() {}
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Inside, Progress, SleepSlot, SpinPolicy, leave, wait};
-    use crate::guard::{Guard, Threads};
-    use mend_base::{Duration, Instant};
-    use mend_segment::BellPage;
-    use mend_transport::Pending;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// An engine whose messages are counts: what was sent, and what a turn has taken over.
-    struct Counter {
-        sent: Arc<AtomicU64>,
-        arrived: u64,
-        checks: u64,
-    }
-
-    impl Progress for Counter {
-        fn turn(&mut self, _now: Instant) -> u32 {
-            let sent = self.sent.load(Ordering::SeqCst);
-            let events = sent - self.arrived;
-            self.arrived = sent;
-            u32::try_from(events).unwrap()
-        }
-
-        fn is_ready(&self) -> bool {
-            self.sent.load(Ordering::SeqCst) != self.arrived
-        }
-
-        fn check(&mut self) {
-            self.checks += 1;
-        }
-
-        fn unwatch(&mut self) {}
-
-        fn arm(&mut self) -> Result<(), Pending> {
-            if self.sent.load(Ordering::SeqCst) == self.arrived { Ok(()) } else { Err(Pending) }
-        }
-
-        fn disarm(&mut self) {}
-    }
-
-    fn fixture(spin_us: u64) -> (Arc<AtomicU64>, Guard<Inside<Counter>>, SleepSlot, SpinPolicy) {
-        let sent = Arc::new(AtomicU64::new(0));
-        let guard =
-            Guard::new(Threads::Any, Inside::new(Counter { sent: Arc::clone(&sent), arrived: 0, checks: 0 }));
-        let sleep_slot = SleepSlot { bells: Arc::new(BellPage::create(2).unwrap().0), slot: 0 };
-        let spin_policy =
-            SpinPolicy { spin: Duration::from_micros(spin_us), yielding: Duration::from_micros(1_000) };
-        (sent, guard, sleep_slot, spin_policy)
-    }
-
-    #[test]
-    fn a_sleeping_waiter_is_woken_by_the_bell() {
-        let (sent, guard, sleep_slot, spin_policy) = fixture(0);
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                wait(&guard, &sleep_slot, spin_policy, |engine| {
-                    (engine.arrived == 1).then_some(engine.arrived)
-                })
-            });
-            while guard.enter().statistics().sleeps == 0 {
-                std::thread::yield_now();
-            }
-            sent.fetch_add(1, Ordering::SeqCst);
-            sleep_slot.bells.ring(0, 1);
-            assert_eq!(waiter.join().unwrap(), 1);
-        });
-    }
-
-    #[test]
-    fn whether_it_spins_yields_or_sleeps_a_waiter_hears_what_only_a_check_finds() {
-        let long = Duration::from_millis(1_000_000);
-        for (spin, yielding) in [(long, long), (Duration(0), long), (Duration(0), Duration(0))] {
-            let (_sent, guard, sleep_slot, _) = fixture(0);
-            let spin_policy = SpinPolicy { spin, yielding };
-            wait(&guard, &sleep_slot, spin_policy, |engine| (engine.checks >= 3).then_some(()));
-        }
-    }
-
-    /// An engine to which something comes at every turn.
-    struct Chatter {
-        checks: u64,
-    }
-
-    impl Progress for Chatter {
-        fn turn(&mut self, _now: Instant) -> u32 {
-            1
-        }
-
-        fn is_ready(&self) -> bool {
-            true
-        }
-
-        fn check(&mut self) {
-            self.checks += 1;
-        }
-
-        fn unwatch(&mut self) {}
-
-        fn arm(&mut self) -> Result<(), Pending> {
-            Err(Pending)
-        }
-
-        fn disarm(&mut self) {}
-    }
-
-    #[test]
-    fn traffic_without_a_pause_keeps_no_waiter_from_what_only_a_check_finds() {
-        let (_, _, sleep_slot, spin_policy) = fixture(50);
-        let guard = Guard::new(Threads::Any, Inside::new(Chatter { checks: 0 }));
-        wait(&guard, &sleep_slot, spin_policy, |engine| (engine.checks >= 3).then_some(()));
-    }
-
-    #[test]
-    fn eight_threads_wait_for_different_things_and_each_gets_its_own() {
-        let (sent, guard, sleep_slot, spin_policy) = fixture(50);
-        std::thread::scope(|scope| {
-            let waiters: Vec<_> = (1..=8u64)
-                .map(|wanted| {
-                    let (guard, sleep_slot) = (&guard, &sleep_slot);
-                    scope.spawn(move || {
-                        wait(guard, sleep_slot, spin_policy, |engine| {
-                            (engine.arrived >= 100 * wanted).then_some(())
-                        });
-                    })
-                })
-                .collect();
-            for _ in 0..800 {
-                sent.fetch_add(1, Ordering::SeqCst);
-                sleep_slot.bells.ring(0, 1);
-            }
-            for waiter in waiters {
-                waiter.join().unwrap();
-            }
-        });
-    }
-
-    #[test]
-    fn an_operation_of_another_thread_wakes_the_sleeping_crank() {
-        let (sent, guard, sleep_slot, spin_policy) = fixture(0);
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                wait(&guard, &sleep_slot, spin_policy, |engine| (engine.arrived == 1).then_some(()))
-            });
-            while guard.enter().statistics().sleeps == 0 {
-                std::thread::yield_now();
-            }
-            // A message to oneself: nobody rings a bell for it.
-            let mut inside = guard.enter();
-            inside.engine.sent.fetch_add(1, Ordering::SeqCst);
-            inside.ring_parked();
-            leave(inside, &sleep_slot);
-            waiter.join().unwrap();
-        });
-        assert_eq!(sent.load(Ordering::SeqCst), 1);
-    }
-}
+mod tests;

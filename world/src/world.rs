@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! This process's one engine: which transports and which runtime it is made of, and its beginning and end.
 
+use crate::clock;
 use crate::fork;
 use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
 use crate::life::{self, LivenessOwner};
 use crate::parameters::DECLARED;
+use crate::processors;
+use crate::sleep_slot::SleepSlot;
+use crate::spin_policy::SpinLimits;
+use crate::statistics::Statistics;
 use crate::threads;
-use crate::wait::{self, Begun, Inside, Progress, SleepSlot, SpinPolicy, Statistics};
-use crate::{clock, processors};
+use crate::wait::{self, Begun, Inside, Progress, Waiting};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use mend_base::parameter::{Assignments, ParameterError, Settings};
 use mend_base::{Duration, Instant};
 use mend_btl_shm::Shm;
-use mend_mpi::{CommKey, JobNotice};
+use mend_mpi::{CommKey, JobNotice, Waiter};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{EmergencyChannel, Launched, Runtime, Starter, exit_code};
@@ -32,8 +36,7 @@ pub type Engine = mend_mpi::Engine<Net, Starter>;
 /// Between Init and Finalize: the engine behind its guard, and the threads that serve it.
 pub struct World {
     guard: Guard<Inside<Engine>>,
-    sleep_slot: SleepSlot,
-    spin_policy: SpinPolicy,
+    waiting: Waiting,
     settings: Settings,
     unknown_parameters: Vec<ParameterError>,
     error_handler: InitialErrorHandler,
@@ -201,10 +204,11 @@ impl World {
             .map(|life| life::look_after(life, helper.successor()))
             .transpose()
             .map_err(StartError::Key)?;
+        let waiting = Waiting::new(SleepSlot::new(bells, slot));
+        let limits = spin_limits(&settings, local_ranks);
         Ok(World {
-            guard: Guard::new(threads, Inside::new(engine)),
-            sleep_slot: SleepSlot { bells, slot },
-            spin_policy: spin_policy(&settings, local_ranks),
+            guard: Guard::new(threads, Inside::new(engine, limits, &waiting)),
+            waiting,
             settings,
             unknown_parameters,
             error_handler: place.error_handler,
@@ -221,29 +225,24 @@ impl World {
     pub fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut inside = self.guard.enter();
         let result = work(&mut inside.engine);
-        wait::leave(inside, &self.sleep_slot);
+        wait::leave(inside, &self.waiting);
         result
     }
 
-    /// As [`with`](World::with), after one turn of the crank: for calls that look without waiting (Test, Iprobe).
+    /// The same for work that begins nothing and ends nothing: threads that wait are not disturbed.
+    pub fn look<R>(&self, work: impl FnOnce(&Engine) -> R) -> R {
+        work(&self.guard.enter().engine)
+    }
+
+    /// As [`with`](World::with), after one call of progress: for calls that test without waiting (Test, Iprobe).
     pub fn with_progress<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
-        let now = clock::now();
-        let mut inside = self.guard.enter();
-        inside.check_now_and_then(now);
-        let events = Progress::turn(&mut inside.engine, now);
-        let result = work(&mut inside.engine);
-        wait::leave(inside, &self.sleep_slot);
-        if events == 0 && self.spin_policy.spin == Duration(0) {
-            // With more ranks than processors a loop of looks would burn whole time slices of the others.
-            rustix::thread::sched_yield();
-        }
-        result
+        wait::progress_once(&self.guard, &self.waiting, work)
     }
 
     // Hot: per message.
     /// Waits until `poll` gives something, making progress meanwhile.
     pub fn wait<R>(&self, poll: impl FnMut(&mut Engine) -> Option<R>) -> R {
-        wait::wait(&self.guard, &self.sleep_slot, self.spin_policy, poll)
+        wait::wait(&self.guard, &self.waiting, poll)
     }
 
     // Hot: per message.
@@ -254,7 +253,7 @@ impl World {
         start: impl FnOnce(&mut Engine) -> Begun<R, W>,
         poll: impl FnMut(&mut W, &mut Engine) -> Option<R>,
     ) -> R {
-        wait::begin(&self.guard, &self.sleep_slot, self.spin_policy, start, poll)
+        wait::begin(&self.guard, &self.waiting, start, poll)
     }
 
     /// How many threads of the program may enter; `None` where that is not known. Reads the process table where more than one
@@ -264,23 +263,24 @@ impl World {
         if self.guard.is_for_one() {
             return Some(1);
         }
-        threads::look().map(|threads| threads.liveness_owner.saturating_sub(OWN_THREADS))
+        threads::count().map(|threads| threads.alive.saturating_sub(OWN_THREADS))
     }
 
-    /// How often a call that is about to wait may look at one ring before it turns the whole crank: some 2 us, or once
-    /// where the processor is somebody else's.
+    // Hot: per blocking receive.
+    /// How often a call that is about to wait may poll one ring before it makes progress: for some 2 us, or once where another
+    /// rank waits for this processor.
     #[inline]
     pub fn looks(&self) -> u32 {
-        if self.spin_policy.spin == Duration(0) { 1 } else { LOOKS_BEFORE_PROGRESS }
+        self.waiting.polls()
     }
 
     /// `MPI_Finalize`: returns once nothing that we owe anybody is left here. After it, [`get`] gives nothing.
     pub fn finish(&self) {
         self.wait(|engine| engine.finish().then_some(()));
         if self.settings.has_word("report", "statistics") {
-            let statistics = self.statistics();
-            eprintln!("mend: {} sleeps, {} late wakes", statistics.sleeps, statistics.late_wakes);
+            eprintln!("mend: {}", self.statistics());
         }
+        self.waiting.end();
         self.liveness_owner.inspect(|liveness_owner| liveness_owner.end());
         WORLD.store(ptr::null_mut(), Ordering::Release);
         STAGE.store(2, Ordering::Release);
@@ -336,9 +336,6 @@ impl World {
     }
 }
 
-/// See [`World::looks`]: a look is some 4 ns.
-const LOOKS_BEFORE_PROGRESS: u32 = 500;
-
 /// Of ours, beside the program's: the helper.
 const OWN_THREADS: u32 = 1;
 
@@ -367,10 +364,10 @@ pub fn leave_process(code: i32) -> ! {
 }
 
 /// With more ranks than processors nobody spins.
-fn spin_policy(settings: &Settings, local_ranks: u32) -> SpinPolicy {
-    let congested = local_ranks > processors::usable();
-    let spin_us = if congested { 0 } else { settings.number("world.spin_us") };
-    SpinPolicy {
+fn spin_limits(settings: &Settings, local_ranks: u32) -> SpinLimits {
+    let oversubscribed = local_ranks > processors::usable();
+    let spin_us = if oversubscribed { 0 } else { settings.number("world.spin_us") };
+    SpinLimits {
         spin: Duration::from_micros(spin_us),
         yielding: Duration::from_micros(settings.number("world.yield_us")),
     }
@@ -378,7 +375,7 @@ fn spin_policy(settings: &Settings, local_ranks: u32) -> SpinPolicy {
 
 impl Progress for Engine {
     #[inline]
-    fn turn(&mut self, now: Instant) -> u32 {
+    fn progress(&mut self, now: Instant) -> u32 {
         let events = Engine::progress(self, now);
         if events > 0 && self.has_notices() {
             end_with_the_job(self);
@@ -405,5 +402,21 @@ impl Progress for Engine {
 
     fn disarm(&mut self) {
         Engine::disarm(self);
+    }
+
+    fn note_awaited(&mut self) {
+        Engine::note_awaited(self);
+    }
+
+    fn wake_when_over(&mut self, waiter: Waiter) -> bool {
+        Engine::wake_when_over(self, waiter)
+    }
+
+    fn next_ended_waiter(&mut self) -> Option<Waiter> {
+        Engine::next_ended_waiter(self)
+    }
+
+    fn concerns_all(&self) -> u32 {
+        Engine::concerns_all(self)
     }
 }

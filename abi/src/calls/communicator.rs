@@ -25,7 +25,7 @@ pub(crate) fn look<R>(
     comm: Comm,
     look: impl FnOnce(&Communicator) -> R,
 ) -> Result<R, Failure> {
-    world.with(|engine| {
+    world.look(|engine| {
         let key = comm.existing(engine)?;
         let communicator = engine.communicator(key).ok_or(ArgumentError::Communicator)?;
         Ok(look(communicator))
@@ -212,7 +212,7 @@ pub(crate) fn get_attr(
             None => return Ok(()),
         },
         // Row CN3: not set where the first death ends the job.
-        FT => match world.with(|engine| engine.is_fault_tolerant()) {
+        FT => match world.look(|engine| engine.is_fault_tolerant()) {
             true => &raw const TOLERATES_FAILURES,
             false => return Ok(()),
         },

@@ -31,7 +31,7 @@ pub(crate) fn typed(buffer: *const c_void, count: u64, datatype: Datatype) -> Re
 
 /// That the communicator stands, where nothing else looks at it.
 fn check_comm(world: &World, comm: Comm) -> Result<(), Failure> {
-    world.with(|engine| comm.existing(engine)).map(|_| ())
+    world.look(|engine| comm.existing(engine)).map(|_| ())
 }
 
 // Hot: per message.

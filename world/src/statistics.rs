@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How waiting went: what `MEND_REPORT=statistics` prints at the end.
+
+use core::fmt;
+
+/// Counts since Init.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Sleeps on the sleep word.
+    pub sleeps: u64,
+    /// Sleeps that timed out although something had come: the bell was lost, and the poll after the time-out found it.
+    pub late_wakes: u64,
+    /// Wakes of threads that were blocked while another made progress.
+    pub wakes_of_blocked: u64,
+}
+
+impl fmt::Display for Statistics {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Statistics { sleeps, late_wakes, wakes_of_blocked } = self;
+        write!(out, "{sleeps} sleeps, {late_wakes} late wakes, {wakes_of_blocked} wakes of blocked threads")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Statistics;
+
+    #[test]
+    fn the_report_has_every_count() {
+        let statistics = Statistics { sleeps: 3, late_wakes: 1, wakes_of_blocked: 2 };
+        assert_eq!(statistics.to_string(), "3 sleeps, 1 late wakes, 2 wakes of blocked threads");
+    }
+}
