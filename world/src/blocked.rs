@@ -10,6 +10,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct BlockedThreads {
     threads: Vec<BlockedThread>,
+    /// How many of them any event wakes.
+    await_events: usize,
     /// How often one was woken.
     wakes: u64,
 }
@@ -49,12 +51,13 @@ impl BlockedThreads {
 
     /// The thread of this cell is about to sleep.
     pub fn add(&mut self, cell: &Arc<Cell>, awaits: Awaits) {
+        self.await_events += usize::from(awaits == Awaits::AnyEvent);
         self.threads.push(BlockedThread { cell: Arc::clone(cell), awaits });
     }
 
     /// It does not sleep any more, whether it was woken or not.
     pub fn remove(&mut self, cell: &Cell) {
-        self.threads.retain(|thread| thread.cell.number() != cell.number());
+        self.take_out(|thread| thread.cell.number() == cell.number(), |_| ());
     }
 
     /// Wakes the thread that waits under this name; nothing where it does not sleep.
@@ -64,7 +67,9 @@ impl BlockedThreads {
 
     /// Wakes those for which any event may be what they wait for.
     pub fn wake_for_event(&mut self) {
-        self.wake_each(|thread| thread.awaits == Awaits::AnyEvent);
+        if self.await_events > 0 {
+            self.wake_each(|thread| thread.awaits == Awaits::AnyEvent);
+        }
     }
 
     /// Wakes all.
@@ -81,12 +86,21 @@ impl BlockedThreads {
 
     /// A woken thread is taken out: it is woken once.
     fn wake_each(&mut self, is_meant: impl Fn(&BlockedThread) -> bool) {
-        let wakes = &mut self.wakes;
+        let mut wakes = 0;
+        self.take_out(is_meant, |thread| {
+            wakes += 1;
+            thread.cell.ring();
+        });
+        self.wakes += wakes;
+    }
+
+    fn take_out(&mut self, is_meant: impl Fn(&BlockedThread) -> bool, mut taken: impl FnMut(&BlockedThread)) {
+        let await_events = &mut self.await_events;
         self.threads.retain(|thread| {
             let meant = is_meant(thread);
             if meant {
-                *wakes += 1;
-                thread.cell.ring();
+                *await_events -= usize::from(thread.awaits == Awaits::AnyEvent);
+                taken(thread);
             }
             !meant
         });
@@ -127,6 +141,11 @@ mod tests {
     #[test]
     fn an_event_wakes_those_that_wait_for_no_request() {
         let (mut blocked, cells) = three();
+        blocked.wake_for_event();
+        assert_eq!(rung(&cells), [false, true, false]);
+        blocked.add(&cells[1], Awaits::AnyEvent);
+        blocked.remove(&cells[1]);
+        blocked.add(&cells[1], Awaits::AnyEvent);
         blocked.wake_for_event();
         assert_eq!(rung(&cells), [false, true, false]);
     }

@@ -18,7 +18,7 @@ use std::io;
 pub struct LivenessOwner {
     life: Life,
     successor: Successor,
-    /// Whose it is: a child by vfork or a bare clone sees this memory, and is another.
+    /// The process that it belongs to: a child by vfork or a bare clone sees this memory, and is another process.
     process: libc::pid_t,
 }
 
@@ -43,7 +43,7 @@ pub fn look_after(life: Life, successor: Successor) -> io::Result<&'static Liven
 }
 
 impl LivenessOwner {
-    /// MPI_Finalize: whatever ends from now on is no death of a rank.
+    /// MPI_Finalize: the end of a thread or of the process is no death of a rank from now on.
     pub fn end(&self) {
         fatal::restore();
         self.life.end();

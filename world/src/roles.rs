@@ -20,7 +20,7 @@ use mend_base::Duration;
 use mend_mpi::Waiter;
 use std::sync::Arc;
 
-/// Who makes progress.
+/// The roles of the threads that wait.
 #[derive(Debug, Default)]
 pub struct Roles {
     owner: Option<Ownership>,
@@ -80,7 +80,7 @@ impl Roles {
         self.owner.is_none() && self.blocked.is_empty()
     }
 
-    /// Progress is made by somebody.
+    /// Whether a thread makes progress.
     pub fn is_owned(&self) -> bool {
         self.owner.is_some()
     }
@@ -112,7 +112,7 @@ impl Roles {
         }
     }
 
-    /// Whoever makes progress does not from now on.
+    /// The thread that makes progress does so no more.
     pub fn depose(&mut self) {
         self.owner = None;
     }

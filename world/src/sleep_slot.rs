@@ -20,7 +20,7 @@ impl SleepSlot {
         SleepSlot { bells, slot }
     }
 
-    /// From now on whoever has something for this process wakes it.
+    /// From now on a process that has something for this one wakes it.
     pub fn announce(&self) {
         self.bells.publish_processor(self.slot, None);
         self.bells.announce_sleep(self.slot);

@@ -34,8 +34,7 @@ pub trait Progress {
     fn progress(&mut self, now: Instant) -> u32;
     /// Whether progress is worth it now, as far as a cheap poll shows: the rings from which the caller waits for something.
     fn is_ready(&self) -> bool;
-    /// The timed check: whether whoever started us is still there, and whether a peer is dead; a system call and a line for
-    /// each.
+    /// The timed check: whether the runtime is still there, and whether a peer is dead; a system call, and a line for each.
     fn check(&mut self);
     /// No ring counts more than the others.
     fn unwatch(&mut self);
@@ -404,7 +403,7 @@ impl<C: Progress> WaitingCall<'_, C> {
         }
     }
 
-    /// What others send may never pause, and the peer that this thread waits for be dead.
+    /// Other peers may send without a pause, while the one that this thread waits for is dead.
     #[cold]
     fn check_in_traffic(&mut self) {
         let now = clock::now();
@@ -477,7 +476,7 @@ impl<C: Progress> WaitingCall<'_, C> {
                 self.inside.asleep = true;
                 let woken = self.inside.while_out(|| sleep_slot.sleep(span));
                 if !self.is_owner() {
-                    // Whoever took over has left the sleep word and disarmed.
+                    // The thread that took over has left the sleep word and disarmed.
                     return None;
                 }
                 self.inside.asleep = false;

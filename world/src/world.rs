@@ -43,7 +43,7 @@ pub struct World {
     launched: bool,
     emergency_channel: Option<EmergencyChannel>,
     helper: Mutex<Option<Helper>>,
-    /// Where others of the node can see us die.
+    /// Holds the life word, from which other processes of the node see that this one has died.
     liveness_owner: Option<&'static LivenessOwner>,
 }
 
@@ -60,12 +60,12 @@ pub enum Stage {
     Forked,
 }
 
-/// Who ends, when a process ends itself.
+/// Which processes end, when one ends itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbortScope {
     /// The job.
     Everybody,
-    /// The members of this communicator; where it does not stand, the job.
+    /// The members of this communicator; the job, where it does not exist.
     Members(CommKey),
     /// This process; the others go on, and it has failed for them.
     Myself,
@@ -135,7 +135,7 @@ pub fn start(threads: Threads) -> Result<&'static World, StartError> {
     Ok(world)
 }
 
-/// In a forked child: the world is the parent's. Whether there was one.
+/// In a forked child: the world is the parent's. `true`: there was one.
 pub(crate) fn forget() -> bool {
     !WORLD.swap(ptr::null_mut(), Ordering::Relaxed).is_null()
 }
@@ -194,7 +194,7 @@ impl World {
         } else {
             None
         };
-        // Before anybody can look: our card goes with the engine.
+        // Before another process can map it: our card goes with the engine.
         let life = shm.as_ref().map(Shm::life);
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
@@ -274,7 +274,7 @@ impl World {
         self.waiting.polls()
     }
 
-    /// `MPI_Finalize`: returns once nothing that we owe anybody is left here. After it, [`get`] gives nothing.
+    /// `MPI_Finalize`: returns once nothing that another process waits for is left here. After it, [`get`] gives nothing.
     pub fn finish(&self) {
         self.wait(|engine| engine.finish().then_some(()));
         if self.settings.has_word("report", "statistics") {
@@ -287,23 +287,22 @@ impl World {
         drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// `MPI_Abort`, and errors that are fatal: asks for the end of those whom it concerns, this process among them, and ends
-    /// this one if that has not come in a moment. May be called from a signal handler that interrupted this very thread
+    /// `MPI_Abort`, and errors that are fatal: asks for the end of the processes in `scope`, this one among them, and ends this
+    /// one if that has not come in a moment. May be called from a signal handler that interrupted this very thread
     /// inside: then the engine cannot be asked, and the job is ended, but where this process alone was meant.
-    pub fn abort(&self, whom: AbortScope, code: i32) -> ! {
+    pub fn abort(&self, scope: AbortScope, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
-        // Who the members of a communicator are, the engine alone knows: it is worth waiting for where another thread may
-        // be inside.
-        let may_wait = !self.guard.is_for_one() && matches!(whom, AbortScope::Members(_));
+        // The engine alone knows the members of a communicator: it is worth waiting for where another thread may be inside.
+        let may_wait = !self.guard.is_for_one() && matches!(scope, AbortScope::Members(_));
         let asked = loop {
             if let Some(mut inside) = self.guard.try_enter() {
-                whom.end(&mut inside.engine, code);
+                scope.end(&mut inside.engine, code);
                 break true;
             }
             if !may_wait || clock::now() > deadline {
-                break self.emergency_channel.as_ref().is_some_and(|words| match whom {
-                    AbortScope::Everybody | AbortScope::Members(_) => words.abort(code),
-                    AbortScope::Myself => words.abort_alone(code),
+                break self.emergency_channel.as_ref().is_some_and(|channel| match scope {
+                    AbortScope::Everybody | AbortScope::Members(_) => channel.abort(code),
+                    AbortScope::Myself => channel.abort_alone(code),
                 });
             }
             std::thread::yield_now();
@@ -336,7 +335,7 @@ impl World {
     }
 }
 
-/// Of ours, beside the program's: the helper.
+/// Threads that this library started: the helper.
 const OWN_THREADS: u32 = 1;
 
 /// How long an aborting process waits to be killed with the others.
@@ -346,7 +345,7 @@ const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 #[cold]
 fn end_with_the_job(engine: &mut Engine) {
     if let Some(JobNotice::Aborted { code }) = engine.notices() {
-        // Nothing to do about a stderr that is gone too.
+        // An error means that nobody reads stderr any more.
         let _ = writeln!(
             std::io::stderr(),
             "mend: the job of this process (pid {}) has been ended, or its mpiexec is gone; this process ends with \

@@ -164,7 +164,7 @@ fn a_sleeping_waiter_is_woken_by_the_bell() {
 }
 
 #[test]
-fn a_waiter_hears_what_only_a_check_finds_whether_it_spins_yields_or_sleeps() {
+fn a_waiter_checks_now_and_then_whether_it_polls_yields_or_sleeps() {
     let long = Duration::from_millis(1_000_000);
     for (spin, yielding) in [(long, long), (Duration(0), long), (Duration(0), Duration(0))] {
         let process = Process::new(spin, yielding);
@@ -173,7 +173,7 @@ fn a_waiter_hears_what_only_a_check_finds_whether_it_spins_yields_or_sleeps() {
 }
 
 #[test]
-fn traffic_without_a_pause_keeps_no_waiter_from_what_only_a_check_finds() {
+fn a_waiter_checks_now_and_then_in_traffic_without_a_pause() {
     let process = Process::spinning_us(50);
     wait(&process.guard, &process.waiting, |engine| {
         // Something comes with every call of progress.
