@@ -21,6 +21,7 @@
 //! | `helper`      | the thread that is always there                               | `cell`, `life`                   |
 //! | `life`, `fatal` | the life word; what a fatal signal says first               | `segment`'s life                 |
 //! | `fork`        | what a forked child must not have                             | `world`, `life`                  |
+//! | `parameters`  | the list of all parameters                                    | every component that declares some |
 
 mod blocked;
 mod cell;

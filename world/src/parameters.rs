@@ -17,7 +17,7 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Number(0, 1_000_000),
         unit: "microseconds",
         default: "1000",
-        sentence: "How long a waiting thread spins before it yields, where each rank has a processor.",
+        sentence: "How long a waiting thread polls before it yields, where it shares its processor with no other rank.",
     },
     Parameter {
         name: "world.yield_us",
