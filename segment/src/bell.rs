@@ -118,11 +118,14 @@ impl BellPage {
         }
     }
 
-    /// Whether the process of another slot was last seen waiting on `processor`. One load for each slot.
-    pub fn is_shared(&self, slot: u32, processor: u32) -> bool {
+    /// The next slot from `first` on, in a round, whose process was last seen waiting on `processor`, and is not `slot`; polls
+    /// no more than `at_most`, one load each.
+    pub fn next_on_processor(&self, slot: u32, processor: u32, first: u32, at_most: u32) -> Option<u32> {
         let published = processor.wrapping_add(1);
-        (0..self.slots)
-            .any(|other| other != slot && self.processor(other).load(Ordering::Relaxed) == published)
+        let round = (first..self.slots).chain(0..first.min(self.slots));
+        round
+            .take(at_most as usize)
+            .find(|&other| other != slot && self.processor(other).load(Ordering::Relaxed) == published)
     }
 
     #[cfg(feature = "broken_peer")]
@@ -229,15 +232,18 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_is_shared_while_another_slot_has_published_it() {
+    fn a_slot_is_found_on_the_processor_that_it_has_published() {
         let (page, file) = BellPage::create(3).unwrap();
         let other = BellPage::map(file.as_fd(), 3).unwrap();
         page.publish_processor(0, Some(0));
-        assert!(!page.is_shared(0, 0) && other.is_shared(1, 0) && !other.is_shared(1, 1));
+        assert_eq!(page.next_on_processor(0, 0, 0, 3), None);
+        assert_eq!(other.next_on_processor(1, 0, 1, 3), Some(0));
+        assert_eq!(other.next_on_processor(1, 0, 1, 2), None);
+        assert_eq!(other.next_on_processor(1, 1, 0, 3), None);
         other.publish_processor(2, Some(0));
-        assert!(page.is_shared(0, 0));
+        assert_eq!(page.next_on_processor(0, 0, 0, 3), Some(2));
         other.publish_processor(2, None);
-        assert!(!page.is_shared(0, 0));
+        assert_eq!(page.next_on_processor(0, 0, 0, 3), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The pace of waiting: when the clock is read, when a timed check is due, and what the spin policy has observed.
 
-use crate::sleep_slot::SleepSlot;
+use crate::sleep_slot::{Observed, SleepSlot};
 use crate::spin_policy::{Next, Sharing, SpinLimits, SpinPolicy};
 use core::sync::atomic::{AtomicU32, Ordering};
 use mend_base::{Duration, Instant};
@@ -37,8 +37,7 @@ const TESTS_PER_OBSERVATION: u32 = 64;
 pub struct Pace {
     spin_policy: SpinPolicy,
     sharing: Sharing,
-    /// Preemptions of this process when they were last counted.
-    preemptions: u64,
+    observed: Observed,
     /// When the clock was last read: as stale as a `now` may be.
     now: Instant,
     /// When the last timed check was.
@@ -52,7 +51,14 @@ impl Pace {
         let spin_policy = SpinPolicy::new(limits);
         let sharing = spin_policy.sharing(Instant(0));
         polls.adapt(sharing);
-        Pace { spin_policy, sharing, preemptions: 0, now: Instant(0), checked: Instant(0), empty_tests: 0 }
+        Pace {
+            spin_policy,
+            sharing,
+            observed: Observed::default(),
+            now: Instant(0),
+            checked: Instant(0),
+            empty_tests: 0,
+        }
     }
 
     /// The time, as stale as it may be.
@@ -84,7 +90,7 @@ impl Pace {
 
     /// Observes the processor, and says what a thread does next that has found nothing for `idle`.
     pub fn next(&mut self, now: Instant, idle: Duration, sleep_slot: &SleepSlot, polls: &Polls) -> Next {
-        self.spin_policy.observe(now, &mut sleep_slot.processor(&mut self.preemptions));
+        self.spin_policy.observe(now, &mut sleep_slot.processor(&mut self.observed));
         self.sharing = self.spin_policy.sharing(now);
         polls.adapt(self.sharing);
         self.spin_policy.next(now, idle)
