@@ -6,7 +6,7 @@
 //!             another rank of the node waits on this processor              not seen for RANK_HOLDS
 //!   own ────────────────────────────────────────────────▶ with a rank ──────────────────────────────▶ own
 //!    │                                                      │     ▲
-//!    │ preempted while polling                a late yield  │     │ after NO_YIELD, if the rank is still there
+//!    │ preempted while polling     late yields in a row     │     │ after NO_YIELD, if the rank is still there
 //!    └──────────────▶ with others ◀─────────────────────────┘     │
 //!                       │     └───────────────────────────────────┘
 //!                       └── nothing of the kind for OTHERS_HOLD ──▶ own
@@ -66,7 +66,9 @@ pub struct SpinPolicy {
     rank_seen: Option<Instant>,
     /// Others are assumed on this processor until then.
     others_until: Instant,
-    /// Yielding came back late: not tried again until then.
+    /// Yields in a row that came back late.
+    late_yields: u32,
+    /// Yielding was of no use: not tried again until then.
     no_yield_until: Instant,
     /// The last observation, if this thread has polled ever since.
     polling_since: Option<Instant>,
@@ -78,7 +80,11 @@ const GAP: Duration = Duration::from_micros(500);
 /// A yield to a rank that waits too comes back after some microseconds, one to a busy process after a time slice.
 const LATE_YIELD: Duration = Duration::from_millis(1);
 
-/// How long no yield is tried after a late one.
+/// So many late yields in a row beside a rank show that the rank is not there any more, or does not wait: others run. One
+/// alone means that others run too; the exchange with the rank goes on afterwards, faster than by sleeping.
+const LATE_YIELDS_MAX: u32 = 3;
+
+/// How long no yield is tried where yields come back late.
 const NO_YIELD: Duration = Duration::from_millis(10);
 
 /// How long another rank counts as being here after it was last seen.
@@ -97,6 +103,7 @@ impl SpinPolicy {
             limits,
             rank_seen: None,
             others_until: Instant(0),
+            late_yields: 0,
             no_yield_until: Instant(0),
             polling_since: None,
         }
@@ -123,7 +130,14 @@ impl SpinPolicy {
     /// A yield, or several, took from `before` until `after`.
     pub fn on_yield(&mut self, before: Instant, after: Instant) {
         self.polling_since = None;
-        if after - before >= LATE_YIELD {
+        if after - before < LATE_YIELD {
+            self.late_yields = 0;
+            return;
+        }
+        self.late_yields += 1;
+        let beside_rank = self.rank_seen.is_some_and(|seen| before - seen < RANK_HOLDS);
+        if !beside_rank || self.late_yields >= LATE_YIELDS_MAX {
+            self.late_yields = 0;
             self.no_yield_until = after + NO_YIELD;
             self.others_until = after + OTHERS_HOLD;
         }
@@ -259,17 +273,39 @@ mod tests {
     }
 
     #[test]
-    fn a_late_yield_beside_a_rank_is_tried_again_later() {
+    fn late_yields_in_a_row_beside_a_rank_are_tried_again_later() {
         let mut policy = policy();
-        policy.observe(at(5), &mut RANK.clone());
-        policy.on_yield(at(5), at(4_000));
-        policy.observe(at(4_000), &mut RANK.clone());
-        assert_eq!(policy.sharing(at(4_000)), Sharing::WithOthers);
-        assert_eq!(policy.next(at(4_000), idle(0)), Next::Poll);
-        policy.observe(at(14_000), &mut RANK.clone());
-        assert_eq!(policy.next(at(14_000), idle(0)), Next::Yield);
-        policy.on_yield(at(14_000), at(14_002));
-        assert_eq!(policy.next(at(14_002), idle(2)), Next::Yield);
+        for now in [0, 4_000, 8_000] {
+            policy.observe(at(now), &mut RANK.clone());
+            assert_eq!(policy.next(at(now), idle(0)), Next::Yield, "at {now} us");
+            policy.on_yield(at(now), at(now + 4_000));
+        }
+        policy.observe(at(12_000), &mut RANK.clone());
+        assert_eq!(policy.sharing(at(12_000)), Sharing::WithOthers);
+        assert_eq!(policy.next(at(12_000), idle(0)), Next::Poll);
+        policy.observe(at(22_000), &mut RANK.clone());
+        assert_eq!(policy.next(at(22_000), idle(0)), Next::Yield);
+    }
+
+    #[test]
+    fn a_late_yield_now_and_then_beside_a_rank_changes_nothing() {
+        let mut policy = policy();
+        for now in [0, 4_000, 8_000, 12_000, 16_000] {
+            policy.observe(at(now), &mut RANK.clone());
+            policy.on_yield(at(now), at(now + 3_990));
+            policy.observe(at(now + 3_990), &mut RANK.clone());
+            policy.on_yield(at(now + 3_990), at(now + 3_992));
+            assert_eq!(policy.next(at(now + 3_992), idle(0)), Next::Yield, "at {now} us");
+        }
+    }
+
+    #[test]
+    fn a_late_yield_without_a_rank_means_others() {
+        let mut policy = policy();
+        policy.observe(at(5), &mut QUIET.clone());
+        policy.on_yield(at(1_500), at(5_500));
+        assert_eq!(policy.next(at(5_500), idle(0)), Next::Poll);
+        assert_eq!(policy.next(at(5_500), idle(50)), Next::Sleep);
     }
 
     #[test]

@@ -266,12 +266,6 @@ impl World {
         threads::count().map(|threads| threads.alive.saturating_sub(OWN_THREADS))
     }
 
-    /// Whether no other thread can begin anything while the caller waits.
-    #[cold]
-    pub fn is_alone(&self) -> bool {
-        self.program_threads() == Some(1)
-    }
-
     // Hot: per blocking receive.
     /// How often a call that is about to wait may poll one ring before it makes progress: for some 2 us, or once where another
     /// rank waits for this processor.
