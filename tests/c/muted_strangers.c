@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 6 8
+// mpiexec: --test-hooks
 // env: MEND_TEST_MUTED=1
 // timeout: 120
 /* Nobody is told of deaths, and who waits for the dead has never met them: ranks 2 and up are killed right after MPI_Init.
