@@ -78,9 +78,9 @@ impl ExitPolicy {
     pub(crate) fn decide(&self, ranks: &RankTable, now: Instant) -> Option<Exit> {
         if !self.rules.fault_tolerant
             && !self.deaths_are_wanted
-            && let Some((rank, record, death)) = first_to_blame(ranks)
+            && let Some(first) = first_harmful(ranks)
         {
-            return first_death_ends(ranks, (rank, record, death), now);
+            return first_death_ends(ranks, first, now);
         }
         if !ranks.all().all(|(_, record)| self.is_over(record, now)) {
             return None;
@@ -138,7 +138,7 @@ impl ExitPolicy {
         if code == 0 {
             return Exit { code, lines: vec![] };
         }
-        let died = first_to_blame(ranks).map(|(rank, _, death)| {
+        let died = to_blame(ranks).map(|(rank, _, death)| {
             let rest = sentences::aftermath(ranks, rank, code);
             RankLine { rank, words: sentences::blame(ranks, rank, death, &rest) }
         });
@@ -155,31 +155,33 @@ fn first_death_ends(
 ) -> Option<Exit> {
     let late = death.found != FoundBy::DyingMark && now >= death.at + ENDING_TIME_LIMIT;
     let known = late || sentences::how_it_ended(record).is_some();
-    known.then(|| Exit {
-        code: record.counted_code(death).unwrap_or_else(|| record.code_of_dead(death)),
-        lines: vec![RankLine {
-            rank,
-            words: sentences::blame(ranks, rank, death, "; the job has been ended"),
-        }],
+    known.then(|| {
+        let code = record.counted_code(death).unwrap_or_else(|| record.code_of_dead(death)).max(1);
+        let (rank, _, death) = to_blame(ranks).unwrap_or((rank, record, death));
+        let words = sentences::blame(ranks, rank, death, "; the job has been ended");
+        Exit { code, lines: vec![RankLine { rank, words }] }
     })
 }
 
 /// What is said of the first death in a job that is ended for another reason, or because of it.
 pub(crate) fn first_death(ranks: &RankTable) -> Option<RankLine> {
-    let (rank, _, death) = first_to_blame(ranks)?;
+    let (rank, _, death) = to_blame(ranks)?;
     Some(RankLine { rank, words: sentences::blame(ranks, rank, death, "; the job went on") })
 }
 
-/// The death that a job which went wrong is most likely to be blamed on: the first. A program that ended with 0 and without
-/// MPI is no reason, unless an error of others followed from it.
-fn first_to_blame(ranks: &RankTable) -> Option<(u32, &RankRecord, &Death)> {
-    let content = |record: &RankRecord, death: &Death| {
-        !death.inside && record.child_ending() == Some(Ending::Exited(0))
-    };
-    let first = ranks.deaths().find(|(_, record, death)| !content(record, death))?;
+/// The first death that is not harmless, where anybody was in MPI.
+fn first_harmful(ranks: &RankTable) -> Option<(u32, &RankRecord, &Death)> {
+    let first = ranks.deaths().find(|(_, record, death)| !record.is_harmless(death));
+    first.filter(|_| ranks.any_joined())
+}
+
+/// The death that a job which went wrong is most likely to be blamed on: the first. A harmless one is no reason, unless an
+/// error of others followed from it.
+fn to_blame(ranks: &RankTable) -> Option<(u32, &RankRecord, &Death)> {
+    let first = first_harmful(ranks)?;
     match first.2.found {
         FoundBy::Aborted { .. } => ranks.deaths().next(),
-        _ => Some(first).filter(|_| ranks.any_joined()),
+        _ => Some(first),
     }
 }
 
@@ -340,6 +342,13 @@ mod tests {
         // Before Init a failure ends it only if somebody is in MPI, and no failure never.
         named(WITHOUT, &[Leave(Exited(0)), Nothing(Exited(7))], 7, &[(1, "[E-JOB-003]")]);
         named(WITHOUT, &[Leave(Exited(0)), Nothing(Exited(0))], 0, &[]);
+    }
+
+    // Row CN6
+    #[test]
+    fn without_fault_tolerance_an_error_that_follows_a_harmless_death_gives_the_code() {
+        let (code, lines) = exit(WITHOUT, &[Nothing(Exited(0)), Abort(1, 7), Leave(Exited(0))]);
+        assert!(code == 7 && lines.len() == 1 && lines[0].0 == 0, "{code}, {lines:?}");
     }
 
     #[test]

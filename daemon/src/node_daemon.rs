@@ -273,7 +273,7 @@ impl NodeDaemon {
             self.unreported.push(rank);
         }
         // Where the death is to end the job, no other rank has to deal with it.
-        if self.is_fault_tolerant() || !self.ranks.get(rank).ends_a_job() {
+        if self.is_fault_tolerant() || self.ranks.is_harmless(rank) {
             self.notifier.failed(rank);
         }
     }

@@ -151,6 +151,11 @@ impl RankTable {
         })
     }
 
+    /// Whether `rank` failed, but its death ends no job.
+    pub(crate) fn is_harmless(&self, rank: u32) -> bool {
+        matches!(&self.get(rank).stage, Stage::Failed(death) if self.get(rank).is_harmless(death))
+    }
+
     /// The process of `rank` has been started.
     pub(crate) fn started(&mut self, rank: u32, process: u32) {
         self.ranks[rank as usize].child.number = process;
@@ -298,10 +303,11 @@ impl RankRecord {
         self.own_ending().or(self.child_ending()).map_or(1, Ending::failure_code)
     }
 
-    /// Whether its death ends a job that does not outlive deaths: not if it never was in MPI, and exited with 0.
-    pub(crate) fn ends_a_job(&self) -> bool {
-        let inside = matches!(self.stage, Stage::Failed(death) if death.inside);
-        inside || self.child_ending() != Some(Ending::Exited(0))
+    /// Whether its death is no error of its own, and ends no job that does not outlive deaths: it never joined, and exited
+    /// with 0.
+    pub(crate) fn is_harmless(&self, death: &Death) -> bool {
+        let never_joined = !death.inside && death.found != FoundBy::GaveUp;
+        never_joined && self.child_ending() == Some(Ending::Exited(0))
     }
 }
 
