@@ -20,7 +20,7 @@ pub mod messages;
 pub mod processes;
 
 use crate::arguments::{App, Job};
-use crate::control::{Order, Received, Report, receive};
+use crate::control::{Order, Received, Report, receive, send};
 use crate::failure::Failure;
 use crate::signals::{self, SignalPipe, SignalRole};
 use crate::{kill, spawn};
@@ -47,7 +47,14 @@ pub fn run(job: Job) -> Result<u8, Failure> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
     // For a reader of the process table; without it the name is that of /proc/self/exe.
     let _ = rustix::thread::set_name(c"mend-daemon");
-    let mut driver = Driver::new(job, control.as_fd())?;
+    let mut driver = match Driver::new(job, control.as_fd()) {
+        Ok(driver) => driver,
+        Err(failure) => {
+            send(control.as_fd(), &Report::Line(format!("mpiexec: {failure}")), &[]);
+            send(control.as_fd(), &Report::Ended(1), &[]);
+            return Ok(0);
+        }
+    };
     let over = match driver.start().and_then(|()| driver.run()) {
         Ok(over) => over,
         Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")] },

@@ -2,6 +2,7 @@
 //! Why a job could not be run at all.
 
 use crate::arguments::UsageError;
+use mend_segment::SegmentError;
 
 /// Why a job could not be run at all.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +26,19 @@ pub enum Failure {
     System(std::io::Error),
     /// The pages that all ranks of a node share cannot be made.
     #[error("{0} [E-EXEC-003]")]
-    Pages(#[from] mend_segment::SegmentError),
+    Pages(SegmentError),
+    /// The limit on file sizes does not let them be made.
+    #[error("the node's shared pages cannot be made: {0} [E-EXEC-004]")]
+    FileSizeLimit(SegmentError),
+}
+
+impl From<SegmentError> for Failure {
+    fn from(error: SegmentError) -> Self {
+        match error {
+            SegmentError::FileSizeLimit { .. } => Failure::FileSizeLimit(error),
+            other => Failure::Pages(other),
+        }
+    }
 }
 
 impl Failure {

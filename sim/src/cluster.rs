@@ -449,9 +449,13 @@ impl Cluster {
 
     /// The timed checks of a process that waits in vain: where the daemon notifies nobody of deaths, they find them.
     fn check(&mut self, rank: u32) {
-        let Some(running) = self.seats[rank as usize].running.as_ref().filter(|_| self.muted) else { return };
-        let mut engine = running.mpi.engine_mut();
-        (0..CHECKS_AT_ONCE).for_each(|_| engine.check());
+        for _ in 0..CHECKS_AT_ONCE {
+            let lives = self.muted && !self.killer.is_declared(rank);
+            let Some(running) = self.seats[rank as usize].running.as_ref().filter(|_| lives) else { return };
+            running.mpi.engine_mut().check();
+            // As a waiter does: a probe is repeated after each check.
+            self.poll(rank);
+        }
     }
 
     fn start(&mut self, rank: u32) {

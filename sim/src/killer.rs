@@ -107,9 +107,9 @@ impl Killer {
         Rc::new(Killer { seats, news: RefCell::default(), unready: Cell::new(size) })
     }
 
-    /// Some of `size` processes, at least one and never all, at moments that the seed draws: most often one.
+    /// Some of `size` processes, at least one and seldom all, at moments that the seed draws: most often one.
     pub fn draw(random: &mut Random, size: u32) -> Rc<Killer> {
-        let most = u64::from(size) - 1;
+        let most = u64::from(size) - u64::from(!random.once_in(10));
         let count = if random.once_in(2) { 1 } else { 1 + random.below(most) };
         // Many jobs hold the deaths back until everybody is ready: there is more to meet then.
         let ready = random.once_in(2);
@@ -239,7 +239,8 @@ impl Killer {
 /// Mostly by a signal, which others can tell least from a stop.
 fn draw_manner(random: &mut Random) -> Manner {
     match random.below(40) {
-        0..8 => Manner::Ends(Ending::Exited(random.below(256) as i32)),
+        0..4 => Manner::Ends(Ending::Exited(0)),
+        4..8 => Manner::Ends(Ending::Exited(random.below(256) as i32)),
         8..13 => Manner::WritesCore,
         13..16 => Manner::Execs,
         16..20 => Manner::Aborts { code: random.below(600) as i32, everybody: false },

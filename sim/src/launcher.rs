@@ -210,6 +210,10 @@ impl Launcher {
                 self.perform();
                 moved += 1;
             }
+        }
+        // Between what was heard and what is seen now: a rank leaves MPI before its process ends.
+        self.settle();
+        for rank in 0..self.size() {
             moved += self.see(rank, random, hurry);
         }
         self.settle();
@@ -372,6 +376,9 @@ impl Launcher {
 
     /// The daemon decides what can be decided now.
     fn settle(&mut self) {
+        if self.has_ended() {
+            return;
+        }
         self.daemon.on_time(self.now);
         self.perform();
         let stopped = |rank: u32| {

@@ -58,7 +58,7 @@ pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fai
     let killer = Killer::draw(&mut random, size);
     let muted = random.once_in(8);
     let rules = Rules {
-        fault_tolerant: !random.once_in(10),
+        fault_tolerant: !random.once_in(6),
         counting: if random.once_in(3) { Counting::Worst } else { Counting::Survivors },
         reports_deaths: random.once_in(3),
         muted,

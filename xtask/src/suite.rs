@@ -176,6 +176,8 @@ const LIMITS: &[&str] = &[
     "footprint",
     "--test",
     "namespaces",
+    "--test",
+    "streams",
     "--",
     "--test-threads=1",
 ];

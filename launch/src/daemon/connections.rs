@@ -15,6 +15,7 @@ use mend_runtime::packet::{self, Arrival, Packet, Sent, Waiting, send};
 use mend_transport::Card;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::Uid;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct Connections {
     unidentified_max: u32,
     address: Address,
     ranks: u32,
+    /// The user whose processes may join.
+    user: Uid,
     /// By rank: its connection.
     of_rank: HashMap<u32, u32>,
 }
@@ -76,6 +79,7 @@ impl Connections {
             unidentified: 0,
             unidentified_max: ranks + Self::IDLE_MAX,
             address: *address,
+            user: rustix::process::geteuid(),
             ranks,
             of_rank: HashMap::new(),
         })
@@ -103,7 +107,13 @@ impl Connections {
                 Err(_) => break,
             };
             let Ok(credentials) = sockopt::socket_peercred(&socket) else { continue };
-            if credentials.uid != rustix::process::geteuid() || self.unidentified >= self.unidentified_max {
+            if credentials.uid != self.user {
+                let why = TurnedAway::OtherUser(self.user.as_raw());
+                // It is told why, if it still is there.
+                let _ = send(socket.as_fd(), &encode(&Answer::TurnedAway(why)), &[], Waiting::Never);
+                continue;
+            }
+            if self.unidentified >= self.unidentified_max {
                 continue;
             }
             // The kernel says 0 of a process in a pid name space that we do not see into.
@@ -221,5 +231,37 @@ fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hello, T
         Request::Hello(hello) => Ok(*hello),
         Request::OtherVersion(_) => Err(TurnedAway::VersionDiffers(u32::from(VERSION))),
         _ => Err(TurnedAway::Garbled),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Connections;
+    use mend_runtime::environment::Address;
+    use mend_runtime::{Client, StartError, draw, namespace};
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::Uid;
+
+    #[test]
+    fn a_process_of_another_user_is_told_that_it_is_one() {
+        let address = Address {
+            socket: draw::random_bytes(),
+            network: namespace("net"),
+            secret: draw::random_bytes(),
+            rank: 0,
+        };
+        let mut connections = Connections::open(&address, 1).unwrap();
+        let own = connections.user.as_raw();
+        connections.user = Uid::from_raw(own + 1);
+        let rank = std::thread::spawn(move || Client::connect(&address));
+        poll(&mut [PollFd::new(&connections.listener, PollFlags::IN)], None).unwrap();
+        assert!(connections.accept().is_empty());
+        let refused = rank.join().unwrap().unwrap_err();
+        assert!(matches!(refused, StartError::TurnedAway(_)), "{refused:?}");
+        let message = refused.to_string();
+        assert!(
+            message.contains(&format!("uid {}", own + 1)) && message.ends_with("[E-START-020]"),
+            "{message}"
+        );
     }
 }
