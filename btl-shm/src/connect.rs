@@ -173,9 +173,10 @@ fn limits(entry: Entry) -> Limits {
 fn refusal(error: SegmentError) -> ConnectError {
     match error {
         SegmentError::LayoutDiffers => ConnectError::LayoutDiffers,
-        SegmentError::NoMemory { .. } | SegmentError::NoMapping(_) | SegmentError::NoDescriptor(_) => {
-            ConnectError::NoMemory
-        }
+        SegmentError::NoMemory { .. }
+        | SegmentError::FileSizeLimit { .. }
+        | SegmentError::NoMapping(_)
+        | SegmentError::NoDescriptor(_) => ConnectError::NoMemory,
         SegmentError::NoMemfd(_) | SegmentError::NoSeals(_) | SegmentError::NoLifeWord(_) => {
             ConnectError::Unreachable
         }

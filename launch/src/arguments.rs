@@ -4,6 +4,7 @@
 //! A choice is obeyed or refused with the reason, never re-interpreted.
 
 use mend_base::parameter::{Assignments, Origin, Settings};
+use mend_daemon::Counting;
 use mend_runtime::environment::InitialErrorHandler;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -41,16 +42,8 @@ pub struct Job {
     pub fault_tolerant: bool,
     /// Whose exit codes count.
     pub counting: Counting,
-}
-
-/// Whose exit codes count for the job's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Counting {
-    /// Those of the ranks that did not fail, as long as there are any.
-    #[default]
-    Survivors,
-    /// All.
-    Worst,
+    /// Whether variables `MEND_TEST_...` act.
+    pub test_hooks: bool,
 }
 
 /// One program of a job, and how often it runs.
@@ -89,6 +82,7 @@ impl Default for Job {
             error_handler: None,
             fault_tolerant: true,
             counting: Counting::Survivors,
+            test_hooks: false,
         }
     }
 }
@@ -245,6 +239,7 @@ impl Parser {
             // No flag is needed for more ranks than processors.
             "oversubscribe" | "allow-run-as-root" => {}
             "exit-code" => self.job.counting = self.counting(written)?,
+            "test-hooks" => self.job.test_hooks = true,
             "with-ft" => {
                 let chosen =
                     self.choice(written, &["ulfm", "mpi", "yes", "no"], "one of ulfm, mpi, yes, no")?;
@@ -368,6 +363,7 @@ Runs MPI programs, and any others, on this node. Long options take one dash or t
   -with-ft ulfm|mpi|no    ranks may die, and the others go on (default: ulfm, mpi), or the first death ends the job
   -exit-code survivors|worst
                           whose exit codes count (survivors)
+  -test-hooks             variables MEND_TEST_... act (for Mend's own tests)
   -map-by slot|core|node, -oversubscribe, -allow-run-as-root
                           accepted; nothing has to be asked for
 
@@ -426,10 +422,10 @@ mod tests {
         assert_eq!(job.binding, Binding::Core);
         assert_eq!(job.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(job.error_handler, Some("mpi_errors_return"));
-        assert!(job.fault_tolerant && super::Job::default().fault_tolerant);
+        assert!(job.fault_tolerant && super::Job::default().fault_tolerant && !job.test_hooks);
         assert_eq!(job.counting, super::Counting::Survivors);
-        let job = self::job("-with-ft no -exit-code worst a");
-        assert_eq!((job.fault_tolerant, job.counting), (false, super::Counting::Worst));
+        let job = self::job("-with-ft no -exit-code worst --test-hooks a");
+        assert_eq!((job.fault_tolerant, job.counting, job.test_hooks), (false, super::Counting::Worst, true));
         assert_eq!(parsed("-n 2 --help"), Ok(Invocation::Help));
         assert_eq!(parsed("--version"), Ok(Invocation::Version));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `mpiexec` and its node daemon say to each other. One program, so the messages have no version.
+//! What `mpiexec` and its node daemon send each other. One program, so the messages have no version.
 
 use mend_base::{Reader, Wire, Writer};
 use mend_runtime::packet::{self, Arrival, Sent, Waiting};
@@ -26,7 +26,7 @@ pub enum Report {
     /// A line for the user, behind everything that ranks print.
     Line(String),
     /// A line for the user, at once.
-    News(String),
+    LineNow(String),
     /// The job is over, with this exit code: no process of it is left.
     Ended(u8),
 }
@@ -69,7 +69,7 @@ impl Wire for Report {
             }
             Report::Input => out.u8(2),
             Report::Line(line) => write_line(out, 3, line),
-            Report::News(line) => write_line(out, 5, line),
+            Report::LineNow(line) => write_line(out, 5, line),
             Report::Ended(code) => {
                 out.u8(4);
                 out.u8(*code);
@@ -82,7 +82,7 @@ impl Wire for Report {
             1 => Report::Started(from.u32()?),
             2 => Report::Input,
             3 => Report::Line(read_line(from)?),
-            5 => Report::News(read_line(from)?),
+            5 => Report::LineNow(read_line(from)?),
             4 => Report::Ended(from.u8()?),
             _ => return None,
         })
@@ -99,7 +99,7 @@ fn read_line(from: &mut Reader<'_>) -> Option<String> {
 }
 
 /// Sends a message, waiting for room. `false`: the other end is gone.
-pub fn tell(socket: BorrowedFd<'_>, message: &impl Wire, with: &[BorrowedFd<'_>]) -> bool {
+pub fn send(socket: BorrowedFd<'_>, message: &impl Wire, with: &[BorrowedFd<'_>]) -> bool {
     let mut bytes = vec![0; packet::PACKET_BYTES_MAX];
     let mut out = Writer::new(&mut bytes);
     message.write(&mut out);
@@ -116,32 +116,32 @@ pub fn tell(socket: BorrowedFd<'_>, message: &impl Wire, with: &[BorrowedFd<'_>]
 
 /// What came on the socket between the two.
 #[derive(Debug)]
-pub enum Told<M> {
+pub enum Received<M> {
     /// A message, and the descriptors beside it.
     Message(M, Vec<OwnedFd>),
     /// Nothing now.
     Nothing,
-    /// The other end is gone, or raves.
-    Gone,
+    /// The other end is closed, or writes garbage.
+    Closed,
 }
 
 /// The next message, without waiting.
-pub fn hear<M: Wire>(socket: BorrowedFd<'_>) -> Told<M> {
+pub fn receive<M: Wire>(socket: BorrowedFd<'_>) -> Received<M> {
     match packet::receive(socket, Waiting::Never) {
-        Arrival::Nothing => Told::Nothing,
-        Arrival::Closed => Told::Gone,
+        Arrival::Nothing => Received::Nothing,
+        Arrival::Closed => Received::Closed,
         Arrival::Packet(packet) => match M::read(&mut Reader::new(&packet.bytes)) {
             Some(message) if packet.whole && !packet.without_descriptors => {
-                Told::Message(message, packet.descriptors)
+                Received::Message(message, packet.descriptors)
             }
-            _ => Told::Gone,
+            _ => Received::Closed,
         },
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Order, Report, Told, hear, tell};
+    use super::{Order, Received, Report, receive, send};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::AsFd;
 
@@ -150,18 +150,22 @@ mod tests {
         let (a, b) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         for order in [Order::Signal(15), Order::Kill, Order::Overdue] {
-            assert!(tell(a.as_fd(), &order, &[]));
-            assert!(matches!(hear::<Order>(b.as_fd()), Told::Message(heard, _) if heard == order));
+            assert!(send(a.as_fd(), &order, &[]));
+            assert!(
+                matches!(receive::<Order>(b.as_fd()), Received::Message(received, _) if received == order)
+            );
         }
-        let lines = [Report::Line("why".to_owned()), Report::News("who".to_owned())];
+        let lines = [Report::Line("why".to_owned()), Report::LineNow("who".to_owned())];
         for report in [Report::Started(3), Report::Input, Report::Ended(7)].into_iter().chain(lines) {
-            assert!(tell(a.as_fd(), &report, &[a.as_fd()]));
-            let Told::Message(heard, descriptors) = hear::<Report>(b.as_fd()) else { panic!("{report:?}") };
-            assert_eq!((heard, descriptors.len()), (report, 1));
+            assert!(send(a.as_fd(), &report, &[a.as_fd()]));
+            let Received::Message(received, descriptors) = receive::<Report>(b.as_fd()) else {
+                panic!("{report:?}")
+            };
+            assert_eq!((received, descriptors.len()), (report, 1));
         }
-        assert!(matches!(hear::<Report>(b.as_fd()), Told::Nothing));
+        assert!(matches!(receive::<Report>(b.as_fd()), Received::Nothing));
         drop(a);
-        assert!(matches!(hear::<Report>(b.as_fd()), Told::Gone));
-        assert!(!tell(b.as_fd(), &Order::Kill, &[]));
+        assert!(matches!(receive::<Report>(b.as_fd()), Received::Closed));
+        assert!(!send(b.as_fd(), &Order::Kill, &[]));
     }
 }

@@ -8,16 +8,17 @@
 //!      └── node daemon gone: kill every descendant ourselves ───────────────────────────────┘
 //! ```
 //!
-//! Whoever reads our output may never read on. So a job that was ended drains for 2 s at most, and in Draining an End
-//! signal or --timeout ends us without what is not printed yet.
+//! The reader of our output may never read on. So a job that was ended drains for 2 s at most, and in Draining an End
+//! signal or --timeout ends `mpiexec` without what is not printed yet.
 
 use crate::arguments::Job;
-use crate::control::{Order, Report, Told, hear, tell};
-use crate::daemon::kill;
-use crate::exit::signal_code;
+use crate::control::{Order, Received, Report, receive, send};
+use crate::failure::Failure;
 use crate::output::{Assembler, Joiner, Printer};
-use crate::signals::{self, Heard, Meaning};
-use crate::{Failure, spawn, stdin};
+use crate::signals::{self, SignalPipe, SignalRole};
+use crate::{kill, spawn, stdin};
+use mend_daemon::signal_code;
+use mend_runtime::environment::TEST_HOOKS;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -25,17 +26,17 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long ranks have after a signal that ends jobs, and then whoever reads what they printed.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long ranks have after a signal that ends jobs, and then the reader of what they printed.
+const END_TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// A line without an end is shown after so much silence of its stream: it may be a question.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// How long lines of our own have to be printed, when nothing else is waited for.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long mpiexec's own lines have to be printed, when nothing else is waited for.
+const LAST_LINES: Duration = Duration::from_millis(100);
 
 /// How long the node daemon has to kill them; a little more than it waits for those that do not die.
-const KEEPER_PATIENCE: Duration = kill::PATIENCE.saturating_add(Duration::from_secs(1));
+const KILL_TIME_LIMIT: Duration = kill::TIME_LIMIT.saturating_add(Duration::from_secs(1));
 
 /// Runs the job to its end; the exit code of `mpiexec`.
 pub fn run(job: &Job) -> Result<u8, Failure> {
@@ -44,26 +45,37 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
     let limit = limit.map_err(|limit| Failure::Descriptors { wanted, limit })?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
     let _endings = signals::listen_to_endings().map_err(Failure::System)?;
-    let heard = signals::listen().map_err(Failure::System)?;
-    let (control, keepers_end) = rustix::net::socketpair(
+    let signals = signals::listen().map_err(Failure::System)?;
+    let (control, daemons_end) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
         rustix::net::SocketFlags::CLOEXEC,
         None,
     )
     .map_err(Failure::system)?;
-    let node_daemon = spawn::node_daemon(keepers_end, limit).map_err(Failure::System)?;
-    let mut front = Front::new(job, node_daemon, control, heard).map_err(Failure::System)?;
+    let node_daemon = spawn::node_daemon(daemons_end, limit).map_err(Failure::System)?;
+    let mut front = Front::new(job, node_daemon, control, signals).map_err(Failure::System)?;
+    if job.test_hooks {
+        front.funnels[COMPLAINTS].say(&hooks_line());
+    }
     loop {
         if let Some(code) = front.code() {
             take_the_end_of(node_daemon);
             return Ok(code);
         }
-        front.turn().map_err(Failure::System)?;
+        front.step().map_err(Failure::System)?;
     }
 }
 
-/// The node daemon has said its last word: no zombie of it is left to whoever is its parent next, who may never look (the first
+/// What acts in a job with `--test-hooks`.
+fn hooks_line() -> String {
+    let set = TEST_HOOKS.iter().filter(|name| std::env::var_os(name).is_some());
+    let names: Vec<&str> = set.copied().collect();
+    let names = if names.is_empty() { "none is set".to_owned() } else { names.join(", ") };
+    format!("mpiexec: hooks of Mend's own tests act in this job, as --test-hooks says: {names} [E-JOB-015]")
+}
+
+/// The node daemon has sent its last report: no zombie of it is left to its next parent, which may never reap (the first
 /// process of a container).
 fn take_the_end_of(node_daemon: Pid) {
     if let Ok(None) = rustix::process::waitpid(Some(node_daemon), WaitOptions::NOHANG) {
@@ -80,7 +92,7 @@ struct Front<'job> {
     job: &'job Job,
     node_daemon: Pid,
     control: OwnedFd,
-    signals: Vec<Heard>,
+    signals: Vec<SignalPipe>,
     waits: OwnedFd,
     /// What all ranks print, into our stdout and our stderr.
     funnels: [Funnel; 2],
@@ -90,11 +102,11 @@ struct Front<'job> {
     /// What the user is told at the end, behind everything the ranks printed.
     lines: Vec<String>,
     started: Instant,
-    /// When our patience with the ranks ends.
+    /// When ranks that a signal asked to end are killed.
     kill_at: Option<Instant>,
-    /// When our patience with the node daemon ends, which was told to kill them.
+    /// When the node daemon is killed, which was told to kill them.
     enforce_at: Option<Instant>,
-    /// When our patience with whoever reads our output ends.
+    /// When the reader of our output is not waited for any more.
     leave_at: Option<Instant>,
 }
 
@@ -140,11 +152,11 @@ mod token {
 }
 
 impl<'job> Front<'job> {
-    fn new(job: &'job Job, node_daemon: Pid, control: OwnedFd, signals: Vec<Heard>) -> io::Result<Self> {
+    fn new(job: &'job Job, node_daemon: Pid, control: OwnedFd, signals: Vec<SignalPipe>) -> io::Result<Self> {
         let waits = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         listen(&waits, &control, token::CONTROL)?;
-        for (index, heard) in signals.iter().enumerate() {
-            listen(&waits, &heard.arrivals, token::SIGNAL + index as u64)?;
+        for (index, pipe) in signals.iter().enumerate() {
+            listen(&waits, &pipe.arrivals, token::SIGNAL + index as u64)?;
         }
         let funnels = [Funnel::new(job, io::stdout())?, Funnel::new(job, io::stderr())?];
         for (index, funnel) in funnels.iter().enumerate() {
@@ -168,7 +180,7 @@ impl<'job> Front<'job> {
         })
     }
 
-    /// The exit code, once all is over and printed, or nobody waits for that any more.
+    /// The exit code, once all is over and printed, or printing is not waited for any more.
     fn code(&mut self) -> Option<u8> {
         self.look_at_printers();
         let State::Draining(code) = self.state else { return None };
@@ -177,7 +189,7 @@ impl<'job> Front<'job> {
             return Some(self.forced_code.unwrap_or(code));
         }
         if late {
-            self.leave_at = Some(Instant::now() + LAST_WORDS);
+            self.leave_at = Some(Instant::now() + LAST_LINES);
         } else if self.funnels.iter().any(|funnel| funnel.open > 0 && !funnel.printer.broken()) {
             return None;
         }
@@ -188,7 +200,7 @@ impl<'job> Front<'job> {
         printed.then(|| self.forced_code.unwrap_or(code))
     }
 
-    fn turn(&mut self) -> io::Result<()> {
+    fn step(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(16);
         let at_most = self.wait_at_most();
         match epoll::wait(&self.waits, rustix::buffer::spare_capacity(&mut events), at_most.as_ref()) {
@@ -205,7 +217,7 @@ impl<'job> Front<'job> {
             }
         }
         if quiet && matches!(self.state, State::Draining(_)) {
-            // Nobody of the job is left to write: whoever still holds a pipe is none of ours.
+            // No process of the job is left to write: what still holds a pipe is none of them.
             self.funnels.iter_mut().filter(|funnel| funnel.listening).for_each(Funnel::close_all);
         }
         let now = Instant::now();
@@ -260,28 +272,28 @@ impl<'job> Front<'job> {
             self.leave_at = Some(Instant::now());
             return;
         }
-        self.enforce_at.get_or_insert_with(|| Instant::now() + KEEPER_PATIENCE);
-        tell(self.control.as_fd(), &order, &[]);
+        self.enforce_at.get_or_insert_with(|| Instant::now() + KILL_TIME_LIMIT);
+        send(self.control.as_fd(), &order, &[]);
     }
 
     fn read_node_daemon(&mut self) -> io::Result<()> {
         loop {
-            match hear::<Report>(self.control.as_fd()) {
-                Told::Nothing => return Ok(()),
-                Told::Gone => return self.on_node_daemon_gone(),
-                Told::Message(Report::Started(rank), ends) => {
+            match receive::<Report>(self.control.as_fd()) {
+                Received::Nothing => return Ok(()),
+                Received::Closed => return self.on_node_daemon_gone(),
+                Received::Message(Report::Started(rank), ends) => {
                     for (funnel, end) in self.funnels.iter_mut().zip(ends) {
                         funnel.add(rank, self.job.ranks() == 1, end)?;
                     }
                 }
-                Told::Message(Report::Input, mut ends) => {
+                Received::Message(Report::Input, mut ends) => {
                     if let Some(end) = ends.pop() {
                         stdin::pass_on(end)?;
                     }
                 }
-                Told::Message(Report::Line(line), _) => self.lines.push(line),
-                Told::Message(Report::News(line), _) => self.funnels[COMPLAINTS].say(&line),
-                Told::Message(Report::Ended(code), _) => self.over(code),
+                Received::Message(Report::Line(line), _) => self.lines.push(line),
+                Received::Message(Report::LineNow(line), _) => self.funnels[COMPLAINTS].say(&line),
+                Received::Message(Report::Ended(code), _) => self.over(code),
             }
         }
     }
@@ -290,7 +302,7 @@ impl<'job> Front<'job> {
         if self.state == State::Running {
             self.state = State::Draining(code);
             (self.kill_at, self.enforce_at) = (None, None);
-            self.leave_at = self.forced_code.map(|_| Instant::now() + PATIENCE);
+            self.leave_at = self.forced_code.map(|_| Instant::now() + END_TIME_LIMIT);
         }
     }
 
@@ -299,13 +311,13 @@ impl<'job> Front<'job> {
         epoll::delete(&self.waits, &self.control)?;
         if self.state == State::Running {
             let left = kill::kill_all(&[], |_, _| {});
-            let line = "mpiexec: the node_daemon, which starts and watches the ranks, was killed; the job has been ended \
+            let line = "mpiexec: the node daemon, which starts and watches the ranks, was killed; the job has been ended \
                  [E-JOB-011]";
-            // Unless we had to.
+            // Unless mpiexec killed it itself.
             if self.forced_code.is_none() {
                 self.lines.push(line.to_owned());
             }
-            self.lines.extend(kill::immortals(&left));
+            self.lines.extend(kill::unkillable(&left));
             self.over(1);
         }
         Ok(())
@@ -332,16 +344,16 @@ impl<'job> Front<'job> {
         Ok(())
     }
 
-    /// Where nobody reads, we end as a program that SIGPIPE kills, without a word, unless all ranks have ended by then.
-    /// Output that is lost in another way is never a success.
+    /// Where the reader is gone, mpiexec ends as a program that SIGPIPE kills, without a line, unless all ranks have ended by
+    /// then. Output that is lost in another way is never a success.
     fn look_at_printers(&mut self) {
         for index in 0..self.funnels.len() {
             let Some(errno) = self.funnels[index].printer.failure() else { continue };
-            let nobody_reads = errno == rustix::io::Errno::PIPE;
-            if self.forced_code.is_some() || (nobody_reads && self.state != State::Running) {
+            let reader_is_gone = errno == rustix::io::Errno::PIPE;
+            if self.forced_code.is_some() || (reader_is_gone && self.state != State::Running) {
                 continue;
             }
-            if nobody_reads {
+            if reader_is_gone {
                 self.forced_code = Some(signal_code(Signal::PIPE.as_raw()));
             } else {
                 self.forced_code = Some(1);
@@ -359,25 +371,25 @@ impl<'job> Front<'job> {
     }
 
     fn on_signal(&mut self, index: usize) {
-        let heard = &mut self.signals[index];
-        let signal = heard.signal;
-        let count = heard.take();
+        let pipe = &mut self.signals[index];
+        let signal = pipe.signal;
+        let count = pipe.take();
         if count == 0 {
             return;
         }
-        match signals::meaning(signal) {
-            Meaning::PassOn | Meaning::Continue => self.pass_on(signal),
-            Meaning::Stop => {
+        match signals::role(signal) {
+            SignalRole::PassOn | SignalRole::Continue => self.pass_on(signal),
+            SignalRole::Stop => {
                 // The ranks are not of our session: only SIGSTOP stops them.
                 self.pass_on(Signal::STOP);
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
             }
-            Meaning::End => {
+            SignalRole::End => {
                 let again = self.forced_code.is_some() || count > 1 || self.state != State::Running;
                 if self.forced_code.is_none() {
                     self.forced_code = Some(signal_code(signal.as_raw()));
                     self.pass_on(signal);
-                    self.kill_at = Some(Instant::now() + PATIENCE);
+                    self.kill_at = Some(Instant::now() + END_TIME_LIMIT);
                 }
                 if again {
                     self.kill(Order::Kill);
@@ -387,7 +399,7 @@ impl<'job> Front<'job> {
     }
 
     fn pass_on(&self, signal: Signal) {
-        tell(self.control.as_fd(), &Order::Signal(signal.as_raw()), &[]);
+        send(self.control.as_fd(), &Order::Signal(signal.as_raw()), &[]);
     }
 }
 

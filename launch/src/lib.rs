@@ -3,7 +3,7 @@
 //!
 //! Two processes for each job: [`front`] is what the user started: it prints, passes signals on and gives the exit
 //! code. The *node daemon* ([`daemon`]) is the parent of all ranks: it introduces them to each other and watches them. Either
-//! ends the job when the other is gone, whatever the ranks started themselves included (R-35).
+//! ends the job when the other is gone, with every process that the ranks started (R-35).
 //!
 //! Not here: what a rank does with what it is told ([`mend_runtime`]), messages. Read [`arguments::Job`] first.
 #![deny(unsafe_code)]
@@ -11,22 +11,24 @@
 pub mod arguments;
 pub mod control;
 pub mod daemon;
-pub mod exit;
+pub mod failure;
 pub mod front;
+pub mod kill;
 pub mod output;
 pub mod signals;
 #[expect(unsafe_code, reason = "the step between fork and exec")]
 pub mod spawn;
 pub mod stdin;
 
-use arguments::{HELP, Invocation, UsageError};
+use arguments::{HELP, Invocation};
+use failure::Failure;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What both programs are.
 pub fn main() -> ExitCode {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let node_daemon = words.first().is_some_and(|word| word == spawn::KEEPER_WORD);
+    let node_daemon = words.first().is_some_and(|word| word == spawn::NODE_DAEMON_WORD);
     if node_daemon {
         words.remove(0);
     }
@@ -40,7 +42,7 @@ pub fn main() -> ExitCode {
     result.map_or_else(complain, ExitCode::from)
 }
 
-/// Prints to stdout; a reader who left is nobody's error.
+/// Prints to stdout; a reader that left is no error.
 fn say(text: &str) -> u8 {
     use std::io::Write;
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -53,35 +55,4 @@ fn complain(failure: Failure) -> ExitCode {
         Failure::Arguments(_) => 2,
         _ => 1,
     })
-}
-
-/// Why a job could not be run at all.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The command line is refused.
-    #[error(transparent)]
-    Arguments(#[from] UsageError),
-    /// The limit on descriptors is too low for so many ranks.
-    #[error(
-        "so many ranks need {wanted} file descriptors here, and the limit is {limit}; \
-         raise it ('ulimit -Hn', limits.conf) or start fewer [E-EXEC-001]"
-    )]
-    Descriptors {
-        /// So many are needed.
-        wanted: u64,
-        /// So many may be had.
-        limit: u64,
-    },
-    /// The system refused something that is always needed.
-    #[error("the system refuses what every job needs: {0} [E-EXEC-002]")]
-    System(std::io::Error),
-    /// The pages that all ranks of a node share cannot be made.
-    #[error("{0} [E-EXEC-003]")]
-    Pages(#[from] mend_segment::SegmentError),
-}
-
-impl Failure {
-    fn system(errno: rustix::io::Errno) -> Self {
-        Failure::System(errno.into())
-    }
 }

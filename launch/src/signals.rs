@@ -5,47 +5,47 @@ use rustix::process::Signal;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
-/// One signal that was asked for, and where its arrivals are read.
+/// One signal that is listened to, and where its arrivals are read.
 #[derive(Debug)]
-pub struct Heard {
+pub struct SignalPipe {
     /// Which.
     pub signal: Signal,
     /// Readable when it came.
     pub arrivals: UnixStream,
 }
 
-impl Heard {
-    /// Takes what has come, as far as one look does; how often, at most so many times as it did.
+impl SignalPipe {
+    /// Takes the arrivals; how many, at most as many as there were.
     pub fn take(&mut self) -> usize {
         self.arrivals.read(&mut [0; 64]).unwrap_or(0)
     }
 }
 
-/// What a signal to the launcher means.
+/// What a signal to the launcher is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Meaning {
+pub enum SignalRole {
     /// The job is to end: passed on, and enforced soon after.
     End,
     /// For the ranks alone.
     PassOn,
-    /// All are to stop, and we with them.
+    /// All are to stop, and `mpiexec` with them.
     Stop,
     /// All go on.
     Continue,
 }
 
-/// What `signal` means here.
-pub fn meaning(signal: Signal) -> Meaning {
+/// What `signal` is for here.
+pub fn role(signal: Signal) -> SignalRole {
     match signal {
-        Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => Meaning::End,
-        Signal::TSTP => Meaning::Stop,
-        Signal::CONT => Meaning::Continue,
-        _ => Meaning::PassOn,
+        Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => SignalRole::End,
+        Signal::TSTP => SignalRole::Stop,
+        Signal::CONT => SignalRole::Continue,
+        _ => SignalRole::PassOn,
     }
 }
 
-/// Listens to all of them from now on, except those that whoever started us has us ignore (as `nohup` does with SIGHUP).
-pub fn listen() -> io::Result<Vec<Heard>> {
+/// Listens to all of them from now on, except those that this process was started to ignore (as `nohup` does with SIGHUP).
+pub fn listen() -> io::Result<Vec<SignalPipe>> {
     let ignored = ignored_signals();
     let wanted = [
         Signal::INT,
@@ -61,16 +61,16 @@ pub fn listen() -> io::Result<Vec<Heard>> {
     heard.map(listen_to).collect()
 }
 
-fn listen_to(signal: Signal) -> io::Result<Heard> {
-    let (arrivals, told) = UnixStream::pair()?;
+fn listen_to(signal: Signal) -> io::Result<SignalPipe> {
+    let (arrivals, writer) = UnixStream::pair()?;
     arrivals.set_nonblocking(true)?;
-    signal_hook::low_level::pipe::register(signal.as_raw(), told)?;
-    Ok(Heard { signal, arrivals })
+    signal_hook::low_level::pipe::register(signal.as_raw(), writer)?;
+    Ok(SignalPipe { signal, arrivals })
 }
 
-/// The endings of our children, also where whoever started us ignores SIGCHLD (`trap '' CHLD`, some daemons): the kernel would
-/// take them then, and nobody would ever know how, or that, a rank ended. What we start has the default again.
-pub fn listen_to_endings() -> io::Result<Heard> {
+/// The endings of our children, also where this process was started to ignore SIGCHLD (`trap '' CHLD`, some daemons): the kernel
+/// would take them then, and how, or that, a rank ended would never be known. What we start has the default again.
+pub fn listen_to_endings() -> io::Result<SignalPipe> {
     listen_to(Signal::CHILD)
 }
 

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 /// What a rank is started with.
 #[derive(Debug)]
-pub struct Seat {
+pub struct RankStart {
     /// Its rank, and where the daemon is.
     pub address: Address,
     /// Which of the job's programs it runs, from 0.
@@ -32,15 +32,15 @@ pub struct Started {
     pub pid: Pid,
     /// What it prints.
     pub output: OwnedFd,
-    /// What it complains.
+    /// What it prints to its stderr.
     pub complaints: OwnedFd,
     /// Where it reads from; rank 0 alone.
     pub input: Option<OwnedFd>,
 }
 
 /// Starts one rank. It dies with the thread that calls this.
-pub fn rank(job: &Job, app: &App, seat: &Seat) -> io::Result<Started> {
-    let rank = seat.address.rank;
+pub fn rank(job: &Job, app: &App, start: &RankStart) -> io::Result<Started> {
+    let rank = start.address.rank;
     let (output, output_end) = pipe()?;
     let (complaints, complaints_end) = pipe()?;
     let mut command = Command::new(&app.program);
@@ -56,12 +56,12 @@ pub fn rank(job: &Job, app: &App, seat: &Seat) -> io::Result<Started> {
             None
         }
     };
-    set_environment(&mut command, job, app, seat);
+    set_environment(&mut command, job, app, start);
     if let Some(directory) = &app.directory {
         command.current_dir(directory);
     }
     let parent = rustix::process::getpid();
-    let (pinned, limit) = (seat.pinned, seat.descriptor_limit);
+    let (pinned, limit) = (start.pinned, start.descriptor_limit);
     let step = move || before_exec(parent, pinned.as_ref(), limit);
     // SAFETY: `before_exec` makes bare system calls on values made before the fork: it allocates nothing and takes no
     // lock, so it may run in the child of a process that had threads.
@@ -85,19 +85,24 @@ fn before_exec(parent: Pid, pinned: Option<&CpuSet>, limit: Rlimit) -> io::Resul
     Ok(())
 }
 
-fn set_environment(command: &mut Command, job: &Job, app: &App, seat: &Seat) {
-    let (rank, size) = (seat.address.rank.to_string(), job.ranks().to_string());
-    // Not ours, but of the mpiexec that we may run under: its words are not for our ranks. A handler that was set by hand
-    // is.
+fn set_environment(command: &mut Command, job: &Job, app: &App, start: &RankStart) {
+    let (rank, size) = (start.address.rank.to_string(), job.ranks().to_string());
+    // These are of the mpiexec that this one may run under, and not for our ranks. A handler that was set by hand is.
     command.env_remove(environment::COMMAND_LINE);
     if std::env::var_os(environment::DAEMON).is_some() {
         command.env_remove(environment::INITIAL_ERROR_HANDLER);
     }
     command.envs(app.environment.iter().map(|(name, value)| (name, value)));
-    command.env(environment::DAEMON, seat.address.to_text());
+    command.env(environment::DAEMON, start.address.to_text());
     command.env(environment::RANK, &rank).env(environment::SIZE, &size);
-    command.env(environment::APP_NUMBER, seat.app_number.to_string());
+    command.env(environment::APP_NUMBER, start.app_number.to_string());
     command.env("MPI_LOCALRANKID", &rank).env("MPI_LOCALNRANKS", &size);
+    if job.test_hooks {
+        // They act in the node daemon alone; for the library they are unknown variables.
+        for hook in environment::TEST_HOOKS {
+            command.env_remove(hook);
+        }
+    }
     if !job.settings.is_empty() {
         command.env(environment::COMMAND_LINE, environment::write_assignments(&job.settings));
     }
@@ -111,14 +116,14 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// The first word of the node daemon's command line; the words of `mpiexec`'s own follow.
-pub const KEEPER_WORD: &str = "--mend-node_daemon";
+pub const NODE_DAEMON_WORD: &str = "--mend-node-daemon";
 
 /// Starts the node daemon: this program again, with the same words, in a session of its own, so that the terminal's signals
 /// come to us alone, and with the limit on descriptors that we had. Its end of `socket` is its standard input.
 pub fn node_daemon(socket: OwnedFd, limit: Rlimit) -> io::Result<Pid> {
     let mut command = Command::new("/proc/self/exe");
     let name = std::env::args_os().next().unwrap_or_else(|| "mpiexec".into());
-    command.arg0(name).arg(KEEPER_WORD).args(std::env::args_os().skip(1));
+    command.arg0(name).arg(NODE_DAEMON_WORD).args(std::env::args_os().skip(1));
     command.stdin(socket).stdout(File::open("/dev/null")?);
     let step = move || {
         rustix::process::setsid()?;

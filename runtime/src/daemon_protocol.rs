@@ -118,6 +118,8 @@ pub enum TurnedAway {
     NotVisible,
     /// It said something else before hello, or no correct hello.
     Garbled,
+    /// It runs as another user; the daemon as this one.
+    OtherUser(u32),
 }
 
 /// What the daemon says.
@@ -337,6 +339,7 @@ impl TurnedAway {
             TurnedAway::NotVisible => (7, 0),
             TurnedAway::Garbled => (8, 0),
             TurnedAway::Failed => (9, 0),
+            TurnedAway::OtherUser(user) => (10, user),
         }
     }
 
@@ -351,6 +354,7 @@ impl TurnedAway {
             7 => TurnedAway::NotVisible,
             8 => TurnedAway::Garbled,
             9 => TurnedAway::Failed,
+            10 => TurnedAway::OtherUser(number),
             _ => return None,
         })
     }
@@ -444,7 +448,7 @@ mod tests {
         let welcome =
             Welcome { peer: PEER, size: 4, slot: 3, slots: 20, local_ranks: 4, fault_tolerant: false };
         let mut all: Vec<_> =
-            (1..=9).filter_map(|n| TurnedAway::from_numbers(n, 0)).map(Answer::TurnedAway).collect();
+            (1..=10).filter_map(|n| TurnedAway::from_numbers(n, 0)).map(Answer::TurnedAway).collect();
         all.extend([
             Answer::Welcome(welcome),
             Answer::Contact(PEER, card()),

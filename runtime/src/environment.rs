@@ -19,16 +19,19 @@ pub const SIZE: &str = "MEND_SIZE";
 /// Of which of the programs that `mpiexec` was given (`A : B : ...`) this is a rank, from 0: what `MPI_APPNUM` says.
 pub const APP_NUMBER: &str = "MEND_APPNUM";
 
-/// A hook of tests, not of users: where it is set, the daemon tells nobody of deaths but those who ask.
+/// A hook of tests, not of users: where it is set, the daemon notifies of deaths only the ranks that ask.
 pub const MUTED: &str = "MEND_TEST_MUTED";
 
 /// A hook of tests, not of users: how the daemon watches life words, as if its system could do no better. `apart`: a thread for
 /// each of them. `none`: no thread can be started.
 pub const LIFE_WATCH: &str = "MEND_TEST_LIFE_WATCH";
 
-/// Our variables that are no parameters: whoever looks for misspelt `MEND_` variables passes over them.
-pub const VARIABLES: [&str; 8] =
-    [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER, MUTED, LIFE_WATCH];
+/// The hooks of tests. They act where `mpiexec --test-hooks` was given, in its node daemon alone: everywhere else they are
+/// unknown variables.
+pub const TEST_HOOKS: [&str; 2] = [MUTED, LIFE_WATCH];
+
+/// Mend's variables that are no parameters, and are not reported as misspelt ones.
+pub const VARIABLES: [&str; 6] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER];
 
 /// Where a job's daemon listens, and which rank this process is. A socket in the abstract name space: nothing in the
 /// file system, and no descriptor that a wrapper could lose or pass to a stranger.

@@ -2,6 +2,7 @@
 //! Packets between a rank and its node's daemon: one SOCK_SEQPACKET datagram each, with at most
 //! [`DESCRIPTORS_MAX`] descriptors beside it (SCM_RIGHTS).
 
+use mend_segment::above_standard;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -98,10 +99,11 @@ pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
             // An empty packet looks like the end of the connection. Nobody correct writes one, so it is one.
             Ok(message) if message.bytes == 0 => return Arrival::Closed,
             Ok(message) => {
-                let descriptors = taken(&mut control);
+                let (descriptors, all) = taken(&mut control);
                 bytes.truncate(message.bytes);
                 let has = |flag| message.flags.contains(flag);
-                let (whole, without_descriptors) = (!has(ReturnFlags::TRUNC), has(ReturnFlags::CTRUNC));
+                let (whole, without_descriptors) =
+                    (!has(ReturnFlags::TRUNC), has(ReturnFlags::CTRUNC) || !all);
                 return Arrival::Packet(Packet { bytes, descriptors, whole, without_descriptors });
             }
             // ECONNRESET comes once, when the other end closed with something unread; what it had sent comes after.
@@ -112,14 +114,21 @@ pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
     }
 }
 
-fn taken(control: &mut RecvAncillaryBuffer<'_>) -> Vec<OwnedFd> {
+/// The descriptors that came, and whether this process had room for all of them.
+fn taken(control: &mut RecvAncillaryBuffer<'_>) -> (Vec<OwnedFd>, bool) {
     let mut descriptors = Vec::new();
+    let mut all = true;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
+            for right in rights {
+                match above_standard(right) {
+                    Ok(descriptor) => descriptors.push(descriptor),
+                    Err(_) => all = false,
+                }
+            }
         }
     }
-    descriptors
+    (descriptors, all)
 }
 
 #[cfg(test)]

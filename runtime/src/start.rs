@@ -202,7 +202,19 @@ pub enum StartError {
     Garbage,
     /// The pages of the node cannot be made or mapped.
     #[error("the node's shared pages cannot be used: {0} [E-START-007]")]
-    Pages(#[from] SegmentError),
+    Pages(SegmentError),
+    /// The limit on file sizes does not let them be made.
+    #[error("the node's shared pages cannot be made: {0} [E-START-019]")]
+    FileSizeLimit(SegmentError),
+}
+
+impl From<SegmentError> for StartError {
+    fn from(error: SegmentError) -> Self {
+        match error {
+            SegmentError::FileSizeLimit { .. } => StartError::FileSizeLimit(error),
+            other => StartError::Pages(other),
+        }
+    }
 }
 
 fn turned_away(why: &TurnedAway) -> String {
@@ -244,6 +256,10 @@ fn turned_away(why: &TurnedAway) -> String {
              watch over it; start mpiexec outside the container, or in the same one [E-START-016]"
                 .to_owned()
         }
+        TurnedAway::OtherUser(user) => format!(
+            "this process runs as another user than the mpiexec that started it, which runs as uid {user} and takes no others; \
+             start mpiexec as the user that the ranks run as, without sudo or su under it [E-START-020]"
+        ),
         TurnedAway::Garbled => "the daemon did not understand this process; \
              use the mpiexec of the same installation [E-START-017]"
             .to_owned(),

@@ -26,6 +26,17 @@ pub enum SegmentError {
         /// So many the limits leave, less what is to stay free; 0 where the kernel itself refused.
         free: u64,
     },
+    /// The limit on file sizes is smaller than the memory file, which counts as one.
+    #[error(
+        "shared memory of {wanted} bytes is wanted, and the limit on file sizes, which counts it, is {limit} bytes; \
+         raise it (ulimit -f unlimited)"
+    )]
+    FileSizeLimit {
+        /// So many bytes were to be made.
+        wanted: u64,
+        /// RLIMIT_FSIZE.
+        limit: u64,
+    },
     /// The kernel or the C library has no robust mutexes: a death could not be seen in time.
     #[error("robust mutexes are refused on this system, and without them no death is seen in time: {0}")]
     NoLifeWord(Errno),

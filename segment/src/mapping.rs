@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// The unit of mapping and reserving. Larger pages (aarch64 has them) are multiples of it, see [`page_bytes`].
@@ -163,17 +163,30 @@ pub(crate) fn whole_pages(bytes: usize) -> usize {
     bytes.next_multiple_of(page_bytes())
 }
 
+/// `descriptor`, by a number that is not one of standard input, output and error: where the program was started with one of
+/// those closed, the kernel gives that number to the next descriptor, and what the program prints would be written into it.
+pub fn above_standard(descriptor: OwnedFd) -> rustix::io::Result<OwnedFd> {
+    match descriptor.as_raw_fd() {
+        0..FIRST_DESCRIPTOR => rustix::io::fcntl_dupfd_cloexec(&descriptor, FIRST_DESCRIPTOR),
+        _ => Ok(descriptor),
+    }
+}
+
+/// The first number behind standard input, output and error.
+const FIRST_DESCRIPTOR: i32 = 3;
+
 /// A new memory file of `bytes` bytes, all holes. Closed on exec.
 pub(crate) fn make_file(name: &str, bytes: usize) -> Result<OwnedFd, SegmentError> {
     // A limit on file sizes would end the process by a signal where it should be an error.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-    if limit.is_some_and(|limit| limit < bytes as u64) {
-        return Err(SegmentError::NoMemory { wanted: bytes as u64, free: limit.unwrap_or(0) });
+    if let Some(limit) = limit.filter(|limit| *limit < bytes as u64) {
+        return Err(SegmentError::FileSizeLimit { wanted: bytes as u64, limit });
     }
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create(name, flags))
         .map_err(SegmentError::NoMemfd)?;
+    let file = above_standard(file).map_err(SegmentError::NoDescriptor)?;
     rustix::fs::ftruncate(&file, bytes as u64)
         .map_err(|_| SegmentError::NoMemory { wanted: bytes as u64, free: 0 })?;
     Ok(file)

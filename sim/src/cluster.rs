@@ -8,11 +8,12 @@
 
 use crate::board::Board;
 use crate::clock::Clock;
-use crate::killer::{Killer, Mark};
+use crate::killer::{Killer, Manner, Mark};
 use crate::launcher::{FabricRuntime, Launcher};
 use crate::network::{FabricBtl, Network, Shared, Sizes, Trouble};
 use crate::oracle::{self, Silence};
 use mend_base::{Job, Peer, Random, Rank};
+use mend_daemon::{Ending, Rules};
 use mend_mpi::{Config, Engine, Mpi};
 use mend_runtime::Runtime;
 use mend_transport::{Bml, Loopback, WakeSet};
@@ -153,6 +154,8 @@ pub struct Cluster {
     freezes_once_in: u64,
     /// Who finds nothing to do may sleep until it is rung.
     sleeps: bool,
+    /// The daemon notifies of deaths only the ranks that ask.
+    muted: bool,
 }
 
 /// One rank's place.
@@ -204,6 +207,9 @@ const LONGEST_FREEZE: u64 = 3_000;
 /// How often a sleeper is scheduled and looks for itself.
 const LOOK_ONCE_IN: u64 = 20;
 
+/// So many that a member without a connection is asked about.
+const CHECKS_AT_ONCE: u32 = 16;
+
 /// Steps per rank after which a job that still moves is taken for one that never ends.
 const STEPS_MAX: u64 = 500_000;
 
@@ -236,15 +242,17 @@ impl Cluster {
             board: Rc::default(),
             freezes_once_in: 0,
             sleeps: false,
+            muted: false,
         }
     }
 
-    /// Who dies in this job; `muted`: who has a way to the dead is not told, and must ask.
-    pub fn deaths(&mut self, killer: Rc<Killer>, muted: bool) {
+    /// Which ranks die in this job, and what its command line says of that.
+    pub fn deaths(&mut self, killer: Rc<Killer>, rules: Rules) {
         self.network.borrow_mut().killer = Rc::clone(&killer);
         let mut launcher = self.launcher.borrow_mut();
         launcher.killer = Rc::clone(&killer);
-        launcher.muted = muted;
+        launcher.set_rules(rules);
+        self.muted = rules.muted;
         self.killer = killer;
     }
 
@@ -261,6 +269,7 @@ impl Cluster {
     /// What else may happen in this job.
     pub fn trouble(&mut self, trouble: Trouble) {
         self.network.borrow_mut().trouble = trouble;
+        self.launcher.borrow_mut().liar = trouble.liar.map(|liar| liar.number);
     }
 
     /// Prints every step that did something.
@@ -271,7 +280,7 @@ impl Cluster {
     /// Runs until every program is over, or nothing moves any more.
     pub fn run(&mut self) -> Result<Summary, String> {
         let mut quiet = 0;
-        while !self.alive.is_empty() {
+        while !self.alive.is_empty() && !self.launcher.borrow().has_ended() {
             quiet = if self.step() { 0 } else { quiet + 1 };
             self.fence();
             self.bury();
@@ -286,6 +295,7 @@ impl Cluster {
                 return Err(self.report("it moves, but does not end"));
             }
         }
+        self.launcher.borrow_mut().conclude(&mut self.random);
         let (delivered, deaths) = (self.network.borrow().delivered, self.launcher.borrow().deaths());
         Ok(Summary { steps: self.steps, delivered, deaths, requests: self.requests })
     }
@@ -293,7 +303,8 @@ impl Cluster {
     /// Who has been declared is dead to the launcher; who is dead makes no step any more.
     fn bury(&mut self) {
         for number in self.killer.news() {
-            self.launcher.borrow_mut().bury(number);
+            let manner = self.killer.manner(number).expect("it was doomed");
+            self.launcher.borrow_mut().die(number, manner);
             self.board.borrow_mut().wake();
             if self.trace {
                 eprintln!("{:8} rank {number} dies", self.steps);
@@ -308,32 +319,23 @@ impl Cluster {
 
     /// The process dies between two steps: its program and engine vanish, its ends of the network fall silent.
     pub fn kill(&mut self, rank: Rank) {
-        self.seats[rank.index()].running = None;
-        self.seats[rank.index()].at.set(("killed", 0));
-        self.launcher.borrow_mut().bury(rank.0);
         self.killer.end(rank.0);
+        self.launcher.borrow_mut().die(rank.0, Manner::Ends(Ending::Signalled(9)));
+        self.remove(rank, "killed");
+    }
+
+    /// Nothing of the process runs any more.
+    fn remove(&mut self, rank: Rank, why: &'static str) {
+        self.seats[rank.index()].running = None;
+        self.seats[rank.index()].at.set((why, 0));
         self.board.borrow_mut().wake();
         self.alive.retain(|alive| *alive != rank.0);
     }
 
-    /// Kills who is to be ended, and who was accused of garbage. Only a liar may be; what a liar says of others is not believed.
+    /// What the daemon has killed runs no more.
     fn fence(&mut self) {
-        let condemned = self.launcher.borrow_mut().condemned();
-        if let Some(rank) = condemned.filter(|rank| self.alive.contains(rank)) {
-            self.kill(Rank(rank));
-        }
-        let accused = self.launcher.borrow_mut().accused();
-        let Some(accusation) = accused else { return };
-        let liar = self.network.borrow().trouble.liar.map(|liar| liar.number);
-        if Some(accusation.by) != liar {
-            assert_eq!(
-                Some(accusation.against),
-                liar,
-                "rank {} is accused, and innocent",
-                accusation.against
-            );
-            self.kill_liar();
-        }
+        let killed = self.launcher.borrow_mut().killed();
+        killed.into_iter().for_each(|rank| self.remove(Rank(rank), "fenced"));
     }
 
     /// A liar may have lied to itself about what it waits for. Whether it lived.
@@ -348,7 +350,8 @@ impl Cluster {
         self.steps += 1;
         self.clock.tick(&mut self.random);
         self.killer.step(self.steps);
-        if self.random.once_in(8) && self.launcher.borrow_mut().publish(&mut self.random, false) > 0 {
+        let now = self.clock.now();
+        if self.random.once_in(8) && self.launcher.borrow_mut().publish(now, &mut self.random, false) > 0 {
             return true;
         }
         let rank = self.alive[self.random.below(self.alive.len() as u64) as usize];
@@ -428,12 +431,13 @@ impl Cluster {
         let mut moved = false;
         self.network.borrow_mut().hurry = true;
         for _ in 0..4 {
-            moved |= self.launcher.borrow_mut().publish(&mut self.random, true) > 0;
+            moved |= self.launcher.borrow_mut().publish(self.clock.now(), &mut self.random, true) > 0;
             for rank in self.alive.clone() {
                 if self.seats[rank as usize].running.is_none() {
                     self.start(rank);
                     moved = true;
                 }
+                self.check(rank);
                 moved |= if self.lies_asleep(rank) { self.look_up(rank) } else { self.turn(rank) > 0 };
                 if self.woken(rank) {
                     self.poll(rank);
@@ -451,8 +455,25 @@ impl Cluster {
         moved || self.alive.len() < alive
     }
 
+    /// The timed checks of a process that waits in vain: where the daemon notifies nobody of deaths, they find them.
+    fn check(&mut self, rank: u32) {
+        for _ in 0..CHECKS_AT_ONCE {
+            let lives = self.muted && !self.killer.is_declared(rank);
+            let Some(running) = self.seats[rank as usize].running.as_ref().filter(|_| lives) else { return };
+            running.mpi.engine_mut().check();
+            // As a waiter does: a probe is repeated after each check.
+            self.poll(rank);
+        }
+    }
+
     fn start(&mut self, rank: u32) {
         self.killer.pass(rank, Mark::Started);
+        if self.killer.manner(rank) == Some(Manner::GivesUp) {
+            mend_base::reach!("sim.cluster: MPI_Init fails");
+            self.killer.end(rank);
+            self.launcher.borrow_mut().give_up(rank, &mut self.random);
+            return self.remove(Rank(rank), "without MPI");
+        }
         let seat = &self.seats[rank as usize];
         let runtime = FabricRuntime::new(&self.launcher, rank);
         let mut random = Random(self.seed ^ u64::from(rank).wrapping_mul(0x9E6D));
@@ -524,6 +545,7 @@ impl Cluster {
             running.silence.borrow().check();
             seat.running = None;
             seat.at.set(("over", 0));
+            self.launcher.borrow_mut().exit(rank, &mut self.random);
             self.alive.retain(|alive| *alive != rank);
         }
     }

@@ -10,6 +10,7 @@
 //! Between the two other threads of the process still run, as the kernel lets them: what they write comes too late.
 
 use mend_base::Random;
+use mend_daemon::Ending;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -33,11 +34,33 @@ pub enum Mark {
     Finishing,
 }
 
+/// How a process dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Manner {
+    /// So: SIGKILL, or exit without MPI_Finalize.
+    Ends(Ending),
+    /// By a signal after which it writes its core.
+    WritesCore,
+    /// It runs another program.
+    Execs,
+    /// It asks for its end, or for everybody's, with this code.
+    Aborts {
+        /// As given to MPI_Abort.
+        code: i32,
+        /// Of all.
+        everybody: bool,
+    },
+    /// Its MPI_Init fails, and it goes on without MPI.
+    GivesUp,
+}
+
 /// One death to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Doom {
     /// Who.
     pub number: u32,
+    /// How.
+    pub manner: Manner,
     /// When.
     pub when: When,
     /// How many calls it still makes after everybody could know.
@@ -84,9 +107,9 @@ impl Killer {
         Rc::new(Killer { seats, news: RefCell::default(), unready: Cell::new(size) })
     }
 
-    /// Some of `size` processes, at least one and never all, at moments that the seed draws: most often one.
+    /// Some of `size` processes, at least one and seldom all, at moments that the seed draws: most often one.
     pub fn draw(random: &mut Random, size: u32) -> Rc<Killer> {
-        let most = u64::from(size) - 1;
+        let most = u64::from(size) - u64::from(!random.once_in(10));
         let count = if random.once_in(2) { 1 } else { 1 + random.below(most) };
         // Many jobs hold the deaths back until everybody is ready: there is more to meet then.
         let ready = random.once_in(2);
@@ -95,7 +118,7 @@ impl Killer {
             let number = numbers.swap_remove(random.below(numbers.len() as u64) as usize);
             let when = draw_when(random, ready);
             let lingers = if random.once_in(8) { random.below(40) } else { 0 };
-            Doom { number, when, lingers }
+            Doom { number, manner: draw_manner(random), when, lingers }
         };
         let dooms = (0..count).map(&mut doom).collect();
         Killer::new(size, dooms)
@@ -118,6 +141,11 @@ impl Killer {
 
     fn is(&self, number: u32, what: impl Fn(Life) -> bool) -> bool {
         self.seats.borrow().iter().any(|seat| seat.doom.number == number && what(seat.life))
+    }
+
+    /// How `number` dies.
+    pub fn manner(&self, number: u32) -> Option<Manner> {
+        self.seats.borrow().iter().find(|seat| seat.doom.number == number).map(|seat| seat.doom.manner)
     }
 
     /// Who has been declared since the last call.
@@ -206,10 +234,25 @@ impl Killer {
         match seats.iter_mut().find(|seat| seat.doom.number == number) {
             Some(seat) => seat.life = Life::Dead,
             None => {
-                let doom = Doom { number, when: When::Step(0), lingers: 0 };
+                let manner = Manner::Ends(Ending::Signalled(9));
+                let doom = Doom { number, manner, when: When::Step(0), lingers: 0 };
                 seats.push(Seat { doom, life: Life::Dead, passed: Vec::new(), calls: 0 });
             }
         }
+    }
+}
+
+/// Mostly by a signal, which others can tell least from a stop.
+fn draw_manner(random: &mut Random) -> Manner {
+    match random.below(40) {
+        0..4 => Manner::Ends(Ending::Exited(0)),
+        4..8 => Manner::Ends(Ending::Exited(random.below(256) as i32)),
+        8..13 => Manner::WritesCore,
+        13..16 => Manner::Execs,
+        16..20 => Manner::Aborts { code: random.below(600) as i32, everybody: false },
+        20 => Manner::Aborts { code: random.below(600) as i32, everybody: true },
+        21..24 => Manner::GivesUp,
+        _ => Manner::Ends(Ending::Signalled(9)),
     }
 }
 

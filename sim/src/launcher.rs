@@ -1,309 +1,438 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whoever started the simulated processes: cards, first contacts and notices, handed out when the seed says so. Each
-//! process hears its own notices in order; when, compared with others, is open.
+//! The simulated launcher: the production [`NodeDaemon`], with the processes, sockets and life words that it watches made up
+//! here. What a rank sends lies in its socket until the seed lets it be heard; what shows the end of a process (life word,
+//! process, connection) is seen in any order; notices reach each rank when the seed says so, and two deaths in an order of
+//! the rank's own, as several daemons would tell them.
 
-use crate::killer::Killer;
-use mend_base::{Job, Peer, Random};
-use mend_runtime::{Membership, Notice, Runtime, RuntimeError};
-use mend_transport::{Card, Cause};
+mod runtime;
+
+pub use runtime::FabricRuntime;
+
+use crate::killer::{Killer, Manner};
+use crate::oracle::job::{Fate, Ledger};
+use crate::oracle::notices::NoticeOracle;
+use mend_base::{Duration, Instant, Job, Peer, Random};
+use mend_daemon::{Condition, Counting, Effect, Ending, JobEnd, NodeDaemon, ProcessEnd, Rules};
+use mend_runtime::Notice;
+use mend_runtime::daemon_protocol::{Answer, Request};
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// The launcher's books.
+/// The launcher of one job.
 #[derive(Debug)]
 pub struct Launcher {
     job: Job,
-    seats: Vec<Seat>,
-    /// Pairs, lower number first, that somebody asked for and that wait for a card.
-    asked: BTreeSet<(u32, u32)>,
-    /// Pairs that somebody has asked for.
-    answered: BTreeSet<(u32, u32)>,
-    /// Pairs that were told of each other.
-    introduced: BTreeSet<(u32, u32)>,
-    accusations: Vec<Accusation>,
-    /// Who is to be ended, because somebody asked for it.
-    condemned: Vec<u32>,
-    /// Who has died, in the order in which everybody is told.
-    buried: Vec<u32>,
+    daemon: NodeDaemon,
+    rules: Rules,
+    now: Instant,
+    processes: Vec<Process>,
+    /// The processes that the daemon has killed, and the cluster has not buried.
+    killed: Vec<u32>,
+    end: Option<JobEnd>,
+    ledger: Ledger,
+    notices: NoticeOracle,
     /// Who dies.
     pub killer: Rc<Killer>,
-    /// Nobody hears of a death who has a way to the dead: evidence and its answer must do.
-    pub muted: bool,
-}
-
-/// Somebody wrote what no correct peer writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Accusation {
-    /// Who says so.
-    pub by: u32,
-    /// Who wrote it.
-    pub against: u32,
+    /// Who writes garbage: what it says of others' garbage is not believed.
+    pub liar: Option<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Seat {
-    card: Option<Card>,
-    life: Life,
-    /// Not visible yet.
-    coming: VecDeque<Notice>,
+struct Process {
+    state: ProcessState,
+    joined: bool,
+    published: bool,
+    /// What it sent, and the daemon has not heard.
+    sent: VecDeque<Request>,
+    /// What shows its end, and the daemon has not seen.
+    sights: Vec<Sight>,
+    /// What it is told of itself, where its own messages go by the network too: not the daemon's business.
+    own: VecDeque<Notice>,
     visible: VecDeque<Notice>,
     version: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Life {
+enum ProcessState {
     #[default]
-    Lives,
-    Finalized,
-    Dead,
+    Runs,
+    /// It runs another program, in which there is no MPI.
+    WithoutMpi,
+    /// It said that it dies, and writes its core.
+    WritesCore,
+    Ended,
+}
+
+/// What shows the end of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sight {
+    LifeWord { dying: bool },
+    Closed,
+    Ended(Ending),
 }
 
 impl Launcher {
-    /// For `size` processes of a job.
+    /// For `size` processes of a job, all started.
     pub fn new(job: Job, size: u32) -> Rc<RefCell<Launcher>> {
-        let seats = (0..size).map(|_| Seat::default()).collect();
-        Rc::new(RefCell::new(Launcher {
-            job,
-            seats,
-            asked: BTreeSet::new(),
-            answered: BTreeSet::new(),
-            introduced: BTreeSet::new(),
-            accusations: Vec::new(),
-            condemned: Vec::new(),
-            buried: Vec::new(),
-            killer: Killer::none(),
+        let rules = Rules {
+            fault_tolerant: true,
+            counting: Counting::Survivors,
+            reports_deaths: false,
             muted: false,
-        }))
+        };
+        let mut launcher = Launcher {
+            job,
+            daemon: NodeDaemon::new(job, size, rules),
+            rules,
+            now: Instant(0),
+            processes: (0..size).map(|_| Process::default()).collect(),
+            killed: vec![],
+            end: None,
+            ledger: Ledger::new(size, rules),
+            notices: NoticeOracle::new(size),
+            killer: Killer::none(),
+            liar: None,
+        };
+        launcher.set_rules(rules);
+        Rc::new(RefCell::new(launcher))
     }
 
-    /// Lets the processes hear some of what there is for them, as `random` decides; all of it in a hurry.
-    pub fn publish(&mut self, random: &mut Random, hurry: bool) -> u32 {
-        let mut published = 0;
-        for seat in &mut self.seats {
-            while !seat.coming.is_empty() && (hurry || random.once_in(3)) {
-                seat.visible.extend(seat.coming.pop_front());
-                seat.version = seat.version.wrapping_add(1);
-                published += 1;
-            }
+    /// What the command line says. Before anything happens.
+    pub fn set_rules(&mut self, rules: Rules) {
+        let size = self.size();
+        self.rules = rules;
+        self.daemon = NodeDaemon::new(self.job, size, rules);
+        self.ledger = Ledger::new(size, rules);
+        (0..size).for_each(|rank| self.daemon.on_started(rank, rank + 1));
+    }
+
+    fn size(&self) -> u32 {
+        self.processes.len() as u32
+    }
+
+    /// The process says hello, and is welcomed.
+    fn join(&mut self, rank: u32) {
+        if !self.ledger.is_open(rank) {
+            // Its end was seen before: a correct daemon turns it away.
+            return assert!(
+                self.daemon.admit(rank).is_err(),
+                "rank {rank} is admitted, and is known to be dead"
+            );
         }
-        published
+        self.daemon.admit(rank).expect("the first process of a rank is admitted");
+        self.daemon.on_joined(rank, rank + 1);
+        self.processes[rank as usize].joined = true;
+        self.ledger.joined(rank);
     }
 
-    /// The process is dead, and everybody will hear of it. One that had left has only gone home.
-    pub fn bury(&mut self, number: u32) {
-        if self.seats[number as usize].life != Life::Lives {
+    /// The process joins, cannot begin, and goes on without MPI.
+    pub fn give_up(&mut self, rank: u32, random: &mut Random) {
+        self.join(rank);
+        self.send(rank, Request::GiveUp);
+        let process = &mut self.processes[rank as usize];
+        process.state = ProcessState::WithoutMpi;
+        process.sights = vec![Sight::Closed, Sight::Ended(draw_exit(random))];
+    }
+
+    fn send(&mut self, rank: u32, request: Request) {
+        self.processes[rank as usize].sent.push_back(request);
+    }
+
+    /// The program has come to its end.
+    pub fn exit(&mut self, rank: u32, random: &mut Random) {
+        let process = &mut self.processes[rank as usize];
+        process.state = ProcessState::Ended;
+        process.sights = vec![Sight::Closed, Sight::Ended(draw_exit(random))];
+    }
+
+    /// The death of the process has begun, in its manner.
+    pub fn die(&mut self, rank: u32, manner: Manner) {
+        if self.processes[rank as usize].state != ProcessState::Runs {
             return;
         }
-        self.buried.push(number);
-        let dead = Peer::new(self.job, number);
-        self.asked.retain(|(low, high)| *low != number && *high != number);
-        for (seat, other) in self.seats.iter_mut().zip(0u32..) {
-            let met = self.introduced.contains(&(number.min(other), number.max(other)));
-            if other == number {
-                seat.life = Life::Dead;
-            } else if !(self.muted && met) {
-                seat.coming.push_back(Notice::Failed(dead));
+        let said = self.said(rank);
+        let process = &mut self.processes[rank as usize];
+        let marked = process.published && said.is_none() && self.ledger.is_open(rank);
+        let closed = process.joined.then_some(Sight::Closed);
+        let mark = |dying| marked.then_some(Sight::LifeWord { dying });
+        let (state, sights) = match manner {
+            Manner::Ends(ending) => {
+                (ProcessState::Ended, vec![mark(false), closed, Some(Sight::Ended(ending))])
             }
-        }
+            // Its wrapper's exit code stays what it is: nothing of it shows but these.
+            Manner::Execs if process.joined => (ProcessState::WithoutMpi, vec![mark(false), closed]),
+            Manner::WritesCore if marked => (ProcessState::WritesCore, vec![mark(true)]),
+            Manner::Aborts { code, everybody: true } if process.joined => {
+                process.sent.push_back(Request::Abort(code));
+                return;
+            }
+            Manner::Aborts { code, everybody: false } if process.joined && marked => {
+                let peers = vec![Peer::new(self.job, rank)];
+                process.sent.push_back(Request::AbortSome(code, peers));
+                return;
+            }
+            _ => {
+                let ending = Ending::Signalled(11);
+                (ProcessState::Ended, vec![mark(false), closed, Some(Sight::Ended(ending))])
+            }
+        };
+        process.state = state;
+        process.sights = sights.into_iter().flatten().collect();
     }
 
-    /// How many have died.
+    /// How many have died, of those that had not left.
     pub fn deaths(&self) -> u64 {
-        self.seats.iter().filter(|seat| seat.life == Life::Dead).count() as u64
+        self.ledger.deaths()
     }
 
-    /// Whether `number` has neither left nor died.
-    pub fn lives(&self, number: u32) -> bool {
-        self.seats[number as usize].life == Life::Lives
+    /// The processes that the daemon has killed since the last call.
+    pub fn killed(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.killed)
     }
 
-    /// Who was accused of garbage and lives, with who said so: to be fenced.
-    pub fn accused(&mut self) -> Option<Accusation> {
-        self.accusations.pop()
+    /// Whether the daemon has ended the job.
+    pub fn has_ended(&self) -> bool {
+        self.end.is_some()
     }
 
-    /// Who was named to `abort_some`, one after another: to be killed.
-    pub fn condemned(&mut self) -> Option<u32> {
-        self.condemned.pop()
-    }
-
-    fn seat(&mut self, peer: Peer) -> Option<&mut Seat> {
-        if peer.job() != self.job {
-            return None;
+    /// Lets the daemon hear and see some of what there is, and the ranks some of their notices, as `random` decides; all of it
+    /// in a hurry. How much that was.
+    pub fn publish(&mut self, now: Instant, random: &mut Random, hurry: bool) -> u32 {
+        self.now = self.now.max(now);
+        if self.has_ended() {
+            return 0;
         }
-        self.seats.get_mut(peer.number() as usize)
-    }
-
-    /// Tells the pairs whose cards are both here of each other.
-    fn introduce(&mut self) {
-        let ready = |(low, high): &(u32, u32)| {
-            self.seats[*low as usize].card.is_some() && self.seats[*high as usize].card.is_some()
-        };
-        let pairs: Vec<(u32, u32)> = self.asked.iter().copied().filter(|pair| ready(pair)).collect();
-        for (low, high) in pairs {
-            self.asked.remove(&(low, high));
-            self.introduced.insert((low, high));
-            for (to, about) in [(low, high), (high, low)] {
-                let card = self.seats[about as usize].card.clone().expect("both cards are here");
-                let notice = Notice::Contact { peer: Peer::new(self.job, about), card };
-                self.seats[to as usize].coming.push_back(notice);
+        let mut moved = 0;
+        for rank in 0..self.size() {
+            while !self.processes[rank as usize].sent.is_empty() && (hurry || random.once_in(2)) {
+                self.hear_one(rank);
+                self.perform();
+                moved += 1;
             }
         }
+        // Between what was heard and what is seen now: a rank leaves MPI before its process ends.
+        self.settle();
+        for rank in 0..self.size() {
+            moved += self.see(rank, random, hurry);
+        }
+        self.settle();
+        for rank in self.daemon.due() {
+            while (hurry || random.once_in(3)) && self.deliver(rank, random) {
+                moved += 1;
+            }
+        }
+        for process in &mut self.processes {
+            while !process.own.is_empty() && (hurry || random.once_in(3)) {
+                process.visible.extend(process.own.pop_front());
+                process.version = process.version.wrapping_add(1);
+                moved += 1;
+            }
+        }
+        if hurry && !self.has_ended() {
+            self.notices.all_is_told(&self.ledger, &self.rules);
+        }
+        moved
+    }
+
+    /// Nothing of the job moves any more but its last processes: the daemon ends it, and says what an oracle says.
+    pub fn conclude(&mut self, random: &mut Random) {
+        for _ in 0..4 {
+            if self.has_ended() {
+                break;
+            }
+            // As long as the daemon waits for how a process ended.
+            let later = self.now + Duration::from_millis(2_000);
+            self.publish(later, random, true);
+        }
+        let end = self.end.take().expect("all processes have ended, and the job goes on");
+        self.ledger.ends_right(&end);
+    }
+
+    /// The daemon takes the next packet of a rank.
+    fn hear_one(&mut self, rank: u32) {
+        let Some(request) = self.processes[rank as usize].sent.pop_front() else { return };
+        self.ledger.on_request(rank, &request);
+        self.notices.on_request(rank, &request, &self.ledger);
+        self.daemon.on_request(rank, request, self.now);
+    }
+
+    /// The daemon sees some of what shows the end of a process.
+    fn see(&mut self, rank: u32, random: &mut Random, hurry: bool) -> u32 {
+        let mut seen = 0;
+        while !self.processes[rank as usize].sights.is_empty() && (hurry || random.once_in(3)) {
+            let sights = &mut self.processes[rank as usize].sights;
+            let sight = sights.swap_remove(random.below(sights.len() as u64) as usize);
+            // Other threads of one that dies may still run: until then it has not ended, and its connection is open.
+            if sight.is_last() && self.lingers(rank) {
+                self.processes[rank as usize].sights.push(sight);
+                break;
+            }
+            self.on_sight(rank, sight);
+            seen += 1;
+        }
+        seen
+    }
+
+    fn lingers(&self, rank: u32) -> bool {
+        self.killer.is_declared(rank) && !self.killer.is_dead(rank)
+    }
+
+    fn on_sight(&mut self, rank: u32, sight: Sight) {
+        match sight {
+            Sight::LifeWord { dying } => {
+                self.daemon.on_life_marked(rank, dying);
+                self.perform();
+                self.ledger.on_end_seen(rank, self.said(rank));
+                if dying {
+                    let core = [Sight::Closed, Sight::Ended(Ending::Signalled(6))];
+                    self.processes[rank as usize].sights.extend(core);
+                }
+            }
+            Sight::Closed => {
+                while !self.processes[rank as usize].sent.is_empty() {
+                    self.hear_one(rank);
+                }
+                self.ledger.on_end_seen(rank, None);
+                self.daemon.on_connection_closed(rank, self.now);
+                self.perform();
+            }
+            Sight::Ended(ending) => {
+                self.processes[rank as usize].state = ProcessState::Ended;
+                self.ledger.on_process_ended(rank, ending);
+                self.daemon.on_process_ended(rank, ProcessEnd::Child(ending));
+                self.perform();
+                self.ledger.on_end_seen(rank, self.said(rank));
+            }
+        }
+    }
+
+    /// What the rank has said of its end, and the daemon has not heard.
+    fn said(&self, rank: u32) -> Option<Fate> {
+        self.processes[rank as usize].sent.iter().find_map(|request| match request {
+            Request::Finalize => Some(Fate::Left),
+            Request::GiveUp => Some(Fate::GaveUp),
+            _ => None,
+        })
+    }
+
+    /// Performs what the daemon wants done.
+    fn perform(&mut self) {
+        while let Some(effect) = self.daemon.next_effect() {
+            match effect {
+                Effect::WatchLife(..) | Effect::ForgetLife(_) => {}
+                Effect::Examine(rank) => {
+                    let condition = self.condition(rank);
+                    self.daemon.on_examined(rank, condition);
+                }
+                Effect::HearOut(rank) => {
+                    while !self.processes[rank as usize].sent.is_empty() {
+                        self.hear_one(rank);
+                    }
+                    self.ledger.on_end_seen(rank, None);
+                    self.daemon.on_heard_out(rank, self.now);
+                }
+                Effect::Kill(rank) => self.kill(rank),
+                Effect::Report(line) => self.ledger.on_report(&line),
+                Effect::EndJob(end) => {
+                    self.ledger.may_end(&end);
+                    self.end = Some(end);
+                }
+            }
+        }
+    }
+
+    fn condition(&self, rank: u32) -> Condition {
+        match self.processes[rank as usize].state {
+            ProcessState::WritesCore => Condition::Dying,
+            ProcessState::Ended => Condition::Ended,
+            // exec has marked its life word.
+            ProcessState::WithoutMpi if self.processes[rank as usize].published => Condition::Ended,
+            ProcessState::Runs | ProcessState::WithoutMpi => Condition::Lives,
+        }
+    }
+
+    /// SIGKILL to the process.
+    fn kill(&mut self, rank: u32) {
+        let fate = self.ledger.fate(rank);
+        let process = &mut self.processes[rank as usize];
+        assert!(process.state != ProcessState::WritesCore, "rank {rank} is killed, and writes its core");
+        assert!(fate != Some(Fate::GaveUp), "rank {rank} is killed, and only goes on without MPI");
+        if process.state == ProcessState::Ended {
+            return;
+        }
+        let innocent = fate.is_none_or(|fate| fate == Fate::Left);
+        assert!(!innocent, "rank {rank} is killed, and has done nothing");
+        let accused = fate == Some(Fate::Garbage);
+        assert!(!accused || self.liar == Some(rank), "rank {rank} is accused, and innocent");
+        process.state = ProcessState::Ended;
+        process.sights = vec![Sight::Closed, Sight::Ended(Ending::Signalled(9))];
+        process.sent.clear();
+        self.killer.end(rank);
+        self.killed.push(rank);
+        self.ledger.on_killed(rank);
+        self.daemon.on_killed_alive(rank);
+    }
+
+    /// The daemon decides what can be decided now.
+    fn settle(&mut self) {
+        if self.has_ended() {
+            return;
+        }
+        self.daemon.on_time(self.now);
+        self.perform();
+        let stopped = |rank: u32| {
+            matches!(self.processes[rank as usize].state, ProcessState::Ended | ProcessState::WritesCore)
+        };
+        self.ledger.dead_are_killed(stopped);
+        self.ledger.is_over_in_time(self.end.is_some());
+    }
+
+    /// The next packet for a rank, if there is one.
+    fn deliver(&mut self, rank: u32, random: &mut Random) -> bool {
+        let Some((answer, step)) = self.daemon.next_notice(rank) else { return false };
+        self.daemon.on_sent(rank, step);
+        for notice in notices(answer) {
+            self.notices.on_delivered(rank, &notice, &self.ledger, &self.rules);
+            let process = &mut self.processes[rank as usize];
+            process.visible.push_back(notice);
+            process.version = process.version.wrapping_add(1);
+            let last = process.visible.len() - 1;
+            if last > 0 && random.once_in(2) && both_fail(&process.visible[last - 1], &process.visible[last])
+            {
+                mend_base::reach!("sim.launcher: two deaths in another order");
+                process.visible.swap(last - 1, last);
+            }
+        }
+        true
     }
 }
 
-/// One process's connection to its [`Launcher`].
-#[derive(Debug)]
-pub struct FabricRuntime {
-    membership: Membership,
-    launcher: Rc<RefCell<Launcher>>,
-}
-
-impl FabricRuntime {
-    /// For process `number`.
-    pub fn new(launcher: &Rc<RefCell<Launcher>>, number: u32) -> Self {
-        let (job, size) = {
-            let books = launcher.borrow();
-            (books.job, books.seats.len() as u32)
-        };
-        let peer = Peer::new(job, number);
-        let membership =
-            Membership { peer, size, slot: number, slots: size, local_ranks: size, fault_tolerant: true };
-        FabricRuntime { membership, launcher: Rc::clone(launcher) }
-    }
-
-    /// Who has died, in the order in which everybody is told; `None`: not everybody is.
-    pub fn buried(&self) -> Option<Vec<u32>> {
-        let launcher = self.launcher.borrow();
-        (!launcher.muted).then(|| launcher.buried.clone())
-    }
-
-    fn me(&self) -> u32 {
-        self.membership.peer.number()
-    }
-
-    /// Whether the next call of ours has an effect.
-    fn calls(&self) -> bool {
-        let killer = Rc::clone(&self.launcher.borrow().killer);
-        killer.call(self.me())
-    }
-
-    fn pair(&self, peer: Peer) -> (u32, u32) {
-        (self.me().min(peer.number()), self.me().max(peer.number()))
+impl Sight {
+    /// Whether no thread of the process runs once this is seen.
+    fn is_last(self) -> bool {
+        matches!(self, Sight::Closed | Sight::Ended(_))
     }
 }
 
-impl Runtime for FabricRuntime {
-    fn membership(&self) -> &Membership {
-        &self.membership
-    }
+fn both_fail(a: &Notice, b: &Notice) -> bool {
+    matches!((a, b), (Notice::Failed(a), Notice::Failed(b)) if a != b)
+}
 
-    fn publish(&mut self, card: &Card) -> Result<(), RuntimeError> {
-        if !self.calls() {
-            return Ok(());
-        }
-        let mut launcher = self.launcher.borrow_mut();
-        let seat = launcher.seat(self.membership.peer).ok_or(RuntimeError::NoSuchPeer)?;
-        if seat.card.is_some() {
-            return Err(RuntimeError::PublishedTwice);
-        }
-        seat.card = Some(card.clone());
-        launcher.introduce();
-        Ok(())
+/// As the client of the daemon has it.
+fn notices(answer: Answer) -> Vec<Notice> {
+    match answer {
+        Answer::Contact(peer, card) => vec![Notice::Contact { peer, card }],
+        Answer::Refused(peer, cause) => vec![Notice::Refused { peer, cause }],
+        Answer::Finalized(peers) => peers.into_iter().map(Notice::Finalized).collect(),
+        Answer::Failed(peer) => vec![Notice::Failed(peer)],
+        Answer::Alive(peer) => vec![Notice::Alive(peer)],
+        Answer::JobAborted(code) => vec![Notice::JobAborted { code }],
+        Answer::Welcome(_) | Answer::TurnedAway(_) => panic!("{answer:?} is no notice"),
     }
+}
 
-    fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError> {
-        if !self.calls() {
-            return Ok(());
-        }
-        let pair = self.pair(peer);
-        let mut launcher = self.launcher.borrow_mut();
-        let life = launcher.seat(peer).ok_or(RuntimeError::NoSuchPeer)?.life;
-        // Of one that has left or died, everybody is told anyway.
-        let lives = life == Life::Lives && launcher.lives(self.me());
-        if lives && launcher.answered.insert(pair) {
-            launcher.asked.insert(pair);
-            launcher.introduce();
-        }
-        Ok(())
-    }
-
-    fn refuse(&mut self, peer: Peer, cause: Cause) {
-        if !self.calls() {
-            return;
-        }
-        let me = self.membership.peer;
-        let mut launcher = self.launcher.borrow_mut();
-        for (to, about) in [(me, peer), (peer, me)] {
-            if let Some(seat) = launcher.seat(to) {
-                seat.coming.push_back(Notice::Refused { peer: about, cause });
-            }
-        }
-    }
-
-    fn ask(&mut self, peer: Peer, cause: Cause) {
-        if !self.calls() {
-            return;
-        }
-        let me = self.membership.peer;
-        let mut launcher = self.launcher.borrow_mut();
-        if cause == Cause::Garbage {
-            // Never resumed: the answer is its end.
-            launcher.accusations.push(Accusation { by: me.number(), against: peer.number() });
-            return;
-        }
-        let life = launcher.seat(peer).map(|seat| seat.life);
-        let answer = match life {
-            Some(Life::Lives) => Notice::Alive(peer),
-            Some(Life::Dead) => Notice::Failed(peer),
-            Some(Life::Finalized) | None => return,
-        };
-        if let Some(seat) = launcher.seat(me) {
-            // As the daemon does: one answer stands for all questions before it.
-            let said = |notice: &Notice| matches!(notice, Notice::Alive(who) if *who == peer);
-            if !matches!(answer, Notice::Alive(_)) || !seat.coming.iter().any(said) {
-                seat.coming.push_back(answer);
-            }
-        }
-    }
-
-    fn fault_version(&self) -> u32 {
-        self.launcher.borrow().seats[self.me() as usize].version
-    }
-
-    fn notice(&mut self) -> Option<Notice> {
-        if !self.calls() {
-            return None;
-        }
-        self.launcher.borrow_mut().seats[self.membership.peer.number() as usize].visible.pop_front()
-    }
-
-    fn finalize(&mut self) {
-        let me = self.membership.peer;
-        if !self.calls() || !self.launcher.borrow().lives(me.number()) {
-            return;
-        }
-        let mut launcher = self.launcher.borrow_mut();
-        for (number, seat) in (0u32..).zip(&mut launcher.seats) {
-            if number == me.number() {
-                seat.life = Life::Finalized;
-            } else {
-                seat.coming.push_back(Notice::Finalized(me));
-            }
-        }
-    }
-
-    fn abort(&mut self, code: i32) {
-        for seat in &mut self.launcher.borrow_mut().seats {
-            seat.coming.push_back(Notice::JobAborted { code });
-        }
-    }
-
-    fn abort_some(&mut self, _code: i32, peers: &[Peer]) {
-        let mut launcher = self.launcher.borrow_mut();
-        let named: Vec<u32> =
-            peers.iter().filter(|&&peer| launcher.seat(peer).is_some()).map(|peer| peer.number()).collect();
-        launcher.condemned.extend(named);
-    }
+/// Most programs end well.
+fn draw_exit(random: &mut Random) -> Ending {
+    Ending::Exited(if random.once_in(4) { random.below(256) as i32 } else { 0 })
 }

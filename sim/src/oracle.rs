@@ -2,6 +2,9 @@
 //! What must hold, whatever the seed: right bytes in the right order, silence of buffers whose requests have ended, and
 //! nothing left over at the end. A breach panics; the runner says with which seed.
 
+pub mod job;
+pub mod notices;
+
 use crate::SimMpi;
 use mend_base::{LifecycleCounts, Random, Rank, Tag};
 use mend_mpi::{Census, Status};

@@ -5,6 +5,7 @@ use crate::killer::Killer;
 use crate::network::{Liar, Trouble};
 use crate::{Cluster, Summary, programs};
 use mend_base::{Random, arms};
+use mend_daemon::{Counting, Rules};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -56,7 +57,13 @@ pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fai
     let mut cluster = Cluster::new(random.bits(), size, program);
     let killer = Killer::draw(&mut random, size);
     let muted = random.once_in(8);
-    cluster.deaths(killer, muted);
+    let rules = Rules {
+        fault_tolerant: !random.once_in(6),
+        counting: if random.once_in(3) { Counting::Worst } else { Counting::Survivors },
+        reports_deaths: random.once_in(3),
+        muted,
+    };
+    cluster.deaths(killer, rules);
     let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
     let witness_once_in = if muted || random.once_in(3) { 1 + random.below(20) } else { 0 };
     cluster.trouble(Trouble { evidence_once_in, witness_once_in, ..Trouble::default() });
@@ -74,7 +81,9 @@ pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fail
     let mut random = Random(seed);
     let size = 3 + random.below(3) as u32;
     let mut cluster = Cluster::new(random.bits(), size, programs::waits());
-    cluster.deaths(Killer::new(size, Vec::new()), false);
+    let rules =
+        Rules { fault_tolerant: true, counting: Counting::Survivors, reports_deaths: false, muted: false };
+    cluster.deaths(Killer::new(size, Vec::new()), rules);
     let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
     cluster.trouble(Trouble { evidence_once_in, ..Trouble::default() });
     if random.once_in(2) {
@@ -131,6 +140,27 @@ pub fn run_seeds(run: RunSeed, seeds: impl Iterator<Item = u64>) -> Result<Tally
     }
     tally.arms = arms::take();
     Ok(tally)
+}
+
+/// Runs the jobs of `seeds`, and goes on after one that goes wrong: what was found, without its numbers, how often, and the
+/// first such seed. For faults that are planted by hand, and for a first look at one that was not.
+pub fn count_failures(
+    seeds: impl Iterator<Item = u64>,
+    run: impl Fn(u64, bool) -> Result<(&'static str, Summary), Failure>,
+) -> BTreeMap<String, (u64, u64)> {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut found = BTreeMap::new();
+    for seed in seeds {
+        if let Err(failure) = run(seed, false) {
+            // A report of a hang says what it is behind the seed.
+            let line = failure.what.lines().next().unwrap_or_default();
+            let words =
+                line.rsplit_once(": ").filter(|_| line.starts_with("seed ")).map_or(line, |(_, why)| why);
+            let words: String = words.chars().filter(|each| !each.is_ascii_digit()).take(100).collect();
+            found.entry(words).or_insert((0, seed)).0 += 1;
+        }
+    }
+    found
 }
 
 /// Mostly small jobs, in which schedules collide most; a few large ones.

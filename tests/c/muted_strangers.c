@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 6 8
+// mpiexec: --test-hooks
 // env: MEND_TEST_MUTED=1
+// expect-stderr: [E-JOB-015]
 // timeout: 120
 /* Nobody is told of deaths, and who waits for the dead has never met them: ranks 2 and up are killed right after MPI_Init.
  * Every wait ends all the same, with the class that its row has. */

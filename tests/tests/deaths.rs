@@ -68,7 +68,7 @@ fn every_blocked_call_returns_with_its_class_when_the_fault_page_is_muted() {
 
 // As on kernels without futex_waitv, and where no thread of the node daemon's can be started.
 #[test]
-fn blocked_calls_return_with_their_class_however_the_keeper_watches_life_words() {
+fn blocked_calls_return_with_their_class_however_the_node_daemon_watches_life_words() {
     for how in ["apart", "none"] {
         for call in ["receive", "wildcard", "barrier"] {
             blocked_in(call, 4, how, &[("MEND_TEST_LIFE_WATCH", how)]);
@@ -80,6 +80,9 @@ fn blocked_in(call: &str, ranks: u32, how: &str, variables: &[(&str, &str)]) {
     let mut times = Vec::new();
     for delay in ["0", "3000", "20000"] {
         let mut command = program::mpiexec(ranks, LIMIT);
+        if !variables.is_empty() {
+            command.arg("--test-hooks");
+        }
         command.arg(prefix::prefix().join("bin/mend-detect"));
         command.args(["--samples", "--call", call, "--delay", delay]).envs(variables.iter().copied());
         let ended = Job::new(command, LIMIT).run();

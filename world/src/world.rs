@@ -153,10 +153,10 @@ pub enum StartError {
     #[error(transparent)]
     Runtime(#[from] mend_runtime::StartError),
     /// Memory shared with the node.
-    #[error(transparent)]
+    #[error("E-INIT-005: {0}")]
     Segment(#[from] mend_segment::SegmentError),
     /// The shared-memory transport.
-    #[error(transparent)]
+    #[error("E-INIT-005: {0}")]
     Shm(#[from] mend_btl_shm::ShmError),
     /// The engine.
     #[error(transparent)]

@@ -190,6 +190,8 @@ const LIMITS: &[&str] = &[
     "namespaces",
     "--test",
     "aborts",
+    "--test",
+    "streams",
     "--",
     "--test-threads=1",
 ];

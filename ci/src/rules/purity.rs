@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Protocols, matching, schedules, packing and communicators read no clock, no environment and no randomness, and do no
-//! I/O (Rule 2): so the production code itself runs in the simulator. And below `world` there are no globals (Rule 5).
+//! Protocols, matching, schedules, packing, communicators and the node daemon's decisions read no clock, no environment and no
+//! randomness, and do no I/O (Rule 2): so the production code itself runs in the simulator. And below `world` there are no globals
+//! (Rule 5).
 
 use crate::{Finding, Source, Tree};
 
-const PURE: &[&str] = &["base", "proto", "pml", "coll", "datatype", "comm"];
+const PURE: &[&str] = &["base", "proto", "pml", "coll", "datatype", "comm", "daemon"];
 const IMPURE: &[&str] = &[
     "std::time",
     "std::env",

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Watches the life words of all ranks, in threads of its own, and tells the node daemon's loop which of them are marked.
+//! Watches the life words of all ranks, in threads of its own, and hands the marks to the node daemon's loop.
 //!
 //! One thread sleeps on the words of up to 127 ranks (futex_waitv); where the system has no such call, one thread on each.
-//! A mark is said once: a descriptor becomes readable, and [`LifeWatch::marked`] gives the ranks. No call here waits for a
+//! Each mark is handed over once: a descriptor becomes readable, and [`LifeWatch::marked`] gives the ranks. No call here waits for a
 //! thread.
 //!
-//! Where no thread can be started (a limit on them, `ulimit -u`), the words are looked at by whoever calls
-//! [`LifeWatch::marked`], as [`LifeWatch::must_look`] asks for; [`LifeWatch::add`] says so, and tries again with each rank that
-//! comes.
+//! Where no thread can be started (a limit on them, `ulimit -u`), [`LifeWatch::marked`] polls the words, and
+//! [`LifeWatch::must_poll`] asks for that; [`LifeWatch::add`] says so, and tries again with each rank that joins.
 
 use mend_base::Duration;
 use mend_segment::{
@@ -25,16 +24,16 @@ use std::thread::Builder;
 /// The lives of all ranks whose outbox is known.
 #[derive(Debug)]
 pub struct LifeWatch {
-    news: Arc<News>,
-    posts: Vec<Post>,
+    marks: Arc<MarkQueue>,
+    threads: Vec<WatchThread>,
     means: Means,
     watched: HashMap<u32, Watching>,
-    /// For whom there was no thread.
-    unposted: Vec<Watched>,
+    /// Those for which there was no thread.
+    without_thread: Vec<WatchedLife>,
     next: u64,
 }
 
-/// With how many threads lives are watched.
+/// With how many threads life words are watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Means {
     /// One sleeps on many (futex_waitv).
@@ -60,8 +59,8 @@ impl Means {
         }
     }
 
-    /// How many ranks a post takes.
-    fn per_post(self) -> usize {
+    /// How many ranks a thread takes.
+    fn per_thread(self) -> usize {
         if self == Means::Together { LIVES_AT_ONCE } else { 1 }
     }
 }
@@ -69,8 +68,8 @@ impl Means {
 /// What the node daemon knows of one rank that is watched.
 #[derive(Debug)]
 struct Watching {
-    /// Its post, if there is a thread for it.
-    place: Option<usize>,
+    /// Its thread, if there is one for it.
+    thread: Option<usize>,
     /// Never used again.
     number: u64,
     view: Arc<LifeView>,
@@ -81,7 +80,7 @@ struct Watching {
 pub struct Mark {
     /// Which.
     pub rank: u32,
-    /// It said so itself: it may be writing a core, and must not be killed before that is done.
+    /// It said itself that it dies: it may be writing a core, and must not be killed before that is done.
     pub dying: bool,
 }
 
@@ -91,14 +90,14 @@ pub enum WatchError {
     /// What the rank sent is no outbox of its own.
     #[error(transparent)]
     Outbox(#[from] SegmentError),
-    /// There is no thread for it: [`LifeWatch::must_look`].
+    /// There is no thread for it: [`LifeWatch::must_poll`].
     #[error("no thread can be started to watch it: {0}")]
     Thread(io::Error),
 }
 
-/// What the threads have seen, and the node daemon has not heard.
+/// The marks that the threads have seen, and the node daemon has not taken.
 #[derive(Debug)]
-struct News {
+struct MarkQueue {
     marked: Mutex<Vec<(u64, Mark)>>,
     /// Readable while there is something in it.
     ready: OwnedFd,
@@ -106,28 +105,28 @@ struct News {
 
 /// One thread, as the node daemon sees it: it ends when this is dropped.
 #[derive(Debug)]
-struct Post {
-    desk: Arc<Desk>,
+struct WatchThread {
+    inbox: Arc<CommandInbox>,
     ranks: usize,
 }
 
-/// What the node daemon tells one thread.
+/// What one thread is to do.
 #[derive(Debug, Default)]
-struct Desk {
-    orders: Mutex<Vec<Order>>,
+struct CommandInbox {
+    commands: Mutex<Vec<Command>>,
     call: Call,
     over: AtomicBool,
 }
 
 #[derive(Debug)]
-enum Order {
-    Watch(Watched),
-    /// The number of a watching.
+enum Command {
+    Watch(WatchedLife),
+    /// The number of a watched life.
     Forget(u64),
 }
 
 #[derive(Clone, Debug)]
-struct Watched {
+struct WatchedLife {
     number: u64,
     rank: u32,
     view: Arc<LifeView>,
@@ -137,12 +136,19 @@ impl LifeWatch {
     /// Watches nobody yet.
     pub fn new(means: Means) -> io::Result<Self> {
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let news = Arc::new(News { marked: Mutex::default(), ready });
-        Ok(LifeWatch { news, posts: vec![], means, watched: HashMap::new(), unposted: vec![], next: 0 })
+        let marks = Arc::new(MarkQueue { marked: Mutex::default(), ready });
+        Ok(LifeWatch {
+            marks,
+            threads: vec![],
+            means,
+            watched: HashMap::new(),
+            without_thread: vec![],
+            next: 0,
+        })
     }
 
     /// Watches the life of `rank`, whose outbox this is, at `slot` of a node with `slots`. The descriptor may be closed
-    /// afterwards. A second outbox of the same rank takes the place of the first.
+    /// afterwards. A second outbox of the same rank takes the thread of the first.
     pub fn add(
         &mut self,
         rank: u32,
@@ -154,29 +160,29 @@ impl LifeWatch {
         self.remove(rank);
         let number = self.next;
         self.next += 1;
-        self.unposted.push(Watched { number, rank, view: Arc::clone(&view) });
-        self.watched.insert(rank, Watching { place: None, number, view });
-        self.post_all().map_err(WatchError::Thread)
+        self.without_thread.push(WatchedLife { number, rank, view: Arc::clone(&view) });
+        self.watched.insert(rank, Watching { thread: None, number, view });
+        self.give_threads().map_err(WatchError::Thread)
     }
 
     /// Gives each rank that has none a thread, as far as there are any.
-    fn post_all(&mut self) -> io::Result<()> {
-        while let Some(next) = self.unposted.last().cloned() {
+    fn give_threads(&mut self) -> io::Result<()> {
+        while let Some(next) = self.without_thread.last().cloned() {
             let rank = next.rank;
-            let place = match self.posts.iter().position(|post| post.ranks < self.means.per_post()) {
-                Some(place) => {
-                    self.posts[place].ranks += 1;
-                    self.posts[place].order(Order::Watch(next));
-                    place
+            let thread = match self.threads.iter().position(|thread| thread.ranks < self.means.per_thread()) {
+                Some(thread) => {
+                    self.threads[thread].ranks += 1;
+                    self.threads[thread].send(Command::Watch(next));
+                    thread
                 }
                 None => {
-                    self.posts.push(Post::start(&self.news, self.means, next)?);
-                    self.posts.len() - 1
+                    self.threads.push(WatchThread::start(&self.marks, self.means, next)?);
+                    self.threads.len() - 1
                 }
             };
-            self.unposted.pop();
+            self.without_thread.pop();
             if let Some(watching) = self.watched.get_mut(&rank) {
-                watching.place = Some(place);
+                watching.thread = Some(thread);
             }
         }
         Ok(())
@@ -184,37 +190,37 @@ impl LifeWatch {
 
     /// Nothing more is heard of `rank`.
     pub fn remove(&mut self, rank: u32) {
-        let Some(Watching { place, number, .. }) = self.watched.remove(&rank) else { return };
-        let Some(place) = place else { return self.unposted.retain(|each| each.number != number) };
-        let post = &mut self.posts[place];
-        post.order(Order::Forget(number));
-        // Who sleeps on one life alone would hear of another one late: it gets no other.
+        let Some(Watching { thread, number, .. }) = self.watched.remove(&rank) else { return };
+        let Some(thread) = thread else { return self.without_thread.retain(|each| each.number != number) };
+        let thread = &mut self.threads[thread];
+        thread.send(Command::Forget(number));
+        // A thread that sleeps on one life would learn of another one late: it gets no other.
         if self.means == Means::Together {
-            post.ranks -= 1;
+            thread.ranks -= 1;
         }
     }
 
-    /// How it stands with `rank` now; `None` where it is not watched.
-    pub fn look(&self, rank: u32) -> Option<LifeState> {
+    /// The state of the life word of `rank`; `None` where it is not watched.
+    pub fn poll(&self, rank: u32) -> Option<LifeState> {
         self.watched.get(&rank).map(|watching| watching.view.state())
     }
 
     /// Readable when [`marked`](LifeWatch::marked) has something.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.news.ready.as_fd()
+        self.marks.ready.as_fd()
     }
 
-    /// Whether somebody is watched by no thread: then [`marked`](LifeWatch::marked) has to be asked now and then.
-    pub fn must_look(&self) -> bool {
-        !self.unposted.is_empty()
+    /// Whether some life is watched by no thread: then [`marked`](LifeWatch::marked) has to be asked now and then.
+    pub fn must_poll(&self) -> bool {
+        !self.without_thread.is_empty()
     }
 
-    /// Who was marked since the last time; each once. Their places are taken until they are removed.
+    /// The marks since the last time; each once. A marked rank counts for its thread until it is removed.
     pub fn marked(&mut self) -> Vec<Mark> {
-        // Emptied before the list is taken: what comes in between is at worst said twice by the descriptor.
-        let _ = rustix::io::read(&self.news.ready, &mut [0; 8]);
-        look_at_all(&mut self.unposted, &self.news);
-        let marked = std::mem::take(&mut *lock(&self.news.marked));
+        // Emptied before the list is taken: a mark that comes in between makes it readable once more than needed.
+        let _ = rustix::io::read(&self.marks.ready, &mut [0; 8]);
+        poll_all(&mut self.without_thread, &self.marks);
+        let marked = std::mem::take(&mut *lock(&self.marks.marked));
         let current = |(number, mark): (u64, Mark)| {
             let watched = self.watched.get(&mark.rank).is_some_and(|watching| watching.number == number);
             watched.then_some(mark)
@@ -223,67 +229,70 @@ impl LifeWatch {
     }
 }
 
-impl Post {
-    fn start(news: &Arc<News>, means: Means, first: Watched) -> io::Result<Self> {
+impl WatchThread {
+    fn start(marks: &Arc<MarkQueue>, means: Means, first: WatchedLife) -> io::Result<Self> {
         if means == Means::Nothing {
             return Err(rustix::io::Errno::AGAIN.into());
         }
         let alone = means == Means::Apart;
-        let desk = Arc::new(Desk { orders: Mutex::new(vec![Order::Watch(first)]), ..Desk::default() });
-        let (theirs, news) = (Arc::clone(&desk), Arc::clone(news));
+        let inbox = Arc::new(CommandInbox {
+            commands: Mutex::new(vec![Command::Watch(first)]),
+            ..CommandInbox::default()
+        });
+        let (theirs, marks) = (Arc::clone(&inbox), Arc::clone(marks));
         Builder::new()
             .name("mend-life".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || theirs.watch(&news, alone))?;
-        Ok(Post { desk, ranks: 1 })
+            .spawn(move || theirs.watch(&marks, alone))?;
+        Ok(WatchThread { inbox, ranks: 1 })
     }
 
-    fn order(&self, order: Order) {
-        lock(&self.desk.orders).push(order);
-        self.desk.call.ring();
+    fn send(&self, command: Command) {
+        lock(&self.inbox.commands).push(command);
+        self.inbox.call.ring();
     }
 }
 
-impl Drop for Post {
+impl Drop for WatchThread {
     fn drop(&mut self) {
-        self.desk.over.store(true, Ordering::Relaxed);
-        self.desk.call.ring();
+        self.inbox.over.store(true, Ordering::Relaxed);
+        self.inbox.call.ring();
     }
 }
 
-impl Desk {
+impl CommandInbox {
     /// The thread.
-    fn watch(&self, news: &News, alone: bool) {
-        let mut watched: Vec<Watched> = vec![];
+    fn watch(&self, marks: &MarkQueue, alone: bool) {
+        let mut watched: Vec<WatchedLife> = vec![];
         loop {
             let counted = self.call.count();
             if self.over.load(Ordering::Relaxed) {
                 return;
             }
-            for order in std::mem::take(&mut *lock(&self.orders)) {
-                match order {
-                    Order::Watch(new) => watched.push(new),
-                    Order::Forget(number) => watched.retain(|each| each.number != number),
+            for command in std::mem::take(&mut *lock(&self.commands)) {
+                match command {
+                    Command::Watch(new) => watched.push(new),
+                    Command::Forget(number) => watched.retain(|each| each.number != number),
                 }
             }
-            let seen = look_at_all(&mut watched, news);
+            let seen = poll_all(&mut watched, marks);
             let lives = watched.iter().map(|each| &*each.view).zip(seen);
             match (alone, &watched[..]) {
                 (true, []) => return,
-                (true, _) => lives.for_each(|(view, seen)| sleep_on_life(view, seen, CALL_UNHEARD)),
+                (true, _) => lives.for_each(|(view, seen)| sleep_on_life(view, seen, SLEEP_AT_MOST)),
                 (false, _) => sleep_on_lives(lives, &self.call, counted),
             }
         }
     }
 }
 
-/// Tells of those who are marked, and forgets them and those who have left. What was seen of the others, in order.
-fn look_at_all(watched: &mut Vec<Watched>, news: &News) -> Vec<Seen> {
+/// Hands over the marks, and forgets the ranks that are marked or have left. What was seen of the others, in order.
+fn poll_all(watched: &mut Vec<WatchedLife>, marks: &MarkQueue) -> Vec<Seen> {
     let mut seen = Vec::with_capacity(watched.len());
     watched.retain(|each| {
         let (state, now) = each.view.look();
         if state.is_marked() {
-            news.tell(each.number, Mark { rank: each.rank, dying: state == LifeState::Dying });
+            marks.push(each.number, Mark { rank: each.rank, dying: state == LifeState::Dying });
         }
         let goes_on = !state.is_marked() && state != LifeState::Left;
         if goes_on {
@@ -294,15 +303,15 @@ fn look_at_all(watched: &mut Vec<Watched>, news: &News) -> Vec<Seen> {
     seen
 }
 
-impl News {
-    fn tell(&self, number: u64, mark: Mark) {
+impl MarkQueue {
+    fn push(&self, number: u64, mark: Mark) {
         lock(&self.marked).push((number, mark));
         // Its counter cannot be full: each mark adds one.
         let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
     }
 }
 
-/// Nobody panics while holding one of these.
+/// No holder of one of these panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -310,8 +319,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Its own frames are small.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Who sleeps on one life alone hears no call meanwhile; so late does such a thread end, or forget.
-const CALL_UNHEARD: Duration = Duration::from_millis(1_000);
+/// A thread that sleeps on one life hears no call meanwhile; so late does it end, or forget.
+const SLEEP_AT_MOST: Duration = Duration::from_millis(1_000);
 
 #[cfg(test)]
 mod tests {
@@ -377,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dies_is_told_once_and_who_leaves_or_is_removed_never() {
+    fn a_death_is_handed_over_once_and_a_rank_that_left_or_was_removed_never() {
         for mut watch in watches() {
             let mut ranks: Vec<Rank> = (0..4).map(Rank::start).collect();
             (0..4).zip(&ranks).for_each(|(slot, rank)| add(&mut watch, slot, rank));
@@ -394,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_that_it_dies_is_told_as_dying() {
+    fn a_rank_that_says_that_it_dies_is_handed_over_as_dying() {
         for mut watch in watches() {
             let rank = Rank::start(7);
             add(&mut watch, 7, &rank);
@@ -406,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_passes_from_thread_to_thread_is_not_told_but_the_death_of_its_last_holder_is() {
+    fn a_word_that_passes_from_thread_to_thread_is_no_mark_but_the_death_of_its_last_holder_is() {
         for mut watch in watches() {
             let outbox = Outbox::create(0, SLOTS, 0).unwrap();
             let life: &'static Life = Box::leak(Box::new(outbox.life()));
@@ -429,35 +438,35 @@ mod tests {
             let ranks: Vec<Rank> = (0..count).map(Rank::start).collect();
             (0..count).zip(&ranks).for_each(|(slot, rank)| add(&mut watch, slot, rank));
             ranks.into_iter().rev().for_each(|rank| rank.end(false));
-            let mut told = vec![];
-            while told.len() < count as usize {
-                told.extend(wait(&mut watch).into_iter().map(|mark| mark.rank));
+            let mut handed_over = vec![];
+            while handed_over.len() < count as usize {
+                handed_over.extend(wait(&mut watch).into_iter().map(|mark| mark.rank));
             }
-            told.sort_unstable();
-            assert!(told.into_iter().eq(0..count));
+            handed_over.sort_unstable();
+            assert!(handed_over.into_iter().eq(0..count));
             assert!(watch.marked().is_empty());
         }
     }
 
     #[test]
-    fn whom_no_thread_watches_is_looked_at_and_gets_one_as_soon_as_there_is_one() {
+    fn a_life_without_a_thread_is_polled_and_gets_a_thread_as_soon_as_one_can_be_started() {
         let mut watch = LifeWatch::new(Means::Nothing).unwrap();
         let ranks: Vec<Rank> = (0..4).map(Rank::start).collect();
         for (slot, rank) in (0..3).zip(&ranks) {
             let added = watch.add(slot, rank.outbox.descriptor().as_fd(), slot, SLOTS);
-            assert!(matches!(added, Err(WatchError::Thread(_))) && watch.must_look());
+            assert!(matches!(added, Err(WatchError::Thread(_))) && watch.must_poll());
         }
         watch.remove(2);
         let mut ranks = ranks.into_iter();
         ranks.next().unwrap().end(false);
-        assert_eq!((watch.look(0), watch.look(1)), (Some(LifeState::Dead), Some(LifeState::Lives)));
+        assert_eq!((watch.poll(0), watch.poll(1)), (Some(LifeState::Dead), Some(LifeState::Lives)));
         assert_eq!(watch.marked(), [Mark { rank: 0, dying: false }]);
         assert!(watch.marked().is_empty());
         // A thread can be started again when the next one comes: it watches all.
         watch.means = Means::here();
         let (first, gone, last) = (ranks.next().unwrap(), ranks.next().unwrap(), ranks.next().unwrap());
         add(&mut watch, 3, &last);
-        assert!(!watch.must_look());
+        assert!(!watch.must_poll());
         gone.end(false);
         first.end(false);
         assert_eq!(wait(&mut watch), [Mark { rank: 1, dying: false }]);
@@ -466,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_was_dead_when_it_came_is_told_and_what_is_no_outbox_is_refused() {
+    fn a_rank_that_was_dead_when_it_was_added_is_handed_over_and_what_is_no_outbox_is_refused() {
         for mut watch in watches() {
             let rank = Rank::start(5);
             let descriptor = rank.outbox.descriptor();

@@ -29,11 +29,27 @@ fn a_life_word_shows_a_death_before_the_process_has_ended() {
 fn watched(how: &str, words: &[&str]) -> Ended {
     let mut command = Command::new(MPIEXEC);
     command
-        .args(["-n", "3", PROBE])
+        .args(["--test-hooks", "-n", "3", PROBE])
         .args(words)
         .env("MEND_TEST_LIFE_WATCH", how)
         .env("MEND_REPORT", "failures");
     start_command(command).end()
+}
+
+/// The lines that say that hooks of tests act.
+fn hooks_lines(ended: &Ended) -> usize {
+    ended.stderr.lines().filter(|line| line.ends_with("[E-JOB-015]")).count()
+}
+
+#[test]
+fn hooks_of_tests_act_only_where_the_command_line_says_so() {
+    // The probe lives on its life word: without a thread, and with reports on, that would be a line.
+    let mut command = Command::new(MPIEXEC);
+    command.args(["-n", "3", PROBE, "live", "30"]);
+    command.env("MEND_TEST_LIFE_WATCH", "none").env("MEND_REPORT", "failures");
+    let ended = start_command(command).end();
+    found(&ended, 0, &["found by its life word"]);
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 
 #[test]
@@ -41,7 +57,7 @@ fn where_each_life_word_has_a_thread_of_its_own_it_shows_a_death_as_well() {
     let ended = watched("apart", &["live", "300"]);
     found(&ended, 0, &["was killed by SIGKILL", "found by its life word"]);
     assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
-    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    assert_eq!((hooks_lines(&ended), ended.stderr.lines().count()), (1, 2), "{ended:?}");
 }
 
 #[test]
@@ -50,12 +66,13 @@ fn where_no_thread_can_watch_life_words_that_is_said_and_deaths_show_all_the_sam
         let ended = watched("none", words);
         found(&ended, 0, &["was killed by SIG"]);
         let said = ended.stderr.matches("[E-JOB-014]").count();
-        assert_eq!((said, ended.stderr.lines().count()), (1, 2), "{ended:?}");
+        assert_eq!((said, hooks_lines(&ended), ended.stderr.lines().count()), (1, 1, 3), "{ended:?}");
     }
     let mut unasked = Command::new(MPIEXEC);
-    unasked.args(["-n", "3", PROBE, "live", "30"]).env("MEND_TEST_LIFE_WATCH", "none");
+    unasked.args(["--test-hooks", "-n", "3", PROBE, "live", "30"]).env("MEND_TEST_LIFE_WATCH", "none");
     let ended = start_command(unasked).end();
-    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    let lines = (hooks_lines(&ended), ended.stderr.lines().count());
+    assert_eq!((ended.code, lines), (0, (1, 1)), "{ended:?}");
 }
 
 #[test]
@@ -97,7 +114,8 @@ fn who_writes_garbage_to_another_is_fenced_and_nobody_else_is_disturbed() {
 #[test]
 fn where_deaths_are_muted_who_asks_is_told() {
     let mut command = Command::new(MPIEXEC);
-    command.args(["-n", "3", PROBE, "ask"]).env("MEND_TEST_MUTED", "1").env("MEND_REPORT", "failures");
+    command.args(["--test-hooks", "-n", "3", PROBE, "ask"]);
+    command.env("MEND_TEST_MUTED", "1").env("MEND_REPORT", "failures");
     let ended = start_command(command).end();
     found(&ended, 0, &["was killed by SIGKILL"]);
     assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");

@@ -39,7 +39,7 @@ pub fn start(words: &[&str]) -> Run {
 pub fn start_command(command: Command) -> Run {
     let mut command = with_signals(&command);
     let mark = mend_testing::unique();
-    command.env("MEND_TEST_MARK", &mark).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env(MARK, &mark).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     // Until `env` has become the command, a signal that was inherited as ignored is still lost.
     let program = format!("/proc/{}/exe", child.id());
@@ -134,10 +134,10 @@ impl Run {
     /// The node daemon, once it is there.
     pub fn node_daemon(&self) -> i32 {
         let mut found = None;
-        until("a node_daemon", || {
+        until("a node daemon", || {
             found = self.processes().into_iter().find(|&pid| {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                line.split(|&byte| byte == 0).any(|word| word == b"--mend-node_daemon")
+                line.split(|&byte| byte == 0).any(|word| word == b"--mend-node-daemon")
             });
             found.is_some()
         });
@@ -184,9 +184,12 @@ pub fn signal(pid: i32, which: rustix::process::Signal) {
     let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), which);
 }
 
+/// In the environment of each process of a job, so that all of them are found. Not `MEND_...`: it is no parameter.
+const MARK: &str = "LAUNCH_JOB_MARK";
+
 /// Processes that live and carry the mark. (Zombies have no environment.)
 fn marked(mark: &str) -> Vec<i32> {
-    let wanted = format!("MEND_TEST_MARK={mark}");
+    let wanted = format!("{MARK}={mark}");
     let numbers =
         std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     let numbers: Vec<i32> = numbers.collect();

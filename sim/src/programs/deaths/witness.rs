@@ -36,11 +36,10 @@ impl Survivor {
         }
         let engine = self.process.mpi.engine();
         let acknowledged = engine.acknowledged(comm).expect("it stands");
-        // Ends are published in the order of the verdicts. Who is dead itself and lingers is told nothing of itself.
-        if let Some(buried) = engine.runtime().buried().filter(|_| !self.process.is_dead(self.me())) {
-            let published: Vec<u32> = engine.registry().failed().iter().map(|place| place.0).collect();
-            assert!(buried.starts_with(&published), "{published:?} were published of {buried:?}");
-        }
+        // Ends are published in the order of their notices.
+        let taken = engine.runtime().deaths_taken();
+        let published: Vec<u32> = engine.registry().failed().iter().map(|place| place.0).collect();
+        assert!(taken.starts_with(&published), "{published:?} were published of {taken:?}");
         drop(engine);
         let known = self.witness.of(comm);
         // Row AK1.

@@ -1,34 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Hears ranks: the socket they come to, and their connections. Believes nothing: a packet that no correct rank writes is
-//! evidence against the rank, and nothing more.
+//! The connections of ranks: the socket they connect to, and what they send. Believes nothing: a packet that no correct rank
+//! writes is evidence against the rank, and nothing more.
 //!
 //! ```text
-//!   connect ──▶ Stranger ── hello, checked ──▶ Rank ── closes ──▶ gone
-//!                  └── anything else: turned away, in one packet that every version reads
+//!   connect ──▶ Unidentified ── hello, checked ──▶ Rank ── closes ──▶ forgotten
+//!                   └── anything else: turned away, in one packet that every version reads
 //! ```
 
 use mend_runtime::daemon_protocol::{
     Answer, Hello, Request, Secret, TurnedAway, VERSION, Welcome, decode, encode,
 };
 use mend_runtime::environment::Address;
-use mend_runtime::packet::{Arrival, Packet, Sent, Waiting, receive, send};
+use mend_runtime::packet::{self, Arrival, Packet, Sent, Waiting, send};
 use mend_transport::Card;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::Uid;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Where ranks come to.
+/// All connections, and the socket that accepts them.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Connections {
     listener: OwnedFd,
     /// By a number that is never used again.
     connections: HashMap<u32, Connection>,
     next: u32,
-    /// Who has not been welcomed yet: so many, and at most so many; more are sent away.
-    strangers: u32,
-    strangers_max: u32,
+    /// How many have not been welcomed yet, and at most may; more are sent away.
+    unidentified: u32,
+    unidentified_max: u32,
+    address: Address,
+    ranks: u32,
+    /// The user whose processes may join.
+    user: Uid,
     /// By rank: its connection.
     of_rank: HashMap<u32, u32>,
 }
@@ -43,22 +48,22 @@ struct Connection {
 
 /// What came from a connection.
 #[derive(Debug)]
-pub enum Heard {
+pub enum Received {
     /// Nothing now.
     Nothing,
     /// It is closed, and forgotten.
     Closed(Option<u32>),
     /// What no correct rank writes.
     Garbage(Option<u32>),
-    /// From one who has not been welcomed.
-    FromStranger(Request),
+    /// From a process that has not been welcomed.
+    Hello(Request),
     /// From this rank.
     FromRank(u32, Request),
 }
 
-impl Desk {
-    /// Besides the ranks, so many processes of the same user may come and say nothing.
-    const IDLERS_MAX: u32 = 64;
+impl Connections {
+    /// Besides the ranks, so many processes of the same user may connect and send nothing.
+    const IDLE_MAX: u32 = 64;
 
     /// Listens at `address` for so many ranks.
     pub fn open(address: &Address, ranks: u32) -> rustix::io::Result<Self> {
@@ -67,44 +72,59 @@ impl Desk {
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         rustix::net::bind(&listener, &name)?;
         rustix::net::listen(&listener, 4096)?;
-        Ok(Desk {
+        Ok(Connections {
             listener,
             connections: HashMap::new(),
             next: 0,
-            strangers: 0,
-            strangers_max: ranks + Self::IDLERS_MAX,
+            unidentified: 0,
+            unidentified_max: ranks + Self::IDLE_MAX,
+            address: *address,
+            user: rustix::process::geteuid(),
+            ranks,
             of_rank: HashMap::new(),
         })
     }
 
-    /// Readable when somebody comes.
+    /// Where this listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Readable when a process connects.
     pub fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Lets in those who wait; their numbers. Other users are sent away: they cannot know the secret.
+    /// Accepts the processes that wait; the numbers of their connections. Those of other users are sent away: they cannot know
+    /// the secret.
     pub fn accept(&mut self) -> Vec<u32> {
-        let mut come = vec![];
+        let mut accepted = vec![];
         loop {
             let socket = match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                // Nobody is left, or no descriptor is: who waits is let in at the next look.
+                // None is left to accept, or no descriptor is: those who wait are accepted with the next.
                 Err(_) => break,
             };
             let Ok(credentials) = sockopt::socket_peercred(&socket) else { continue };
-            if credentials.uid != rustix::process::geteuid() || self.strangers >= self.strangers_max {
+            if credentials.uid != self.user {
+                let why = TurnedAway::OtherUser(self.user.as_raw());
+                // It is told why, if it still is there.
+                let _ = send(socket.as_fd(), &encode(&Answer::TurnedAway(why)), &[], Waiting::Never);
+                continue;
+            }
+            if self.unidentified >= self.unidentified_max {
                 continue;
             }
             // The kernel says 0 of a process in a pid name space that we do not see into.
             let process = credentials.pid.as_raw_pid();
             let connection = Connection { socket, process, rank: None };
             self.connections.insert(self.next, connection);
-            self.strangers += 1;
-            come.push(self.next);
+            self.unidentified += 1;
+            accepted.push(self.next);
             self.next += 1;
         }
-        come
+        accepted
     }
 
     /// The socket of a connection.
@@ -118,7 +138,7 @@ impl Desk {
     }
 
     /// The connection of a rank, if it has one.
-    pub fn connection_of(&self, rank: u32) -> Option<u32> {
+    pub fn of_rank(&self, rank: u32) -> Option<u32> {
         self.of_rank.get(&rank).copied()
     }
 
@@ -127,31 +147,31 @@ impl Desk {
         self.connections.get(&connection).map(|connection| connection.process)
     }
 
-    /// The next that a connection said.
-    pub fn hear(&mut self, connection: u32) -> Heard {
-        let Some(from) = self.connections.get(&connection) else { return Heard::Nothing };
+    /// The next that a connection sent.
+    pub fn receive(&mut self, connection: u32) -> Received {
+        let Some(from) = self.connections.get(&connection) else { return Received::Nothing };
         let rank = from.rank;
-        match receive(from.socket.as_fd(), Waiting::Never) {
-            Arrival::Nothing => Heard::Nothing,
+        match packet::receive(from.socket.as_fd(), Waiting::Never) {
+            Arrival::Nothing => Received::Nothing,
             Arrival::Closed => {
                 self.forget(connection);
-                Heard::Closed(rank)
+                Received::Closed(rank)
             }
             Arrival::Packet(packet) => match (read(packet), rank) {
                 (None, rank) => {
-                    // A rank that raves is not heard again.
+                    // A rank that writes garbage is not heard again.
                     if rank.is_some() {
                         self.forget(connection);
                     }
-                    Heard::Garbage(rank)
+                    Received::Garbage(rank)
                 }
-                (Some(request), None) => Heard::FromStranger(request),
-                (Some(request), Some(rank)) => Heard::FromRank(rank, request),
+                (Some(request), None) => Received::Hello(request),
+                (Some(request), Some(rank)) => Received::FromRank(rank, request),
             },
         }
     }
 
-    /// Makes a stranger a rank.
+    /// Makes an unidentified connection that of a rank.
     pub fn welcome(&mut self, connection: u32, rank: u32, welcome: &Welcome, pages: [BorrowedFd<'_>; 2]) {
         let Some(whose) = self.connections.get_mut(&connection) else { return };
         // The first packet always has room. If it has closed already, its end will be heard.
@@ -159,10 +179,10 @@ impl Desk {
         debug_assert!(sent != Sent::Busy);
         whose.rank = Some(rank);
         self.of_rank.insert(rank, connection);
-        self.strangers -= 1;
+        self.unidentified -= 1;
     }
 
-    /// Tells a stranger why it may not come in, and forgets it.
+    /// Tells an unidentified process why it may not join, and forgets it.
     pub fn turn_away(&mut self, connection: u32, why: TurnedAway) {
         if let Some(socket) = self.socket(connection) {
             // It may be gone already.
@@ -171,11 +191,16 @@ impl Desk {
         self.forget(connection);
     }
 
+    /// Whether the process that sent this as its first packet may join, as far as that says.
+    pub fn check_hello(&self, request: &Request) -> Result<Hello, TurnedAway> {
+        check_hello(request, &self.address.secret, self.ranks)
+    }
+
     fn forget(&mut self, connection: u32) {
         let Some(gone) = self.connections.remove(&connection) else { return };
         match gone.rank {
             Some(rank) => drop(self.of_rank.remove(&rank)),
-            None => self.strangers -= 1,
+            None => self.unidentified -= 1,
         }
     }
 }
@@ -197,8 +222,8 @@ fn read(packet: Packet) -> Option<Request> {
     }
 }
 
-/// Whether a stranger may come in, as far as its words say.
-pub fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hello, TurnedAway> {
+/// Whether an unidentified process may join, as far as its first packet says.
+fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hello, TurnedAway> {
     match request {
         Request::Hello(hello) if hello.secret != *secret => Err(TurnedAway::WrongSecret),
         Request::Hello(hello) if hello.layout != Card::LAYOUT => Err(TurnedAway::LayoutDiffers(Card::LAYOUT)),
@@ -206,5 +231,37 @@ pub fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hell
         Request::Hello(hello) => Ok(*hello),
         Request::OtherVersion(_) => Err(TurnedAway::VersionDiffers(u32::from(VERSION))),
         _ => Err(TurnedAway::Garbled),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Connections;
+    use mend_runtime::environment::Address;
+    use mend_runtime::{Client, StartError, draw, namespace};
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::Uid;
+
+    #[test]
+    fn a_process_of_another_user_is_told_that_it_is_one() {
+        let address = Address {
+            socket: draw::random_bytes(),
+            network: namespace("net"),
+            secret: draw::random_bytes(),
+            rank: 0,
+        };
+        let mut connections = Connections::open(&address, 1).unwrap();
+        let own = connections.user.as_raw();
+        connections.user = Uid::from_raw(own + 1);
+        let rank = std::thread::spawn(move || Client::connect(&address));
+        poll(&mut [PollFd::new(&connections.listener, PollFlags::IN)], None).unwrap();
+        assert!(connections.accept().is_empty());
+        let refused = rank.join().unwrap().unwrap_err();
+        assert!(matches!(refused, StartError::TurnedAway(_)), "{refused:?}");
+        let message = refused.to_string();
+        assert!(
+            message.contains(&format!("uid {}", own + 1)) && message.ends_with("[E-START-020]"),
+            "{message}"
+        );
     }
 }

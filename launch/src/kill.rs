@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ends every descendant of this process, whatever it did to get away (R-35): sessions, process groups and double forks
-//! do not matter, because whoever calls this is a subreaper, to whom orphans come.
+//! do not matter, because the caller is a subreaper, to which orphans come.
 //!
 //! Numbers of processes here are those of /proc, which are not ours where it is another pid name space's (`unshare --pid`
-//! without `--mount-proc`): who is killed is named by its folder there, never by its number.
+//! without `--mount-proc`): a process to be killed is named by its folder there, never by its number.
 
-use crate::exit::Ending;
+use mend_daemon::{Ending, KILL_TIME_LIMIT};
 use mend_runtime::Stat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// One look at the process table.
+/// A process in the kernel's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Entry {
+struct TableEntry {
     pid: i32,
     parent: i32,
     /// All of it has ended. Not so where its first thread alone has (pthread_exit).
@@ -27,33 +27,33 @@ struct Entry {
 }
 
 /// How long a process may take to die.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const TIME_LIMIT: Duration = KILL_TIME_LIMIT.to_std();
 
 /// How long one that is dying anyway may take to write its core before it is killed with the others.
-const CORE_PATIENCE: Duration = Duration::from_secs(60);
+const CORE_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Kills every descendant and reaps those that are ours, until none is left; those that write a core only once that has
-/// taken [`CORE_PATIENCE`]. `ended` hears of each that was ours. Returns those that the kernel would not let die in
-/// [`PATIENCE`].
+/// taken [`CORE_TIME_LIMIT`]. `ended` hears of each that was ours. Returns those that the kernel would not let die in
+/// [`TIME_LIMIT`].
 pub fn kill_all(dying: &[Pid], mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
     let own = own_number();
     // In another's /proc a number of ours is somebody else's.
     let dying = dying.iter().filter(|_| own == own_pid()).map(|pid| pid.as_raw_nonzero().get());
     let mut spared: HashSet<i32> = dying.collect();
     let began = Instant::now();
-    let mut give_up = began + PATIENCE;
+    let mut give_up = began + TIME_LIMIT;
     loop {
         reap(&mut ended);
-        if began.elapsed() >= CORE_PATIENCE {
+        if began.elapsed() >= CORE_TIME_LIMIT {
             spared.clear();
         }
         let left = descendants(&process_table(), own).into_iter();
-        let (writing, others): (Vec<Entry>, Vec<Entry>) =
+        let (writing, others): (Vec<TableEntry>, Vec<TableEntry>) =
             left.partition(|entry| spared.contains(&entry.pid) && !entry.zombie);
         let Some(first) = others.first().or(writing.first()) else { return vec![] };
         let now = Instant::now();
         match others.is_empty() {
-            true => give_up = now + PATIENCE,
+            true => give_up = now + TIME_LIMIT,
             false if now >= give_up => return others.iter().map(|entry| entry.pid).collect(),
             false => others.iter().filter(|entry| !entry.zombie).for_each(|entry| kill(*entry)),
         }
@@ -64,14 +64,20 @@ pub fn kill_all(dying: &[Pid], mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
 /// Takes the status of every child that has ended.
 pub fn reap(mut ended: impl FnMut(Pid, Ending)) {
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-        if let Some(ending) = Ending::from_status(status) {
+        if let Some(ending) = ending_of(status) {
             ended(pid, ending);
         }
     }
 }
 
+/// What `waitpid` said; `None` where the process has only stopped or gone on.
+fn ending_of(status: WaitStatus) -> Option<Ending> {
+    let exited = status.exit_status().map(Ending::Exited);
+    exited.or_else(|| status.terminating_signal().map(Ending::Signalled))
+}
+
 /// What the user is told of processes that would not die, if there are any.
-pub fn immortals(left: &[i32]) -> Option<String> {
+pub fn unkillable(left: &[i32]) -> Option<String> {
     let first = left.first()?;
     Some(format!(
         "mpiexec: {} process(es) of the job would not die in 5 s, process {first} among them; \
@@ -92,7 +98,7 @@ fn own_number() -> i32 {
 
 /// The number may belong to another process by now: its folder is opened first, which is that of one process for ever, and
 /// its parent looked at again through it.
-fn kill(entry: Entry) {
+fn kill(entry: TableEntry) {
     let sent = open_folder(entry.pid).and_then(|folder| {
         let same = read_entry_in(&folder, entry.pid).is_some_and(|now| now.parent == entry.parent);
         if same { pidfd_send_signal(&folder, Signal::KILL) } else { Err(Errno::SRCH) }
@@ -113,7 +119,7 @@ fn open_folder(pid: i32) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty())
 }
 
-fn read_entry_in(folder: &OwnedFd, pid: i32) -> Option<Entry> {
+fn read_entry_in(folder: &OwnedFd, pid: i32) -> Option<TableEntry> {
     let stat = rustix::fs::openat(folder, "stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut bytes = vec![];
     File::from(stat).read_to_end(&mut bytes).ok()?;
@@ -133,12 +139,12 @@ fn wait_a_little(pid: i32) {
 }
 
 /// Those whose chain of parents leads to `root`, `root` itself not among them.
-fn descendants(table: &[Entry], root: i32) -> Vec<Entry> {
-    let mut children: HashMap<i32, Vec<Entry>> = HashMap::new();
+fn descendants(table: &[TableEntry], root: i32) -> Vec<TableEntry> {
+    let mut children: HashMap<i32, Vec<TableEntry>> = HashMap::new();
     for entry in table {
         children.entry(entry.parent).or_default().push(*entry);
     }
-    let mut found: Vec<Entry> = Vec::new();
+    let mut found: Vec<TableEntry> = Vec::new();
     let mut seen = HashSet::from([root]);
     let mut open = vec![root];
     while let Some(parent) = open.pop() {
@@ -174,43 +180,43 @@ fn is_killed(status: &str) -> bool {
 /// PF_EXITING of the kernel's own flags.
 const EXITING: u64 = 4;
 
-fn process_table() -> Vec<Entry> {
+fn process_table() -> Vec<TableEntry> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter_map(read_entry).collect()
 }
 
-fn read_entry(pid: i32) -> Option<Entry> {
+fn read_entry(pid: i32) -> Option<TableEntry> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(pid, &String::from_utf8_lossy(&stat))
 }
 
-fn parse_stat(pid: i32, line: &str) -> Option<Entry> {
+fn parse_stat(pid: i32, line: &str) -> Option<TableEntry> {
     let Stat { first_has_ended, parent, threads, .. } = Stat::parse(line)?;
-    Some(Entry { pid, parent, zombie: first_has_ended && threads <= 1 })
+    Some(TableEntry { pid, parent, zombie: first_has_ended && threads <= 1 })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, descendants, is_ending, is_killed, parse_stat};
+    use super::{TableEntry, descendants, is_ending, is_killed, parse_stat};
 
-    fn entry(pid: i32, parent: i32) -> Entry {
-        Entry { pid, parent, zombie: false }
+    fn entry(pid: i32, parent: i32) -> TableEntry {
+        TableEntry { pid, parent, zombie: false }
     }
 
     #[test]
-    fn names_of_processes_may_hold_anything() {
+    fn the_name_of_a_process_may_hold_anything() {
         let stat =
             |front: &str, threads| format!("{front} 3 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 {threads} 0 9");
         assert_eq!(parse_stat(7, &stat("7 (a) Z 99 (b)) S", 2)), Some(entry(7, 3)));
         assert_eq!(parse_stat(7, "7 (a) Z"), None);
         // The first thread has ended; with it all have, or not.
-        assert_eq!(parse_stat(7, &stat("7 (a) Z", 1)), Some(Entry { zombie: true, ..entry(7, 3) }));
+        assert_eq!(parse_stat(7, &stat("7 (a) Z", 1)), Some(TableEntry { zombie: true, ..entry(7, 3) }));
         assert_eq!(parse_stat(7, &stat("7 (a) Z", 2)), Some(entry(7, 3)));
     }
 
     #[test]
-    fn who_runs_is_not_ending_and_who_is_gone_is() {
+    fn a_running_process_is_not_ending_and_one_that_was_reaped_is() {
         assert!(is_killed("Name:\tx\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
         assert!(!is_killed("SigPnd:\t0000000000004002\nShdPnd:\t0000000000000001\n"));
         assert!(!is_ending(rustix::process::getpid()));

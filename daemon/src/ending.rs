@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How processes and jobs end, in numbers and in words.
-
-use rustix::process::{Signal, WaitStatus};
+//! How processes end, in numbers and in words.
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,14 +11,6 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// What `waitpid` said; `None` where the process has only stopped or gone on.
-    pub fn from_status(status: WaitStatus) -> Option<Self> {
-        status
-            .exit_status()
-            .map(Ending::Exited)
-            .or_else(|| status.terminating_signal().map(Ending::Signalled))
-    }
-
     /// As a shell has it: the exit code, or 128 + signal.
     pub fn code(self) -> u8 {
         match self {
@@ -50,35 +40,36 @@ pub fn signal_code(signal: i32) -> u8 {
 
 /// The usual name of a signal.
 pub fn signal_name(signal: i32) -> String {
-    let known = NAMES.iter().find(|(each, _)| each.as_raw() == signal);
+    let known = NAMES.iter().find(|(number, _)| *number == signal);
     known.map_or_else(|| format!("signal {signal}"), |(_, name)| format!("SIG{name}"))
 }
 
-const NAMES: [(Signal, &str); 24] = [
-    (Signal::HUP, "HUP"),
-    (Signal::INT, "INT"),
-    (Signal::QUIT, "QUIT"),
-    (Signal::ILL, "ILL"),
-    (Signal::TRAP, "TRAP"),
-    (Signal::ABORT, "ABRT"),
-    (Signal::BUS, "BUS"),
-    (Signal::FPE, "FPE"),
-    (Signal::KILL, "KILL"),
-    (Signal::USR1, "USR1"),
-    (Signal::SEGV, "SEGV"),
-    (Signal::USR2, "USR2"),
-    (Signal::PIPE, "PIPE"),
-    (Signal::ALARM, "ALRM"),
-    (Signal::TERM, "TERM"),
-    (Signal::XCPU, "XCPU"),
-    (Signal::XFSZ, "XFSZ"),
-    (Signal::VTALARM, "VTALRM"),
-    (Signal::PROF, "PROF"),
-    (Signal::IO, "IO"),
-    (Signal::POWER, "PWR"),
-    (Signal::SYS, "SYS"),
-    (Signal::TSTP, "TSTP"),
-    (Signal::STOP, "STOP"),
+/// As Linux numbers them on all machines that Mend runs on.
+const NAMES: [(i32, &str); 24] = [
+    (1, "HUP"),
+    (2, "INT"),
+    (3, "QUIT"),
+    (4, "ILL"),
+    (5, "TRAP"),
+    (6, "ABRT"),
+    (7, "BUS"),
+    (8, "FPE"),
+    (9, "KILL"),
+    (10, "USR1"),
+    (11, "SEGV"),
+    (12, "USR2"),
+    (13, "PIPE"),
+    (14, "ALRM"),
+    (15, "TERM"),
+    (19, "STOP"),
+    (20, "TSTP"),
+    (24, "XCPU"),
+    (25, "XFSZ"),
+    (26, "VTALRM"),
+    (27, "PROF"),
+    (29, "IO"),
+    (30, "PWR"),
+    (31, "SYS"),
 ];
 
 #[cfg(test)]

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the node daemon decides: who has failed, which notices each rank gets and in which order, who is killed, when the job
+//! ends and with which exit code. A machine without I/O: `launch` runs it with processes and sockets, `sim` with simulated ones.
+//!
+//! Inputs are the methods `on_*`; time is an argument. Outputs are [`Effect`]s, performed at once and in order, and notices,
+//! which [`NodeDaemon::next_notice`] gives for one rank at a time, as its socket has room. The way of a death:
+//!
+//! ```text
+//!   life word marked, process ended ─────────────┐
+//!   a rank asks ─▶ Examine ─▶ marked, or ended ──┼─▶ HearOut ─▶ it had left: nothing
+//!                                                │      └─────▶ declared ─▶ Kill (if need be) ─▶ a notice to each other rank
+//!   connection closed, garbage, abort_some ──────┴────────────────▲
+//! ```
+//!
+//! | part | owns | may call |
+//! |---|---|---|
+//! | [`NodeDaemon`] | evidence that is being examined, effects, the end of the job | all parts below |
+//! | `ranks` | for each rank: its stage, and how its processes ended; the order of deaths | nothing |
+//! | `notifier` | cards, pairs of ranks, the list of ends, what each rank was told of it | nothing |
+//! | `exit_policy` | what the command line says of exit codes | `ranks`, to read |
+//! | `sentences` | nothing: what the user is told of a death | `ranks`, to read |
+//!
+//! Not here: bytes, processes, descriptors, the clock. Read [`NodeDaemon`] first.
+#![forbid(unsafe_code)]
+
+mod ending;
+mod exit_policy;
+mod node_daemon;
+mod notifier;
+mod ranks;
+mod sentences;
+
+pub use ending::{Ending, signal_code, signal_name};
+pub use exit_policy::{Counting, KILL_TIME_LIMIT, Rules};
+pub use node_daemon::{Condition, Effect, JobEnd, JobEndReason, NodeDaemon, ProcessEnd};
+pub use notifier::Step;
+pub use ranks::RankLine;

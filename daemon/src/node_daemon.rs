@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine: what the node daemon makes of what it hears and sees.
+
+use crate::ending::Ending;
+use crate::exit_policy::{self, ExitPolicy, Rules};
+use crate::notifier::{Notifier, Step};
+use crate::ranks::{FoundBy, RankLine, RankTable};
+use crate::sentences;
+use mend_base::{Instant, Job, Peer};
+use mend_runtime::daemon_protocol::{Answer, Request, TurnedAway};
+use mend_runtime::exit_code;
+use mend_transport::{Card, Cause};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The node daemon's decisions about one job. After each input the [`Effect`]s are performed, in order.
+#[derive(Debug)]
+pub struct NodeDaemon {
+    job: Job,
+    ranks: RankTable,
+    notifier: Notifier,
+    policy: ExitPolicy,
+    /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
+    examined: VecDeque<Question>,
+    /// Ends that were seen and are declared once the rank is heard out, in the order of their [`Effect::HearOut`].
+    seen_ends: VecDeque<SeenEnd>,
+    /// Who has failed, and is not reported yet.
+    unreported: Vec<u32>,
+    /// Why the job is over, if it is.
+    over: Option<JobEndReason>,
+    effects: VecDeque<Effect>,
+}
+
+/// What is to be done now.
+#[derive(Debug)]
+pub enum Effect {
+    /// Watch the life word of this rank, whose outbox this is, and say [`NodeDaemon::on_life_marked`] once.
+    WatchLife(u32, Arc<OwnedFd>),
+    /// No end of this rank is of interest any more.
+    ForgetLife(u32),
+    /// Poll the life word and the process of this rank, and say [`NodeDaemon::on_examined`].
+    Examine(u32),
+    /// Hand in every request that this rank has sent, and then say [`NodeDaemon::on_heard_out`].
+    HearOut(u32),
+    /// Make sure that the process which is this rank ends: it alone, and no wrapper that it runs under. If it had lived until
+    /// then, say [`NodeDaemon::on_killed_alive`].
+    Kill(u32),
+    /// Tell the user.
+    Report(RankLine),
+    /// The job is over: end every process of it, but for [`NodeDaemon::spared`].
+    EndJob(JobEnd),
+}
+
+/// How a job ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobEnd {
+    /// Its exit code.
+    pub code: u8,
+    /// What the user is told.
+    pub lines: Vec<RankLine>,
+    /// Why.
+    pub reason: JobEndReason,
+}
+
+/// Why a job is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobEndReason {
+    /// All have ended, or it cannot go on.
+    Over,
+    /// A rank wants it.
+    Aborted,
+    /// The user wants it.
+    Asked,
+    /// It takes too long.
+    Overdue,
+}
+
+/// What polling the life word and the process of a rank has shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// Its process has not ended, and its life word is not marked.
+    Lives,
+    /// It says by its life word that it dies, and may be writing its core.
+    Dying,
+    /// It has ended.
+    Ended,
+}
+
+/// Which process of a rank has ended, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProcessEnd {
+    /// The one that was started.
+    Child(Ending),
+    /// The one that joined, under a wrapper. How it ended is known only if it was reaped here.
+    Wrapped(Option<Ending>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    from: u32,
+    about: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SeenEnd {
+    rank: u32,
+    found: FoundBy,
+}
+
+impl NodeDaemon {
+    /// For ranks 0 to `ranks` - 1 of `job`, none of them started.
+    pub fn new(job: Job, ranks: u32, rules: Rules) -> Self {
+        NodeDaemon {
+            job,
+            ranks: RankTable::new(ranks),
+            notifier: Notifier::new(job, ranks, rules.muted),
+            policy: ExitPolicy::new(rules),
+            examined: VecDeque::new(),
+            seen_ends: VecDeque::new(),
+            unreported: vec![],
+            over: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The name of `rank`.
+    pub fn peer(&self, rank: u32) -> Peer {
+        Peer::new(self.job, rank)
+    }
+
+    /// The process that is, or was, `rank`, as the system numbers it; 0 where none was started.
+    pub fn process(&self, rank: u32) -> u32 {
+        self.ranks.get(rank).process()
+    }
+
+    /// Whether the job outlives deaths.
+    pub fn is_fault_tolerant(&self) -> bool {
+        self.policy.rules().fault_tolerant
+    }
+
+    /// The next thing to do.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The ranks for which there may be a notice.
+    pub fn due(&self) -> Vec<u32> {
+        self.notifier.due()
+    }
+
+    /// The next notice for `rank`. If it is sent, [`on_sent`](NodeDaemon::on_sent) takes the step.
+    pub fn next_notice(&mut self, rank: u32) -> Option<(Answer, Step)> {
+        self.notifier.next(rank)
+    }
+
+    /// When [`on_time`](NodeDaemon::on_time) is to be said, whatever happens before.
+    pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        self.policy.next_deadline(&self.ranks, now)
+    }
+
+    /// Of a job that is over: the ranks that die by themselves, and may be writing their cores. None where the user asked for
+    /// the end.
+    pub fn spared(&self) -> Vec<u32> {
+        if matches!(self.over, Some(JobEndReason::Asked | JobEndReason::Overdue)) {
+            return vec![];
+        }
+        let dying = self
+            .ranks
+            .deaths()
+            .filter(|(_, record, death)| death.found == FoundBy::DyingMark && !record.has_ended());
+        dying.map(|(rank, ..)| rank).collect()
+    }
+
+    /// Of a job that was ended for another reason than a death: what is said of its first death, if that is worth a line.
+    pub fn first_death(&self) -> Option<RankLine> {
+        let worth_a_line = matches!(self.over, Some(JobEndReason::Aborted | JobEndReason::Overdue));
+        worth_a_line.then(|| exit_policy::first_death(&self.ranks)).flatten()
+    }
+}
+
+/// What happens to processes.
+impl NodeDaemon {
+    /// The process of `rank` has been started.
+    pub fn on_started(&mut self, rank: u32, process: u32) {
+        self.ranks.started(rank, process);
+    }
+
+    /// Whether a process may join as `rank`.
+    pub fn admit(&self, rank: u32) -> Result<(), TurnedAway> {
+        self.ranks.admit(rank)
+    }
+
+    /// A process, which was admitted, is `rank` from now on.
+    pub fn on_joined(&mut self, rank: u32, process: u32) {
+        self.ranks.joined(rank, process);
+        self.notifier.joined(rank);
+    }
+
+    /// The life word of `rank` is marked; `dying`: by itself, before its core is written.
+    pub fn on_life_marked(&mut self, rank: u32, dying: bool) {
+        self.hear_out(rank, if dying { FoundBy::DyingMark } else { FoundBy::LifeWord });
+    }
+
+    /// A process of `rank` has ended.
+    pub fn on_process_ended(&mut self, rank: u32, end: ProcessEnd) {
+        match end {
+            ProcessEnd::Child(ending) => self.ranks.child_ended(rank, ending),
+            ProcessEnd::Wrapped(ending) => self.ranks.member_ended(rank, ending),
+        }
+        if self.ranks.get(rank).is_lost() {
+            self.hear_out(rank, FoundBy::Process);
+        }
+    }
+
+    /// `rank` has closed its connection, with nothing left to hear.
+    pub fn on_connection_closed(&mut self, rank: u32, now: Instant) {
+        self.fail(rank, FoundBy::Connection, now);
+    }
+
+    /// `rank` wrote to the daemon what no correct rank writes.
+    pub fn on_garbage(&mut self, rank: u32, now: Instant) {
+        self.fail(rank, FoundBy::Garbage(None), now);
+    }
+
+    /// The process that was to be killed had lived until then.
+    pub fn on_killed_alive(&mut self, rank: u32) {
+        self.ranks.had_lived(rank);
+    }
+
+    /// Everything that `rank` had sent was handed in.
+    pub fn on_heard_out(&mut self, rank: u32, now: Instant) {
+        let seen = self.seen_ends.pop_front().expect("each HearOut is answered once");
+        assert_eq!(seen.rank, rank, "effects are performed in order");
+        self.fail(rank, seen.found, now);
+        if let FoundBy::Question(from) = seen.found {
+            self.notifier.again(from, rank);
+        }
+    }
+
+    /// What polling the life word and the process of `rank` has shown.
+    pub fn on_examined(&mut self, rank: u32, condition: Condition) {
+        let Question { from, about } = self.examined.pop_front().expect("each Examine is answered once");
+        assert_eq!(about, rank, "effects are performed in order");
+        match condition {
+            Condition::Ended => self.hear_out(rank, FoundBy::Question(from)),
+            Condition::Dying => {
+                self.hear_out(rank, FoundBy::DyingMark);
+                self.hear_out(rank, FoundBy::Question(from));
+            }
+            Condition::Lives if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
+            // It has left, or has failed and goes on without MPI.
+            Condition::Lives => self.notifier.again(from, rank),
+        }
+    }
+
+    /// What a rank sent before its end comes before the declaration: it may have left.
+    fn hear_out(&mut self, rank: u32, found: FoundBy) {
+        self.seen_ends.push_back(SeenEnd { rank, found });
+        self.effects.push_back(Effect::HearOut(rank));
+    }
+
+    /// Declares the failure of `rank`: final. One that has left MPI, or has failed, does not fail.
+    fn fail(&mut self, rank: u32, found: FoundBy, now: Instant) {
+        if !self.ranks.fail(rank, found, now) {
+            return;
+        }
+        self.effects.push_back(Effect::ForgetLife(rank));
+        if found.is_killed() {
+            self.effects.push_back(Effect::Kill(rank));
+        }
+        if self.policy.rules().reports_deaths && !self.policy.deaths_are_wanted() {
+            self.unreported.push(rank);
+        }
+        // Where the death is to end the job, no other rank has to deal with it.
+        if self.is_fault_tolerant() || self.ranks.is_harmless(rank) {
+            self.notifier.failed(rank);
+        }
+    }
+}
+
+/// What ranks ask for.
+impl NodeDaemon {
+    /// `rank` sent this. What no correct rank sends is evidence against it.
+    pub fn on_request(&mut self, rank: u32, request: Request, now: Instant) {
+        let correct = match request {
+            Request::Abort(code) => {
+                let lines = vec![RankLine { rank, words: sentences::job_aborted(code) }];
+                self.end_job(JobEnd { code: exit_code(code), lines, reason: JobEndReason::Aborted });
+                true
+            }
+            // Of one that has left or failed the rest says nothing.
+            _ if !self.ranks.get(rank).is_inside() => true,
+            Request::Publish(card) => self.on_publish(rank, card),
+            Request::Lookup(peer) => {
+                self.on_other(rank, peer, |daemon, other| daemon.notifier.lookup(rank, other))
+            }
+            Request::Refuse(peer, cause) => {
+                self.on_other(rank, peer, |daemon, other| daemon.notifier.refuse(rank, other, cause))
+            }
+            Request::Ask(peer, cause) => {
+                self.on_other(rank, peer, |daemon, other| daemon.on_question(rank, other, cause, now))
+            }
+            Request::Finalize => self.on_finalize(rank),
+            Request::GiveUp => {
+                self.fail(rank, FoundBy::GaveUp, now);
+                true
+            }
+            Request::AbortSome(code, peers) => self.on_abort_some(rank, code, &peers, now),
+            Request::Hello(_) | Request::OtherVersion(_) => false,
+        };
+        if !correct {
+            self.on_garbage(rank, now);
+        }
+    }
+
+    /// A request about another rank of this job. `false`: `peer` is none.
+    fn on_other(&mut self, rank: u32, peer: Peer, on: impl FnOnce(&mut Self, u32)) -> bool {
+        let other = self.rank_of(peer).filter(|other| *other != rank);
+        other.map(|other| on(self, other)).is_some()
+    }
+
+    fn rank_of(&self, peer: Peer) -> Option<u32> {
+        let rank = peer.number();
+        (peer == self.peer(rank) && rank < self.ranks.size()).then_some(rank)
+    }
+
+    fn on_publish(&mut self, rank: u32, card: Card) -> bool {
+        let outbox = card.descriptor.clone();
+        let first = self.notifier.publish(rank, card);
+        if let Some(outbox) = outbox.filter(|_| first) {
+            self.effects.push_back(Effect::WatchLife(rank, outbox));
+        }
+        first
+    }
+
+    /// A rank that writes garbage is fenced; any other cause is a question about its health.
+    fn on_question(&mut self, from: u32, about: u32, cause: Cause, now: Instant) {
+        if cause == Cause::Garbage {
+            self.fail(about, FoundBy::Garbage(Some(from)), now);
+            self.notifier.again(from, about);
+        } else {
+            self.examined.push_back(Question { from, about });
+            self.effects.push_back(Effect::Examine(about));
+        }
+    }
+
+    fn on_finalize(&mut self, rank: u32) -> bool {
+        let correct = self.ranks.finalize(rank);
+        if correct {
+            self.effects.push_back(Effect::ForgetLife(rank));
+            self.notifier.finalized(rank);
+        }
+        correct
+    }
+
+    /// `rank` ends these; itself first, if it is among them, as the user is to look at it.
+    fn on_abort_some(&mut self, rank: u32, code: i32, peers: &[Peer], now: Instant) -> bool {
+        let ranks: Option<Vec<u32>> = peers.iter().map(|&peer| self.rank_of(peer)).collect();
+        let Some(mut ranks) = ranks else { return false };
+        ranks.sort_by_key(|each| *each != rank);
+        for each in ranks {
+            self.fail(each, FoundBy::Aborted { by: rank, code }, now);
+        }
+        true
+    }
+}
+
+/// How the job ends.
+impl NodeDaemon {
+    /// A signal asks the job to end: deaths from now on are what was asked for.
+    pub fn on_ending_signal(&mut self) {
+        self.policy.want_deaths();
+    }
+
+    /// `mpiexec` wants the end of the job, or is gone. It knows the exit code itself.
+    pub fn on_end_order(&mut self, reason: JobEndReason) {
+        self.end_job(JobEnd { code: 1, lines: vec![], reason });
+    }
+
+    /// That packet was sent to `rank`.
+    pub fn on_sent(&mut self, rank: u32, step: Step) {
+        self.notifier.sent(rank, step);
+    }
+
+    /// Reports deaths of which all is known, and ends the job if it is over. To be said when other inputs have been, too.
+    pub fn on_time(&mut self, now: Instant) {
+        let ranks = &self.ranks;
+        let effects = &mut self.effects;
+        self.unreported.retain(|&rank| match sentences::report(ranks, rank) {
+            Some(line) => {
+                effects.push_back(Effect::Report(line));
+                false
+            }
+            None => true,
+        });
+        if let Some(exit) = self.policy.decide(&self.ranks, now) {
+            let wanted = self.policy.deaths_are_wanted();
+            let reason = if wanted { JobEndReason::Asked } else { JobEndReason::Over };
+            self.end_job(JobEnd { code: exit.code, lines: exit.lines, reason });
+        }
+    }
+
+    /// The first reason stands.
+    fn end_job(&mut self, end: JobEnd) {
+        if self.over.is_none() {
+            self.over = Some(end.reason);
+            self.effects.push_back(Effect::EndJob(end));
+        }
+    }
+}

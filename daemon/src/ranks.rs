@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Membership: which ranks are in MPI, have left it, or have failed, and how their processes ended.
+//!
+//! A rank has a *child*, the process that was started for it, and, once a program under it has said hello, a *member*:
+//! the same process, or, under a wrapper, a descendant.
+//!
+//! ```text
+//!   Outside ── hello ──▶ Inside ── finalize ──▶ Left          its exit code counts, no more
+//!      │                    │
+//!      └────────────────────┴── its end, in whatever way it was found ──▶ Failed: final
+//! ```
+
+use crate::ending::Ending;
+use mend_base::Instant;
+use mend_runtime::daemon_protocol::TurnedAway;
+use mend_runtime::exit_code;
+
+/// All ranks.
+#[derive(Debug)]
+pub(crate) struct RankTable {
+    ranks: Vec<RankRecord>,
+    /// Who has failed, in that order.
+    failed: Vec<u32>,
+    any_joined: bool,
+}
+
+/// What is known of one rank.
+#[derive(Debug, Default)]
+pub(crate) struct RankRecord {
+    child: Process,
+    stage: Stage,
+    /// The member under a wrapper.
+    wrapped: Option<Process>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    /// As the system numbers it.
+    number: u32,
+    end: ProcessState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum ProcessState {
+    #[default]
+    Runs,
+    /// How, where that is known: of a wrapped process, only its wrapper learns it.
+    Ended(Option<Ending>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Stage {
+    /// No program under it has called Init.
+    #[default]
+    Outside,
+    /// One is in MPI.
+    Inside,
+    /// It has left MPI.
+    Left,
+    /// It is dead.
+    Failed(Death),
+}
+
+/// A rank that is dead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Death {
+    /// What showed it first.
+    pub(crate) found: FoundBy,
+    /// It was in MPI.
+    pub(crate) inside: bool,
+    /// Its process lived on, until it was killed for it.
+    pub(crate) lived: bool,
+    /// Since when it is known.
+    pub(crate) at: Instant,
+}
+
+/// What the user is told of one rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RankLine {
+    /// Which.
+    pub rank: u32,
+    /// A sentence, whose subject is the rank.
+    pub words: String,
+}
+
+/// How a death was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FoundBy {
+    /// The kernel marked its life word.
+    LifeWord,
+    /// It said itself, by its life word, that a fatal signal ends it.
+    DyingMark,
+    /// Its process has ended.
+    Process,
+    /// It closed its connection.
+    Connection,
+    /// This rank asked.
+    Question(u32),
+    /// It said itself that it cannot begin. Its process lives on, without MPI.
+    GaveUp,
+    /// It was fenced for what it wrote to this rank, or to the daemon.
+    Garbage(Option<u32>),
+    /// This rank ended it, perhaps itself, with this code.
+    Aborted {
+        /// Which rank.
+        by: u32,
+        /// As it was given.
+        code: i32,
+    },
+}
+
+impl FoundBy {
+    /// Whether its process is killed, to be sure: not one that dies by itself, as it may be writing its core, nor one that
+    /// goes on without MPI.
+    pub(crate) fn is_killed(self) -> bool {
+        !matches!(self, FoundBy::DyingMark | FoundBy::GaveUp)
+    }
+}
+
+impl RankTable {
+    pub(crate) fn new(ranks: u32) -> Self {
+        RankTable {
+            ranks: (0..ranks).map(|_| RankRecord::default()).collect(),
+            failed: vec![],
+            any_joined: false,
+        }
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &RankRecord)> {
+        (0..).zip(&self.ranks)
+    }
+
+    pub(crate) fn get(&self, rank: u32) -> &RankRecord {
+        &self.ranks[rank as usize]
+    }
+
+    /// Somebody has been in MPI.
+    pub(crate) fn any_joined(&self) -> bool {
+        self.any_joined
+    }
+
+    /// The dead, in the order in which they were declared.
+    pub(crate) fn deaths(&self) -> impl Iterator<Item = (u32, &RankRecord, &Death)> {
+        self.failed.iter().filter_map(|&rank| match &self.get(rank).stage {
+            Stage::Failed(death) => Some((rank, self.get(rank), death)),
+            _ => None,
+        })
+    }
+
+    /// Whether `rank` failed, but its death ends no job.
+    pub(crate) fn is_harmless(&self, rank: u32) -> bool {
+        matches!(&self.get(rank).stage, Stage::Failed(death) if self.get(rank).is_harmless(death))
+    }
+
+    /// The process of `rank` has been started.
+    pub(crate) fn started(&mut self, rank: u32, process: u32) {
+        self.ranks[rank as usize].child.number = process;
+    }
+
+    /// Whether a process may join as `rank`.
+    pub(crate) fn admit(&self, rank: u32) -> Result<(), TurnedAway> {
+        match self.get(rank).stage {
+            Stage::Outside => Ok(()),
+            Stage::Inside => Err(TurnedAway::Taken(self.get(rank).process())),
+            Stage::Left => Err(TurnedAway::Over),
+            Stage::Failed(_) => Err(TurnedAway::Failed),
+        }
+    }
+
+    /// A process is `rank` from now on: the child itself, or one under it.
+    pub(crate) fn joined(&mut self, rank: u32, process: u32) {
+        let record = &mut self.ranks[rank as usize];
+        assert!(record.stage == Stage::Outside, "rank {rank} was admitted");
+        if process != record.child.number {
+            record.wrapped = Some(Process { number: process, end: ProcessState::Runs });
+        }
+        record.stage = Stage::Inside;
+        self.any_joined = true;
+    }
+
+    /// `rank` leaves MPI. `false`: it was not in it.
+    pub(crate) fn finalize(&mut self, rank: u32) -> bool {
+        let record = &mut self.ranks[rank as usize];
+        let inside = record.stage == Stage::Inside;
+        if inside {
+            record.stage = Stage::Left;
+        }
+        inside
+    }
+
+    /// `rank` is dead, as was found in that way. `false`: it was before, or has left MPI, and nothing has changed.
+    pub(crate) fn fail(&mut self, rank: u32, found: FoundBy, now: Instant) -> bool {
+        let record = &mut self.ranks[rank as usize];
+        let inside = match record.stage {
+            Stage::Outside => false,
+            Stage::Inside => found != FoundBy::GaveUp,
+            Stage::Left | Stage::Failed(_) => return false,
+        };
+        record.stage = Stage::Failed(Death { found, inside, lived: false, at: now });
+        self.failed.push(rank);
+        true
+    }
+
+    /// The process that was killed as dead had lived until then.
+    pub(crate) fn had_lived(&mut self, rank: u32) {
+        if let Stage::Failed(death) = &mut self.ranks[rank as usize].stage {
+            death.lived = true;
+        }
+    }
+
+    /// The child of `rank` has ended.
+    pub(crate) fn child_ended(&mut self, rank: u32, ending: Ending) {
+        let child = &mut self.ranks[rank as usize].child;
+        if child.end == ProcessState::Runs {
+            child.end = ProcessState::Ended(Some(ending));
+        }
+    }
+
+    /// The member of `rank` under a wrapper has ended; how, where that is known.
+    pub(crate) fn member_ended(&mut self, rank: u32, ending: Option<Ending>) {
+        if let Some(member) = &mut self.ranks[rank as usize].wrapped {
+            member.end = match member.end {
+                ProcessState::Ended(Some(known)) => ProcessState::Ended(Some(known)),
+                ProcessState::Runs | ProcessState::Ended(None) => ProcessState::Ended(ending),
+            };
+        }
+    }
+}
+
+impl RankRecord {
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(crate) fn is_inside(&self) -> bool {
+        self.stage == Stage::Inside
+    }
+
+    /// Whether it has neither left nor failed.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Outside | Stage::Inside)
+    }
+
+    /// The process that is, or was, this rank: its member, or else its child; 0 where none was started.
+    pub(crate) fn process(&self) -> u32 {
+        self.wrapped.map_or(self.child.number, |member| member.number)
+    }
+
+    /// How the process that was started for it ended, once it has.
+    pub(crate) fn child_ending(&self) -> Option<Ending> {
+        self.child.ending()
+    }
+
+    /// Whether its process is not the one that was started for it.
+    pub(crate) fn has_wrapper(&self) -> bool {
+        self.wrapped.is_some()
+    }
+
+    /// How the process that is, or was, this rank ended, if that is known.
+    pub(crate) fn own_ending(&self) -> Option<Ending> {
+        self.wrapped.unwrap_or(self.child).ending()
+    }
+
+    /// Whether the process that is, or was, this rank has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.wrapped.unwrap_or(self.child).end != ProcessState::Runs
+    }
+
+    /// Whether there is a process under a wrapper that has not ended.
+    pub(crate) fn member_lives(&self) -> bool {
+        self.wrapped.is_some_and(|member| member.end == ProcessState::Runs)
+    }
+
+    /// Whether it is, or may still come to be, in MPI, but its process has ended.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self.stage {
+            Stage::Outside => self.child_ending().is_some(),
+            Stage::Inside => self.has_ended(),
+            Stage::Left | Stage::Failed(_) => false,
+        }
+    }
+
+    /// What it adds to the exit code although it failed: a code that MPI_Abort or a handler gave, or that its program ended
+    /// with before it ever came to MPI.
+    pub(crate) fn counted_code(&self, death: &Death) -> Option<u8> {
+        match (death.found, death.inside, self.child_ending()) {
+            (FoundBy::Aborted { code, .. }, ..) => Some(exit_code(code)),
+            (_, false, Some(ending @ Ending::Exited(_))) => Some(ending.code()),
+            _ => None,
+        }
+    }
+
+    /// The exit code that it stands for as one that is dead: never 0.
+    pub(crate) fn code_of_dead(&self, death: &Death) -> u8 {
+        if death.lived {
+            return 1;
+        }
+        // A wrapper passes the exit code of its program on, mostly.
+        self.own_ending().or(self.child_ending()).map_or(1, Ending::failure_code)
+    }
+
+    /// Whether its death is no error of its own, and ends no job that does not outlive deaths: it never joined, and exited
+    /// with 0.
+    pub(crate) fn is_harmless(&self, death: &Death) -> bool {
+        let never_joined = !death.inside && death.found != FoundBy::GaveUp;
+        never_joined && self.child_ending() == Some(Ending::Exited(0))
+    }
+}
+
+impl Process {
+    fn ending(&self) -> Option<Ending> {
+        match self.end {
+            ProcessState::Runs => None,
+            ProcessState::Ended(ending) => ending,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{FoundBy, RankTable, Stage};
+    use crate::ending::Ending;
+    use mend_base::Instant;
+    use mend_runtime::daemon_protocol::TurnedAway;
+
+    const NOW: Instant = Instant(0);
+
+    impl RankTable {
+        /// So many ranks, whose children are the processes 100, 101, and so on.
+        pub(crate) fn of(ranks: u32) -> RankTable {
+            let mut table = RankTable::new(ranks);
+            (0..ranks).for_each(|rank| table.started(rank, 100 + rank));
+            table
+        }
+
+        /// The child of this rank calls Init.
+        pub(crate) fn init(&mut self, rank: u32) {
+            assert_eq!(self.admit(rank), Ok(()));
+            self.joined(rank, 100 + rank);
+        }
+    }
+
+    #[test]
+    fn a_second_program_under_one_rank_is_told_why_it_cannot_be_it() {
+        let mut table = RankTable::of(3);
+        table.init(0);
+        assert_eq!(table.admit(0), Err(TurnedAway::Taken(100)));
+        assert!(table.finalize(0));
+        assert!(!table.finalize(0), "a correct rank finalizes once");
+        assert_eq!(table.admit(0), Err(TurnedAway::Over));
+        assert_eq!(table.get(1).stage(), Stage::Outside);
+        assert!(table.fail(2, FoundBy::Process, NOW));
+        assert_eq!(table.admit(2), Err(TurnedAway::Failed));
+    }
+
+    #[test]
+    fn a_death_is_final_and_a_rank_that_has_left_cannot_fail() {
+        let mut table = RankTable::of(2);
+        table.init(0);
+        table.init(1);
+        assert!(table.finalize(0));
+        assert!(!table.fail(0, FoundBy::Process, NOW));
+        assert!(table.fail(1, FoundBy::LifeWord, NOW));
+        assert!(!table.fail(1, FoundBy::Process, NOW) && !table.finalize(1));
+        assert_eq!(table.deaths().map(|(rank, ..)| rank).collect::<Vec<_>>(), [1]);
+        assert!(!table.get(0).is_open() && !table.get(1).is_open());
+    }
+
+    #[test]
+    fn a_rank_is_lost_when_its_process_ends_before_it_has_left() {
+        let mut table = RankTable::of(4);
+        table.init(0);
+        table.init(1);
+        table.joined(3, 7);
+        table.finalize(1);
+        assert!(!(0..4).any(|rank| table.get(rank).is_lost()));
+        (0..4).for_each(|rank| table.child_ended(rank, Ending::Exited(0)));
+        assert_eq!([0, 1, 2, 3].map(|rank| table.get(rank).is_lost()), [true, false, true, false]);
+        table.member_ended(3, None);
+        assert!(table.get(3).is_lost() && table.get(3).own_ending().is_none());
+        table.member_ended(3, Some(Ending::Signalled(9)));
+        assert_eq!(table.get(3).own_ending(), Some(Ending::Signalled(9)));
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the user is told of deaths: one line each, with a stable code (`docs/mpiexec.md`).
+
+use crate::ending::Ending;
+use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankTable};
+
+/// What is said of a death where the user wants to hear of each. `None`: not yet, or not at all.
+pub(crate) fn report(ranks: &RankTable, rank: u32) -> Option<RankLine> {
+    let (_, record, death) = ranks.deaths().find(|(each, ..)| *each == rank)?;
+    let how = how_it_ended(record)?;
+    if !ranks.any_joined() {
+        return None;
+    }
+    let place = if death.inside { "" } else { " before it called MPI_Init" };
+    let words = format!("{how}{place}: it has failed, {} [E-JOB-009]", how_it_was_found(death.found));
+    Some(RankLine { rank, words })
+}
+
+/// As the end of a sentence.
+fn how_it_was_found(found: FoundBy) -> String {
+    match found {
+        FoundBy::LifeWord => "found by its life word".to_owned(),
+        FoundBy::DyingMark => "said by itself in its last moments".to_owned(),
+        FoundBy::Process => "found by its process descriptor".to_owned(),
+        FoundBy::Connection => "found by its closed connection".to_owned(),
+        FoundBy::Question(rank) => format!("found when rank {rank} asked"),
+        FoundBy::GaveUp => "as it said itself that its MPI_Init failed".to_owned(),
+        FoundBy::Garbage(Some(rank)) => format!("fenced, as it wrote garbage to rank {rank}"),
+        FoundBy::Garbage(None) => "fenced, as it wrote garbage to the daemon".to_owned(),
+        FoundBy::Aborted { by, code } => format!("ended by rank {by} with code {code}"),
+    }
+}
+
+/// How the process that is, or was, a rank ended, once that is known.
+pub(crate) fn how_it_ended(record: &RankRecord) -> Option<String> {
+    if let Some(ending) = record.own_ending() {
+        return Some(ending.words());
+    }
+    if !record.has_ended() {
+        return None;
+    }
+    // Only its wrapper knows, which passes the exit code on, mostly.
+    Some(match record.child_ending() {
+        Some(ending) => format!("ended (its wrapper {})", ending.words()),
+        None => "ended under its wrapper".to_owned(),
+    })
+}
+
+/// The first of these that a signal killed.
+pub(crate) fn killed_outside(ranks: &RankTable, of: impl Fn(&RankRecord) -> bool) -> Option<RankLine> {
+    let outside = ranks.all().filter(|(_, record)| of(record));
+    let mut killed = outside.filter_map(|(rank, record)| match record.child_ending()? {
+        ending @ Ending::Signalled(_) => Some((rank, ending.words())),
+        Ending::Exited(_) => None,
+    });
+    let (rank, words) = killed.next()?;
+    let others = match killed.count() {
+        0 => String::new(),
+        others => format!(", and {others} other(s) were killed too"),
+    };
+    let words = format!("{words} outside MPI{others}; look at what its program does there [E-JOB-004]");
+    Some(RankLine { rank, words })
+}
+
+/// What is said of a death that the job did not get over.
+pub(crate) fn blame(ranks: &RankTable, rank: u32, death: &Death, aftermath: &str) -> String {
+    let how = how_it_ended(ranks.get(rank)).unwrap_or_else(|| "ended".to_owned());
+    match death.found {
+        FoundBy::Garbage(Some(reader)) => format!(
+            "wrote garbage into memory that rank {reader} reads, and was killed for it{aftermath}. \
+             Most likely its program wrote through a wild pointer [E-JOB-005]"
+        ),
+        FoundBy::Garbage(None) => format!(
+            "wrote garbage to the daemon, and was killed for it{aftermath}. \
+             Most likely its program wrote into a descriptor that is not its own [E-JOB-006]"
+        ),
+        FoundBy::Aborted { by, code } if by == rank => format!(
+            "called MPI_Abort, or met an error that is fatal, with code {code}{aftermath}. \
+             Look at its own messages [E-JOB-002]"
+        ),
+        FoundBy::Aborted { by, code } => format!(
+            "was ended by rank {by} with MPI_Abort, or an error that is fatal, with code {code}{aftermath}. \
+             Look at the messages of rank {by} [E-JOB-002]"
+        ),
+        FoundBy::GaveUp => format!(
+            "could not join MPI{aftermath}. Look at what its MPI_Init says, and at its other messages [E-JOB-003]"
+        ),
+        _ if !death.inside => format!(
+            "{how} before it called MPI_Init, while other ranks are in MPI{aftermath}. \
+             Look at its own messages [E-JOB-003]"
+        ),
+        _ if death.lived => format!(
+            "left MPI without MPI_Finalize (as exec does), and was killed for it{aftermath}. \
+             Look at what its program starts [E-JOB-001]"
+        ),
+        _ => format!(
+            "{how} before it called MPI_Finalize{aftermath}. \
+             Look at its own messages, or run it in a debugger [E-JOB-001]"
+        ),
+    }
+}
+
+/// What is said of a rank that ends the job.
+pub(crate) fn job_aborted(code: i32) -> String {
+    format!(
+        "called MPI_Abort, or met an error that is fatal, with code {code}; the job has been ended. \
+         Look at its own messages [E-JOB-002]"
+    )
+}
+
+/// What became of the others after the first death.
+pub(crate) fn aftermath(ranks: &RankTable, first: u32, code: u8) -> String {
+    let (mut dead, mut ended) = (0, 0);
+    for (_, record, death) in ranks.deaths().filter(|(rank, ..)| *rank != first) {
+        match record.counted_code(death) {
+            None => dead += 1,
+            Some(_) if matches!(death.found, FoundBy::Aborted { .. }) => ended += 1,
+            Some(_) => {}
+        }
+    }
+    let mut words = String::new();
+    if dead > 0 {
+        words += &format!("; {dead} other(s) died after it");
+    }
+    if ended > 0 {
+        words += &format!("; {ended} other(s) were ended by MPI_Abort or an error that is fatal");
+    }
+    if ranks.deaths().count() < ranks.size() as usize {
+        words += &format!("; the job went on, and ended with exit code {code}");
+    }
+    words
+}

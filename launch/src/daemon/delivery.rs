@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sends ranks their notices. Each is sent when the rank's socket has room; its version on the fault page is bumped, and it is
+//! woken, after the packet lies there.
+
+use crate::daemon::connections::Connections;
+use mend_daemon::NodeDaemon;
+use mend_runtime::daemon_protocol::{Answer, encode};
+use mend_runtime::packet::{Sent, Waiting, send};
+use mend_segment::{BellPage, FaultPage, SegmentError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The pages of the node, and when to try again.
+#[derive(Debug)]
+pub struct Delivery {
+    bells: BellPage,
+    bells_file: OwnedFd,
+    faults: FaultPage,
+    faults_file: OwnedFd,
+    slots: u32,
+    /// Some socket had no room: when to try again, and how long it was until then.
+    retry: Option<(Instant, Duration)>,
+}
+
+/// What became of an attempt to send one rank all its notices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Sent,
+    NoRoom,
+}
+
+impl Delivery {
+    /// On a node with so many slots.
+    pub fn new(slots: u32) -> Result<Self, SegmentError> {
+        let (bells, bells_file) = BellPage::create(slots)?;
+        let (faults, faults_file) = FaultPage::create(slots)?;
+        Ok(Delivery { bells, bells_file, faults, faults_file, slots, retry: None })
+    }
+
+    /// How many slots the node has.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// The descriptors of bell page and fault page.
+    pub fn pages(&self) -> [BorrowedFd<'_>; 2] {
+        [self.bells_file.as_fd(), self.faults_file.as_fd()]
+    }
+
+    /// When to try again, if some socket had no room.
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.retry.map(|(at, _)| at)
+    }
+
+    /// Sends each rank its notices, as far as there is room.
+    pub fn send_all(&mut self, node_daemon: &mut NodeDaemon, connections: &Connections) {
+        let mut without_room = false;
+        for rank in node_daemon.due() {
+            let Some(socket) = connections.socket_of(rank) else { continue };
+            without_room |= self.send(node_daemon, rank, socket) == Outcome::NoRoom;
+        }
+        let pause = self.retry.map_or(PAUSE_MIN, |(_, pause)| (2 * pause).min(PAUSE_MAX));
+        self.retry = without_room.then(|| (Instant::now() + pause, pause));
+    }
+
+    fn send(&self, node_daemon: &mut NodeDaemon, rank: u32, socket: BorrowedFd<'_>) -> Outcome {
+        let mut outcome = Outcome::Sent;
+        let mut any = false;
+        while let Some((answer, step)) = node_daemon.next_notice(rank) {
+            let descriptor = match &answer {
+                Answer::Contact(_, card) => card.descriptor.clone(),
+                _ => None,
+            };
+            let with: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
+            match send(socket, &encode(&answer), &with, Waiting::Never) {
+                Sent::Yes => {
+                    any = true;
+                    node_daemon.on_sent(rank, step);
+                }
+                Sent::Busy => {
+                    outcome = Outcome::NoRoom;
+                    break;
+                }
+                // Its end will be heard.
+                Sent::Closed => break,
+            }
+        }
+        if any {
+            self.faults.bump(rank);
+            self.bells.wake(rank);
+        }
+        outcome
+    }
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(100);

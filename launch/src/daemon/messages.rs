@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the node daemon tells `mpiexec`, and through it the user.
+
+use crate::arguments::Job;
+use crate::control::{Report, send};
+use mend_daemon::RankLine;
+use mend_runtime::daemon_protocol::{Request, TurnedAway};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// The socket to `mpiexec`, and what stands in every line.
+#[derive(Debug)]
+pub struct Messages<'front> {
+    control: BorrowedFd<'front>,
+    host: String,
+    /// The program of each rank.
+    programs: Vec<String>,
+    /// What is said of a rank whose library is of another version.
+    mismatch: Option<String>,
+    /// The user wants to hear that life words are polled, and has not.
+    says_polled: bool,
+}
+
+impl<'front> Messages<'front> {
+    /// `reports`: the user wants to hear of deaths.
+    pub fn new(control: BorrowedFd<'front>, job: &Job, reports: bool) -> Self {
+        Messages {
+            control,
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            programs: job.programs().map(|app| app.program.to_string_lossy().into_owned()).collect(),
+            mismatch: None,
+            says_polled: reports,
+        }
+    }
+
+    /// The socket to `mpiexec`.
+    pub fn control(&self) -> BorrowedFd<'front> {
+        self.control
+    }
+
+    /// Sends a report. If `mpiexec` is gone, that shows elsewhere.
+    pub fn send(&self, report: &Report, with: &[BorrowedFd<'_>]) {
+        send(self.control, report, with);
+    }
+
+    /// A line for the user, at once.
+    pub fn say_now(&self, line: String) {
+        self.send(&Report::LineNow(line), &[]);
+    }
+
+    /// What is said of one rank, as a line.
+    pub fn line(&self, line: &RankLine, process: u32) -> String {
+        let RankLine { rank, words } = line;
+        let program = self.programs.get(*rank as usize).map_or("", String::as_str);
+        format!("mpiexec: rank {rank} ({program}, process {process} on {}) {words}", self.host)
+    }
+
+    /// Two installations mixed up show at both ends, here once for the job.
+    pub fn note_mismatch(&mut self, process: i32, request: &Request, why: TurnedAway) {
+        let differs = match (request, why) {
+            (Request::OtherVersion(theirs), TurnedAway::VersionDiffers(ours)) => {
+                format!("speaks version {theirs} of the launcher's protocol, and this mpiexec version {ours}")
+            }
+            (Request::Hello(hello), TurnedAway::LayoutDiffers(ours)) => {
+                format!("shares memory in layout {}, and this mpiexec in layout {ours}", hello.layout)
+            }
+            _ => return,
+        };
+        let host = &self.host;
+        self.mismatch.get_or_insert_with(|| {
+            format!(
+                "mpiexec: the MPI library of process {process} on {host} {differs}; \
+                 use the mpiexec of the same installation [E-JOB-008]"
+            )
+        });
+    }
+
+    /// Life words that no thread watches are polled by the loop, which shows a death some milliseconds later.
+    pub fn life_words_are_polled(&mut self, error: &io::Error) {
+        if std::mem::replace(&mut self.says_polled, false) {
+            self.say_now(format!(
+                "mpiexec: no thread can be started on {} to watch the ranks' life words: {error}; they are looked at every \
+                 few milliseconds instead. Raise the limit on threads (ulimit -u) [E-JOB-014]",
+                self.host
+            ));
+        }
+    }
+
+    /// The last lines, and the exit code.
+    pub fn finish(self, lines: impl IntoIterator<Item = String>, code: u8) {
+        for line in self.mismatch.iter().cloned().chain(lines) {
+            self.send(&Report::Line(line), &[]);
+        }
+        self.send(&Report::Ended(code), &[]);
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a job could not be run at all.
+
+use crate::arguments::UsageError;
+use mend_segment::SegmentError;
+
+/// Why a job could not be run at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line is refused.
+    #[error(transparent)]
+    Arguments(#[from] UsageError),
+    /// The limit on descriptors is too low for so many ranks.
+    #[error(
+        "so many ranks need {wanted} file descriptors here, and the limit is {limit}; \
+         raise it ('ulimit -Hn', limits.conf) or start fewer [E-EXEC-001]"
+    )]
+    Descriptors {
+        /// So many are needed.
+        wanted: u64,
+        /// So many may be had.
+        limit: u64,
+    },
+    /// The system refused something that is always needed.
+    #[error("the system refuses what every job needs: {0} [E-EXEC-002]")]
+    System(std::io::Error),
+    /// The pages that all ranks of a node share cannot be made.
+    #[error("{0} [E-EXEC-003]")]
+    Pages(SegmentError),
+    /// The limit on file sizes does not let them be made.
+    #[error("the node's shared pages cannot be made: {0} [E-EXEC-004]")]
+    FileSizeLimit(SegmentError),
+}
+
+impl From<SegmentError> for Failure {
+    fn from(error: SegmentError) -> Self {
+        match error {
+            SegmentError::FileSizeLimit { .. } => Failure::FileSizeLimit(error),
+            other => Failure::Pages(other),
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn system(errno: rustix::io::Errno) -> Self {
+        Failure::System(errno.into())
+    }
+}
