@@ -249,7 +249,10 @@ impl Endpoint {
             return Ok(None);
         }
         let (peer, mut fine) = (self.peer, Ok(()));
-        let taken = link.theirs.messages.take(|arrival| fine = any(peer, arrival, sink))?;
+        let guard = CreditOnUnwind(&mut *link);
+        let taken = guard.0.theirs.messages.take(|arrival| fine = any(peer, arrival, sink));
+        core::mem::forget(guard);
+        let taken = taken?;
         fine?;
         if !taken {
             return Ok(None);
@@ -275,11 +278,25 @@ impl Endpoint {
             return Ok((0, false));
         }
         let mut laps = Laps { rings: [PER_KIND; 3], states: PER_KIND };
-        let events = link.hand_up(self.peer, budget, &mut laps, sink)?;
+        let guard = CreditOnUnwind(&mut *link);
+        let events = guard.0.hand_up(self.peer, budget, &mut laps, sink);
+        core::mem::forget(guard);
+        let events = events?;
         if events == 0 {
             return Ok((0, false));
         }
         Ok((events, link.give_credit(laps)))
+    }
+}
+
+/// The memory of both ends while a sink runs. If the sink panics, the messages that it took are credited all the same: the
+/// caller may go on, and nothing else may ever arrive to give that credit with. The sender finds it at its next timed check.
+struct CreditOnUnwind<'a>(&'a mut Link);
+
+impl Drop for CreditOnUnwind<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.give_credit(Laps { rings: [1; 3], states: 0 });
     }
 }
 
@@ -435,8 +452,10 @@ fn payload(lent: Lent<'_>) -> Payload<'_> {
 #[cfg(test)]
 mod tests {
     use crate::pair::{Heard, pair};
-    use mend_base::Instant;
-    use mend_transport::{AmId, Btl, Class, SendError, Stream};
+    use crate::{Shm, ShmEndpoint};
+    use mend_base::{Instant, PeerIndex};
+    use mend_transport::{AmId, Btl, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
     fn without_space_for_chunks_they_go_with_the_messages_in_order() {
@@ -486,6 +505,69 @@ mod tests {
             }
             assert!(heard.chunks.len() > 50, "{} chunks with a budget of {budget}", heard.chunks.len());
         }
+    }
+
+    /// Panics at each event, after it was noted.
+    #[derive(Default)]
+    struct Panicking(Heard);
+
+    impl Sink<ShmEndpoint> for Panicking {
+        fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+            self.0.on_message(from, id, header, payload);
+            panic!("the sink fails at a message");
+        }
+
+        fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+            self.0.on_chunk(from, stream, payload);
+            panic!("the sink fails at a chunk");
+        }
+
+        fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
+
+        fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {
+            self.0.room += 1;
+            panic!("the sink fails at room");
+        }
+
+        fn on_error(&mut self, _: PeerIndex, _: ShmEndpoint, cause: Cause) {
+            unreachable!("{cause:?} of a correct peer");
+        }
+
+        fn on_severed(&mut self, _: PeerIndex, _: ShmEndpoint) {}
+    }
+
+    #[test]
+    fn a_sink_that_panics_hears_each_event_once_and_no_peer_is_called_garbage() {
+        let ([mut sender, mut receiver], way) = pair();
+        let (mut heard, mut nothing) = (Panicking::default(), Heard::default());
+        sender.endpoints[0].chunks_as_messages = true;
+        let longest = sender.limits(way).chunk_bytes as usize;
+        let go_on = |sender: &mut Shm, nothing: &mut Heard, receiver: &mut Shm, heard: &mut Panicking| {
+            // Whichever way a receiver takes them, and without a turn that ends well.
+            let progress = catch_unwind(AssertUnwindSafe(|| receiver.progress(Instant(0), 100, heard)));
+            let taken = catch_unwind(AssertUnwindSafe(|| receiver.take_message(Instant(0), way, heard)));
+            _ = (progress, taken);
+            sender.progress(Instant(0), 100, nothing);
+        };
+        go_on(&mut sender, &mut nothing, &mut receiver, &mut heard);
+        for number in 0..100u8 {
+            for (class, said) in [(Class::Data, number), (Class::Control, 100), (Class::Mailbox, 200)] {
+                sender.send(way, class, AmId(said), b"", 60, |mut slot| slot.put(&[said; 60])).unwrap();
+            }
+            (0..3).for_each(|_| go_on(&mut sender, &mut nothing, &mut receiver, &mut heard));
+            // As long as the area for payloads: it needs credit for all that came before.
+            let chunk = vec![number; longest];
+            sender.send_chunk(way, Stream(1), longest, |mut slot| slot.put(&chunk)).unwrap();
+            go_on(&mut sender, &mut nothing, &mut receiver, &mut heard);
+        }
+        let Heard { messages, chunks, room } = heard.0;
+        let data = messages.iter().map(|message| message[0]).filter(|&said| said < 100);
+        assert!(data.eq(0..100), "each message once, in order");
+        let count = |said| messages.iter().filter(|message| message[0] == said).count();
+        assert_eq!((count(100), count(200), room), (100, 100, 1));
+        assert!(chunks.iter().map(|chunk| chunk[0]).eq(0..100), "each chunk once, in order");
+        let mut calm = Heard::default();
+        assert_eq!(receiver.progress(Instant(0), 100, &mut calm), 0, "and nothing comes again");
     }
 
     #[test]

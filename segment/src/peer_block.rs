@@ -152,10 +152,7 @@ impl PeerBlock {
             if count == at_most {
                 return Ok(count);
             }
-            if let Some(version) = mailbox.read(*last, &mut state)? {
-                *last = version;
-                count += 1;
-            }
+            count += u32::from(mailbox.read(last, &mut state)?);
         }
         self.seen = word;
         Ok(count)

@@ -76,6 +76,7 @@ macro_rules! conformance {
             order: ready_says_that_a_message_lies_there;
             order: expecting_a_peer_changes_nothing_that_arrives;
             order: a_message_that_is_taken_comes_once_in_its_order;
+            order: a_sink_that_panics_gets_each_message_once_in_order;
             room: a_full_queue_is_busy_and_does_not_call_fill;
             room: room_comes_after_busy_and_nothing_is_lost;
             room: one_full_peer_does_not_stop_the_others;

@@ -365,12 +365,12 @@ impl Mailbox {
 
 /// Hands up the oldest of a queue.
 fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) -> bool {
-    let Some((kind, header, payload)) = queue.first() else { return false };
-    match kind {
-        Kind::Message(id) => sink.on_message(from, id, header, Payload::from(payload)),
+    // Removed first: a sink that panics must not get it again.
+    let Some((record, payload)) = queue.pop() else { return false };
+    match record.kind {
+        Kind::Message(id) => sink.on_message(from, id, record.header(), Payload::from(payload)),
         Kind::Chunk(stream) => sink.on_chunk(from, stream, Payload::from(payload)),
     }
-    queue.pop();
     true
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Messages arrive whole, once, and in the order of their sending.
 
-use super::{Cluster, Fixture};
+use super::{Cluster, Fixture, Heard};
 use crate::{Btl, Class};
 use mend_base::Random;
 
@@ -97,4 +97,25 @@ pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     }
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), (0..1000).collect::<Vec<_>>());
+}
+
+/// A sink may panic and its caller go on: the event at which it did is over, and the others follow.
+pub fn a_sink_that_panics_gets_each_message_once_in_order<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let (packed, _, _) = cluster.sizes();
+    let mut random = Random(4);
+    let mut panics = 0;
+    for number in 0..500 {
+        let most = if random.once_in(4) { packed } else { packed.min(60) };
+        cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
+        while random.once_in(2) {
+            panics += u32::from(cluster.turn_with_a_panic(receiver));
+        }
+    }
+    cluster.settle();
+    assert!(panics > 50, "the sink panicked {panics} times");
+    assert_eq!(cluster.numbers(receiver, sender), (0..500).collect::<Vec<_>>());
+    let evidence = |heard: &Heard<_>| matches!(heard, Heard::Error(..));
+    assert!(!F::EXACT || !cluster.heard(receiver).iter().any(evidence), "a correct peer is suspected");
 }

@@ -45,6 +45,7 @@ const SHORTENS_HEADERS: Mutation = 26;
 const DOUBTS_THE_LIVING: Mutation = 27;
 const SAYS_DEATHS_AGAIN: Mutation = 28;
 const SAYS_DEATHS_NEVER_AGAIN: Mutation = 29;
+const REPEATS_AFTER_A_PANIC: Mutation = 30;
 
 pub(crate) struct Job<const M: Mutation> {
     board: Rc<RefCell<Board>>,
@@ -254,7 +255,14 @@ impl<const M: Mutation> Paper<M> {
         let item = if talks { self.take(slot) } else { None };
         match item {
             Some(Item::Message(id, header, payload)) => {
+                if M == REPEATS_AFTER_A_PANIC {
+                    let item = Item::Message(id, header.clone(), payload.clone());
+                    self.board.borrow_mut().line(slot, self.me).data.push_front(item);
+                }
                 sink.on_message(peer, id, &header, Payload::from(&payload[..]));
+                if M == REPEATS_AFTER_A_PANIC {
+                    self.board.borrow_mut().line(slot, self.me).data.pop_front();
+                }
                 true
             }
             Some(Item::Chunk(stream, payload)) => {
@@ -464,6 +472,8 @@ fn a_broken_transport_of_messages_is_caught() {
     assert_caught(SWAPS, order::peers_do_not_disturb_each_others_order::<Job<SWAPS>>);
     assert_caught(CORRUPTS, order::messages_arrive_whole_and_in_order::<Job<CORRUPTS>>);
     assert_caught(READY_LIES, order::ready_says_that_a_message_lies_there::<Job<READY_LIES>>);
+    let sentence = order::a_sink_that_panics_gets_each_message_once_in_order::<Job<REPEATS_AFTER_A_PANIC>>;
+    assert_caught(REPEATS_AFTER_A_PANIC, sentence);
     assert_caught(SHORTENS_HEADERS, limits::every_length_up_to_the_limits_passes::<Job<SHORTENS_HEADERS>>);
     assert_caught(CHUNKS_SWAP, streams::a_full_stream_is_busy_and_loses_nothing::<Job<CHUNKS_SWAP>>);
 }
