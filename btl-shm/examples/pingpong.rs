@@ -49,7 +49,7 @@ fn main() {
     let mut ends: Vec<Shm> = (0..2)
         .map(|slot| {
             let place = Place { slot, slots: 2, bells: Arc::clone(&bells) };
-            Shm::new(place, &Settings::default(), Instant(0)).expect("an outbox")
+            Shm::new(place, &Settings::default()).expect("an outbox")
         })
         .collect();
     let cards: Vec<Card> = ends

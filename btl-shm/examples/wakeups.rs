@@ -225,7 +225,7 @@ impl<'a> Rank<'a> {
         rustix::thread::sched_setaffinity(None, &set).expect("two cores");
         let bells = Arc::new(BellPage::map(job.file.as_fd(), ranks).expect("the bell page"));
         let place = Place { slot, slots: ranks, bells: Arc::clone(&bells) };
-        let mut shm = Shm::new(place, &Settings::default(), Instant(0)).expect("an outbox");
+        let mut shm = Shm::new(place, &Settings::default()).expect("an outbox");
         // Demotion too is to be seen.
         shm.poll_always(0);
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };

@@ -5,7 +5,7 @@ use crate::endpoint::{Endpoint, Link};
 use crate::polling::Polling;
 use crate::{NOBODY, Place, Report, Shm, ShmEndpoint, Statistics};
 use mend_base::parameter::Settings;
-use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
+use mend_base::{PeerIndex, Reader, Wire, Writer};
 use mend_segment::{
     Bounds, CONTROL_BYTES_MAX, HEADER_BYTES_MAX, MESSAGE_AREA, Outbox, PeerBlock, SegmentError, Site,
 };
@@ -77,8 +77,8 @@ const PACKED_BYTES_MAX: u32 = MESSAGE_AREA as u32 / 2;
 const _: () = assert!(HEADER_BYTES_MAX == Limits::HEADER_BYTES_MAX);
 
 impl Shm {
-    /// Makes this process's outbox. `now` is any time from which later ones count.
-    pub fn new(place: Place, settings: &Settings, _now: Instant) -> Result<Self, ShmError> {
+    /// Makes this process's outbox.
+    pub fn new(place: Place, settings: &Settings) -> Result<Self, ShmError> {
         let Place { slot, slots, .. } = place;
         let bells = place.bells.slots();
         // Another number of bells lays out another page.
@@ -98,6 +98,7 @@ impl Shm {
             by_slot: vec![NOBODY; slots as usize],
             polling: Polling::new(),
             blocked: Vec::new(),
+            waiting: Vec::new(),
             severing: Vec::new(),
             reports: VecDeque::new(),
             checked: 0,

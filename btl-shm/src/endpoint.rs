@@ -8,6 +8,7 @@
 //!      └── wrote garbage ──▶ Garbled ──────────┘   (nothing more of it is read, not even now)
 //! ```
 
+use crate::fairness::Share;
 use crate::{RINGS, ShmEndpoint, polling::Watch};
 use mend_base::PeerIndex;
 use mend_segment::{Arrival, Block, Envelope, Garbage, Lent, PeerBlock, Ring, Room, Wish};
@@ -21,8 +22,8 @@ pub(crate) struct Endpoint {
     pub(crate) slot: u32,
     pub(crate) limits: Limits,
     pub(crate) watch: Watch,
-    /// How many wait for it.
-    pub(crate) expected: u32,
+    /// What fairness among senders knows of it.
+    pub(crate) share: Share,
     /// A send found no room since `on_room` was last said.
     pub(crate) blocked: bool,
     /// The peer claims to have read what we have not written.
@@ -77,7 +78,7 @@ impl Endpoint {
             slot,
             limits,
             watch: Watch::Belled,
-            expected: 0,
+            share: Share::default(),
             blocked: false,
             suspect_credit: false,
             said_dead: false,
@@ -223,6 +224,13 @@ impl Endpoint {
         }
     }
 
+    /// The peer is to ring for what it sends, and for credit if that is waited for.
+    pub(crate) fn wish_for_bells(&self) {
+        if let State::Open(link) = &self.state {
+            link.mine.set_wish(if self.blocked { Wish::EVERYTHING } else { Wish::MESSAGES });
+        }
+    }
+
     // Hot: per look.
     pub(crate) fn is_ready(&self) -> bool {
         let State::Open(link) = &self.state else { return false };
@@ -249,10 +257,7 @@ impl Endpoint {
             return Ok(None);
         }
         let (peer, mut fine) = (self.peer, Ok(()));
-        let guard = CreditOnUnwind(&mut *link);
-        let taken = guard.0.theirs.messages.take(|arrival| fine = any(peer, arrival, sink));
-        core::mem::forget(guard);
-        let taken = taken?;
+        let taken = link.theirs.messages.take(|arrival| fine = any(peer, arrival, sink))?;
         fine?;
         if !taken {
             return Ok(None);
@@ -263,6 +268,14 @@ impl Endpoint {
         }
         link.mine.set_credit(Ring::Messages, messages.give_credit());
         Ok(Some(link.theirs.wish().has(Wish::CREDIT)))
+    }
+
+    /// Gives all credit that is owed. After a sink has panicked nobody else may do so, for nothing need ever come. Whether the
+    /// peer has to be rung for it.
+    #[cold]
+    pub(crate) fn give_overdue_credit(&mut self) -> bool {
+        let State::Open(link) = &mut self.state else { return false };
+        link.theirs.is_made() == Ok(true) && link.give_credit(EMPTY)
     }
 
     // Hot: per look.
@@ -278,10 +291,7 @@ impl Endpoint {
             return Ok((0, false));
         }
         let mut laps = Laps { rings: [PER_KIND; 3], states: PER_KIND };
-        let guard = CreditOnUnwind(&mut *link);
-        let events = guard.0.hand_up(self.peer, budget, &mut laps, sink);
-        core::mem::forget(guard);
-        let events = events?;
+        let events = link.hand_up(self.peer, budget, &mut laps, sink)?;
         if events == 0 {
             return Ok((0, false));
         }
@@ -289,16 +299,8 @@ impl Endpoint {
     }
 }
 
-/// The memory of both ends while a sink runs. If the sink panics, the messages that it took are credited all the same: the
-/// caller may go on, and nothing else may ever arrive to give that credit with. The sender finds it at its next timed check.
-struct CreditOnUnwind<'a>(&'a mut Link);
-
-impl Drop for CreditOnUnwind<'_> {
-    #[cold]
-    fn drop(&mut self) {
-        self.0.give_credit(Laps { rings: [1; 3], states: 0 });
-    }
-}
+/// Nothing is left to hand up, as far as credit goes.
+const EMPTY: Laps = Laps { rings: [1; 3], states: 1 };
 
 /// Arrivals of one kind in one look: an endpoint that never falls silent lets the others have their turn.
 pub(crate) const PER_KIND: u32 = 16;
@@ -376,6 +378,7 @@ impl Link {
     }
 
     /// Gives credit where enough is owed. Whether the peer has to be rung for it.
+    #[inline(always)]
     fn give_credit(&mut self, left: Laps) -> bool {
         let (mine, theirs) = (&self.mine, &mut self.theirs);
         let mut given = false;
@@ -454,7 +457,7 @@ mod tests {
     use crate::pair::{Heard, pair};
     use crate::{Shm, ShmEndpoint};
     use mend_base::{Instant, PeerIndex};
-    use mend_transport::{AmId, Btl, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
+    use mend_transport::{AmId, Btl, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
@@ -550,13 +553,20 @@ mod tests {
             sender.progress(Instant(0), 100, nothing);
         };
         go_on(&mut sender, &mut nothing, &mut receiver, &mut heard);
+        // All that was heard is credited before sleep at the latest.
+        let credit = |receiver: &mut Shm| {
+            assert!(receiver.arm(&mut WakeSet::default()).is_ok(), "nothing is left to hear");
+            receiver.disarm();
+        };
         for number in 0..100u8 {
+            credit(&mut receiver);
             for (class, said) in [(Class::Data, number), (Class::Control, 100), (Class::Mailbox, 200)] {
                 sender.send(way, class, AmId(said), b"", 60, |mut slot| slot.put(&[said; 60])).unwrap();
             }
             (0..3).for_each(|_| go_on(&mut sender, &mut nothing, &mut receiver, &mut heard));
             // As long as the area for payloads: it needs credit for all that came before.
             let chunk = vec![number; longest];
+            credit(&mut receiver);
             sender.send_chunk(way, Stream(1), longest, |mut slot| slot.put(&chunk)).unwrap();
             go_on(&mut sender, &mut nothing, &mut receiver, &mut heard);
         }

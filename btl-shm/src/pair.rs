@@ -2,8 +2,8 @@
 //! Two connected transports and what each of them hears: for this crate's unit tests.
 
 use crate::{Place, Shm, ShmEndpoint};
+use mend_base::PeerIndex;
 use mend_base::parameter::Settings;
-use mend_base::{Instant, PeerIndex};
 use mend_segment::BellPage;
 use mend_transport::{AmId, Btl, Card, Cause, Cookie, Payload, SendError, Sink, Stream};
 use std::sync::Arc;
@@ -40,18 +40,29 @@ impl Sink<ShmEndpoint> for Heard {
 
 /// Two of them; endpoint 0 of each leads to the other.
 pub(crate) fn pair() -> ([Shm; 2], ShmEndpoint) {
-    let bells = Arc::new(BellPage::create(2).unwrap().0);
-    let mut both = [0, 1].map(|slot| {
-        let place = Place { slot, slots: 2, bells: Arc::clone(&bells) };
-        Shm::new(place, &Settings::default(), Instant(0)).unwrap()
-    });
-    let cards = both.each_ref().map(|shm| {
+    let (receiver, mut senders, way) = star(2);
+    let sender = senders.pop().expect("a star of two has one");
+    ([receiver, sender], way)
+}
+
+/// One of them, and all others, each connected to it alone: endpoint 0 of each leads to the first.
+pub(crate) fn star(count: u32) -> (Shm, Vec<Shm>, ShmEndpoint) {
+    let bells = Arc::new(BellPage::create(count).unwrap().0);
+    let make = |slot| {
+        let place = Place { slot, slots: count, bells: Arc::clone(&bells) };
+        Shm::new(place, &Settings::default()).unwrap()
+    };
+    let card = |shm: &Shm| {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         shm.advertise(&mut card);
         card
-    });
-    let [first, second] = &mut both;
-    let way = first.connect(PeerIndex(1), &cards[1]).unwrap();
-    assert_eq!(second.connect(PeerIndex(0), &cards[0]), Ok(way));
-    (both, way)
+    };
+    let mut centre = make(0);
+    let mut others: Vec<Shm> = (1..count).map(make).collect();
+    let mut way = None;
+    for (number, other) in (1..).zip(&mut others) {
+        centre.connect(PeerIndex(number), &card(other)).unwrap();
+        way = Some(other.connect(PeerIndex(0), &card(&centre)).unwrap());
+    }
+    (centre, others, way.expect("a star has two at least"))
 }

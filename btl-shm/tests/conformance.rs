@@ -2,8 +2,8 @@
 //! The contract of a BTL, sentence by sentence, over shared memory: each "process" is an [`Shm`] with an outbox of its
 //! own, so that what passes between them is what would pass between processes.
 
+use mend_base::Duration;
 use mend_base::parameter::Settings;
-use mend_base::{Duration, Instant};
 use mend_btl_shm::{Place, Shm};
 use mend_segment::{BellPage, Life, Woken};
 use mend_transport::conformance::Fixture;
@@ -52,7 +52,7 @@ impl Fixture for Node {
         let bells = Arc::new(bells);
         let make = |slot| {
             let place = Place { slot, slots, bells: Arc::clone(&bells) };
-            Shm::new(place, settings, Instant(0)).expect("an outbox for a test")
+            Shm::new(place, settings).expect("an outbox for a test")
         };
         let all: Vec<Shm> = (0..slots).map(make).collect();
         let processes = all.iter().map(|shm| Some(Process::start(shm.life()))).collect();

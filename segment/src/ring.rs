@@ -234,6 +234,11 @@ where
         self.head_word().0 as u32 != self.not_yet()
     }
 
+    /// How many slots have been read so far, modulo 2^32, from a start that is the same in every ring.
+    pub fn consumed(&self) -> u32 {
+        self.position
+    }
+
     // Hot: per look.
     #[inline]
     fn head_word(&self) -> (u64, &Line) {

@@ -75,7 +75,8 @@ pub trait Btl {
     /// `true` end it.
     fn expect(&mut self, from: Self::Endpoint, on: bool);
     /// Polls; hands at most `budget` events to `sink`. Returns how many. `now` may be stale. No endpoint starves: the
-    /// next call goes on where the budget ended this one.
+    /// next call goes on where the budget ended this one. Nothing handed up means that the caller may give way to other
+    /// processes, not that there is nothing: [`arm`](Btl::arm) says that.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<Self::Endpoint>) -> u32;
     /// A timed look at every peer's life, where this transport can see it without asking anybody; in turns, where they are
     /// many. Who is found dead is said by the next `progress`, as evidence: once, and once more after each `resume`.

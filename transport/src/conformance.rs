@@ -101,6 +101,7 @@ macro_rules! conformance {
             sever: severing_one_peer_leaves_the_others_unharmed;
             sever: the_other_end_of_a_severed_way_lives_on;
             fairness: no_peer_starves_with_a_budget_of_one;
+            fairness: seven_full_queues_are_served_alike;
             fairness: progress_keeps_its_budget;
             sleep: who_has_nothing_to_do_may_sleep;
             sleep: who_has_something_to_do_may_not_sleep;

@@ -178,7 +178,7 @@ impl World {
         let bells = Arc::new(place.bells);
         let shm = if settings.allows("btl", "shm") && slots > 1 {
             let place = mend_btl_shm::Place { slot, slots, bells: Arc::clone(&bells) };
-            Some(Shm::new(place, &settings, clock::now())?)
+            Some(Shm::new(place, &settings)?)
         } else {
             None
         };

@@ -490,6 +490,7 @@ fn broken_flow_control_is_caught() {
     let sentence = control::mailboxes_of_different_ids_are_different::<Job<ONE_MAILBOX_FOR_ALL>>;
     assert_caught(ONE_MAILBOX_FOR_ALL, sentence);
     assert_caught(STARVES, fairness::no_peer_starves_with_a_budget_of_one::<Job<STARVES>>);
+    assert_caught(STARVES, fairness::seven_full_queues_are_served_alike::<Job<STARVES>>);
     assert_caught(EXCEEDS_ITS_BUDGET, fairness::progress_keeps_its_budget::<Job<EXCEEDS_ITS_BUDGET>>);
 }
 
