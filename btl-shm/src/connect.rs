@@ -167,8 +167,6 @@ fn limits(entry: Entry) -> Limits {
         packed_bytes_max: entry.packed_bytes_max.min(PACKED_BYTES_MAX),
         chunk_bytes: entry.chunk_bytes.min(CHUNK_BYTES_MAX),
         transfer_bytes_max: 0,
-        latency_ns: 150,
-        mib_per_s: 8_000,
     }
 }
 

@@ -288,12 +288,6 @@ impl Btl for Shm {
         self.visit_for_one(from.0 as usize, now, sink)
     }
 
-    fn expect(&mut self, from: ShmEndpoint, on: bool) {
-        if on && matches!(self.endpoints[from.0 as usize].state, State::Open(_)) {
-            self.promote(from.0 as usize);
-        }
-    }
-
     // Hot: per turn.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;

@@ -71,9 +71,6 @@ pub trait Btl {
     ) -> u32 {
         0
     }
-    /// Somebody waits for this peer (or no longer): poll it rather than let it ring. Calls nest: as many `false` as
-    /// `true` end it.
-    fn expect(&mut self, from: Self::Endpoint, on: bool);
     /// Polls; hands at most `budget` events to `sink`. Returns how many. `now` may be stale. No endpoint starves: the
     /// next call goes on where the budget ended this one. Nothing handed up means that the caller may give way to other
     /// processes, not that there is nothing: [`arm`](Btl::arm) says that.
@@ -134,10 +131,6 @@ pub struct Limits {
     pub chunk_bytes: u32,
     /// The longest put or get, in bytes; 0 without them.
     pub transfer_bytes_max: u64,
-    /// One way, small message; for choosing among rails.
-    pub latency_ns: u32,
-    /// Large messages; for choosing among rails.
-    pub mib_per_s: u32,
 }
 
 impl Limits {

@@ -74,7 +74,6 @@ macro_rules! conformance {
             order: messages_arrive_whole_and_in_order;
             order: peers_do_not_disturb_each_others_order;
             order: ready_says_that_a_message_lies_there;
-            order: expecting_a_peer_changes_nothing_that_arrives;
             order: a_message_that_is_taken_comes_once_in_its_order;
             order: a_sink_that_panics_gets_each_message_once_in_order;
             room: a_full_queue_is_busy_and_does_not_call_fill;

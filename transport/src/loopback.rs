@@ -111,8 +111,6 @@ impl Loopback {
                 packed_bytes_max: PACKED_BYTES_MAX as u32,
                 chunk_bytes: CHUNK_BYTES as u32,
                 transfer_bytes_max: 0,
-                latency_ns: 50,
-                mib_per_s: 8192,
             },
         }
     }
@@ -314,10 +312,6 @@ impl Btl for Loopback {
 
     fn ready(&self, _from: u32) -> bool {
         self.delivers() && self.holds_something()
-    }
-
-    fn expect(&mut self, _from: u32, _on: bool) {
-        // Nothing rings here: every `progress` looks.
     }
 
     #[inline]

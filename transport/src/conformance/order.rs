@@ -59,26 +59,6 @@ pub fn ready_says_that_a_message_lies_there<F: Fixture>() {
     }
 }
 
-/// `expect` nests, and decides only how the transport looks, never what it finds.
-pub fn expecting_a_peer_changes_nothing_that_arrives<F: Fixture>() {
-    let mut cluster = Cluster::<F>::connected(2);
-    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let back = cluster.way(receiver, sender);
-    for number in 0..600 {
-        match number {
-            100 | 150 | 450 => cluster.btl(receiver).expect(back, true),
-            300 | 350 | 500 => cluster.btl(receiver).expect(back, false),
-            _ => {}
-        }
-        cluster.send(sender, receiver, Class::Data, number, 24);
-        if number % 7 == 0 {
-            cluster.settle();
-        }
-    }
-    cluster.settle();
-    assert_eq!(cluster.numbers(receiver, sender), (0..600).collect::<Vec<_>>());
-}
-
 /// Whoever waits for one peer alone may take its messages one by one, between turns or without any.
 pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);

@@ -123,8 +123,6 @@ impl<const M: Mutation> Fixture for Job<M> {
             packed_bytes_max: 3000,
             chunk_bytes: 2048,
             transfer_bytes_max: 0,
-            latency_ns: 1,
-            mib_per_s: 1,
         };
         let paper =
             |me| Paper { me, board: Rc::clone(&board), ways: Vec::new(), first: 0, limits: limits.clone() };
@@ -406,8 +404,6 @@ impl<const M: Mutation> Btl for Paper<M> {
         let slot = self.ways[from as usize].slot;
         M == READY_LIES || !self.board.borrow_mut().line(slot, self.me).is_empty()
     }
-
-    fn expect(&mut self, _from: u32, _on: bool) {}
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let budget = if M == EXCEEDS_ITS_BUDGET { budget + 1 } else { budget };
