@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// The unit of mapping and reserving. Larger pages (aarch64 has them) are multiples of it, see [`page_bytes`].
@@ -173,11 +173,25 @@ pub(crate) fn make_file(name: &str, bytes: usize) -> Result<OwnedFd, SegmentErro
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create(name, flags))
+        .and_then(above_standard_streams)
         .map_err(SegmentError::NoMemfd)?;
     rustix::fs::ftruncate(&file, bytes as u64)
         .map_err(|_| SegmentError::NoMemory { wanted: bytes as u64, free: 0 })?;
     Ok(file)
 }
+
+/// The same file under a descriptor that is not 0, 1 or 2. A process may be started with these closed; what it opens takes
+/// their place, and whatever writes to stdout or stderr would then write into shared memory or to the daemon.
+pub fn above_standard_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
+    if file.as_raw_fd() >= FIRST_OTHER {
+        Ok(file)
+    } else {
+        rustix::io::fcntl_dupfd_cloexec(&file, FIRST_OTHER)
+    }
+}
+
+/// The descriptor after stdin, stdout and stderr.
+const FIRST_OTHER: i32 = 3;
 
 /// Seals `file` for ever: its size, and, if `one_writer`, against every writable mapping made after those that exist.
 pub(crate) fn seal(file: &OwnedFd, one_writer: bool) -> Result<(), SegmentError> {
