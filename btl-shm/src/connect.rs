@@ -97,6 +97,7 @@ impl Shm {
             by_slot: vec![NOBODY; slots as usize],
             polling: Polling::new(),
             blocked: Vec::new(),
+            waiting: Vec::new(),
             severing: Vec::new(),
             reports: VecDeque::new(),
             checked: 0,
@@ -165,8 +166,6 @@ fn limits(entry: Entry) -> Limits {
         packed_bytes_max: entry.packed_bytes_max.min(PACKED_BYTES_MAX),
         chunk_bytes: entry.chunk_bytes.min(CHUNK_BYTES_MAX),
         transfer_bytes_max: 0,
-        latency_ns: 150,
-        mib_per_s: 8_000,
     }
 }
 

@@ -8,6 +8,7 @@
 //!      └── wrote garbage ──▶ Garbled ──────────┘   (nothing more of it is read, not even now)
 //! ```
 
+use crate::fairness::Share;
 use crate::{RINGS, ShmEndpoint, polling::Watch};
 use mend_base::PeerIndex;
 use mend_segment::{Arrival, Block, Envelope, Garbage, Lent, PeerBlock, Ring, Room, Wish};
@@ -21,8 +22,8 @@ pub(crate) struct Endpoint {
     pub(crate) slot: u32,
     pub(crate) limits: Limits,
     pub(crate) watch: Watch,
-    /// How many wait for it.
-    pub(crate) expected: u32,
+    /// What fairness among senders knows of it.
+    pub(crate) share: Share,
     /// A send found no room since `on_room` was last said.
     pub(crate) blocked: bool,
     /// The peer claims to have read what we have not written.
@@ -77,7 +78,7 @@ impl Endpoint {
             slot,
             limits,
             watch: Watch::Belled,
-            expected: 0,
+            share: Share::default(),
             blocked: false,
             suspect_credit: false,
             said_dead: false,
@@ -223,6 +224,13 @@ impl Endpoint {
         }
     }
 
+    /// The peer is to ring for what it sends, and for credit if that is waited for.
+    pub(crate) fn wish_for_bells(&self) {
+        if let State::Open(link) = &self.state {
+            link.mine.set_wish(if self.blocked { Wish::EVERYTHING } else { Wish::MESSAGES });
+        }
+    }
+
     // Hot: per look.
     pub(crate) fn is_ready(&self) -> bool {
         let State::Open(link) = &self.state else { return false };
@@ -262,6 +270,14 @@ impl Endpoint {
         Ok(Some(link.theirs.wish().has(Wish::CREDIT)))
     }
 
+    /// Gives all credit that is owed. After a sink has panicked nobody else may do so, for nothing need ever come. Whether the
+    /// peer has to be rung for it.
+    #[cold]
+    pub(crate) fn give_overdue_credit(&mut self) -> bool {
+        let State::Open(link) = &mut self.state else { return false };
+        link.theirs.is_made() == Ok(true) && link.give_credit(EMPTY)
+    }
+
     // Hot: per look.
     /// Hands up to `budget` arrivals to `sink`, of each kind no more than [`PER_KIND`]. Gives how many, and whether the
     /// peer has to be rung for credit.
@@ -282,6 +298,9 @@ impl Endpoint {
         Ok((events, link.give_credit(laps)))
     }
 }
+
+/// Nothing is left to hand up, as far as credit goes.
+const EMPTY: Laps = Laps { rings: [1; 3], states: 1 };
 
 /// Arrivals of one kind in one look: an endpoint that never falls silent lets the others have their turn.
 pub(crate) const PER_KIND: u32 = 16;
@@ -359,6 +378,7 @@ impl Link {
     }
 
     /// Gives credit where enough is owed. Whether the peer has to be rung for it.
+    #[inline(always)]
     fn give_credit(&mut self, left: Laps) -> bool {
         let (mine, theirs) = (&self.mine, &mut self.theirs);
         let mut given = false;
@@ -435,8 +455,10 @@ fn payload(lent: Lent<'_>) -> Payload<'_> {
 #[cfg(test)]
 mod tests {
     use crate::pair::{Heard, pair};
-    use mend_base::Instant;
-    use mend_transport::{AmId, Btl, Class, SendError, Stream};
+    use crate::{Shm, ShmEndpoint};
+    use mend_base::{Instant, PeerIndex};
+    use mend_transport::{AmId, Btl, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
     fn without_space_for_chunks_they_go_with_the_messages_in_order() {
@@ -486,6 +508,76 @@ mod tests {
             }
             assert!(heard.chunks.len() > 50, "{} chunks with a budget of {budget}", heard.chunks.len());
         }
+    }
+
+    /// Panics at each event, after it was noted.
+    #[derive(Default)]
+    struct Panicking(Heard);
+
+    impl Sink<ShmEndpoint> for Panicking {
+        fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+            self.0.on_message(from, id, header, payload);
+            panic!("the sink fails at a message");
+        }
+
+        fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+            self.0.on_chunk(from, stream, payload);
+            panic!("the sink fails at a chunk");
+        }
+
+        fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
+
+        fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {
+            self.0.room += 1;
+            panic!("the sink fails at room");
+        }
+
+        fn on_error(&mut self, _: PeerIndex, _: ShmEndpoint, cause: Cause) {
+            unreachable!("{cause:?} of a correct peer");
+        }
+
+        fn on_severed(&mut self, _: PeerIndex, _: ShmEndpoint) {}
+    }
+
+    #[test]
+    fn a_sink_that_panics_hears_each_event_once_and_no_peer_is_called_garbage() {
+        let ([mut sender, mut receiver], way) = pair();
+        let (mut heard, mut nothing) = (Panicking::default(), Heard::default());
+        sender.endpoints[0].chunks_as_messages = true;
+        let longest = sender.limits(way).chunk_bytes as usize;
+        let go_on = |sender: &mut Shm, nothing: &mut Heard, receiver: &mut Shm, heard: &mut Panicking| {
+            // Whichever way a receiver takes them, and without a turn that ends well.
+            let progress = catch_unwind(AssertUnwindSafe(|| receiver.progress(Instant(0), 100, heard)));
+            let taken = catch_unwind(AssertUnwindSafe(|| receiver.take_message(Instant(0), way, heard)));
+            _ = (progress, taken);
+            sender.progress(Instant(0), 100, nothing);
+        };
+        go_on(&mut sender, &mut nothing, &mut receiver, &mut heard);
+        // All that was heard is credited before sleep at the latest.
+        let credit = |receiver: &mut Shm| {
+            assert!(receiver.arm(&mut WakeSet::default()).is_ok(), "nothing is left to hear");
+            receiver.disarm();
+        };
+        for number in 0..100u8 {
+            credit(&mut receiver);
+            for (class, said) in [(Class::Data, number), (Class::Control, 100), (Class::Mailbox, 200)] {
+                sender.send(way, class, AmId(said), b"", 60, |mut slot| slot.put(&[said; 60])).unwrap();
+            }
+            (0..3).for_each(|_| go_on(&mut sender, &mut nothing, &mut receiver, &mut heard));
+            // As long as the area for payloads: it needs credit for all that came before.
+            let chunk = vec![number; longest];
+            credit(&mut receiver);
+            sender.send_chunk(way, Stream(1), longest, |mut slot| slot.put(&chunk)).unwrap();
+            go_on(&mut sender, &mut nothing, &mut receiver, &mut heard);
+        }
+        let Heard { messages, chunks, room } = heard.0;
+        let data = messages.iter().map(|message| message[0]).filter(|&said| said < 100);
+        assert!(data.eq(0..100), "each message once, in order");
+        let count = |said| messages.iter().filter(|message| message[0] == said).count();
+        assert_eq!((count(100), count(200), room), (100, 100, 1));
+        assert!(chunks.iter().map(|chunk| chunk[0]).eq(0..100), "each chunk once, in order");
+        let mut calm = Heard::default();
+        assert_eq!(receiver.progress(Instant(0), 100, &mut calm), 0, "and nothing comes again");
     }
 
     #[test]

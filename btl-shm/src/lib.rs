@@ -10,6 +10,7 @@
 mod connect;
 mod death;
 mod endpoint;
+mod fairness;
 #[cfg(test)]
 mod pair;
 mod parameters;
@@ -52,6 +53,8 @@ pub struct Shm {
     polling: Polling,
     /// Endpoints with something to send and no room.
     blocked: Vec<u32>,
+    /// Endpoints whose peers are told that we wait for room.
+    waiting: Vec<u32>,
     /// Endpoints that are being cut off.
     severing: Vec<u32>,
     /// What the next `progress` says first.
@@ -111,7 +114,7 @@ impl Shm {
 
     /// How many peers are polled now.
     pub fn polled(&self) -> usize {
-        self.polling.polled.len()
+        self.polling.polled.len() + self.polling.held_back.len()
     }
 
     // Hot: per message.
@@ -145,6 +148,7 @@ impl Shm {
         if !endpoint.blocked {
             endpoint.blocked = true;
             self.blocked.push(index as u32);
+            self.say_we_wait(index);
         }
         Err(SendError::Busy)
     }
@@ -286,19 +290,6 @@ impl Btl for Shm {
         self.visit_for_one(from.0 as usize, now, sink)
     }
 
-    fn expect(&mut self, from: ShmEndpoint, on: bool) {
-        let endpoint = &mut self.endpoints[from.0 as usize];
-        if !on {
-            assert!(endpoint.expected > 0, "an expectation that ends was there");
-            endpoint.expected -= 1;
-            return;
-        }
-        endpoint.expected += 1;
-        if matches!(endpoint.state, State::Open(_)) {
-            self.promote(from.0 as usize);
-        }
-    }
-
     // Hot: per turn.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;
@@ -314,7 +305,7 @@ impl Btl for Shm {
             let left = budget - events;
             events += self.look_for_room((left + self.polling.turns() % 2) / 2, sink);
         }
-        self.answer_some_bells();
+        self.answer_some_bells(now);
         events += self.visit_polled(now, budget - events, sink);
         // Garbage found just now is said at once rather than a turn later.
         if !self.reports.is_empty() {

@@ -40,18 +40,29 @@ impl Sink<ShmEndpoint> for Heard {
 
 /// Two of them; endpoint 0 of each leads to the other.
 pub(crate) fn pair() -> ([Shm; 2], ShmEndpoint) {
-    let bells = Arc::new(BellPage::create(2).unwrap().0);
-    let mut both = [0, 1].map(|slot| {
-        let place = Place { slot, slots: 2, bells: Arc::clone(&bells) };
+    let (receiver, mut senders, way) = star(2);
+    let sender = senders.pop().expect("a star of two has one");
+    ([receiver, sender], way)
+}
+
+/// One of them, and all others, each connected to it alone: endpoint 0 of each leads to the first.
+pub(crate) fn star(count: u32) -> (Shm, Vec<Shm>, ShmEndpoint) {
+    let bells = Arc::new(BellPage::create(count).unwrap().0);
+    let make = |slot| {
+        let place = Place { slot, slots: count, bells: Arc::clone(&bells) };
         Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
-    });
-    let cards = both.each_ref().map(|shm| {
+    };
+    let card = |shm: &Shm| {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         shm.advertise(&mut card);
         card
-    });
-    let [first, second] = &mut both;
-    let way = first.connect(PeerIndex(1), &cards[1]).unwrap();
-    assert_eq!(second.connect(PeerIndex(0), &cards[0]), Ok(way));
-    (both, way)
+    };
+    let mut centre = make(0);
+    let mut others: Vec<Shm> = (1..count).map(make).collect();
+    let mut way = None;
+    for (number, other) in (1..).zip(&mut others) {
+        centre.connect(PeerIndex(number), &card(other)).unwrap();
+        way = Some(other.connect(PeerIndex(0), &card(&centre)).unwrap());
+    }
+    (centre, others, way.expect("a star has two at least"))
 }

@@ -2,7 +2,7 @@
 //! AbortScope we look at, and who has to ring (design "Shared memory").
 //!
 //! ```text
-//!             it rang, or somebody expects it              idle, and many are polled: wish for its bell
+//!             it rang                                      idle, and many are polled: wish for its bell
 //!    Belled ─────────────────────────────────▶ Polled ────────────────────────────────────────────▶ Demoting
 //!      ▲                                          ▲   it sent something: take the wish back            │  │
 //!      │                                          └────────────────────────────────────────────────────┘  │
@@ -43,6 +43,10 @@ pub(crate) enum Watch {
 pub(crate) struct Polling {
     /// Endpoints whose rings we look at.
     pub(crate) polled: Vec<u32>,
+    /// Endpoints that are polled, but not now: they are ahead of others that wait for room, see `fairness`.
+    pub(crate) held_back: Vec<u32>,
+    /// How often in a row somebody was found to be behind.
+    pub(crate) checks_behind: u32,
     /// So many may be polled without asking the idle ones to ring.
     pub(crate) always: usize,
     /// Wishes are out for everybody: we sleep, or are about to.
@@ -62,6 +66,8 @@ impl Polling {
     pub(crate) fn new() -> Self {
         Polling {
             polled: Vec::new(),
+            held_back: Vec::new(),
+            checks_behind: 0,
             always: ALWAYS,
             armed: false,
             next: 0,
@@ -133,20 +139,41 @@ impl Shm {
     pub(crate) fn unwatch(&mut self, index: usize) {
         self.endpoints[index].watch = Watch::Belled;
         self.polling.polled.retain(|&each| each as usize != index);
+        self.polling.held_back.retain(|&each| each as usize != index);
     }
 
     // Hot: per turn.
-    pub(crate) fn answer_some_bells(&mut self) {
+    #[inline]
+    pub(crate) fn answer_some_bells(&mut self, now: Instant) {
         self.polling.turns = self.polling.turns.wrapping_add(1);
-        let look = self.polling.armed
-            || self.polling.turns.is_multiple_of(BELL_TURNS) && self.place.bells.is_any_rung(self.place.slot);
         if self.polling.armed {
-            self.doubt_all_bells();
-        } else if self.polling.turns.is_multiple_of(TEND_TURNS) {
-            self.doubt_a_bell();
+            self.answer_while_armed();
+        } else if self.polling.turns.is_multiple_of(BELL_TURNS) {
+            self.answer_while_awake(now);
         }
-        if look {
+    }
+
+    #[cold]
+    fn answer_while_armed(&mut self) {
+        self.share_fairly_while_armed();
+        self.doubt_all_bells();
+        self.answer_bells(self.place.slots);
+    }
+
+    // Hot: every few turns.
+    fn answer_while_awake(&mut self, now: Instant) {
+        if self.polling.turns.is_multiple_of(TEND_TURNS) {
+            self.doubt_a_bell();
+            self.demote_idle(now);
+        }
+        if self.place.bells.is_any_rung(self.place.slot) {
             self.answer_bells(self.place.slots);
+        }
+        if !self.waiting.is_empty() {
+            self.say_who_waits_no_more();
+        }
+        if self.polled() > 1 {
+            self.share_fairly();
         }
     }
 
@@ -200,6 +227,9 @@ impl Shm {
     }
 
     fn doubt(&mut self, index: usize) {
+        if self.endpoints[index].give_overdue_credit() {
+            self.ring(index);
+        }
         let endpoint = &self.endpoints[index];
         if DOUBTS && endpoint.watch == Watch::Belled && endpoint.is_ready() {
             self.promote(index);
@@ -235,9 +265,6 @@ impl Shm {
         }
         if UNPOLLED {
             self.demote_at_once();
-        }
-        if self.polling.turns.is_multiple_of(TEND_TURNS) && self.polling.polled.len() > self.polling.always {
-            self.demote_idle(now);
         }
         events
     }
@@ -296,16 +323,17 @@ impl Shm {
     /// Moves idle endpoints one step towards their bells.
     #[cold]
     fn demote_idle(&mut self, now: Instant) {
+        if self.polling.polled.len() <= self.polling.always {
+            return;
+        }
         let clock = self.polling.clock();
         let mut at = 0;
         while at < self.polling.polled.len() {
             let index = self.polling.polled[at] as usize;
             let endpoint = &mut self.endpoints[index];
             match endpoint.watch {
-                Watch::Polled { heard } if endpoint.expected == 0 && now - heard > IDLE => {
-                    if let State::Open(link) = &endpoint.state {
-                        link.mine.set_wish(if endpoint.blocked { Wish::EVERYTHING } else { Wish::MESSAGES });
-                    }
+                Watch::Polled { heard } if now - heard > IDLE => {
+                    endpoint.wish_for_bells();
                     endpoint.watch = Watch::Demoting { since: self.polling.clock() };
                 }
                 // The clock was read before this look.
@@ -341,15 +369,9 @@ impl Shm {
     #[cold]
     pub(crate) fn prepare_to_sleep(&mut self) -> Result<(), Pending> {
         self.polling.armed = true;
-        for &index in &self.polling.polled {
-            if let State::Open(link) = &self.endpoints[index as usize].state {
-                link.mine.set_wish(Wish::MESSAGES);
-            }
-        }
-        for &index in &self.blocked {
-            if let State::Open(link) = &self.endpoints[index as usize].state {
-                link.mine.set_wish(Wish::EVERYTHING);
-            }
+        self.say_who_waits_no_more();
+        for &index in self.polling.polled.iter().chain(&self.blocked) {
+            self.endpoints[index as usize].wish_for_bells();
         }
         // SYNC: our wishes before our looks, with no other side: what the peers publish after reading no wish is
         // seen by the looks, but for what sits in their store buffers (a timed look sees that).
@@ -429,26 +451,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_expected_is_never_demoted() {
-        let ([_sender, mut receiver], way) = pair();
-        receiver.poll_always(0);
-        receiver.expect(way, true);
-        let mut heard = Heard::default();
-        (0..10_000).for_each(|_| _ = receiver.progress(LATER, 100, &mut heard));
-        assert_eq!(receiver.polled(), 1);
-        receiver.expect(way, false);
-        while receiver.polled() > 0 {
-            receiver.progress(LATER, 100, &mut heard);
-        }
-    }
-
-    #[test]
     fn what_arrives_while_demoting_takes_the_wish_back() {
         let ([mut sender, mut receiver], way) = pair();
         let mut heard = Heard::default();
         receiver.poll_always(0);
-        receiver.expect(way, true);
-        receiver.expect(way, false);
         while !matches!(receiver.endpoints[0].watch, Watch::Demoting { .. }) {
             receiver.progress(LATER, 100, &mut heard);
         }
@@ -511,7 +517,6 @@ mod tests {
     fn sleepers_are_rung_and_who_is_awake_again_is_not() {
         let ([mut sender, mut receiver], way) = pair();
         let mut heard = Heard::default();
-        receiver.expect(way, true);
         receiver.progress(Instant(0), 100, &mut heard);
         assert_eq!(receiver.arm(&mut WakeSet::default()), Ok(()));
         say(&mut sender, way);

@@ -240,7 +240,7 @@ fn values_that_no_correct_peer_writes_are_evidence() {
         ("a chunk without a stream", Target::Slot(Ring::Messages, 0, 0), next | 0x40 << 40),
         ("a message among chunks", Target::Slot(Ring::Chunks, 0, 0), next | 4 << 40),
         ("a chunk longer than we take", Target::Slot(Ring::Chunks, 0, 0), next | 0x44 << 40 | 16_385 << 48),
-        ("a state that does not exist", Target::State, 2),
+        ("a state that does not exist", Target::State, 1 << 7),
         ("a directory word that does not exist", Target::Directory, 2),
         ("credit for what was not sent", Target::Credit(Ring::Messages), start + 65),
         ("credit taken back", Target::Credit(Ring::Messages), start - 1),
@@ -272,6 +272,7 @@ fn values_that_a_correct_peer_may_write_are_no_evidence() {
         ("a wish for anything", Target::Wish, 0xffff_ffff),
         ("credit for what was sent", Target::Credit(Ring::Messages), start + 64),
         ("states that were never put", Target::State, 77 << 32),
+        ("mailboxes that were never written", Target::State, 1 << 32 | 0b111_1110),
     ];
     for (what, target, value) in cases {
         let mut scene = Scene::new();

@@ -127,8 +127,6 @@ impl Btl for Wires {
                 packed_bytes_max: 256,
                 chunk_bytes: 256,
                 transfer_bytes_max: 0,
-                latency_ns: 100,
-                mib_per_s: 10_000,
             }
         }
     }
@@ -178,8 +176,6 @@ impl Btl for Wires {
     fn ready(&self, _from: u32) -> bool {
         true
     }
-
-    fn expect(&mut self, _from: u32, _on: bool) {}
 
     fn progress(&mut self, _now: Instant, _budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let mut events = 0;

@@ -13,7 +13,7 @@ use crate::environment::Address;
 use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
 use crate::{EmergencyChannel, Membership, Notice, Runtime, RuntimeError, StartError};
 use mend_base::Peer;
-use mend_segment::{BellPage, FaultView, above_standard};
+use mend_segment::{BellPage, FaultView, above_standard_streams};
 use mend_transport::{Card, Cause};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -296,7 +296,7 @@ fn open(address: &Address) -> Result<OwnedFd, StartError> {
     let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).map_err(failed)?;
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .and_then(above_standard)
+            .and_then(above_standard_streams)
             .map_err(failed)?;
     loop {
         match rustix::net::connect(&socket, &name) {

@@ -2,7 +2,7 @@
 //! Packets between a rank and its node's daemon: one SOCK_SEQPACKET datagram each, with at most
 //! [`DESCRIPTORS_MAX`] descriptors beside it (SCM_RIGHTS).
 
-use mend_segment::above_standard;
+use mend_segment::above_standard_streams;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -121,7 +121,7 @@ fn taken(control: &mut RecvAncillaryBuffer<'_>) -> (Vec<OwnedFd>, bool) {
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             for right in rights {
-                match above_standard(right) {
+                match above_standard_streams(right) {
                     Ok(descriptor) => descriptors.push(descriptor),
                     Err(_) => all = false,
                 }

@@ -6,7 +6,8 @@
 //!   header:  0 magic, layout, slot, slots   128 the owner's life (its mutex; at 192 its stage)
 //!            256 directory: a word for each slot
 //!   block:   what the owner writes for one peer:
-//!            0       words the peer polls (state, wish)      128     credits
+//!            0       words the peer polls (state, wish,     128     credits
+//!                    waits for room)
 //!            256     mailboxes (6, four lines each)          1792    control ring (16 lines)
 //!            2816    control bytes (1 KiB)                   4 KiB   message ring (64 lines)
 //!            8 KiB   message bytes (16 KiB)                  24 KiB  chunk ring (16 lines)
@@ -22,7 +23,7 @@ use crate::mapping::whole_pages;
 /// "Mend" in the first eight bytes of an outbox.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"Mend-box");
 /// Version of this page. Another one is refused at connection.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
 
 /// Slots of the control ring.
 pub const CONTROL_SLOTS: usize = 16;
@@ -53,6 +54,7 @@ pub(crate) const HEADER_DIRECTORY: usize = 256;
 
 pub(crate) const BLOCK_STATE: usize = 0;
 pub(crate) const BLOCK_WISH: usize = 8;
+pub(crate) const BLOCK_WAITS_FOR_ROOM: usize = 12;
 pub(crate) const BLOCK_CREDITS: usize = 128;
 pub(crate) const BLOCK_MAILBOXES: usize = 256;
 pub(crate) const BLOCK_CONTROL: usize = BLOCK_MAILBOXES + MAILBOXES * size_of::<Mailbox>();
@@ -74,8 +76,15 @@ const _: () = assert!(BLOCK_CHUNKS.is_multiple_of(4096) && BLOCK_BYTES.is_multip
 pub(crate) const NOT_MADE: u32 = 0;
 pub(crate) const MADE: u32 = 1;
 
-/// The lower half of a block's state word; the upper half counts what was put into mailboxes.
+/// The lower half of a block's state word: whether there is a chunk ring, and which mailboxes are in use, from the first on.
+/// The upper half counts what was put into mailboxes.
 pub(crate) const STATE_CHUNKS: u32 = 1;
+pub(crate) const STATE_KNOWN: u32 = state_mailbox(MAILBOXES) - 1;
+
+/// The bit of a mailbox that is in use. The others are not read.
+pub(crate) const fn state_mailbox(index: usize) -> u32 {
+    STATE_CHUNKS << (1 + index)
+}
 
 /// The ring that a credit word belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

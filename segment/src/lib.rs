@@ -57,7 +57,7 @@ pub use life::{
 #[cfg(not(loom))]
 pub use limits::bytes_left as memory_left;
 #[cfg(not(loom))]
-pub use mapping::above_standard;
+pub use mapping::above_standard_streams;
 #[cfg(not(loom))]
 pub use outbox::{Block, ChunkProducer, Outbox};
 #[cfg(not(loom))]

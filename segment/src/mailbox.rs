@@ -86,16 +86,16 @@ impl Mailbox {
         sheet.head().store(word.pack(), Ordering::Release);
     }
 
-    /// Hands the newest whole state to `look`, if it is another than `last` (a version; 0 at first), and gives its
-    /// version. `None`: nothing new, or it is being written at this moment.
-    pub(crate) fn read(&self, last: u32, look: impl FnOnce(Arrival<'_>)) -> Result<Option<u32>, Garbage> {
-        let Some(sheet) = self.newest(last) else { return Ok(None) };
+    /// Hands the newest whole state to `look`, if its version is another than `last` (0 at first), and stores that version
+    /// in `last`, before `look` runs (it may panic). `false`: no new state, or it is being written at this moment.
+    pub(crate) fn read(&self, last: &mut u32, look: impl FnOnce(Arrival<'_>)) -> Result<bool, Garbage> {
+        let Some(sheet) = self.newest(*last) else { return Ok(false) };
         // SYNC: seqlock, with `write`.
         let packed = sheet.head().load(Ordering::Acquire);
         let body = sheet.load();
         fence(Ordering::Acquire);
         if sheet.head().load(Ordering::Relaxed) != packed || packed as u32 == 0 {
-            return Ok(None);
+            return Ok(false);
         }
         let word = Word0::unpack(packed)?;
         let (header, rest) = body.split_at(usize::from(word.header_bytes));
@@ -103,11 +103,12 @@ impl Mailbox {
         if word.chunk {
             return Err(Garbage);
         }
+        *last = word.sequence;
         look(Arrival {
             envelope: Envelope { id: word.id, header, chunk: false },
             payload: Lent::Private(payload),
         });
-        Ok(Some(word.sequence))
+        Ok(true)
     }
 
     /// The sheet with the newer version, counted from `last`, if any is newer.
@@ -173,14 +174,15 @@ mod tests {
     #[test]
     fn the_newest_state_is_read_once() {
         let mailbox = mailbox();
-        assert_eq!(mailbox.read(0, |_| unreachable!()), Ok(None));
+        let mut last = 0;
+        assert_eq!(mailbox.read(&mut last, |_| unreachable!()), Ok(false));
         put(&mailbox, 1, 10);
         put(&mailbox, 2, 20);
         put(&mailbox, 3, 30);
         let mut seen = 0;
-        assert_eq!(mailbox.read(0, |arrival| seen = number(arrival)), Ok(Some(3)));
-        assert_eq!(seen, 30);
-        assert_eq!(mailbox.read(3, |_| unreachable!()), Ok(None));
+        assert_eq!(mailbox.read(&mut last, |arrival| seen = number(arrival)), Ok(true));
+        assert_eq!((seen, last), (30, 3));
+        assert_eq!(mailbox.read(&mut last, |_| unreachable!()), Ok(false));
     }
 
     #[test]
@@ -191,7 +193,7 @@ mod tests {
         for round in 0..10 {
             put(&mailbox, version, round);
             let mut seen = None;
-            last = mailbox.read(last, |arrival| seen = Some(number(arrival))).unwrap().unwrap();
+            assert_eq!(mailbox.read(&mut last, |arrival| seen = Some(number(arrival))), Ok(true));
             assert_eq!((last, seen), (version, Some(round)));
             version = next_version(version);
         }
@@ -202,9 +204,20 @@ mod tests {
         let mailbox = mailbox();
         put(&mailbox, 1, 10);
         mailbox.0[0].head().store(0, Ordering::Relaxed);
-        let mut seen = 0;
-        assert_eq!(mailbox.read(0, |arrival| seen = number(arrival)), Ok(Some(1)));
-        assert_eq!(seen, 10);
+        let (mut seen, mut last) = (0, 0);
+        assert_eq!(mailbox.read(&mut last, |arrival| seen = number(arrival)), Ok(true));
+        assert_eq!((seen, last), (10, 1));
+    }
+
+    #[test]
+    fn a_state_whose_reader_panics_is_not_read_again() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        let mailbox = mailbox();
+        put(&mailbox, 1, 10);
+        let mut last = 0;
+        let read = AssertUnwindSafe(|| mailbox.read(&mut last, |_| panic!("the reader fails")));
+        assert!(catch_unwind(read).is_err());
+        assert_eq!(mailbox.read(&mut last, |_| unreachable!()), Ok(false));
     }
 
     #[test]
@@ -219,10 +232,11 @@ mod tests {
             let mut last = 0;
             loop {
                 let over = done.load(Ordering::Acquire);
-                match mailbox.read(last, |arrival| assert!(number(arrival) > u64::from(last))).unwrap() {
-                    Some(version) => last = version,
-                    None if over => break,
-                    None => std::thread::yield_now(),
+                let before = u64::from(last);
+                match mailbox.read(&mut last, |arrival| assert!(number(arrival) > before)).unwrap() {
+                    true => {}
+                    false if over => break,
+                    false => std::thread::yield_now(),
                 }
             }
             assert_eq!(last, 100_000);
@@ -236,7 +250,7 @@ mod tests {
         let (mut read, mut refused) = (0, 0);
         for _ in 0..20_000 {
             mailbox.0.iter().for_each(|sheet| sheet.head().store(random.bits(), Ordering::Relaxed));
-            match mailbox.read(random.bits() as u32, |_| ()) {
+            match mailbox.read(&mut (random.bits() as u32), |_| ()) {
                 Ok(_) => read += 1,
                 Err(Garbage) => refused += 1,
             }

@@ -165,7 +165,7 @@ pub(crate) fn whole_pages(bytes: usize) -> usize {
 
 /// `descriptor`, by a number that is not one of standard input, output and error: where the program was started with one of
 /// those closed, the kernel gives that number to the next descriptor, and what the program prints would be written into it.
-pub fn above_standard(descriptor: OwnedFd) -> rustix::io::Result<OwnedFd> {
+pub fn above_standard_streams(descriptor: OwnedFd) -> rustix::io::Result<OwnedFd> {
     match descriptor.as_raw_fd() {
         0..FIRST_DESCRIPTOR => rustix::io::fcntl_dupfd_cloexec(&descriptor, FIRST_DESCRIPTOR),
         _ => Ok(descriptor),
@@ -186,7 +186,7 @@ pub(crate) fn make_file(name: &str, bytes: usize) -> Result<OwnedFd, SegmentErro
     let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create(name, flags))
         .map_err(SegmentError::NoMemfd)?;
-    let file = above_standard(file).map_err(SegmentError::NoDescriptor)?;
+    let file = above_standard_streams(file).map_err(SegmentError::NoDescriptor)?;
     rustix::fs::ftruncate(&file, bytes as u64)
         .map_err(|_| SegmentError::NoMemory { wanted: bytes as u64, free: 0 })?;
     Ok(file)

@@ -3,10 +3,10 @@
 
 use crate::layout::{
     BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA, BLOCK_CREDITS,
-    BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH, CHUNK_AREA, CHUNK_SLOTS,
-    CONTROL_AREA, CONTROL_SLOTS, HEADER_DIRECTORY, HEADER_LAYOUT, HEADER_MAGIC, HEADER_SLOT, HEADER_SLOTS,
-    LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, block_at,
-    header_bytes, outbox_bytes,
+    BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WAITS_FOR_ROOM, BLOCK_WISH,
+    CHUNK_AREA, CHUNK_SLOTS, CONTROL_AREA, CONTROL_SLOTS, HEADER_DIRECTORY, HEADER_LAYOUT, HEADER_MAGIC,
+    HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring,
+    STATE_CHUNKS, block_at, header_bytes, outbox_bytes, state_mailbox,
 };
 use crate::life::Life;
 use crate::line::Line;
@@ -94,6 +94,7 @@ pub struct Block {
     chunks: Option<ChunkProducer>,
     state: View<AtomicU64>,
     wish: View<AtomicU32>,
+    waits_for_room: View<AtomicU32>,
     credits: View<[AtomicU32; 3]>,
     mailboxes: View<[Mailbox; MAILBOXES]>,
     /// Kinds that have a mailbox, and the version of what is in it.
@@ -119,6 +120,7 @@ impl Block {
         let block = Block {
             state: View::new(mapping, start + BLOCK_STATE),
             wish: View::new(mapping, start + BLOCK_WISH),
+            waits_for_room: View::new(mapping, start + BLOCK_WAITS_FOR_ROOM),
             credits: View::new(mapping, start + BLOCK_CREDITS),
             mailboxes: View::new(mapping, start + BLOCK_MAILBOXES),
             kinds: Vec::new(),
@@ -141,6 +143,7 @@ impl Block {
         };
         block.state.store(0, Ordering::Relaxed);
         block.wish.store(Wish::MESSAGES.0, Ordering::Relaxed);
+        block.waits_for_room.store(0, Ordering::Relaxed);
         block.credits.iter().for_each(|credit| credit.store(START, Ordering::Relaxed));
         block.mailboxes.iter().for_each(Mailbox::prepare);
         block
@@ -205,7 +208,7 @@ impl Block {
         let version = next_version(self.kinds[index].1);
         self.kinds[index].1 = version;
         self.mailboxes[index].write(version, envelope, bytes, fill);
-        let state = self.state.load(Ordering::Relaxed);
+        let state = self.state.load(Ordering::Relaxed) | u64::from(state_mailbox(index));
         // SYNC: mailbox content, with `PeerBlock::look` (the seqlock alone would do).
         self.state.store(state.wrapping_add(1 << 32), Ordering::Release);
     }
@@ -213,6 +216,11 @@ impl Block {
     /// What the peer is to ring us for from now on.
     pub fn set_wish(&self, wish: Wish) {
         self.wish.store(wish.0, Ordering::Release);
+    }
+
+    /// Whether we have something for the peer that found no room. A hint, by which the peer is fair to its senders.
+    pub fn set_waits_for_room(&self, waits: bool) {
+        self.waits_for_room.store(u32::from(waits), Ordering::Relaxed);
     }
 
     /// We have done with every slot of the peer's ring before this position.

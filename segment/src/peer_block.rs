@@ -3,10 +3,10 @@
 
 use crate::layout::{
     BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA, BLOCK_CREDITS,
-    BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH, CHUNK_AREA, CHUNK_SLOTS,
-    CONTROL_AREA, CONTROL_BYTES_MAX, CONTROL_SLOTS, HEADER_DIRECTORY, HEADER_LAYOUT, HEADER_MAGIC,
-    HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring,
-    STATE_CHUNKS, block_at, header_bytes, outbox_bytes,
+    BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WAITS_FOR_ROOM, BLOCK_WISH,
+    CHUNK_AREA, CHUNK_SLOTS, CONTROL_AREA, CONTROL_BYTES_MAX, CONTROL_SLOTS, HEADER_DIRECTORY, HEADER_LAYOUT,
+    HEADER_MAGIC, HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS,
+    NOT_MADE, Ring, STATE_CHUNKS, STATE_KNOWN, block_at, header_bytes, outbox_bytes, state_mailbox,
 };
 use crate::life::{LifeState, LifeView};
 use crate::line::{Garbage, Line};
@@ -34,6 +34,7 @@ pub struct PeerBlock {
     state: View<AtomicU64>,
     seen: u64,
     wish: View<AtomicU32>,
+    waits_for_room: View<AtomicU32>,
     credits: View<[AtomicU32; 3]>,
     mailboxes: View<[Mailbox; MAILBOXES]>,
     versions: [u32; MAILBOXES],
@@ -87,6 +88,7 @@ impl PeerBlock {
             state: View::new(block, BLOCK_STATE),
             seen: 0,
             wish: View::new(block, BLOCK_WISH),
+            waits_for_room: View::new(block, BLOCK_WAITS_FOR_ROOM),
             credits: View::new(block, BLOCK_CREDITS),
             mailboxes: View::new(block, BLOCK_MAILBOXES),
             versions: [0; MAILBOXES],
@@ -139,7 +141,7 @@ impl PeerBlock {
         // SYNC: a prepared chunk ring, with `Block::make_chunks`.
         // SYNC: mailbox content, with `Block::put_state`.
         let word = self.state.load(Ordering::Acquire);
-        if word as u32 & !STATE_CHUNKS != 0 {
+        if word as u32 & !STATE_KNOWN != 0 {
             return Err(Garbage);
         }
         if word as u32 & STATE_CHUNKS != 0 && self.chunks.is_none() {
@@ -148,14 +150,14 @@ impl PeerBlock {
             self.chunks = Some(Consumer::new(lines, area, self.bounds));
         }
         let mut count = 0;
-        for (mailbox, last) in self.mailboxes.iter().zip(&mut self.versions) {
+        for (index, (mailbox, last)) in self.mailboxes.iter().zip(&mut self.versions).enumerate() {
+            if word as u32 & state_mailbox(index) == 0 {
+                break;
+            }
             if count == at_most {
                 return Ok(count);
             }
-            if let Some(version) = mailbox.read(*last, &mut state)? {
-                *last = version;
-                count += 1;
-            }
+            count += u32::from(mailbox.read(last, &mut state)?);
         }
         self.seen = word;
         Ok(count)
@@ -176,6 +178,11 @@ impl PeerBlock {
         // Garbage in the directory is found where the peer's rings are read.
         let made = self.is_made().unwrap_or(false);
         if made { Wish(self.wish.load(Ordering::Relaxed)) } else { Wish::EVERYTHING }
+    }
+
+    /// Whether the peer claims to have something for us that found no room. Only a hint: see `Block::set_waits_for_room`.
+    pub fn waits_for_room(&self) -> bool {
+        self.made && self.waits_for_room.load(Ordering::Relaxed) != 0
     }
 
     /// The peer's claim of how far it has read our ring.

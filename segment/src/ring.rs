@@ -234,6 +234,11 @@ where
         self.head_word().0 as u32 != self.not_yet()
     }
 
+    /// How many slots have been read so far, modulo 2^32, from a start that is the same in every ring.
+    pub fn consumed(&self) -> u32 {
+        self.position
+    }
+
     // Hot: per look.
     #[inline]
     fn head_word(&self) -> (u64, &Line) {
@@ -269,7 +274,9 @@ where
         if bytes > longest as usize {
             return Err(Garbage);
         }
+        // The slot is consumed before `look` runs: one that panics, and whose caller goes on, must not see it again.
         if let Some(inline) = rest.get(..bytes) {
+            self.position = next;
             look(Arrival { envelope, payload: Lent::Private(inline) });
         } else {
             let start = payload_start(self.head, bytes, AREA);
@@ -277,9 +284,9 @@ where
             // Out of bounds where the peer's word names a longer payload than the area has room for.
             let lent = self.area.get(at..at + bytes).ok_or(Garbage)?;
             self.head = start.wrapping_add(whole_lines(bytes));
+            self.position = next;
             look(Arrival { envelope, payload: Lent::Shared(lent) });
         }
-        self.position = next;
         Ok(true)
     }
 
@@ -390,6 +397,24 @@ mod tests {
             }
         }
         assert!(refused > 1000);
+    }
+
+    #[test]
+    fn a_message_whose_reader_panics_is_consumed_and_the_next_one_follows() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        let (mut producer, mut consumer, _) = ring();
+        for (id, bytes) in [(1, 8), (2, 100), (3, 8), (4, 100)] {
+            producer.push(envelope(id, b""), bytes, |room| write(room, &vec![id; bytes])).ok().unwrap();
+        }
+        for id in [1, 2] {
+            let read = AssertUnwindSafe(|| consumer.take(|_| panic!("the reader of message {id} fails")));
+            assert!(catch_unwind(read).is_err());
+        }
+        for (id, bytes) in [(3, 8), (4, 100)] {
+            let expected = (id, Vec::new(), vec![id; bytes]);
+            assert_eq!(consumer.take(|arrival| assert_eq!(copy(arrival), expected)), Ok(true));
+        }
+        assert_eq!(consumer.take(|_| unreachable!()), Ok(false));
     }
 
     #[test]

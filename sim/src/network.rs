@@ -424,8 +424,6 @@ impl Btl for FabricBtl {
             packed_bytes_max: sizes.packed_bytes_max,
             chunk_bytes: sizes.chunk_bytes,
             transfer_bytes_max: 0,
-            latency_ns: 1_000,
-            mib_per_s: 1_000,
         };
         let state = State::Connecting;
         self.endpoints.push(Way {
@@ -574,8 +572,6 @@ impl Btl for FabricBtl {
         Arrival::Message(item).hand_up(way.index, sink);
         1
     }
-
-    fn expect(&mut self, _from: u32, _on: bool) {}
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let ways = self.endpoints.len();

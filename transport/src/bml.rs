@@ -255,14 +255,6 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
         }
     }
 
-    fn expect(&mut self, from: Self::Endpoint, on: bool) {
-        match from {
-            Way::Own(endpoint) => self.own().expect(endpoint, on),
-            Way::Near(endpoint) => self.near().expect(endpoint, on),
-            Way::Far { network, endpoint } => self.network(network).expect(endpoint, on),
-        }
-    }
-
     // Hot: per turn.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<Self::Endpoint>) -> u32 {
         self.turns = self.turns.wrapping_add(1);

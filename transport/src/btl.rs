@@ -71,11 +71,9 @@ pub trait Btl {
     ) -> u32 {
         0
     }
-    /// Somebody waits for this peer (or no longer): poll it rather than let it ring. Calls nest: as many `false` as
-    /// `true` end it.
-    fn expect(&mut self, from: Self::Endpoint, on: bool);
     /// Polls; hands at most `budget` events to `sink`. Returns how many. `now` may be stale. No endpoint starves: the
-    /// next call goes on where the budget ended this one.
+    /// next call goes on where the budget ended this one. Nothing handed up means that the caller may give way to other
+    /// processes, not that there is nothing: [`arm`](Btl::arm) says that.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<Self::Endpoint>) -> u32;
     /// A timed look at every peer's life, where this transport can see it without asking anybody; in turns, where they are
     /// many. Who is found dead is said by the next `progress`, as evidence: once, and once more after each `resume`.
@@ -133,10 +131,6 @@ pub struct Limits {
     pub chunk_bytes: u32,
     /// The longest put or get, in bytes; 0 without them.
     pub transfer_bytes_max: u64,
-    /// One way, small message; for choosing among rails.
-    pub latency_ns: u32,
-    /// Large messages; for choosing among rails.
-    pub mib_per_s: u32,
 }
 
 impl Limits {

@@ -73,8 +73,8 @@ macro_rules! conformance {
             order: messages_arrive_whole_and_in_order;
             order: peers_do_not_disturb_each_others_order;
             order: ready_says_that_a_message_lies_there;
-            order: expecting_a_peer_changes_nothing_that_arrives;
             order: a_message_that_is_taken_comes_once_in_its_order;
+            order: a_sink_that_panics_gets_each_message_once_in_order;
             room: a_full_queue_is_busy_and_does_not_call_fill;
             room: room_comes_after_busy_and_nothing_is_lost;
             room: one_full_peer_does_not_stop_the_others;
@@ -99,6 +99,7 @@ macro_rules! conformance {
             sever: severing_one_peer_leaves_the_others_unharmed;
             sever: the_other_end_of_a_severed_way_lives_on;
             fairness: no_peer_starves_with_a_budget_of_one;
+            fairness: seven_full_queues_are_served_alike;
             fairness: progress_keeps_its_budget;
             sleep: who_has_nothing_to_do_may_sleep;
             sleep: who_has_something_to_do_may_not_sleep;

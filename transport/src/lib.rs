@@ -9,7 +9,9 @@
 mod bml;
 mod btl;
 mod card;
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+#[cfg(any(test, feature = "conformance"))]
 mod hooks;
 mod loopback;
 mod memory;
@@ -21,6 +23,7 @@ mod sink;
 pub use bml::{Bml, Way};
 pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
 pub use card::{Card, TransportId};
+#[cfg(any(test, feature = "conformance"))]
 pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, Ledger, OneIn, Tracer};
 pub use loopback::Loopback;
 pub use memory::{Buffer, Payload, UserMemory, WriteSlot};

@@ -111,8 +111,6 @@ impl Loopback {
                 packed_bytes_max: PACKED_BYTES_MAX as u32,
                 chunk_bytes: CHUNK_BYTES as u32,
                 transfer_bytes_max: 0,
-                latency_ns: 50,
-                mib_per_s: 8192,
             },
         }
     }
@@ -316,10 +314,6 @@ impl Btl for Loopback {
         self.delivers() && self.holds_something()
     }
 
-    fn expect(&mut self, _from: u32, _on: bool) {
-        // Nothing rings here: every `progress` looks.
-    }
-
     #[inline]
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         if !self.has_news() {
@@ -365,12 +359,12 @@ impl Mailbox {
 
 /// Hands up the oldest of a queue.
 fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) -> bool {
-    let Some((kind, header, payload)) = queue.first() else { return false };
-    match kind {
-        Kind::Message(id) => sink.on_message(from, id, header, Payload::from(payload)),
+    // Removed first: a sink that panics must not get it again.
+    let Some((record, payload)) = queue.pop() else { return false };
+    match record.kind {
+        Kind::Message(id) => sink.on_message(from, id, record.header(), Payload::from(payload)),
         Kind::Chunk(stream) => sink.on_chunk(from, stream, Payload::from(payload)),
     }
-    queue.pop();
     true
 }
 

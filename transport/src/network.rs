@@ -41,8 +41,6 @@ pub trait Network {
     ) -> Result<(), SendError>;
     /// [`Btl::ready`].
     fn ready(&self, from: u32) -> bool;
-    /// [`Btl::expect`].
-    fn expect(&mut self, from: u32, on: bool);
     /// [`Btl::progress`].
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut dyn Sink<u32>) -> u32;
     /// [`Btl::check_peers`].
@@ -102,10 +100,6 @@ impl<B: Btl<Endpoint = u32>> Network for B {
 
     fn ready(&self, from: u32) -> bool {
         Btl::ready(self, from)
-    }
-
-    fn expect(&mut self, from: u32, on: bool) {
-        Btl::expect(self, from, on);
     }
 
     fn progress(&mut self, now: Instant, budget: u32, mut sink: &mut dyn Sink<u32>) -> u32 {

@@ -23,14 +23,21 @@ pub(crate) enum Kind {
     Chunk(Stream),
 }
 
+/// One message of the queue, without its payload.
 #[derive(Debug)]
-struct Record {
-    kind: Kind,
+pub(crate) struct Record {
+    pub(crate) kind: Kind,
     header: [u8; Limits::HEADER_BYTES_MAX],
     header_bytes: u8,
     /// Where the payload begins in `memory`.
     at: usize,
     payload_bytes: usize,
+}
+
+impl Record {
+    pub(crate) fn header(&self) -> &[u8] {
+        &self.header[..usize::from(self.header_bytes)]
+    }
 }
 
 impl Queue {
@@ -70,17 +77,11 @@ impl Queue {
     }
 
     // Hot: per message.
-    /// The oldest: kind, header, payload.
-    pub(crate) fn first(&self) -> Option<(Kind, &[u8], &[u8])> {
-        let record = self.records.front()?;
-        let header = &record.header[..usize::from(record.header_bytes)];
-        Some((record.kind, header, &self.memory[record.at..record.at + record.payload_bytes]))
-    }
-
-    // Hot: per message.
-    /// Forgets the oldest.
-    pub(crate) fn pop(&mut self) {
-        self.records.pop_front();
+    /// Removes the oldest. Its payload stays in memory until the next `push`.
+    pub(crate) fn pop(&mut self) -> Option<(Record, &[u8])> {
+        let record = self.records.pop_front()?;
+        let payload = &self.memory[record.at..record.at + record.payload_bytes];
+        Some((record, payload))
     }
 
     /// Whether somebody was answered `Busy` whose message would fit now.
@@ -181,14 +182,13 @@ mod tests {
                 }
                 if random.once_in(2) {
                     let want = expected.pop_front();
-                    let got = queue.first().map(|(kind, header, payload)| {
-                        let Kind::Message(id) = kind else { panic!("seed {seed}: no chunk was sent") };
-                        assert_eq!(header, [id.0; 3], "seed {seed}");
+                    let got = queue.pop().map(|(record, payload)| {
+                        let Kind::Message(id) = record.kind else { panic!("seed {seed}: no chunk was sent") };
+                        assert_eq!(record.header(), [id.0; 3], "seed {seed}");
                         assert!(payload.iter().all(|&byte| byte == id.0), "seed {seed}");
                         (id.0, payload.len())
                     });
                     assert_eq!(got, want, "seed {seed}");
-                    queue.pop();
                 }
                 assert!(queue.memory.len() <= 4096);
             }

@@ -6,6 +6,8 @@ use mend_base::PeerIndex;
 
 /// What a transport tells the layer above, and only from inside [`Btl::progress`](crate::Btl::progress). Whoever it
 /// concerns is named as the layer above named it in `connect`; the endpoint says which of several ways it was.
+///
+/// A callback that panics has had its event: where the caller goes on, that event does not come again.
 pub trait Sink<E> {
     /// One whole message. `header` is a private copy; `payload` is valid for this call only.
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>);

@@ -119,7 +119,6 @@ impl Btl for Port {
     fn ready(&self, _: u32) -> bool {
         false
     }
-    fn expect(&mut self, _: u32, _: bool) {}
 
     fn progress(&mut self, _: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let most = self.fabric.borrow_mut().random.below(u64::from(budget).min(6) + 1) as u32;
@@ -202,8 +201,6 @@ impl Cluster {
             packed_bytes_max: 4096,
             chunk_bytes: 16 << 10,
             transfer_bytes_max: 0,
-            latency_ns: 1,
-            mib_per_s: 1,
         };
         let fabric = Rc::new(RefCell::new(Fabric {
             random: Random(seed),

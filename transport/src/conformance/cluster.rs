@@ -5,6 +5,7 @@ use super::Fixture;
 use crate::{Ability, AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
 use core::fmt;
 use mend_base::{Instant, PeerIndex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Connected BTLs. Process `j` is `PeerIndex(j)` in everybody's table.
 pub struct Cluster<F: Fixture> {
@@ -145,6 +146,16 @@ impl<F: Fixture> Cluster<F> {
     /// One `progress` of `index`.
     pub fn turn(&mut self, index: usize) -> u32 {
         self.turn_with(index, BUDGET)
+    }
+
+    /// One `progress` of `index` whose sink panics at each event once it has noted it. Whether it did.
+    pub fn turn_with_a_panic(&mut self, index: usize) -> bool {
+        self.turns += 1;
+        let now = Instant(self.turns * NS_PER_TURN);
+        let node = &mut self.nodes[index];
+        let btl = node.btl.as_mut().expect("the test does not use whom it abandoned");
+        let mut sink = Panicking(&mut node.heard);
+        catch_unwind(AssertUnwindSafe(|| btl.progress(now, BUDGET, &mut sink))).is_err()
     }
 
     /// What somebody does who waits for `from` alone: takes its next message, if one lies there.
@@ -370,6 +381,41 @@ impl<E> Sink<E> for Recorder<E> {
 
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
         self.all.push(Heard::Severed(peer, endpoint));
+    }
+}
+
+/// Panics at each event, once it is recorded.
+struct Panicking<'a, E>(&'a mut Recorder<E>);
+
+impl<E> Sink<E> for Panicking<'_, E> {
+    fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+        self.0.on_message(from, id, header, payload);
+        panic!("the sink fails at a message");
+    }
+
+    fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+        self.0.on_chunk(from, stream, payload);
+        panic!("the sink fails at a chunk");
+    }
+
+    fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        self.0.on_done(done, result);
+        panic!("the sink fails at a completion");
+    }
+
+    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
+        self.0.on_room(to, endpoint);
+        panic!("the sink fails at room");
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
+        self.0.on_error(peer, endpoint, cause);
+        panic!("the sink fails at evidence");
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        self.0.on_severed(peer, endpoint);
+        panic!("the sink fails at the end of an endpoint");
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A budget bounds a turn, and starves nobody.
 
-use super::{Cluster, Fixture};
+use super::{Cluster, Fixture, Heard};
 use crate::Class;
 
 /// Two peers flood the third, whose budget is one event a turn: both get through in time, again and again.
@@ -27,6 +27,36 @@ pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
     cluster.settle();
     for from in [1, 2] {
         assert_eq!(cluster.numbers(0, from), (0..next[from]).collect::<Vec<_>>(), "from {from}");
+    }
+}
+
+/// Seven peers always have more to send than there is room: of each thousand messages, none gets through with more than three
+/// times as many as another.
+pub fn seven_full_queues_are_served_alike<F: Fixture>() {
+    if F::ALONE {
+        return;
+    }
+    for budget in [3, super::cluster::BUDGET] {
+        let mut cluster = Cluster::<F>::connected(8);
+        let mut next = [0u32; 8];
+        while cluster.heard(0).len() < 5000 {
+            for (from, number) in next.iter_mut().enumerate().skip(1) {
+                while cluster.try_send(from, 0, Class::Data, *number, 8).is_ok() {
+                    *number += 1;
+                }
+                cluster.turn(from);
+            }
+            cluster.turn_with(0, budget);
+        }
+        for window in cluster.heard(0).chunks_exact(1000) {
+            let of = |peer: u32| {
+                let sent = |heard: &&Heard<_>| matches!(heard, Heard::Message(from, ..) if from.0 == peer);
+                window.iter().filter(sent).count()
+            };
+            let counts: [usize; 7] = core::array::from_fn(|index| of(index as u32 + 1));
+            let (least, most) = (counts.iter().min(), counts.iter().max());
+            assert!(most < least.map(|least| 3 * least).as_ref(), "{counts:?} with a budget of {budget}");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Messages arrive whole, once, and in the order of their sending.
 
-use super::{Cluster, Fixture};
+use super::{Cluster, Fixture, Heard};
 use crate::{Btl, Class};
 use mend_base::Random;
 
@@ -59,26 +59,6 @@ pub fn ready_says_that_a_message_lies_there<F: Fixture>() {
     }
 }
 
-/// `expect` nests, and decides only how the transport looks, never what it finds.
-pub fn expecting_a_peer_changes_nothing_that_arrives<F: Fixture>() {
-    let mut cluster = Cluster::<F>::connected(2);
-    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let back = cluster.way(receiver, sender);
-    for number in 0..600 {
-        match number {
-            100 | 150 | 450 => cluster.btl(receiver).expect(back, true),
-            300 | 350 | 500 => cluster.btl(receiver).expect(back, false),
-            _ => {}
-        }
-        cluster.send(sender, receiver, Class::Data, number, 24);
-        if number % 7 == 0 {
-            cluster.settle();
-        }
-    }
-    cluster.settle();
-    assert_eq!(cluster.numbers(receiver, sender), (0..600).collect::<Vec<_>>());
-}
-
 /// Whoever waits for one peer alone may take its messages one by one, between turns or without any.
 pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
@@ -97,4 +77,25 @@ pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     }
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), (0..1000).collect::<Vec<_>>());
+}
+
+/// A sink may panic and its caller go on: the event at which it did is over, and the others follow.
+pub fn a_sink_that_panics_gets_each_message_once_in_order<F: Fixture>() {
+    let mut cluster = Cluster::<F>::connected(2);
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    let (packed, _, _) = cluster.sizes();
+    let mut random = Random(4);
+    let mut panics = 0;
+    for number in 0..500 {
+        let most = if random.once_in(4) { packed } else { packed.min(60) };
+        cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
+        while random.once_in(2) {
+            panics += u32::from(cluster.turn_with_a_panic(receiver));
+        }
+    }
+    cluster.settle();
+    assert!(panics > 50, "the sink panicked {panics} times");
+    assert_eq!(cluster.numbers(receiver, sender), (0..500).collect::<Vec<_>>());
+    let evidence = |heard: &Heard<_>| matches!(heard, Heard::Error(..));
+    assert!(!F::EXACT || !cluster.heard(receiver).iter().any(evidence), "a correct peer is suspected");
 }

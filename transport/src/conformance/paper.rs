@@ -44,6 +44,7 @@ const SHORTENS_HEADERS: Mutation = 26;
 const DOUBTS_THE_LIVING: Mutation = 27;
 const SAYS_DEATHS_AGAIN: Mutation = 28;
 const SAYS_DEATHS_NEVER_AGAIN: Mutation = 29;
+const REPEATS_AFTER_A_PANIC: Mutation = 30;
 
 pub(crate) struct Job<const M: Mutation> {
     board: Rc<RefCell<Board>>,
@@ -121,8 +122,6 @@ impl<const M: Mutation> Fixture for Job<M> {
             packed_bytes_max: 3000,
             chunk_bytes: 2048,
             transfer_bytes_max: 0,
-            latency_ns: 1,
-            mib_per_s: 1,
         };
         let paper =
             |me| Paper { me, board: Rc::clone(&board), ways: Vec::new(), first: 0, limits: limits.clone() };
@@ -253,7 +252,14 @@ impl<const M: Mutation> Paper<M> {
         let item = if talks { self.take(slot) } else { None };
         match item {
             Some(Item::Message(id, header, payload)) => {
+                if M == REPEATS_AFTER_A_PANIC {
+                    let item = Item::Message(id, header.clone(), payload.clone());
+                    self.board.borrow_mut().line(slot, self.me).data.push_front(item);
+                }
                 sink.on_message(peer, id, &header, Payload::from(&payload[..]));
+                if M == REPEATS_AFTER_A_PANIC {
+                    self.board.borrow_mut().line(slot, self.me).data.pop_front();
+                }
                 true
             }
             Some(Item::Chunk(stream, payload)) => {
@@ -398,8 +404,6 @@ impl<const M: Mutation> Btl for Paper<M> {
         M == READY_LIES || !self.board.borrow_mut().line(slot, self.me).is_empty()
     }
 
-    fn expect(&mut self, _from: u32, _on: bool) {}
-
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let budget = if M == EXCEEDS_ITS_BUDGET { budget + 1 } else { budget };
         let (mut events, mut idle) = (0, 0);
@@ -463,6 +467,8 @@ fn a_broken_transport_of_messages_is_caught() {
     assert_caught(SWAPS, order::peers_do_not_disturb_each_others_order::<Job<SWAPS>>);
     assert_caught(CORRUPTS, order::messages_arrive_whole_and_in_order::<Job<CORRUPTS>>);
     assert_caught(READY_LIES, order::ready_says_that_a_message_lies_there::<Job<READY_LIES>>);
+    let sentence = order::a_sink_that_panics_gets_each_message_once_in_order::<Job<REPEATS_AFTER_A_PANIC>>;
+    assert_caught(REPEATS_AFTER_A_PANIC, sentence);
     assert_caught(SHORTENS_HEADERS, limits::every_length_up_to_the_limits_passes::<Job<SHORTENS_HEADERS>>);
     assert_caught(CHUNKS_SWAP, streams::a_full_stream_is_busy_and_loses_nothing::<Job<CHUNKS_SWAP>>);
 }
@@ -479,6 +485,7 @@ fn broken_flow_control_is_caught() {
     let sentence = control::mailboxes_of_different_ids_are_different::<Job<ONE_MAILBOX_FOR_ALL>>;
     assert_caught(ONE_MAILBOX_FOR_ALL, sentence);
     assert_caught(STARVES, fairness::no_peer_starves_with_a_budget_of_one::<Job<STARVES>>);
+    assert_caught(STARVES, fairness::seven_full_queues_are_served_alike::<Job<STARVES>>);
     assert_caught(EXCEEDS_ITS_BUDGET, fairness::progress_keeps_its_budget::<Job<EXCEEDS_ITS_BUDGET>>);
 }
 

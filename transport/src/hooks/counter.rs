@@ -250,10 +250,6 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.take_message(now, from, &mut Auditor { sink, books, counts, ways })
     }
 
-    fn expect(&mut self, from: B::Endpoint, on: bool) {
-        self.inner.expect(from, on);
-    }
-
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
         let (books, counts, ways) = (&self.ledger.0, &mut self.counts, &mut self.ways[..]);
         self.inner.progress(now, budget, &mut Auditor { sink, books, counts, ways })

@@ -242,10 +242,6 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.take_message(now, from, sink)
     }
 
-    fn expect(&mut self, from: B::Endpoint, on: bool) {
-        self.inner.expect(from, on);
-    }
-
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
         if self.fate.strikes(self.faults.idle) {
             return 0;

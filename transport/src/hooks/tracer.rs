@@ -31,8 +31,6 @@ pub enum Event<E> {
     Send(E, Class, AmId, u32, u32, Result<(), SendError>),
     /// `send_chunk`: to, stream, bytes, answer.
     SendChunk(E, Stream, u32, Result<(), SendError>),
-    /// `expect`.
-    Expect(E, bool),
     /// `arm`.
     Arm(Result<(), Pending>),
     /// `disarm`.
@@ -163,11 +161,6 @@ impl<B: Btl> Btl for Tracer<B> {
 
     fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
         self.inner.take_message(now, from, &mut Listener { sink, tape: &mut self.tape })
-    }
-
-    fn expect(&mut self, from: B::Endpoint, on: bool) {
-        self.tape.note(Event::Expect(from, on));
-        self.inner.expect(from, on);
     }
 
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
