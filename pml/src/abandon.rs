@@ -93,7 +93,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Whether an answer is one to a send that was given up: its key was given out, and its peer owes such answers.
     pub(crate) fn is_late_answer(&mut self, from: PeerIndex, key: Key) -> bool {
-        let stood = self.entries.stood(key);
+        let stood = self.entries.was_removed(key);
         let owed = &mut self.peer(from).withdrawn_rts;
         let late = stood && *owed > 0;
         *owed -= u32::from(late);

@@ -28,8 +28,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if let Some((channel, from)) = self.awaited.probed.take() {
             self.look_for(channel, from);
         }
-        for _ in 0..LOOKS.min(self.entries.places()) {
-            self.awaited.place = (self.awaited.place + 1) % self.entries.places();
+        for _ in 0..LOOKS.min(self.entries.slots()) {
+            self.awaited.place = (self.awaited.place + 1) % self.entries.slots();
             let entry = self.entries.key_at(self.awaited.place).and_then(|key| self.entries.get(key));
             if let Some(RequestEntry { channel, phase: Phase::Posted { from, .. }, .. }) = entry {
                 self.look_for(*channel, *from);
@@ -48,7 +48,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// its turn. A probe counts until the next [`want_awaited`](Ob1::want_awaited).
     #[cold]
     pub fn next_unconnected(&mut self) -> Option<PeerIndex> {
-        let places = self.entries.places() + 1;
+        let places = self.entries.slots() + 1;
         (0..LOOKS.min(places)).find_map(|_| {
             self.awaited.asked = (self.awaited.asked + 1) % places;
             let channel = self.waits_for_anybody(self.awaited.asked)?;

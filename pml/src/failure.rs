@@ -47,7 +47,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             self.end(key, why.error(rank));
         }
         self.send_queued_cts();
-        self.contexts.gone(peer);
+        self.contexts.ended(peer);
     }
 
     /// From now on the first `failed` members of this channel that failed are acknowledged: receives from anybody wait for

@@ -200,7 +200,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.matching: for a communicator not yet create_or");
         let payload = self.store(from, payload);
-        self.early_messages.store(name, from, EarlyMessage { envelope, payload });
+        if let Err(early) = self.early_messages.store(name, from, EarlyMessage { envelope, payload }) {
+            self.release_stored(from, early.payload);
+            self.garbage(from);
+        }
     }
 
     /// A message for what has been closed here, or cut off by a death: dropped, but who waits gets an answer.

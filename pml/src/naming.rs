@@ -133,7 +133,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         };
         open.match_list(rank).told = true;
         let packet = Packet::AnnounceContext { name: open.name, context, rank: open.me, eager_bytes };
-        self.contexts.tell(context, peer);
+        self.contexts.announce(context, peer);
         self.answer(peer, packet);
     }
 
