@@ -15,7 +15,7 @@ pub struct Key {
 #[derive(Debug)]
 pub struct Slab<T> {
     slots: Vec<SlabSlot<T>>,
-    /// Empty slots. Its capacity is that of `slots` or more, so that a removal never allocates.
+    /// Empty slots. Its capacity is that of the slots in use or more, so that a removal never allocates.
     free: Vec<u32>,
 }
 
@@ -78,22 +78,27 @@ impl<T> Slab<T> {
 
     #[cold]
     fn grow(&mut self, entry: T) -> Option<Key> {
-        if !self.try_reserve() {
+        if !self.try_reserve(1) {
             return None;
         }
-        let index = self.slots.len() as u32;
+        let index = u32::try_from(self.slots.len()).ok()?;
         self.slots.push(SlabSlot { generation: 1, entry: Some(entry) });
         Some(Key { index, generation: 1 })
     }
 
-    /// Sees to it that the next insertion finds memory. `false`: there is none, or no index is left.
-    pub fn try_reserve(&mut self) -> bool {
-        if !self.free.is_empty() {
-            return true;
-        }
-        self.slots.len() < u32::MAX as usize
-            && self.slots.try_reserve(1).is_ok()
-            && self.free.try_reserve(self.slots.len() + 1).is_ok()
+    // Hot: per message.
+    /// Whether a slot is empty, so that the next insertion needs no memory.
+    #[inline]
+    pub fn has_empty_slot(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Sees to it that `count` more insertions find memory. `false`: there is not enough, or not so many indices are left.
+    pub fn try_reserve(&mut self, count: usize) -> bool {
+        let missing = count.saturating_sub(self.free.len());
+        self.slots.len().saturating_add(missing) <= u32::MAX as usize
+            && self.slots.try_reserve(missing).is_ok()
+            && self.free.try_reserve(self.slots.capacity() - self.free.len()).is_ok()
     }
 
     // Hot: per message.
@@ -196,6 +201,7 @@ mod tests {
         let mut slab = Slab::new();
         let keys: Vec<Key> = (0..1000).map(|number| slab.try_insert(number).unwrap()).collect();
         assert!(slab.free.capacity() >= slab.slots.len());
+        assert!(slab.try_reserve(0));
         let before = slab.free.capacity();
         keys.into_iter().for_each(|key| assert!(slab.remove(key).is_some()));
         assert_eq!(slab.free.capacity(), before);
@@ -206,7 +212,7 @@ mod tests {
         // No address space has room for one.
         struct Huge(#[expect(dead_code, reason = "its size alone counts")] [u8; 1 << 60]);
         let mut slab: Slab<Huge> = Slab::new();
-        assert!(!slab.try_reserve());
+        assert!(!slab.try_reserve(1));
         assert!(slab.is_empty());
     }
 }
