@@ -154,7 +154,7 @@ const _: () = assert!(SHORT_BYTES + NAME_BYTES + KEY_BYTES + LENGTH_BYTES <= Lim
 const _: () = assert!(Limits::HEADER_BYTES_MAX == 40);
 
 // Hot: per message.
-/// The header of the commonest message: its context is known, and nobody waits for an answer.
+/// The header of the commonest message: its context is known, and its sender waits for no answer.
 #[inline]
 pub(crate) fn eager(context: ContextId, sequence: u16, tag: Tag, source: Rank) -> [u8; SHORT_BYTES] {
     let word = u64::from(EAGER) | u64::from(context.0) << 16 | u64::from(sequence) << 32;

@@ -23,7 +23,7 @@
 //! | `receive_budget`: `ReceiveBudget` | the cost of what each peer has here unmatched, when XOFF and XON go, buffers | |
 //! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
 //! | `context_table`: `ContextTable` | names and context ids of channels, early messages, retired names | |
-//! | `peer_table`: `PeerTable` | links, which peers have ended or are discarded, evidence, whom the engine is to connect | |
+//! | `peer_table`: `PeerTable` | links, which peers have ended or are discarded, evidence, the peers that the engine is to connect | |
 //! | `members`: `Members` of a channel | which peer is which rank; ended, failed and acknowledged members | |
 //! | `routes`: `Routes` of a channel | endpoint, context id and next number for each rank | a peer's link |
 //! | `unconnected`: `UnconnectedSearch` | where the rounds over operations and probes stand | |

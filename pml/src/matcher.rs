@@ -252,7 +252,7 @@ impl Unexpected {
 }
 
 impl Matcher {
-    /// Whether memory for more messages is short: then their senders are to be told to hold back, while some still find room.
+    /// Whether memory for more messages is short: then an XOFF is due, while some messages still find room.
     #[inline]
     pub(crate) fn is_short(&mut self) -> bool {
         !self.messages.has_empty_slot() && !self.reserve()
@@ -273,11 +273,6 @@ impl Matcher {
         true
     }
 
-    /// The message `key`.
-    pub(crate) fn get(&self, key: Key) -> Option<&Unexpected> {
-        self.messages.get(key)
-    }
-
     /// The first message that a receive would take. Wildcard receives pass over what `can_come` denies.
     #[inline]
     pub(crate) fn find(
@@ -286,17 +281,16 @@ impl Matcher {
         from: Source,
         tag: TagSelector,
         can_come: impl Fn(&Unexpected) -> bool,
-    ) -> Option<Key> {
+    ) -> Option<(Key, &Unexpected)> {
         let admits = |(_, message): &(Key, &Unexpected)| tag.admits(message.tag);
-        let found = match from {
+        match from {
             Source::Rank(rank) => {
                 lists.by_rank.get(rank.index())?.unexpected.iter(&self.messages).find(admits)
             }
             Source::Any => {
                 lists.unexpected.iter(&self.messages).filter(admits).find(|(_, message)| can_come(message))
             }
-        };
-        found.map(|(key, _)| key)
+        }
     }
 
     /// The oldest message of a channel.
@@ -457,6 +451,7 @@ mod tests {
                     let from = if random.once_in(2) { Source::Any } else { Source::Rank(rank) };
                     let wanted = if random.once_in(2) { ANY } else { TagSelector::Tag(tag) };
                     let found = matcher.find(&lists, from, wanted, |_| true);
+                    let found = found.map(|(key, _)| key);
                     let taken = found.and_then(|key| matcher.take(&mut lists, key));
                     let admitted =
                         |(rank, tag, _): &(Rank, Tag, u8)| from.admits(*rank) && wanted.admits(*tag);

@@ -15,7 +15,7 @@ pub(crate) struct PeerTable<E> {
     wanted: VecDeque<PeerIndex>,
     /// What the next call of progress tells the engine.
     evidence: Vec<(PeerIndex, Cause)>,
-    /// The peers that failed, in the order in which we were told: what a channel opened later begins with.
+    /// The peers that failed, in the order in which this process learned it: what a channel opened later begins with.
     failed: Vec<PeerIndex>,
     some_ended: bool,
     some_discarding: bool,

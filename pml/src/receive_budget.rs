@@ -106,16 +106,15 @@ impl ReceiveBudget {
     ) -> Result<Vec<u8>, BudgetError> {
         let cost = MESSAGE_COST + payload.len() as u64;
         let account = self.accounts.at(from.index());
-        // Each of them, and a message that cancels it.
-        let rtses = 2 * u64::from(account.unanswered) * MESSAGE_COST;
-        if account.unanswered + u32::from(unanswered) > RTS_MAX
-            || account.held_bytes + cost > self.held_bytes_max + self.excess + rtses
+        let held_bytes = account.held_bytes + cost;
+        self.over = short || held_bytes > self.held_bytes_max;
+        if (self.over || unanswered)
+            && !account.is_within(held_bytes, unanswered, self.held_bytes_max + self.excess)
         {
             return Err(BudgetError::TooMany);
         }
-        account.held_bytes += cost;
+        account.held_bytes = held_bytes;
         account.unanswered += u32::from(unanswered);
-        self.over = short || account.held_bytes > self.held_bytes_max;
         let buffer = match self.buffer(payload.len()) {
             Some(buffer) => Some(buffer),
             None => self.reserved(payload.len()),
@@ -208,6 +207,15 @@ impl ReceiveBudget {
     #[cfg(test)]
     pub(crate) fn refuse(&mut self, refuses: bool) {
         self.refuses = refuses;
+    }
+}
+
+impl Account {
+    /// Whether a correct peer can have so much here with one more message. Each message that waits for an answer counts
+    /// besides, and so does one that cancels it.
+    fn is_within(&self, held_bytes: u64, unanswered: bool, most: u64) -> bool {
+        let waiting = self.unanswered + u32::from(unanswered);
+        waiting <= RTS_MAX && held_bytes <= most + 2 * u64::from(waiting) * MESSAGE_COST
     }
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct CancelledStream {
 /// What a receive that was given up had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GivenUp {
-    /// No stream yet: its sender is to be told.
+    /// No stream yet: its sender is to be refused.
     PendingCts,
     /// A stream, whose bytes are dropped.
     Streaming,
@@ -259,7 +259,7 @@ impl Rendezvous {
     }
 }
 
-/// What the peer is told of a stream.
+/// The number of a stream on the wire.
 fn number(key: Key) -> Stream {
     debug_assert!(key.index < STREAMS_MAX);
     Stream(key.generation << INDEX_BITS | key.index)

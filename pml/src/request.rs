@@ -42,7 +42,7 @@ pub enum State {
 /// What `MPI_Status` holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Who sent it; `None`: `MPI_PROC_NULL`, and the empty status (whose source the caller reads as any).
+    /// Its sender; `None`: `MPI_PROC_NULL`, and the empty status (whose source the caller reads as any).
     pub source: Option<Rank>,
     /// Its label.
     pub tag: Tag,

@@ -173,7 +173,7 @@ impl SendQueues {
         self.queues(peer)?.messages.front().copied()
     }
 
-    /// The first message has gone; who calls this updates the congestion when no more goes.
+    /// The first message has gone; the caller updates the congestion when no more goes.
     pub(crate) fn pop_message(&mut self, peer: PeerIndex) {
         let Some(queues) = self.queues_mut(peer) else { return };
         if let Some(QueuedMessage::ContextRetired(_)) = queues.messages.pop_front() {
@@ -255,7 +255,7 @@ impl SendQueues {
         !self.flush_pending.is_empty()
     }
 
-    /// A peer to be tried, by its place in the list.
+    /// A peer to be tried, by its index in the list.
     pub(crate) fn flush_pending(&self, at: usize) -> Option<PeerIndex> {
         self.flush_pending.get(at).copied()
     }

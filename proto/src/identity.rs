@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What communicators are called: for ever, on the wire, and before they are created (design "Context ids").
 //!
-//! Nobody agrees on context ids. Each *receiver* gives a communicator's context kind an id of its own, announces it to the
+//! Context ids are not agreed upon. Each *receiver* gives a communicator's context kind an id of its own, announces it to the
 //! senders, and uses the id again when every sender that it was announced to has acknowledged that it uses the id no more:
 //!
 //! ```text
@@ -54,7 +54,7 @@ impl Wire for Name {
 
 /// Makes identities: one for each process life, so that none is ever made twice (I5).
 ///
-/// Numbers are drawn from the lower end, densely: who retires them elsewhere stores gaps ([`EarlyMessages`]).
+/// Numbers are drawn from the lower end, densely, because a process that retires them stores the gaps ([`EarlyMessages`]).
 #[derive(Debug)]
 pub struct IdentityAllocator {
     me: Peer,

@@ -70,14 +70,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 let matched = channel.matching.take_match(self.requests.receives(), source, tag);
                 self.deliver_or_keep(matched, key, from, source, tag, form, payload);
             }
-            other => {
-                if self.is_first_contact(other, key, from, source)
-                    && let Some(channel) = self.channels.get_mut(key)
-                {
-                    let matched = channel.matching.take_match(self.requests.receives(), source, tag);
-                    self.deliver_or_keep(matched, key, from, source, tag, form, payload);
-                }
-            }
+            other => self.on_unusual_message(other, key, from, envelope, payload),
+        }
+    }
+
+    #[cold]
+    fn on_unusual_message(
+        &mut self,
+        arrival: Arrival,
+        key: Key,
+        from: PeerIndex,
+        envelope: Envelope,
+        payload: Payload<'_>,
+    ) {
+        let Envelope { tag, source, form, .. } = envelope;
+        if self.is_first_contact(arrival, key, from, source)
+            && let Some(channel) = self.channels.get_mut(key)
+        {
+            let matched = channel.matching.take_match(self.requests.receives(), source, tag);
+            self.deliver_or_keep(matched, key, from, source, tag, form, payload);
         }
     }
 
@@ -146,7 +157,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.finish(request, result);
     }
 
+    // Hot: per message.
     /// A message that no receive has asked for yet.
+    #[inline(always)]
     fn keep(&mut self, key: Key, from: PeerIndex, source: Rank, tag: Tag, form: Form, payload: Payload<'_>) {
         let Some(channel) = self.channels.get(key) else { return };
         if channel.broken_by().is_some() || self.requests.is_closing(key) {

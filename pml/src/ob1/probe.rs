@@ -25,8 +25,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         {
             return Err(Error::NoSuchRank(rank));
         }
-        let found = self.find_unexpected(channel, from, tag);
-        if let Some(message) = found.and_then(|key| self.matcher.get(key)) {
+        if let Some((_, message)) = self.find_unexpected(channel, from, tag) {
             if is_orphaned_rts(&self.peers, &channel.members, message)
                 && let Some(error) = self.why_never(on.0, from)
             {

@@ -33,8 +33,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if channel.matching.has_unexpected() {
             let (peers, members) = (&self.peers, &channel.members);
             let can_come = |message: &Unexpected| !is_orphaned_rts(peers, members, message);
-            if let Some(key) = self.matcher.find(&channel.matching, from, tag, can_come) {
-                if !self.requests.reserve() {
+            if let Some((key, message)) = self.matcher.find(&channel.matching, from, tag, can_come) {
+                if matches!(message.form, Form::Rts { .. }) && !self.requests.reserve() {
                     return Err(Error::NoMemory);
                 }
                 if let Some(message) = self.matcher.take(&mut channel.matching, key) {
@@ -54,7 +54,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         channel: &ChannelState<E>,
         from: Source,
         tag: TagSelector,
-    ) -> Option<Key> {
+    ) -> Option<(Key, &Unexpected)> {
         let can_come = |message: &Unexpected| !is_orphaned_rts(&self.peers, &channel.members, message);
         self.matcher.find(&channel.matching, from, tag, can_come)
     }
@@ -62,7 +62,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The same, out of its queues.
     #[inline]
     pub(super) fn take_unexpected(&mut self, key: Key, from: Source, tag: TagSelector) -> Option<Unexpected> {
-        let found = self.find_unexpected(self.channels.get(key)?, from, tag)?;
+        let (found, _) = self.find_unexpected(self.channels.get(key)?, from, tag)?;
         self.matcher.take(&mut self.channels.get_mut(key)?.matching, found)
     }
 

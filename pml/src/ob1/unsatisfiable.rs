@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Wildcard receives and probes that nothing can satisfy: all other members have ended, and no message of this process to
-//! itself is under way. A call that waits is told so, while no other thread of this process can send; a test is not, since
+//! itself is under way. A call that waits ends so, while no other thread of this process can send; a test does not, since
 //! the process may still send itself what it tests for (Row PP17).
 
 use super::Ob1;

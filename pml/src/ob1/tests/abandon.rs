@@ -35,11 +35,11 @@ fn abandon(cluster: &mut Cluster, at: usize, started: Started) {
 
 /// Makes progress at two of them until the condition holds.
 fn until(cluster: &mut Cluster, pair: [usize; 2], condition: impl Fn(&Cluster) -> bool) {
-    for turn in 0.. {
+    for call in 0.. {
         if condition(cluster) {
             return;
         }
-        assert!(turn < 100_000, "it never comes to that");
+        assert!(call < 100_000, "it never comes to that");
         for at in pair {
             cluster.progress_at(at);
         }
@@ -191,12 +191,12 @@ fn a_receive_that_is_given_up_does_not_touch_its_buffer_any_more() {
         assert_eq!(never.to_vec(), [0; 8]);
         // The stream went on to its end; the other was refused, and the sender of a collective waits for the reason.
         let [streamed, refused] = sends.map(|send| cluster.poll(0, send));
-        let told = match context_kind {
+        let ended = match context_kind {
             ContextKind::PointToPoint => State::Done(Err(Error::PeerFreed(Rank(1)))),
             ContextKind::Collective => State::Running,
         };
         let done = State::Done(Ok(Status::EMPTY));
-        assert!([streamed, refused] == [done, told] || [streamed, refused] == [told, done], "seed {seed}");
+        assert!([streamed, refused] == [done, ended] || [streamed, refused] == [ended, done], "seed {seed}");
         assert!(cluster.nodes[0].ob1.idle());
         sends.iter().for_each(|&send| abandon(&mut cluster, 0, send));
         // A message that no receive takes stays a message.
@@ -544,7 +544,7 @@ fn a_failure_that_is_learned_late_and_unequally_ends_everything_and_leaves_nothi
             (0..2).filter(|&at| step == learned[at]).for_each(|at| story.hear(at));
         }
         story.die();
-        (0..40).for_each(|turn| story.progress_at(turn % 2, 1));
+        (0..40).for_each(|call| story.progress_at(call % 2, 1));
         story.check_living();
         story.check_end();
     }

@@ -294,7 +294,7 @@ fn a_failure_leaves_nothing_in_any_queue() {
     let config = Config { streams_max: 1, ..super::fabric::TEST_CONFIG };
     let mut cluster = Cluster::with(3, 13, config);
     let on = known(&mut cluster);
-    // One stream of the dead comes in, another waits for its number, and one of the living behind it.
+    // One stream of the peer comes in, another waits for its number, and one of another peer behind it.
     let large = pattern(1, 1 << 20);
     let receives = [1, 2].map(|label| {
         cluster.send(1, on[1], 0, label, &large);
@@ -305,7 +305,7 @@ fn a_failure_leaves_nothing_in_any_queue() {
     while cluster.nodes[0].ob1.rendezvous.pending() < 2 || receives[0].1.to_vec()[0] == 0 {
         (0..3).for_each(|at| assert!(cluster.progress_at(at) < 1000));
     }
-    // An answer, a message and what it is told waits for room.
+    // An answer and a message wait for room.
     cluster.send_as(1, on[1], 0, 4, b"answer me", SendMode::Synchronous);
     while cluster.probe(0, on[0], rank(1), tag(4)).is_none() {
         (0..2).for_each(|at| assert!(cluster.progress_at(at) < 1000));

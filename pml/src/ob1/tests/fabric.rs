@@ -154,10 +154,10 @@ impl Port {
     /// Something that is ready for this process, as the seed says.
     fn next(&mut self) -> Option<(usize, Flight)> {
         let mut fabric = self.fabric.borrow_mut();
-        let places = fabric.queues.len() * 3;
-        let start = fabric.random.below(places as u64) as usize;
-        (0..places).map(|step| (start + step) % places).find_map(|place| {
-            let (from, queue) = (place / 3, place % 3);
+        let all = fabric.queues.len() * 3;
+        let start = fabric.random.below(all as u64) as usize;
+        (0..all).map(|step| (start + step) % all).find_map(|at| {
+            let (from, queue) = (at / 3, at % 3);
             Some((from, fabric.queues[from][self.me][queue].pop_front()?))
         })
     }

@@ -16,21 +16,26 @@ fn an_operation_without_memory_is_not_started_and_takes_no_message() {
     let mut cluster = Cluster::new(2, 1);
     let on = cluster.open(1, ContextKind::PointToPoint);
     cluster.send(1, on[1], 0, 5, b"here");
+    cluster.send(1, on[1], 0, 6, &[6; 5000]);
     cluster.settle();
     let Node { ob1, port, .. } = &mut cluster.nodes[0];
     ob1.requests.refuse(true);
     let send = ob1.send(port, on[0], Rank(1), Tag(1), SendMode::Synchronous, bytes(b"x"));
     assert_eq!(send, Err(Error::NoMemory));
-    for tag in [TagSelector::Any, TagSelector::Tag(Tag(9))] {
+    for tag in [TagSelector::Tag(Tag(6)), TagSelector::Tag(Tag(9))] {
         assert_eq!(ob1.receive(port, on[0], Source::Any, tag, bytes(b"....")), Err(Error::NoMemory));
     }
     let ended = ob1.send(port, on[0], Rank(1), Tag(1), SendMode::Standard, bytes(&[1; 5000]));
     assert_eq!(ended, Err(Error::NoMemory));
     assert!(ob1.idle());
-    ob1.requests.refuse(false);
     let (started, buffer) = cluster.receive(0, on[0], rank(1), tag(5), 4);
-    assert!(matches!(started, Started::Done(_)), "the message was not lost");
+    assert!(matches!(started, Started::Done(_)), "a message that came whole needs no request");
     assert_eq!(buffer.to_vec(), b"here");
+    cluster.nodes[0].ob1.requests.refuse(false);
+    let (started, buffer) = cluster.receive(0, on[0], rank(1), tag(6), 5000);
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, started), State::Done(Ok(_))), "the RTS was not lost");
+    assert_eq!(buffer.to_vec(), [6; 5000]);
     cluster.lifecycle_check();
 }
 

@@ -11,10 +11,10 @@ fn messages_for_a_communicator_that_is_not_created_wait_for_it_in_order() {
     let on = cluster.open_at(0, 5, ContextKind::PointToPoint);
     let large = pattern(1, 30_000);
     cluster.send(0, on, 1, 1, b"first");
-    let offered = cluster.send(0, on, 1, 1, &large);
+    let rts = cluster.send(0, on, 1, 1, &large);
     let synchronous = cluster.send_as(0, on, 1, 1, b"third", SendMode::Synchronous);
     cluster.settle();
-    assert_eq!(cluster.poll(0, offered), State::Running);
+    assert_eq!(cluster.poll(0, rts), State::Running);
     let late = cluster.open_at(1, 5, ContextKind::PointToPoint);
     let mut received = vec![];
     for _ in 0..3 {
@@ -42,11 +42,11 @@ fn a_send_that_waits_on_a_communicator_that_its_peer_freed_is_refused_and_the_re
         let early = cluster.send_as(0, on[0], 1, 1, b"unread", SendMode::Synchronous);
         cluster.settle();
         cluster.nodes[1].ob1.close(on[1]);
-        let eager = cluster.send(0, on[0], 1, 1, b"for nobody");
-        let offered = cluster.send(0, on[0], 1, 1, &pattern(1, 30_000));
+        let eager = cluster.send(0, on[0], 1, 1, b"for no one");
+        let rts = cluster.send(0, on[0], 1, 1, &pattern(1, 30_000));
         cluster.settle();
         assert_eq!(cluster.poll(0, eager), State::Done(Ok(Status::EMPTY)));
-        for refused in [early, offered] {
+        for refused in [early, rts] {
             assert_eq!(cluster.poll(0, refused), State::Done(Err(Error::PeerFreed(Rank(1)))), "seed {seed}");
         }
         cluster.assert_clean();
