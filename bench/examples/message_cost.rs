@@ -5,9 +5,7 @@
 //! CASE is `idle` (the loop and the queue alone), `send`, `polling` (a blocking receive whose message lies in the ring), `posted`
 //! (a receive that is posted before its message comes) or `unexpected` (one that is started after it).
 
-use mend_base::{
-    ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector, parameter::Settings,
-};
+use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
 use mend_pml::{Channel, Config, Ob1, Patience, SendMode, Started, Upcalls};
 use mend_transport::{
@@ -138,7 +136,7 @@ impl Pair {
             latency_ns: 1,
             mib_per_s: 1,
         };
-        let config = Config::from(&Settings::default());
+        let config = Config::default();
         let mut ends = [Ob1::new(config), Ob1::new(config)];
         let members: Arc<[PeerIndex]> = [PeerIndex(0), PeerIndex(1)].into();
         let identity = Identity { creator: Peer::new(Job(1), 0), number: 1 };
