@@ -5,28 +5,29 @@
 /// A handle of a [`Slab`] entry. Also travels in messages, where it comes back unbelieved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Key {
-    /// Which place.
+    /// Which slot.
     pub index: u32,
-    /// Which of the entries that have stood there: odd while one does.
+    /// Which of the entries that the slot has had: odd while it holds one.
     pub generation: u32,
 }
 
-/// A table that grows from empty and uses its places again; an index is stable while its entry lives.
+/// A table that grows from empty and uses its slots again; an index is stable while its entry is there.
 #[derive(Debug)]
 pub struct Slab<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<SlabSlot<T>>,
+    /// Empty slots. Its capacity is that of the slots in use or more, so that a removal never allocates.
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct SlabSlot<T> {
     generation: u32,
     entry: Option<T>,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { places: Vec::new(), free: Vec::new() }
+        Slab { slots: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -36,93 +37,126 @@ impl<T> Slab<T> {
         Self::default()
     }
 
-    /// How many entries stand.
+    /// How many entries there are.
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
-    /// How many places there are, empty ones among them: indices are below.
-    pub fn places(&self) -> u32 {
-        self.places.len() as u32
+    /// How many slots there are, empty ones included: indices are below.
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32
     }
 
-    /// Whether none stands.
+    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     // Hot: per message.
-    /// Keeps `entry`; allocates only when more stand than ever before.
+    /// Adds `entry`; allocates only when there are more entries than ever before.
+    ///
+    /// # Panics
+    /// Where there is no memory: for tables that only this process fills, and whose caller has no other answer. All others
+    /// call [`try_insert`](Slab::try_insert).
+    #[inline]
     pub fn insert(&mut self, entry: T) -> Key {
+        self.try_insert(entry).expect("there is no memory for a table's entry")
+    }
+
+    // Hot: per message.
+    /// Adds `entry`, unless it needs memory and there is none.
+    #[inline]
+    pub fn try_insert(&mut self, entry: T) -> Option<Key> {
         if let Some(index) = self.free.pop() {
-            let place = &mut self.places[index as usize];
-            place.generation = place.generation.wrapping_add(1);
-            place.entry = Some(entry);
-            return Key { index, generation: place.generation };
+            let slot = &mut self.slots[index as usize];
+            slot.generation = slot.generation.wrapping_add(1);
+            slot.entry = Some(entry);
+            return Some(Key { index, generation: slot.generation });
         }
         self.grow(entry)
     }
 
     #[cold]
-    fn grow(&mut self, entry: T) -> Key {
-        let index = u32::try_from(self.places.len()).expect("2^32 entries do not fit into memory");
-        self.places.push(Place { generation: 1, entry: Some(entry) });
-        Key { index, generation: 1 }
+    fn grow(&mut self, entry: T) -> Option<Key> {
+        if !self.try_reserve(1) {
+            return None;
+        }
+        let index = u32::try_from(self.slots.len()).ok()?;
+        self.slots.push(SlabSlot { generation: 1, entry: Some(entry) });
+        Some(Key { index, generation: 1 })
+    }
+
+    // Hot: per message.
+    /// Whether a slot is empty, so that the next insertion needs no memory.
+    #[inline]
+    pub fn has_empty_slot(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Sees to it that `count` more insertions find memory. `false`: there is not enough, or not so many indices are left.
+    pub fn try_reserve(&mut self, count: usize) -> bool {
+        let missing = count.saturating_sub(self.free.len());
+        self.slots.len().saturating_add(missing) <= u32::MAX as usize
+            && self.slots.try_reserve(missing).is_ok()
+            && self.free.try_reserve(self.slots.capacity() - self.free.len()).is_ok()
     }
 
     // Hot: per message.
     /// The entry, unless the key is stale or was never given out.
+    #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
-        let place = self.places.get(key.index as usize)?;
-        if place.generation == key.generation { place.entry.as_ref() } else { None }
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation == key.generation { slot.entry.as_ref() } else { None }
     }
 
     // Hot: per message.
     /// The entry, unless the key is stale or was never given out.
+    #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let place = self.places.get_mut(key.index as usize)?;
-        if place.generation == key.generation { place.entry.as_mut() } else { None }
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation { slot.entry.as_mut() } else { None }
     }
 
-    /// Whether an entry stood under this key, and stands no more: the key is stale, and was not made up.
-    pub fn stood(&self, key: Key) -> bool {
-        let Some(place) = self.places.get(key.index as usize) else { return false };
-        let lives_since = place.generation.wrapping_sub(key.generation);
+    /// Whether an entry had this key and was removed: the key is stale, and was not made up.
+    pub fn was_removed(&self, key: Key) -> bool {
+        let Some(slot) = self.slots.get(key.index as usize) else { return false };
+        let lives_since = slot.generation.wrapping_sub(key.generation);
         key.generation % 2 == 1 && lives_since > 0 && lives_since < 1 << 31
     }
 
     // Hot: per message.
     /// Takes the entry out; its key is stale from now on.
+    #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let place = self.places.get_mut(key.index as usize)?;
-        if place.generation != key.generation {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
             return None;
         }
-        let entry = place.entry.take()?;
-        place.generation = place.generation.wrapping_add(1);
+        let entry = slot.entry.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
         self.free.push(key.index);
         Some(entry)
     }
 
     /// All entries with their keys, by index.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        (0u32..).zip(&self.places).filter_map(|(index, place)| {
-            Some((Key { index, generation: place.generation }, place.entry.as_ref()?))
+        (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
+            Some((Key { index, generation: slot.generation }, slot.entry.as_ref()?))
         })
     }
 
     /// All entries with their keys, by index.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
-        (0u32..).zip(&mut self.places).filter_map(|(index, place)| {
-            Some((Key { index, generation: place.generation }, place.entry.as_mut()?))
+        (0u32..).zip(&mut self.slots).filter_map(|(index, slot)| {
+            Some((Key { index, generation: slot.generation }, slot.entry.as_mut()?))
         })
     }
 
-    /// The key of the entry at `index`, if one stands there.
+    /// The key of the entry at `index`, if there is one.
     pub fn key_at(&self, index: u32) -> Option<Key> {
-        let place = self.places.get(index as usize)?;
-        place.entry.as_ref()?;
-        Some(Key { index, generation: place.generation })
+        let slot = self.slots.get(index as usize)?;
+        slot.entry.as_ref()?;
+        Some(Key { index, generation: slot.generation })
     }
 }
 
@@ -148,14 +182,37 @@ mod tests {
     fn a_stale_key_is_told_from_one_that_was_made_up() {
         let mut slab = Slab::new();
         let first = slab.insert("a");
-        assert!(!slab.stood(first), "it stands");
+        assert!(!slab.was_removed(first), "the entry is there");
         slab.remove(first);
-        assert!(slab.stood(first));
+        assert!(slab.was_removed(first));
         let second = slab.insert("b");
-        assert!(slab.stood(first) && !slab.stood(second));
+        assert!(slab.was_removed(first) && !slab.was_removed(second));
         for generation in [0, 2, 5, 1 << 20 | 1] {
-            assert!(!slab.stood(Key { index: first.index, generation }), "{generation} was never given out");
+            assert!(
+                !slab.was_removed(Key { index: first.index, generation }),
+                "{generation} was never given out"
+            );
         }
-        assert!(!slab.stood(Key { index: 7, generation: 1 }));
+        assert!(!slab.was_removed(Key { index: 7, generation: 1 }));
+    }
+
+    #[test]
+    fn a_removal_never_allocates_because_the_free_list_grew_with_the_slots() {
+        let mut slab = Slab::new();
+        let keys: Vec<Key> = (0..1000).map(|number| slab.try_insert(number).unwrap()).collect();
+        assert!(slab.free.capacity() >= slab.slots.len());
+        assert!(slab.try_reserve(0));
+        let before = slab.free.capacity();
+        keys.into_iter().for_each(|key| assert!(slab.remove(key).is_some()));
+        assert_eq!(slab.free.capacity(), before);
+    }
+
+    #[test]
+    fn without_memory_nothing_is_reserved_and_the_table_stays_as_it_was() {
+        // No address space has room for one.
+        struct Huge(#[expect(dead_code, reason = "its size alone counts")] [u8; 1 << 60]);
+        let mut slab: Slab<Huge> = Slab::new();
+        assert!(!slab.try_reserve(1));
+        assert!(slab.is_empty());
     }
 }

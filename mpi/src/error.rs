@@ -269,6 +269,7 @@ impl From<mend_pml::Error> for Error {
             Pml::NoSuchRank(rank) => Detail::NoSuchRank(rank, None),
             Pml::NoSuchChannel => Detail::NoSuchCommunicator,
             Pml::NoSuchRequest => Detail::NoSuchRequest,
+            Pml::NoMemory => Detail::NoMemory,
         })
     }
 }

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Headers: what travels before the payload. Little-endian; a header has exactly the length of its kind, and fields
-//! without a meaning are zero. The layout belongs to `Card::LAYOUT`.
+//! without a meaning are zero. `Card::LAYOUT` numbers this layout.
 //!
 //! ```text
 //! messages, by the receiver's context id               messages, by full identity (first contact)
 //!  0 kind  1 zero  2 context u16                        0 kind | 0x80  1 context kind  2 sequence u16
 //!  4 sequence u16  6 zero u16                           4 tag i32   8 source rank u32
 //!  8 tag i32      12 source rank u32                   12 identity (creator u64, number u32)
-//! 16 sender's request key u64        synchronous, offer 24 sender's request key u64
-//! 24 bytes u64                                   offer 32 bytes u64
+//! 16 sender's request key u64   synchronous, RTS       24 sender's request key u64
+//! 24 bytes u64                               RTS       32 bytes u64
+//!
+//! CANCEL_RTS is a message too, with the layout of a synchronous one and tag 0: the key is that of the cancelled RTS
 //!
 //! answers (Class::Control)
-//!  ACCEPT   0 kind  1 zero u24  4 stream u32  8 sender's key u64  16 bytes wanted u64
-//!  MATCHED  0 kind  1 zero u56                8 sender's key u64
-//!  REFUSED  0 kind  1 reason u8  2 zero u48   8 sender's key u64
-//!  TELL     0 kind  1 context kind  2 context u16  4 identity  16 rank of the teller u32  20 its eager limit u32
-//!  RETIRE   0 kind  1 context kind  2 context u16  4 identity  16 rank of the teller u32
-//!  CUT      0 kind  1 zero u24  4 stream u32  8 bytes sent u64
-//!  HOLD, GO 0 kind
+//!  CTS       0 kind  1 zero u24  4 stream u32  8 sender's key u64  16 bytes wanted u64
+//!  MATCHED   0 kind  1 zero u56                8 sender's key u64
+//!  REFUSED   0 kind  1 reason u8  2 zero u48   8 sender's key u64
+//!  ANNOUNCE  0 kind  1 context kind  2 context u16  4 identity  16 receiver's rank u32  20 its eager limit u32
+//!  RETIRE    0 kind  1 context kind  2 context u16  4 identity  16 receiver's rank u32
+//!  CANCEL    0 kind  1 zero u24  4 stream u32  8 bytes sent u64
+//!  XOFF, XON 0 kind
 //! in the order of the messages
-//!  RETIRED  0 kind  1 zero  2 context u16
-//!  FRAGMENT 0 kind  1 zero u24  4 stream u32        (where the transport has no streams)
+//!  RETIRED   0 kind  1 zero  2 context u16
+//!  FRAGMENT  0 kind  1 zero u24  4 stream u32        (where the transport has no streams)
 //! ```
 //!
 //! An eager message has 16 bytes of header, so 40 bytes of payload share its 56-byte slot; a synchronous one 24 and 32.
@@ -28,7 +30,10 @@
 
 use mend_base::{ContextId, ContextKind, Identity, Key, Rank, Reader, Tag, Wire, Writer};
 use mend_proto::identity::Name;
-use mend_transport::{Limits, Stream};
+use mend_transport::{AmId, Limits, Stream};
+
+/// The active-message id of everything that is sent from here.
+pub const AM_ID: AmId = AmId(1);
 
 /// A header in its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -49,32 +54,34 @@ impl Header {
 pub(crate) enum Packet {
     /// Takes part in matching.
     Message(Envelope),
-    /// Your offer is matched: send me `wanted` bytes as this stream.
+    /// The sender has cancelled the RTS whose key the form holds: in the order of the channel's messages, behind that RTS.
+    CancelRts(Envelope),
+    /// The RTS `key` is matched: its sender is to send `wanted` bytes as this stream.
     Cts { key: Key, stream: Stream, wanted: u64 },
-    /// I have sent so many bytes of this stream of yours, and will send no more: I have given it up.
+    /// So many bytes of this stream were sent, and no more will be: its sender has given it up.
     Cancel { stream: Stream, sent: u64 },
-    /// Your synchronous send is matched, or I want none of your offer's bytes.
+    /// The synchronous send is matched, or the RTS is and none of its bytes are wanted.
     Matched { key: Key },
-    /// Nobody will ever match it here.
+    /// No receive will ever match it.
     Refused { key: Key, reason: Reason },
-    /// Call this so when you write to me; I am this rank, and take so much before a match.
+    /// The writer, which is this rank, calls the channel so, and takes so much before a match.
     AnnounceContext { name: Name, context: ContextId, rank: Rank, eager_bytes: u32 },
-    /// Do not call it so any more, and say so.
+    /// The writer has closed the channel: its id is not to be used any more, and that is to be acknowledged.
     RetireContext { name: Name, context: ContextId, rank: Rank },
-    /// I call nothing so any more.
+    /// The writer uses this id no more.
     ContextRetired { context: ContextId },
     /// A piece of a stream.
     Fragment { stream: Stream },
-    /// Send nothing before a match.
+    /// Send nothing but an RTS before a match.
     Xoff,
     /// Send before the match again.
     Xon,
 }
 
-/// What matching looks at.
+/// What matching compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Envelope {
-    pub(crate) place: Place,
+    pub(crate) channel: ChannelName,
     pub(crate) sequence: u16,
     pub(crate) tag: Tag,
     pub(crate) source: Rank,
@@ -83,7 +90,7 @@ pub(crate) struct Envelope {
 
 /// In which communicator and context kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ChannelName {
     Context(ContextId),
     Named(Name),
 }
@@ -91,11 +98,11 @@ pub(crate) enum Place {
 /// How the bytes come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
-    /// Behind the header; nobody waits for an answer.
+    /// Behind the header, without an answer.
     Eager,
     /// Behind the header; the sender waits for the match.
     Synchronous { key: Key },
-    /// When they are asked for.
+    /// As a stream, after the CTS.
     Rts { key: Key, bytes: u64 },
 }
 
@@ -109,7 +116,7 @@ impl Form {
     }
 }
 
-/// Why nobody will match it.
+/// Why no receive will match it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Reason {
@@ -119,24 +126,25 @@ pub(crate) enum Reason {
 
 const EAGER: u8 = 1;
 const SYNCHRONOUS: u8 = 2;
-const OFFER: u8 = 3;
-const ACCEPT: u8 = 4;
+const RTS: u8 = 3;
+const CTS: u8 = 4;
 const MATCHED: u8 = 5;
 const REFUSED: u8 = 6;
-const TELL: u8 = 7;
+const ANNOUNCE: u8 = 7;
 const RETIRE: u8 = 8;
 const RETIRED: u8 = 9;
 const FRAGMENT: u8 = 10;
-const HOLD: u8 = 11;
-const GO: u8 = 12;
-const CUT: u8 = 13;
+const XOFF: u8 = 11;
+const XON: u8 = 12;
+const CANCEL: u8 = 13;
+const CANCEL_RTS: u8 = 14;
 const NAMED: u8 = 0x80;
 
 /// Header bytes of the commonest message.
-const SHORT_BYTES: usize = 16;
-/// What synchronous sends and offers add.
+pub(crate) const SHORT_BYTES: usize = 16;
+/// What synchronous sends and RTSes add.
 const KEY_BYTES: usize = 8;
-/// What offers add besides.
+/// What RTSes add besides.
 const LENGTH_BYTES: usize = 8;
 /// What the full identity adds.
 const NAME_BYTES: usize = 8;
@@ -146,7 +154,7 @@ const _: () = assert!(SHORT_BYTES + NAME_BYTES + KEY_BYTES + LENGTH_BYTES <= Lim
 const _: () = assert!(Limits::HEADER_BYTES_MAX == 40);
 
 // Hot: per message.
-/// The header of the commonest message: its context is known, and nobody waits for an answer.
+/// The header of the commonest message: its context is known, and its sender waits for no answer.
 #[inline]
 pub(crate) fn eager(context: ContextId, sequence: u16, tag: Tag, source: Rank) -> [u8; SHORT_BYTES] {
     let word = u64::from(EAGER) | u64::from(context.0) << 16 | u64::from(sequence) << 32;
@@ -162,15 +170,16 @@ impl Packet {
         let mut bytes = [0; Limits::HEADER_BYTES_MAX];
         let mut out = Writer::new(&mut bytes);
         match *self {
-            Packet::Message(envelope) => envelope.write(&mut out),
+            Packet::Message(envelope) => envelope.write(envelope.kind(), &mut out),
+            Packet::CancelRts(envelope) => envelope.write(CANCEL_RTS, &mut out),
             Packet::Cts { key, stream, wanted } => {
-                out.bytes(&[ACCEPT, 0, 0, 0]);
+                out.bytes(&[CTS, 0, 0, 0]);
                 out.u32(stream.0);
                 write_key(&mut out, key);
                 out.u64(wanted);
             }
             Packet::Cancel { stream, sent } => {
-                out.bytes(&[CUT, 0, 0, 0]);
+                out.bytes(&[CANCEL, 0, 0, 0]);
                 out.u32(stream.0);
                 out.u64(sent);
             }
@@ -183,7 +192,7 @@ impl Packet {
                 write_key(&mut out, key);
             }
             Packet::AnnounceContext { name, context, rank, eager_bytes } => {
-                write_naming(&mut out, TELL, name, context, rank);
+                write_naming(&mut out, ANNOUNCE, name, context, rank);
                 out.u32(eager_bytes);
             }
             Packet::RetireContext { name, context, rank } => {
@@ -197,8 +206,8 @@ impl Packet {
                 out.bytes(&[FRAGMENT, 0, 0, 0]);
                 out.u32(stream.0);
             }
-            Packet::Xoff => out.u8(HOLD),
-            Packet::Xon => out.u8(GO),
+            Packet::Xoff => out.u8(XOFF),
+            Packet::Xon => out.u8(XON),
         }
         let used = out.used() as u8;
         Header { bytes, used }
@@ -220,14 +229,18 @@ impl Packet {
         let mut from = Reader::new(header);
         let kind = from.u8()?;
         let packet = match kind {
-            SYNCHRONOUS | OFFER => Packet::Message(Envelope::read(kind, &mut from)?),
+            SYNCHRONOUS | RTS => Packet::Message(Envelope::read(kind, &mut from)?),
+            CANCEL_RTS => Packet::CancelRts(Envelope::read(SYNCHRONOUS, &mut from)?.without_tag()?),
+            _ if kind == CANCEL_RTS | NAMED => {
+                Packet::CancelRts(Envelope::read_named(SYNCHRONOUS, &mut from)?.without_tag()?)
+            }
             _ if kind & NAMED != 0 => Packet::Message(Envelope::read_named(kind & !NAMED, &mut from)?),
-            ACCEPT => {
+            CTS => {
                 zero(&mut from, 3)?;
                 let stream = Stream(from.u32()?);
                 Packet::Cts { stream, key: read_key(&mut from)?, wanted: from.u64()? }
             }
-            CUT => {
+            CANCEL => {
                 zero(&mut from, 3)?;
                 Packet::Cancel { stream: Stream(from.u32()?), sent: from.u64()? }
             }
@@ -240,7 +253,7 @@ impl Packet {
                 zero(&mut from, 6)?;
                 Packet::Refused { key: read_key(&mut from)?, reason }
             }
-            TELL => {
+            ANNOUNCE => {
                 let (name, context, rank) = read_naming(&mut from)?;
                 Packet::AnnounceContext { name, context, rank, eager_bytes: from.u32()? }
             }
@@ -256,8 +269,8 @@ impl Packet {
                 zero(&mut from, 3)?;
                 Packet::Fragment { stream: Stream(from.u32()?) }
             }
-            HOLD => Packet::Xoff,
-            GO => Packet::Xon,
+            XOFF => Packet::Xoff,
+            XON => Packet::Xon,
             _ => return None,
         };
         from.rest().is_empty().then_some(packet)
@@ -265,14 +278,17 @@ impl Packet {
 }
 
 impl Envelope {
-    fn write(&self, out: &mut Writer<'_>) {
-        let kind = match self.form {
+    fn kind(&self) -> u8 {
+        match self.form {
             Form::Eager => EAGER,
             Form::Synchronous { .. } => SYNCHRONOUS,
-            Form::Rts { .. } => OFFER,
-        };
-        match self.place {
-            Place::Context(context) => {
+            Form::Rts { .. } => RTS,
+        }
+    }
+
+    fn write(&self, kind: u8, out: &mut Writer<'_>) {
+        match self.channel {
+            ChannelName::Context(context) => {
                 out.bytes(&[kind, 0]);
                 out.u16(context.0);
                 out.u16(self.sequence);
@@ -280,7 +296,7 @@ impl Envelope {
                 out.u32(self.tag.0 as u32);
                 out.u32(self.source.0);
             }
-            Place::Named(name) => {
+            ChannelName::Named(name) => {
                 out.u8(kind | NAMED);
                 name.context_kind.write(out);
                 out.u16(self.sequence);
@@ -297,14 +313,18 @@ impl Envelope {
         }
     }
 
+    fn without_tag(self) -> Option<Self> {
+        (self.tag == Tag(0)).then_some(self)
+    }
+
     /// Behind the kind.
     fn read(kind: u8, from: &mut Reader<'_>) -> Option<Self> {
         zero(from, 1)?;
-        let place = Place::Context(ContextId(from.u16()?));
+        let channel = ChannelName::Context(ContextId(from.u16()?));
         let sequence = from.u16()?;
         zero(from, 2)?;
         let (tag, source) = (read_tag(from)?, Rank(from.u32()?));
-        Some(Envelope { place, sequence, tag, source, form: read_form(kind, from)? })
+        Some(Envelope { channel, sequence, tag, source, form: read_form(kind, from)? })
     }
 
     /// Behind the kind.
@@ -312,20 +332,24 @@ impl Envelope {
         let context_kind = ContextKind::read(from)?;
         let sequence = from.u16()?;
         let (tag, source) = (read_tag(from)?, Rank(from.u32()?));
-        let place = Place::Named(Name { context_kind, identity: Identity::read(from)? });
-        Some(Envelope { place, sequence, tag, source, form: read_form(kind, from)? })
+        let channel = ChannelName::Named(Name { context_kind, identity: Identity::read(from)? });
+        Some(Envelope { channel, sequence, tag, source, form: read_form(kind, from)? })
     }
 }
 
 // Hot: per message.
-/// The tag of the header that [`eager`] makes of these; `None` of every other header.
-#[inline]
-pub(crate) fn eager_tag(header: &[u8], context: ContextId, sequence: u16, source: Rank) -> Option<Tag> {
+/// Sequence number and tag of a message of the commonest kind from `source` in `context`; `None` of every other header.
+#[inline(always)]
+pub(crate) fn eager_of(header: &[u8], context: ContextId, source: Rank) -> Option<(u16, Tag)> {
     let bytes = <&[u8; SHORT_BYTES]>::try_from(header).ok()?;
-    let expected = eager(context, sequence, Tag(0), source);
-    let tag = i32::from_le_bytes(*bytes[8..].first_chunk()?);
-    let same = bytes[..8] == expected[..8] && bytes[12..] == expected[12..];
-    (same && tag >= 0).then_some(Tag(tag))
+    let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
+    let label = u64::from_le_bytes(*bytes.last_chunk::<8>()?);
+    let sequence = (word >> 32) as u16;
+    let same = word as u32 == u32::from(EAGER) | u32::from(context.0) << 16
+        && word >> 48 == 0
+        && (label >> 32) as u32 == source.0;
+    let tag = label as u32 as i32;
+    (same && tag >= 0).then_some((sequence, Tag(tag)))
 }
 
 // Hot: per message.
@@ -338,7 +362,7 @@ fn read_eager(bytes: &[u8; SHORT_BYTES]) -> Option<Packet> {
         return None;
     }
     Some(Packet::Message(Envelope {
-        place: Place::Context(ContextId((word >> 16) as u16)),
+        channel: ChannelName::Context(ContextId((word >> 16) as u16)),
         sequence: (word >> 32) as u16,
         tag: Tag(tag),
         source: Rank((label >> 32) as u32),
@@ -350,7 +374,7 @@ fn read_form(kind: u8, from: &mut Reader<'_>) -> Option<Form> {
     Some(match kind {
         EAGER => Form::Eager,
         SYNCHRONOUS => Form::Synchronous { key: read_key(from)? },
-        OFFER => Form::Rts { key: read_key(from)?, bytes: from.u64()? },
+        RTS => Form::Rts { key: read_key(from)?, bytes: from.u64()? },
         _ => return None,
     })
 }
@@ -390,7 +414,7 @@ fn zero(from: &mut Reader<'_>, count: usize) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Envelope, Form, Packet, Place, Reason, eager};
+    use super::{ChannelName, Envelope, Form, Packet, Reason, eager, eager_of};
     use mend_base::{ContextId, ContextKind, Identity, Key, Peer, Random, Rank, Tag};
     use mend_proto::identity::Name;
     use mend_transport::Stream;
@@ -401,12 +425,12 @@ mod tests {
         let name = Name { identity, context_kind: ContextKind::Collective };
         let (context, rank, stream) = (ContextId(0x1234), Rank(0x0a0b_0c0d), Stream(0x4567_89ab));
         let forms = [Form::Eager, Form::Synchronous { key }, Form::Rts { key, bytes: 1 << 40 }];
-        let mut packets: Vec<_> = [Place::Context(context), Place::Named(name)]
+        let mut packets: Vec<_> = [ChannelName::Context(context), ChannelName::Named(name)]
             .into_iter()
-            .flat_map(|place| forms.map(|form| (place, form)))
-            .map(|(place, form)| {
+            .flat_map(|channel| forms.map(|form| (channel, form)))
+            .map(|(channel, form)| {
                 Packet::Message(Envelope {
-                    place,
+                    channel,
                     sequence: 0xfedc,
                     tag: Tag(0x7123_4567),
                     source: rank,
@@ -414,6 +438,16 @@ mod tests {
                 })
             })
             .collect();
+        for channel in [ChannelName::Context(context), ChannelName::Named(name)] {
+            let form = Form::Synchronous { key };
+            packets.push(Packet::CancelRts(Envelope {
+                channel,
+                sequence: 7,
+                tag: Tag(0),
+                source: rank,
+                form,
+            }));
+        }
         packets.extend([
             Packet::Cts { key, stream, wanted: 1 << 50 },
             Packet::Cancel { stream, sent: 1 << 45 },
@@ -447,8 +481,22 @@ mod tests {
     fn the_short_way_to_write_the_commonest_header_is_the_long_one() {
         let (context, tag, source) = (ContextId(77), Tag(i32::MAX), Rank(0xffff_fffe));
         let envelope =
-            Envelope { place: Place::Context(context), sequence: 5, tag, source, form: Form::Eager };
+            Envelope { channel: ChannelName::Context(context), sequence: 5, tag, source, form: Form::Eager };
         assert_eq!(eager(context, 5, tag, source)[..], *Packet::Message(envelope).write().as_bytes());
+    }
+
+    #[test]
+    fn an_eager_header_is_recognised_only_with_its_own_context_and_source() {
+        let (context, source) = (ContextId(0xfedc), Rank(0x8765_4321));
+        let header = eager(context, 0xabcd, Tag(0x7fff_0001), source);
+        assert_eq!(eager_of(&header, context, source), Some((0xabcd, Tag(0x7fff_0001))));
+        assert_eq!(eager_of(&header, ContextId(0xfedd), source), None);
+        assert_eq!(eager_of(&header, context, Rank(1)), None);
+        for (at, change) in [(0, 2), (1, 1), (6, 1), (7, 0x80), (11, 0x80)] {
+            let mut spoiled = header;
+            spoiled[at] ^= change;
+            assert_eq!(eager_of(&spoiled, context, source), None, "byte {at}");
+        }
     }
 
     #[test]
@@ -467,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_tags_and_unknown_planes_are_refused() {
+    fn negative_tags_and_unknown_context_kinds_are_refused() {
         let mut short = eager(ContextId(1), 0, Tag(0), Rank(0));
         short[11] = 0x80;
         assert_eq!(Packet::read(&short), None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queues whose links lie in the entries of a slab: nothing is allocated to stand in one, and leaving from the middle
-//! costs what leaving from the front does.
+//! Queues whose links lie in the entries of a slab: an entry needs no memory to be in one, and a removal from the middle
+//! costs what one from the front does.
 
 use mend_base::{Key, Slab};
 
@@ -18,7 +18,7 @@ impl Links {
     pub(crate) const ALONE: Links = Links { before: NONE, after: NONE };
 }
 
-/// An entry that can stand in the queues `QUEUE`, one at a time.
+/// An entry that can be in the queues `QUEUE`, one at a time.
 pub(crate) trait Linked<const QUEUE: u8> {
     fn links(&self) -> &Links;
     fn links_mut(&mut self) -> &mut Links;
@@ -38,8 +38,9 @@ impl<const QUEUE: u8> Default for List<QUEUE> {
 }
 
 impl<const QUEUE: u8> List<QUEUE> {
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.first == NONE
+        self.first.index == NONE.index
     }
 
     /// Puts the entry `key` at the end.
@@ -49,12 +50,31 @@ impl<const QUEUE: u8> List<QUEUE> {
             Some(entry) => entry.links_mut().after = key,
             None => self.first = key,
         }
-        *ours(slab, key) = Links { before: last, after: NONE };
+        *links_of(slab, key) = Links { before: last, after: NONE };
     }
 
-    /// Takes the entry `key` out, which stands in this queue.
+    /// Puts the entry `key` before the first for which `is_behind` holds, or at the end.
+    pub(crate) fn insert_before<T: Linked<QUEUE>>(
+        &mut self,
+        slab: &mut Slab<T>,
+        key: Key,
+        is_behind: impl Fn(&T) -> bool,
+    ) {
+        let Some((after, entry)) = self.iter(slab).find(|(_, entry)| is_behind(entry)) else {
+            return self.push(slab, key);
+        };
+        let before = entry.links().before;
+        links_of(slab, after).before = key;
+        match slab.get_mut(before) {
+            Some(entry) => entry.links_mut().after = key,
+            None => self.first = key,
+        }
+        *links_of(slab, key) = Links { before, after };
+    }
+
+    /// Takes the entry `key` out, which is in this queue.
     pub(crate) fn remove<T: Linked<QUEUE>>(&mut self, slab: &mut Slab<T>, key: Key) {
-        let Links { before, after } = core::mem::replace(ours(slab, key), Links::ALONE);
+        let Links { before, after } = core::mem::replace(links_of(slab, key), Links::ALONE);
         match slab.get_mut(before) {
             Some(entry) => entry.links_mut().after = after,
             None => self.first = after,
@@ -77,7 +97,7 @@ impl<const QUEUE: u8> List<QUEUE> {
     }
 }
 
-fn ours<const QUEUE: u8, T: Linked<QUEUE>>(slab: &mut Slab<T>, key: Key) -> &mut Links {
+fn links_of<const QUEUE: u8, T: Linked<QUEUE>>(slab: &mut Slab<T>, key: Key) -> &mut Links {
     slab.get_mut(key).expect("an entry leaves its queues before its slab").links_mut()
 }
 
@@ -112,10 +132,27 @@ mod tests {
                     list.remove(&mut slab, key);
                     assert_eq!(slab.remove(key).map(|node| node.1), Some(number));
                 }
-                let flush_pending: Vec<_> = list.iter(&slab).map(|(key, node)| (key, node.1)).collect();
-                assert_eq!(flush_pending, vector, "seed {seed}");
+                let listed: Vec<_> = list.iter(&slab).map(|(key, node)| (key, node.1)).collect();
+                assert_eq!(listed, vector, "seed {seed}");
                 assert_eq!(list.is_empty(), vector.is_empty(), "seed {seed}");
             }
+        }
+    }
+
+    #[test]
+    fn entries_inserted_by_number_are_in_its_order() {
+        for seed in 0..100 {
+            let mut random = Random(seed);
+            let (mut slab, mut list) = (Slab::new(), List::<0>::default());
+            for _ in 0..50 {
+                let number = random.below(1000) as u32;
+                let key = slab.insert(Node(Links::ALONE, number));
+                list.insert_before(&mut slab, key, |node| node.1 > number);
+            }
+            assert!(list.iter(&slab).map(|(_, node)| node.1).is_sorted(), "seed {seed}");
+            let keys: Vec<_> = list.iter(&slab).map(|(key, _)| key).collect();
+            keys.into_iter().rev().for_each(|key| list.remove(&mut slab, key));
+            assert!(list.is_empty(), "seed {seed}");
         }
     }
 }

@@ -2,25 +2,227 @@
 //! Which receive takes which message (MPI-5.0 §3.5): of the receives that admit a message, the one posted first; of the
 //! messages that a receive admits, the one that arrived first. Messages of one sender arrive in the order sent.
 //!
-//! Receives from a named rank stand in that rank's match list, those from anybody in one queue of the channel; a stamp decides
-//! between the two. Messages without a receive stand in two queues at once: their sender's, for receives that name it,
-//! and the channel's, for those that do not. So no sender starves: whoever came first is taken first.
+//! Receives from a named rank are in that rank's match list, wildcard receives in one queue of the channel; a stamp, the
+//! order of posting, decides between the two. Messages without a receive are in two queues at once: their sender's, for
+//! receives that name it, and the channel's, for wildcard receives. So no sender starves: the message that came first is
+//! taken first.
+//!
+//! [`MatchLists`] is the part of a channel; [`Matcher`] holds the unexpected messages of all channels. The receives
+//! themselves are the caller's: it lends the slab in which they are.
 
-use crate::channel::ChannelState;
-use crate::envelope::{Envelope, Form, Packet, Place};
-use crate::list::{Linked, Links};
-use crate::request::{Phase, RequestEntry, take_whole};
-use crate::{Channel, Ob1};
-use mend_base::{Key, PeerIndex, Rank, Slab, Source, Tag, TagSelector};
-use mend_proto::identity::Resolved;
-use mend_transport::Payload;
+use crate::envelope::Form;
+use crate::list::{Linked, Links, List};
+use mend_base::{Key, Rank, Slab, Source, Tag, TagSelector};
 
 /// Posted receives: a rank's, or the channel's.
 pub(crate) const POSTED: u8 = 0;
-/// Messages of one rank.
-pub(crate) const BY_SENDER: u8 = 1;
-/// Messages of a channel.
-pub(crate) const BY_CHANNEL: u8 = 2;
+/// Unexpected messages of one rank.
+const BY_SENDER: u8 = 1;
+/// Unexpected messages of a channel.
+const BY_CHANNEL: u8 = 2;
+
+/// A receive in the caller's slab.
+pub(crate) trait PostedReceive: Linked<POSTED> {
+    /// When it was posted, if it is posted and admits this tag.
+    fn admits(&self, tag: Tag) -> Option<u64>;
+    /// When it was posted.
+    fn stamp(&self) -> u64;
+}
+
+/// The queues of one channel. They grow from empty to the highest rank that was talked to, so that a duplicate that
+/// is not used costs nothing.
+#[derive(Default, Debug)]
+pub(crate) struct MatchLists {
+    by_rank: Vec<MatchList>,
+    /// Wildcard receives, not matched yet.
+    any: List<POSTED>,
+    /// All unexpected messages, in the order of arrival.
+    unexpected: List<BY_CHANNEL>,
+    /// Of the last receive that was posted.
+    stamp: u64,
+}
+
+/// What comes from one rank.
+#[derive(Clone, Copy, Default, Debug)]
+struct MatchList {
+    /// Receives that name this rank, not matched yet.
+    posted: List<POSTED>,
+    unexpected: List<BY_SENDER>,
+    /// Of its next message: every arrival consumes one (I6).
+    sequence: u16,
+    /// Our context id was announced to it.
+    announced: bool,
+}
+
+const _: () = assert!(size_of::<MatchList>() <= 40);
+
+/// What the sequence check found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrival {
+    /// The next message of its sender.
+    InOrder,
+    /// The same, by name: our context id is to be announced.
+    Unannounced,
+    /// Out of sequence, or by a context id that was never announced to its sender.
+    Garbage,
+    /// The first message of this rank, and there is no memory for its match list.
+    NoMemory,
+}
+
+impl MatchLists {
+    // Hot: per message.
+    /// The one check of a message's order, and of its right to use our context id. A message in order consumes its number.
+    #[inline(always)]
+    pub(crate) fn arrive(&mut self, source: Rank, sequence: u16, by_name: bool) -> Arrival {
+        if source.index() >= self.by_rank.len() && !self.grow(source) {
+            return Arrival::NoMemory;
+        }
+        let list = &mut self.by_rank[source.index()];
+        if sequence != list.sequence || !(list.announced || by_name) {
+            return Arrival::Garbage;
+        }
+        list.sequence = sequence.wrapping_add(1);
+        if list.announced { Arrival::InOrder } else { Arrival::Unannounced }
+    }
+
+    /// Makes the match list of a rank that exists.
+    #[cold]
+    fn grow(&mut self, rank: Rank) -> bool {
+        let missing = (rank.index() + 1).saturating_sub(self.by_rank.len());
+        let found = self.by_rank.try_reserve(missing).is_ok();
+        if found {
+            self.by_rank.resize(self.by_rank.len() + missing, MatchList::default());
+        }
+        found
+    }
+
+    // Hot: per message.
+    /// The one decision which receive takes a message: of those that admit it the one posted first, which leaves its queue.
+    #[inline(always)]
+    pub(crate) fn take_match<R: PostedReceive>(
+        &mut self,
+        receives: &mut Slab<R>,
+        source: Rank,
+        tag: Tag,
+    ) -> Option<Key> {
+        let list = &mut self.by_rank[source.index()];
+        let named = first_admitting(list.posted.iter(receives), tag);
+        let any = if self.any.is_empty() { None } else { first_admitting(self.any.iter(receives), tag) };
+        let (key, from_any) = match (named, any) {
+            (None, None) => return None,
+            (Some((key, _)), None) => (key, false),
+            (None, Some((key, _))) => (key, true),
+            (Some((named, first)), Some((any, second))) => {
+                if first < second {
+                    (named, false)
+                } else {
+                    (any, true)
+                }
+            }
+        };
+        if from_any {
+            self.any.remove(receives, key)
+        } else {
+            list.posted.remove(receives, key)
+        }
+        Some(key)
+    }
+
+    // Hot: per message.
+    /// Whether a receive from `rank` that is not posted may take this rank's next message: no message is here unread, and no
+    /// receive was posted that could admit it.
+    #[inline(always)]
+    pub(crate) fn may_poll(&self, rank: Rank) -> bool {
+        self.unexpected.is_empty()
+            && self.any.is_empty()
+            && self.by_rank.get(rank.index()).is_some_and(|list| list.posted.is_empty())
+    }
+
+    // Hot: per message.
+    /// Whether an unexpected message is here.
+    #[inline]
+    pub(crate) fn has_unexpected(&self) -> bool {
+        !self.unexpected.is_empty()
+    }
+
+    /// The stamp of one more receive.
+    #[inline]
+    pub(crate) fn next_stamp(&mut self) -> u64 {
+        self.stamp += 1;
+        self.stamp
+    }
+
+    /// Sees to it that a receive from here can be posted. `false`: there is no memory.
+    #[inline]
+    pub(crate) fn reserve(&mut self, from: Source) -> bool {
+        match from {
+            Source::Rank(rank) => rank.index() < self.by_rank.len() || self.grow(rank),
+            Source::Any => true,
+        }
+    }
+
+    /// Posts a receive that has the last stamp.
+    #[inline]
+    pub(crate) fn post<R: PostedReceive>(&mut self, receives: &mut Slab<R>, from: Source, key: Key) {
+        match from {
+            Source::Rank(rank) => self.by_rank[rank.index()].posted.push(receives, key),
+            Source::Any => self.any.push(receives, key),
+        }
+    }
+
+    /// Puts a receive back that had matched what was never sent: to its place by its stamp.
+    pub(crate) fn post_again<R: PostedReceive>(
+        &mut self,
+        receives: &mut Slab<R>,
+        from: Source,
+        stamp: u64,
+        key: Key,
+    ) {
+        let is_behind = |other: &R| other.stamp() > stamp;
+        match from {
+            Source::Rank(rank) => {
+                self.by_rank[rank.index()].posted.insert_before(receives, key, is_behind);
+            }
+            Source::Any => self.any.insert_before(receives, key, is_behind),
+        }
+    }
+
+    /// Takes a posted receive out.
+    pub(crate) fn unpost<R: PostedReceive>(&mut self, receives: &mut Slab<R>, from: Source, key: Key) {
+        match from {
+            Source::Rank(rank) => self.by_rank[rank.index()].posted.remove(receives, key),
+            Source::Any => self.any.remove(receives, key),
+        }
+    }
+
+    /// Our context id has been announced to a rank that has sent something.
+    pub(crate) fn announce(&mut self, rank: Rank) {
+        self.by_rank[rank.index()].announced = true;
+    }
+
+    /// How many messages of a rank have arrived, modulo 2^16.
+    pub(crate) fn arrived(&self, rank: Rank) -> u16 {
+        self.by_rank.get(rank.index()).map_or(0, |list| list.sequence)
+    }
+}
+
+// Hot: per message.
+#[inline(always)]
+fn first_admitting<'a, R: PostedReceive + 'a>(
+    mut queue: impl Iterator<Item = (Key, &'a R)>,
+    tag: Tag,
+) -> Option<(Key, u64)> {
+    queue.find_map(|(key, receive)| Some((key, receive.admits(tag)?)))
+}
+
+/// The unexpected messages: those that no receive has taken yet.
+#[derive(Default, Debug)]
+pub(crate) struct Matcher {
+    messages: Slab<Unexpected>,
+}
+
+/// For so many messages more there must be room; else memory is short.
+const MESSAGES_RESERVED: usize = 64;
 
 /// A message that no receive has taken yet.
 #[derive(Debug)]
@@ -34,11 +236,88 @@ pub(crate) struct Unexpected {
     by_channel: Links,
 }
 
-/// A message for a communicator that is not open here yet.
-#[derive(Debug)]
-pub(crate) struct EarlyMessage {
-    pub(crate) envelope: Envelope,
-    pub(crate) payload: Vec<u8>,
+impl Unexpected {
+    #[inline]
+    pub(crate) fn new(source: Rank, tag: Tag, form: Form, payload: Vec<u8>) -> Self {
+        Unexpected { source, tag, form, payload, by_sender: Links::ALONE, by_channel: Links::ALONE }
+    }
+
+    /// How many bytes its sender sends.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.form {
+            Form::Eager | Form::Synchronous { .. } => self.payload.len() as u64,
+            Form::Rts { bytes, .. } => bytes,
+        }
+    }
+}
+
+impl Matcher {
+    /// Whether memory for more messages is short: then an XOFF is due, while some messages still find room.
+    #[inline]
+    pub(crate) fn is_short(&mut self) -> bool {
+        !self.messages.has_empty_slot() && !self.reserve()
+    }
+
+    #[cold]
+    fn reserve(&mut self) -> bool {
+        self.messages.try_reserve(MESSAGES_RESERVED)
+    }
+
+    /// Keeps a message that arrived on this channel. `false`: there is no memory for it.
+    #[inline]
+    pub(crate) fn keep(&mut self, lists: &mut MatchLists, message: Unexpected) -> bool {
+        let source = message.source;
+        let Some(key) = self.messages.try_insert(message) else { return false };
+        lists.by_rank[source.index()].unexpected.push(&mut self.messages, key);
+        lists.unexpected.push(&mut self.messages, key);
+        true
+    }
+
+    /// The first message that a receive would take. Wildcard receives pass over what `can_come` denies.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        lists: &MatchLists,
+        from: Source,
+        tag: TagSelector,
+        can_come: impl Fn(&Unexpected) -> bool,
+    ) -> Option<(Key, &Unexpected)> {
+        let admits = |(_, message): &(Key, &Unexpected)| tag.admits(message.tag);
+        match from {
+            Source::Rank(rank) => {
+                lists.by_rank.get(rank.index())?.unexpected.iter(&self.messages).find(admits)
+            }
+            Source::Any => {
+                lists.unexpected.iter(&self.messages).filter(admits).find(|(_, message)| can_come(message))
+            }
+        }
+    }
+
+    /// The oldest message of a channel.
+    pub(crate) fn oldest(&self, lists: &MatchLists) -> Option<Key> {
+        lists.unexpected.iter(&self.messages).next().map(|(key, _)| key)
+    }
+
+    /// The RTS of this rank for its request `sender`.
+    pub(crate) fn find_rts(&self, lists: &MatchLists, source: Rank, sender: Key) -> Option<Key> {
+        let mut messages = lists.by_rank.get(source.index())?.unexpected.iter(&self.messages);
+        let is_it = |form| matches!(form, Form::Rts { key, .. } if key == sender);
+        messages.find(|(_, message)| is_it(message.form)).map(|(key, _)| key)
+    }
+
+    /// Takes a message out of both its queues.
+    #[inline]
+    pub(crate) fn take(&mut self, lists: &mut MatchLists, key: Key) -> Option<Unexpected> {
+        let source = self.messages.get(key)?.source;
+        lists.by_rank[source.index()].unexpected.remove(&mut self.messages, key);
+        lists.unexpected.remove(&mut self.messages, key);
+        self.messages.remove(key)
+    }
+
+    /// How many messages there are.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
 }
 
 impl Linked<BY_SENDER> for Unexpected {
@@ -59,217 +338,144 @@ impl Linked<BY_CHANNEL> for Unexpected {
     }
 }
 
-impl Unexpected {
-    /// How many bytes its sender sends.
-    pub(crate) fn bytes(&self) -> u64 {
-        match self.form {
-            Form::Eager | Form::Synchronous { .. } => self.payload.len() as u64,
-            Form::Rts { bytes, .. } => bytes,
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::{Arrival, MatchLists, Matcher, POSTED, PostedReceive, Unexpected};
+    use crate::envelope::Form;
+    use crate::list::{Linked, Links};
+    use mend_base::{Key, Random, Rank, Slab, Source, Tag, TagSelector};
 
-impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    // Hot: per message.
-    /// A message of the matching kinds.
-    #[inline]
-    pub(crate) fn on_envelope(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
-        let channel = match envelope.place {
-            Place::Context(context) => match self.contexts.resolve(context, from) {
-                Resolved::Assigned(key) => key,
-                Resolved::Retiring => return self.on_late(from, envelope.form),
-                Resolved::Unknown => return self.garbage(from),
-            },
-            Place::Named(name) => match self.names.get(&name) {
-                Some(&key) => key,
-                None => return self.on_unknown_name(from, envelope, payload),
-            },
-        };
-        self.on_arrival(channel, from, envelope, payload);
-    }
-
-    // Hot: per message.
-    #[inline]
-    fn on_arrival(&mut self, channel: Key, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
-        let Some(open) = self.channels.get_mut(channel) else {
-            return debug_assert!(false, "a name or context of a channel that is closed");
-        };
-        let Envelope { place, sequence, tag, source, form } = envelope;
-        if open.member(source) != Some(from) {
-            mend_base::reach!("pml.matching: not its rank");
-            return self.garbage(from);
-        }
-        let match_list = open.match_list(source);
-        let known = match_list.told || matches!(place, Place::Named(_));
-        let has_bytes = !payload.is_empty() && matches!(form, Form::Rts { .. });
-        if sequence != match_list.sequence || !known || has_bytes {
-            mend_base::reach!("pml.matching: out of sequence, or by an id it was never told");
-            return self.garbage(from);
-        }
-        match_list.sequence = sequence.wrapping_add(1);
-        if !match_list.told {
-            self.tell(channel, source, from);
-        }
-        match self.take_posted(channel, source, tag) {
-            Some(key) => self.deliver(key, from, source, tag, form, payload),
-            None => self.keep(channel, from, source, tag, form, payload),
-        }
-    }
-
-    // Hot: per message.
-    /// The receive for a message, out of its queue.
-    #[inline]
-    fn take_posted(&mut self, channel: Key, source: Rank, tag: Tag) -> Option<Key> {
-        let open = self.channels.get_mut(channel)?;
-        let named = first_posted(open.match_lists[source.index()].posted.iter(&self.entries), tag);
-        let any = if open.any.is_empty() { None } else { first_posted(open.any.iter(&self.entries), tag) };
-        let (key, from_any) = match (named, any) {
-            (None, None) => return None,
-            (Some((key, _)), None) => (key, false),
-            (None, Some((key, _))) => (key, true),
-            (Some((named, first)), Some((any, second))) => {
-                if first < second {
-                    (named, false)
-                } else {
-                    (any, true)
-                }
-            }
-        };
-        let queue = if from_any { &mut open.any } else { &mut open.match_lists[source.index()].posted };
-        queue.remove(&mut self.entries, key);
-        Some(key)
-    }
-
-    // Hot: per message.
-    /// A message for a receive that had been posted.
-    #[inline]
-    fn deliver(
-        &mut self,
-        key: Key,
-        from: PeerIndex,
-        source: Rank,
-        tag: Tag,
-        form: Form,
-        payload: Payload<'_>,
-    ) {
-        match form {
-            Form::Eager => mend_base::reach!("pml.matching: posted, eager"),
-            Form::Synchronous { key } => {
-                mend_base::reach!("pml.matching: posted, synchronous");
-                self.answer(from, Packet::Matched { key });
-            }
-            Form::Rts { key: sender, bytes } => {
-                mend_base::reach!("pml.matching: posted, offer");
-                return self.send_cts(key, from, source, tag, sender, bytes);
-            }
-        }
-        let Some(entry) = self.entries.get(key) else { return };
-        let result = take_whole(&entry.data, source, tag, payload);
-        self.finish(key, result);
-    }
-
-    /// A message that nobody has asked for yet.
-    fn keep(
-        &mut self,
-        channel: Key,
-        from: PeerIndex,
-        source: Rank,
-        tag: Tag,
-        form: Form,
-        payload: Payload<'_>,
-    ) {
-        if self.channels.get(channel).is_some_and(|open| open.closing || open.broken_by().is_some()) {
-            return self.on_late(from, form);
-        }
-        mend_base::reach!("pml.matching: unexpected");
-        let payload = self.store(from, payload);
-        let arrived =
-            Unexpected { source, tag, form, payload, by_sender: Links::ALONE, by_channel: Links::ALONE };
-        let key = self.arrived.insert(arrived);
-        let Some(open) = self.channels.get_mut(channel) else { return };
-        open.match_lists[source.index()].arrived.push(&mut self.arrived, key);
-        open.arrived.push(&mut self.arrived, key);
-    }
-
-    /// A message by full identity for nothing that is open here.
-    #[cold]
-    fn on_unknown_name(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
-        let Place::Named(name) = envelope.place else { return };
-        if self.leaving || self.early_messages.is_retired(name) {
-            return self.on_late(from, envelope.form);
-        }
-        mend_base::reach!("pml.matching: for a communicator not yet create_or");
-        let payload = self.store(from, payload);
-        self.early_messages.store(name, from, EarlyMessage { envelope, payload });
-    }
-
-    /// A message for what has been closed here, or cut off by a death: dropped, but who waits gets an answer.
-    #[cold]
-    fn on_late(&mut self, from: PeerIndex, form: Form) {
-        mend_base::reach!("pml.matching: for a communicator freed or broken here");
-        self.refuse(from, form);
-    }
-
-    /// What came too early for the channel that has just been opened.
-    pub(crate) fn on_created(&mut self, channel: Channel, early: Vec<(PeerIndex, EarlyMessage)>) {
-        for (from, EarlyMessage { envelope, payload }) in early {
-            mend_base::reach!("pml.matching: handed over at birth");
-            if !self.is_discarding(from) || self.is_gone(from) {
-                self.on_arrival(channel.0, from, envelope, Payload::from(&payload[..]));
-            }
-            self.release_stored(from, payload);
-        }
-    }
-
-    /// The first message not matched yet that a receive would take.
-    pub(crate) fn find_unexpected(
-        &self,
-        channel: &ChannelState<E>,
-        from: Source,
+    struct Receive {
         tag: TagSelector,
-    ) -> Option<Key> {
-        let admits = |(_, message): &(Key, &Unexpected)| tag.admits(message.tag);
-        let can_come = |(_, message): &(Key, &Unexpected)| !self.is_orphaned_rts(channel, message);
-        let found = match from {
-            Source::Rank(rank) => {
-                channel.match_lists.get(rank.index())?.arrived.iter(&self.arrived).find(admits)
+        stamp: u64,
+        links: Links,
+    }
+
+    impl Linked<POSTED> for Receive {
+        fn links(&self) -> &Links {
+            &self.links
+        }
+        fn links_mut(&mut self) -> &mut Links {
+            &mut self.links
+        }
+    }
+
+    impl PostedReceive for Receive {
+        fn admits(&self, tag: Tag) -> Option<u64> {
+            self.tag.admits(tag).then_some(self.stamp)
+        }
+        fn stamp(&self) -> u64 {
+            self.stamp
+        }
+    }
+
+    fn post(lists: &mut MatchLists, slab: &mut Slab<Receive>, from: Source, tag: TagSelector) -> Key {
+        assert!(lists.reserve(from));
+        let key = slab.insert(Receive { tag, stamp: lists.next_stamp(), links: Links::ALONE });
+        lists.post(slab, from, key);
+        key
+    }
+
+    const ANY: TagSelector = TagSelector::Any;
+
+    #[test]
+    fn messages_of_one_rank_must_come_in_order_and_by_an_announced_id() {
+        let mut lists = MatchLists::default();
+        let rank = Rank(3);
+        assert_eq!(lists.arrive(rank, 1, true), Arrival::Garbage, "number 0 comes first");
+        assert_eq!(lists.arrive(rank, 0, false), Arrival::Garbage, "never announced");
+        assert_eq!(lists.arrive(rank, 0, true), Arrival::Unannounced);
+        lists.announce(rank);
+        assert_eq!(lists.arrive(rank, 1, false), Arrival::InOrder);
+        assert_eq!(lists.arrive(rank, 1, false), Arrival::Garbage, "twice");
+        assert_eq!(lists.arrived(rank), 2);
+    }
+
+    #[test]
+    fn of_two_receives_that_admit_a_message_the_one_posted_first_takes_it() {
+        let (mut lists, mut slab) = (MatchLists::default(), Slab::new());
+        let rank = Source::Rank(Rank(1));
+        let first = post(&mut lists, &mut slab, Source::Any, TagSelector::Tag(Tag(2)));
+        let second = post(&mut lists, &mut slab, rank, ANY);
+        let third = post(&mut lists, &mut slab, Source::Any, ANY);
+        assert_eq!(lists.take_match(&mut slab, Rank(1), Tag(9)), Some(second), "the first has another tag");
+        assert_eq!(lists.take_match(&mut slab, Rank(1), Tag(2)), Some(first));
+        assert_eq!(lists.take_match(&mut slab, Rank(1), Tag(2)), Some(third));
+        assert_eq!(lists.take_match(&mut slab, Rank(1), Tag(2)), None);
+    }
+
+    #[test]
+    fn a_receive_that_is_posted_again_has_its_old_place() {
+        for from in [Source::Any, Source::Rank(Rank(0))] {
+            let (mut lists, mut slab) = (MatchLists::default(), Slab::new());
+            let keys = [0; 3].map(|_| post(&mut lists, &mut slab, from, ANY));
+            lists.unpost(&mut slab, from, keys[1]);
+            lists.post_again(&mut slab, from, 2, keys[1]);
+            assert!(lists.reserve(Source::Rank(Rank(0))));
+            for key in keys {
+                assert_eq!(lists.take_match(&mut slab, Rank(0), Tag(0)), Some(key));
             }
-            Source::Any => channel.arrived.iter(&self.arrived).filter(admits).find(can_come),
-        };
-        found.map(|(key, _)| key)
+        }
     }
 
-    /// Takes a message out of both its queues.
-    pub(crate) fn take_unexpected(&mut self, channel: Key, key: Key) -> Option<Unexpected> {
-        let open = self.channels.get_mut(channel)?;
-        let source = self.arrived.get(key)?.source;
-        open.match_lists[source.index()].arrived.remove(&mut self.arrived, key);
-        open.arrived.remove(&mut self.arrived, key);
-        self.arrived.remove(key)
+    #[test]
+    fn a_polling_receive_is_allowed_only_where_nothing_else_comes_first() {
+        let (mut lists, mut slab, mut matcher) = (MatchLists::default(), Slab::new(), Matcher::default());
+        let rank = Rank(0);
+        assert!(!lists.may_poll(rank), "the rank has sent nothing yet");
+        assert_eq!(lists.arrive(rank, 0, true), Arrival::Unannounced);
+        lists.announce(rank);
+        assert!(lists.may_poll(rank));
+        for from in [Source::Any, Source::Rank(rank)] {
+            let key = post(&mut lists, &mut slab, from, ANY);
+            assert!(!lists.may_poll(rank), "{from:?}");
+            lists.unpost(&mut slab, from, key);
+        }
+        assert!(matcher.keep(&mut lists, Unexpected::new(rank, Tag(1), Form::Eager, vec![])));
+        assert!(!lists.may_poll(rank) && lists.has_unexpected());
     }
-}
 
-// Hot: per message.
-#[inline]
-fn first_posted<'a>(
-    mut queue: impl Iterator<Item = (Key, &'a RequestEntry)>,
-    wanted: Tag,
-) -> Option<(Key, u64)> {
-    queue.find_map(|(key, entry)| match entry.phase {
-        Phase::Posted { tag, stamp, .. } if tag.admits(wanted) => Some((key, stamp)),
-        _ => None,
-    })
-}
+    #[test]
+    fn a_receive_takes_the_message_that_came_first_of_those_it_admits() {
+        for seed in 0..200 {
+            let mut random = Random(seed);
+            let (mut lists, mut matcher, mut model) = (MatchLists::default(), Matcher::default(), vec![]);
+            for number in 0..100u8 {
+                let (rank, tag) = (Rank(random.below(3) as u32), Tag(random.below(3) as i32));
+                if random.once_in(2) {
+                    assert!(lists.reserve(Source::Rank(rank)));
+                    let message = Unexpected::new(rank, tag, Form::Eager, vec![number]);
+                    assert!(matcher.keep(&mut lists, message));
+                    model.push((rank, tag, number));
+                } else {
+                    let from = if random.once_in(2) { Source::Any } else { Source::Rank(rank) };
+                    let wanted = if random.once_in(2) { ANY } else { TagSelector::Tag(tag) };
+                    let found = matcher.find(&lists, from, wanted, |_| true);
+                    let found = found.map(|(key, _)| key);
+                    let taken = found.and_then(|key| matcher.take(&mut lists, key));
+                    let admitted =
+                        |(rank, tag, _): &(Rank, Tag, u8)| from.admits(*rank) && wanted.admits(*tag);
+                    let expected = model.iter().position(admitted).map(|at| model.remove(at).2);
+                    assert_eq!(taken.map(|message| message.payload[0]), expected, "seed {seed}");
+                }
+                assert_eq!(matcher.len(), model.len(), "seed {seed}");
+            }
+        }
+    }
 
-/// The queue in which a posted receive stands.
-pub(crate) fn unlink_posted<E: Copy>(
-    open: &mut ChannelState<E>,
-    entries: &mut Slab<RequestEntry>,
-    from: Source,
-    key: Key,
-) {
-    match from {
-        Source::Rank(rank) => open.match_list(rank).posted.remove(entries, key),
-        Source::Any => open.any.remove(entries, key),
+    #[test]
+    fn a_cancelled_rts_is_found_by_its_key_among_others() {
+        let (mut lists, mut matcher) = (MatchLists::default(), Matcher::default());
+        let keys = [1, 3].map(|generation| Key { index: 4, generation });
+        assert!(lists.reserve(Source::Rank(Rank(0))));
+        for key in keys {
+            let message = Unexpected::new(Rank(0), Tag(1), Form::Rts { key, bytes: 9 }, vec![]);
+            assert!(matcher.keep(&mut lists, message));
+        }
+        let found = matcher.find_rts(&lists, Rank(0), keys[1]).unwrap();
+        assert_eq!(matcher.take(&mut lists, found).unwrap().bytes(), 9);
+        assert_eq!(matcher.find_rts(&lists, Rank(0), keys[1]), None);
+        assert!(matcher.find_rts(&lists, Rank(0), keys[0]).is_some());
+        assert_eq!(matcher.find_rts(&lists, Rank(2), keys[0]), None);
     }
 }

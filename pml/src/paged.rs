@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table by index that costs what is used of it: entries come in pages, and a page comes with its first entry. Of a
+//! A table by index that costs what is used of it: entries come in pages, and a page is made with its first entry. Of a
 //! thousand peers an idle process knows itself alone, whatever its number.
-
-use core::ops::{Index, IndexMut};
 
 /// Entries of a page.
 const PAGE: usize = 16;
 
-/// A table by index; an entry that nobody asked for is as `T::default()` would be, and is not there.
+/// A table by index; an entry that was never asked for is as `T::default()` would be, and takes no memory.
 #[derive(Debug)]
 pub(crate) struct Paged<T> {
     pages: Vec<Option<Box<[T; PAGE]>>>,
 }
 
-impl<T: Default> Paged<T> {
+impl<T> Default for Paged<T> {
     /// An empty table; allocates nothing.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Paged { pages: Vec::new() }
     }
+}
 
+impl<T: Default> Paged<T> {
     // Hot: per message.
     /// The entry, if its page is there.
     #[inline]
@@ -27,8 +27,27 @@ impl<T: Default> Paged<T> {
         Some(&page[index % PAGE])
     }
 
+    // Hot: per message.
+    /// The entry, if its page is there.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        let page = self.pages.get_mut(index / PAGE)?.as_mut()?;
+        Some(&mut page[index % PAGE])
+    }
+
+    // Hot: per message.
     /// The entry, with its page if need be.
+    #[inline]
     pub(crate) fn at(&mut self, index: usize) -> &mut T {
+        if !matches!(self.pages.get(index / PAGE), Some(Some(_))) {
+            return self.make(index);
+        }
+        let Some(page) = &mut self.pages[index / PAGE] else { unreachable!("asked above") };
+        &mut page[index % PAGE]
+    }
+
+    #[cold]
+    fn make(&mut self, index: usize) -> &mut T {
         if index / PAGE >= self.pages.len() {
             self.pages.resize_with(index / PAGE + 1, || None);
         }
@@ -43,36 +62,19 @@ impl<T: Default> Paged<T> {
     }
 }
 
-const NOT_THERE: &str = "an entry that was made";
-
-impl<T: Default> Index<usize> for Paged<T> {
-    type Output = T;
-
-    fn index(&self, index: usize) -> &T {
-        self.get(index).expect(NOT_THERE)
-    }
-}
-
-impl<T: Default> IndexMut<usize> for Paged<T> {
-    fn index_mut(&mut self, index: usize) -> &mut T {
-        let page = self.pages.get_mut(index / PAGE).and_then(Option::as_mut).expect(NOT_THERE);
-        &mut page[index % PAGE]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::Paged;
 
     #[test]
     fn an_entry_costs_its_page_and_no_other() {
-        let mut table: Paged<u32> = Paged::new();
+        let mut table: Paged<u32> = Paged::default();
         assert_eq!(table.get(900), None);
         *table.at(900) = 7;
-        assert_eq!(table[900], 7);
+        assert_eq!(table.get(900), Some(&7));
         assert_eq!(table.get(901), Some(&0));
         assert_eq!(table.get(3), None);
-        table[901] = 8;
+        *table.get_mut(901).unwrap() = 8;
         assert_eq!(table.iter().sum::<u32>(), 15);
         assert_eq!(table.iter().count(), 16);
     }

@@ -1,229 +1,363 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Large messages, and whatever waits for its match: the sender offers, the receiver says how much it wants, the bytes
-//! follow as a stream.
+//! Large messages, and all that wait for their match: the sender sends an RTS, the receiver says in a CTS how much it wants,
+//! and the bytes follow as a stream.
 //!
 //! ```text
-//!   sender                                    receiver
-//!     │ ── Rts(key, bytes) ─────────────────▶ │  matched, now or later
-//!     │ ◀────────── Cts(key, stream, wanted) │  wanted <= bytes: a shorter buffer asks for less
+//!   sender                                     receiver
+//!     │ ── RTS(key, bytes) ──────────────────▶ │  matched, now or later
+//!     │ ◀─────────── CTS(key, stream, wanted) ─ │  wanted <= bytes: a shorter buffer asks for less
 //!     │ ══ chunks of the stream, wanted bytes ▶ │
-//!   Done: all went out of the buffer          Done: all came
+//!   Done: all went out of the buffer           Done: all came
 //! ```
 //!
-//! A stream's number is the receiver's own: place and generation of an entry in its table of streams. What comes for
-//! another, from another peer, or past the end is garbage. A receive that has accepted ends with its last byte, with its
-//! sender, or by being given up; its stream then goes on without a request, and its bytes nowhere: so no byte comes for a
-//! buffer that is not ours any more (I7).
+//! [`Rendezvous`] knows the streams that come in, the receives that have matched an RTS and wait for a stream's number, and, for
+//! each peer, how many of our RTSes and synchronous messages have no answer yet.
+//!
+//! A stream's number is the receiver's own: index and generation of an entry in its table of streams. What comes for
+//! another number, from another peer, or past the end is garbage. A receive that has sent a CTS ends with its last byte,
+//! with its sender, or by being given up; its stream then goes on without a request, and its bytes are dropped: so no byte
+//! is written to a buffer that is the user's again (I7).
 
-use crate::Ob1;
-use crate::envelope::Packet;
-use crate::flow::PeerLink;
 use crate::list::NONE;
-use crate::request::{Phase, outcome};
-use crate::{AM_ID, Status};
-use mend_base::{Key, PeerIndex, Rank, Tag};
-use mend_transport::{Btl, Class, Payload, SendError, Stream};
+use crate::paged::Paged;
+use mend_base::{Key, PeerIndex, Slab};
+use mend_transport::Stream;
+use std::collections::VecDeque;
+
+/// Streams, and what waits for an answer.
+#[derive(Debug)]
+pub(crate) struct Rendezvous {
+    streams_max: usize,
+    incoming: Slab<Incoming>,
+    /// Receives that have matched an RTS and wait for a stream's number.
+    pending_cts: VecDeque<(Key, PeerIndex)>,
+    sent: Paged<Unanswered>,
+}
 
 /// A stream that comes in.
 #[derive(Debug)]
-pub(crate) struct Incoming {
-    /// Whose bytes they are; [`NONE`]: nobody's any more, they are dropped.
-    pub(crate) request: Key,
-    pub(crate) from: PeerIndex,
+struct Incoming {
+    /// The receive; [`NONE`]: it was given up, and the bytes are dropped.
+    request: Key,
+    from: PeerIndex,
     /// Bytes that have come.
-    pub(crate) came: u64,
+    came: u64,
     /// Bytes that were asked for, or that come at all.
-    pub(crate) wanted: u64,
+    wanted: u64,
 }
 
-/// Bits of a stream's number that say its place; the others are its generation's lowest.
-const PLACE_BITS: u32 = 20;
+/// Our RTSes and synchronous messages at one peer that it has not answered.
+#[derive(Default, Debug)]
+struct Unanswered {
+    all: u32,
+    /// Of these, given up here: the answer is late.
+    given_up: u32,
+}
 
-/// The first chunk; each next one is twice as long, up to what the receiver takes. Short ones first, so that receiver
-/// and sender soon copy at the same time.
-const FIRST_CHUNK: u32 = 2 << 10;
+/// A piece of a stream, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    /// [`NONE`]: the piece is dropped.
+    pub(crate) request: Key,
+    /// Where in the message it belongs.
+    pub(crate) at: usize,
+    pub(crate) last: bool,
+}
 
-impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// A receive has matched an offer.
-    pub(crate) fn send_cts(
-        &mut self,
-        key: Key,
-        peer: PeerIndex,
-        source: Rank,
-        tag: Tag,
-        sender: Key,
-        total: u64,
-    ) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        let wanted = total.min(entry.data.packed_bytes() as u64);
-        let status = Status { source: Some(source), tag, bytes: wanted, cancelled: false };
-        entry.phase = Phase::CtsSent { from: source, key: sender, status, total };
-        if wanted == 0 {
-            mend_base::reach!("pml.rendezvous: nothing wanted");
-            self.answer(peer, Packet::Matched { key: sender });
-            self.finish(key, outcome(status, total));
+/// A stream that its sender has given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CancelledStream {
+    /// The receive, if it was not given up too.
+    pub(crate) request: Option<Key>,
+    /// Not one byte was sent.
+    pub(crate) untouched: bool,
+    /// Its number is free; else bytes are under way, and dropped when they come.
+    pub(crate) over: bool,
+}
+
+/// What a receive that was given up had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GivenUp {
+    /// No stream yet: its sender is to be refused.
+    PendingCts,
+    /// A stream, whose bytes are dropped.
+    Streaming,
+}
+
+/// A peer wrote what no correct peer writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Garbage;
+
+/// Bits of a stream's number that are its index; the others are its generation's lowest.
+const INDEX_BITS: u32 = 20;
+
+/// The most streams that may come in at the same time.
+pub(crate) const STREAMS_MAX: u32 = 1 << INDEX_BITS;
+
+/// The most RTSes and synchronous messages of one sender that wait for an answer of one receiver. The next ones wait at the
+/// sender.
+pub(crate) const RTS_MAX: u32 = 1 << 18;
+
+impl Rendezvous {
+    pub(crate) fn new(streams_max: u32) -> Self {
+        assert!((1..=STREAMS_MAX).contains(&streams_max), "a stream's number has 20 bits");
+        Rendezvous {
+            streams_max: streams_max as usize,
+            incoming: Slab::new(),
+            pending_cts: VecDeque::new(),
+            sent: Paged::default(),
+        }
+    }
+
+    /// Makes room for what is known of a peer.
+    pub(crate) fn add_peer(&mut self, peer: PeerIndex) {
+        self.sent.at(peer.index());
+    }
+
+    /// A receive has matched an RTS of `from`. `false`: there is no memory.
+    pub(crate) fn queue_cts(&mut self, request: Key, from: PeerIndex) -> bool {
+        let found = self.pending_cts.try_reserve(1).is_ok() && self.incoming.try_reserve(1);
+        if found {
+            self.pending_cts.push_back((request, from));
+        }
+        found
+    }
+
+    /// The next receive to get a stream's number, if one is free.
+    pub(crate) fn next_cts(&mut self) -> Option<(Key, PeerIndex)> {
+        if self.incoming.len() < self.streams_max && self.incoming.try_reserve(1) {
+            self.pending_cts.pop_front()
         } else {
-            self.unanswered.push_back((key, peer));
-            self.send_queued_cts();
+            None
         }
     }
 
-    /// Gives the receives that have matched an offer their streams, as far as there are numbers.
-    pub(crate) fn send_queued_cts(&mut self) {
-        while self.incoming.len() < self.config.streams_max as usize
-            && let Some((request, from)) = self.unanswered.pop_front()
-        {
-            let Some(entry) = self.entries.get(request) else { continue };
-            let Phase::CtsSent { key, status, .. } = entry.phase else { continue };
-            let wanted = status.bytes;
-            let place = self.incoming.insert(Incoming { request, from, came: 0, wanted });
-            mend_base::reach!("pml.rendezvous: accepted");
-            self.answer(from, Packet::Cts { key, stream: number(place), wanted });
-        }
-    }
-
-    /// The receiver asks for the bytes of an offer.
-    pub(crate) fn on_cts(&mut self, from: PeerIndex, key: Key, stream: Stream, wanted: u64) {
-        let Some((to, true)) = self.offered(from, key) else {
-            if wanted == 0 || !self.is_late_answer(from, key) {
-                return self.garbage(from);
-            }
-            mend_base::reach!("pml.rendezvous: asked for what was given up");
-            return self.answer(from, Packet::Cancel { stream, sent: 0 });
-        };
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        if wanted == 0 || wanted > entry.data.packed_bytes() as u64 {
-            return self.garbage(from);
-        }
-        mend_base::reach!("pml.rendezvous: asked for");
-        entry.phase = Phase::Streaming { to, stream, sent: 0, wanted, chunk: FIRST_CHUNK };
-        self.peer(from).queues().streams.push_back(key);
-        self.list(from);
-    }
-
-    /// The receiver has matched a synchronous send, or wants nothing of an offer.
-    pub(crate) fn on_matched(&mut self, from: PeerIndex, key: Key) {
-        if self.offered(from, key).is_none() {
-            return self.on_unasked(from, key);
-        }
-        mend_base::reach!("pml.rendezvous: matched");
-        self.finish(key, Ok(Status::EMPTY));
-    }
-
-    /// Nobody will match it there.
-    pub(crate) fn on_refused(&mut self, from: PeerIndex, key: Key) {
-        if self.offered(from, key).is_none() {
-            return self.on_unasked(from, key);
-        }
-        mend_base::reach!("pml.rendezvous: refused");
-        self.end_refused(key);
-    }
-
-    /// An answer to a send that waits for none.
-    #[cold]
-    fn on_unasked(&mut self, from: PeerIndex, key: Key) {
-        if self.is_late_answer(from, key) {
-            mend_base::reach!("pml.rendezvous: an answer to what was given up");
-        } else {
-            self.garbage(from);
-        }
-    }
-
-    /// The send `key`, if it is one that waits for the match of `from`: its rank, and whether its bytes wait too.
-    fn offered(&self, from: PeerIndex, key: Key) -> Option<(Rank, bool)> {
-        let entry = self.entries.get(key)?;
-        let Phase::RtsSent { to, offer } = entry.phase else { return None };
-        let peer = self.channels.get(entry.channel)?.member(to)?;
-        (peer == from).then_some((to, offer))
+    /// A stream of so many bytes for a receive that [`next_cts`](Rendezvous::next_cts) gave.
+    pub(crate) fn begin_stream(&mut self, request: Key, from: PeerIndex, wanted: u64) -> Stream {
+        number(self.incoming.insert(Incoming { request, from, came: 0, wanted }))
     }
 
     // Hot: per chunk.
-    /// Sends the next piece of a stream; true where it was the last.
-    pub(crate) fn send_piece<N: Btl<Endpoint = E>>(
-        &mut self,
-        net: &mut N,
-        peer: PeerIndex,
-        key: Key,
-    ) -> Result<bool, SendError> {
-        let Some(way) = self.peers[peer.index()].way else { return Err(SendError::Busy) };
-        let Some(entry) = self.entries.get_mut(key) else { return Ok(true) };
-        let Phase::Streaming { stream, sent, wanted, chunk, .. } = &mut entry.phase else { return Ok(true) };
-        let length = (*wanted - *sent).min(u64::from(*chunk)).min(longest_piece(&way)) as usize;
-        let (at, data) = (*sent as usize, &entry.data);
-        let fill = |mut slot: mend_transport::WriteSlot<'_>| data.pack(at, length, &mut slot);
-        if way.chunk_bytes > 0 {
-            net.send_chunk(way.endpoint, *stream, length, fill)?;
-        } else {
-            mend_base::reach!("pml.rendezvous: a fragment");
-            let header = Packet::Fragment { stream: *stream }.write();
-            net.send(way.endpoint, Class::Data, AM_ID, header.as_bytes(), length, fill)?;
-        }
-        *sent += length as u64;
-        *chunk = chunk.saturating_mul(2);
-        let last = *sent == *wanted;
-        if last {
-            mend_base::reach!("pml.rendezvous: all sent");
-            self.finish(key, Ok(Status::EMPTY));
-        }
-        Ok(last)
-    }
-
-    // Hot: per chunk.
-    /// A piece of a stream has come.
-    pub(crate) fn on_piece(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
-        let Some(place) = self.stream_place(stream) else { return self.garbage(from) };
-        let Some(incoming) = self.incoming.get_mut(place) else { return };
-        let length = payload.len() as u64;
-        if incoming.from != from || length == 0 || length > incoming.wanted - incoming.came {
-            return self.garbage(from);
+    /// A piece of so many bytes has come.
+    pub(crate) fn on_piece(&mut self, from: PeerIndex, stream: Stream, bytes: u64) -> Result<Piece, Garbage> {
+        let key = self.key_of(stream).ok_or(Garbage)?;
+        let incoming = self.incoming.get_mut(key).ok_or(Garbage)?;
+        if incoming.from != from || bytes == 0 || bytes > incoming.wanted - incoming.came {
+            return Err(Garbage);
         }
         let at = incoming.came as usize;
-        incoming.came += length;
-        let (request, last) = (incoming.request, incoming.came == incoming.wanted);
-        match self.entries.get(request) {
-            Some(entry) => entry.data.unpack(at, payload),
-            None => debug_assert!(request == NONE, "who ends a receive that accepts sees to its stream"),
+        incoming.came += bytes;
+        let piece = Piece { request: incoming.request, at, last: incoming.came == incoming.wanted };
+        if piece.last {
+            self.incoming.remove(key);
         }
-        if last {
-            self.incoming.remove(place);
-            self.on_whole(request);
-            self.send_queued_cts();
+        Ok(piece)
+    }
+
+    /// The sender of a stream has given it up, having sent so many bytes.
+    pub(crate) fn on_cancel(
+        &mut self,
+        from: PeerIndex,
+        stream: Stream,
+        sent: u64,
+    ) -> Result<CancelledStream, Garbage> {
+        let key = self.key_of(stream).ok_or(Garbage)?;
+        let incoming = self.incoming.get_mut(key).ok_or(Garbage)?;
+        if incoming.from != from || sent < incoming.came || sent >= incoming.wanted {
+            return Err(Garbage);
         }
+        incoming.wanted = sent;
+        let request = core::mem::replace(&mut incoming.request, NONE);
+        let over = incoming.came == sent;
+        if over {
+            self.incoming.remove(key);
+        }
+        Ok(CancelledStream { request: (request != NONE).then_some(request), untouched: sent == 0, over })
     }
 
-    /// The stream of this number, if one comes in.
-    pub(crate) fn stream_place(&self, stream: Stream) -> Option<Key> {
-        let place = self.incoming.key_at(stream.0 & ((1 << PLACE_BITS) - 1));
-        place.filter(|&place| number(place) == stream)
+    /// A receive that has matched an RTS is given up, or ended with its sender.
+    pub(crate) fn give_up_receive(&mut self, request: Key) -> GivenUp {
+        let before = self.pending_cts.len();
+        self.pending_cts.retain(|(pending, _)| *pending != request);
+        if self.pending_cts.len() < before {
+            return GivenUp::PendingCts;
+        }
+        if let Some((_, incoming)) =
+            self.incoming.iter_mut().find(|(_, incoming)| incoming.request == request)
+        {
+            incoming.request = NONE;
+        }
+        GivenUp::Streaming
     }
 
-    /// All bytes of a receive have come.
-    fn on_whole(&mut self, request: Key) {
-        let Some(entry) = self.entries.get(request) else { return };
-        let Phase::CtsSent { status, total, .. } = entry.phase else { return };
-        mend_base::reach!("pml.rendezvous: all came");
-        self.finish(request, outcome(status, total));
+    // Hot: per message, of those that wait for an answer.
+    /// Whether one more RTS or synchronous message may go to `peer`.
+    pub(crate) fn may_send(&self, peer: PeerIndex) -> bool {
+        self.sent.get(peer.index()).is_none_or(|sent| sent.all < RTS_MAX)
     }
 
-    /// Nothing comes from `peer` any more.
-    pub(crate) fn end_streams_of(&mut self, peer: PeerIndex) {
-        let ended: Vec<_> =
-            self.incoming.iter().filter(|(_, incoming)| incoming.from == peer).map(|(key, _)| key).collect();
+    /// An RTS or a synchronous message has gone to `peer`.
+    pub(crate) fn on_sent(&mut self, peer: PeerIndex) {
+        self.sent.at(peer.index()).all += 1;
+    }
+
+    /// `peer` has answered one, and the send waited for it.
+    pub(crate) fn on_answered(&mut self, peer: PeerIndex) {
+        self.sent.at(peer.index()).all -= 1;
+    }
+
+    /// A send is given up that waits for an answer, which may still come.
+    pub(crate) fn give_up_send(&mut self, peer: PeerIndex) {
+        self.sent.at(peer.index()).given_up += 1;
+    }
+
+    /// `peer` answers a send that is over. Whether one that was given up can explain that; each explains one answer.
+    pub(crate) fn on_late_answer(&mut self, peer: PeerIndex) -> bool {
+        let sent = self.sent.at(peer.index());
+        let late = sent.given_up > 0;
+        sent.given_up -= u32::from(late);
+        sent.all -= u32::from(late);
+        late
+    }
+
+    /// The peer has ended: nothing of its streams comes any more, and it answers nothing.
+    pub(crate) fn end_peer(&mut self, peer: PeerIndex) {
+        let incoming = self.incoming.iter().filter(|(_, incoming)| incoming.from == peer);
+        let ended: Vec<_> = incoming.map(|(key, _)| key).collect();
         for key in ended {
             self.incoming.remove(key);
         }
+        self.pending_cts.retain(|&(_, from)| from != peer);
+        *self.sent.at(peer.index()) = Unanswered::default();
+    }
+
+    /// Streams that come in for a receive.
+    pub(crate) fn receiving(&self) -> usize {
+        self.incoming.iter().filter(|(_, incoming)| incoming.request != NONE).count()
+    }
+
+    /// Receives that wait for a stream's number.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending_cts.len()
+    }
+
+    /// The numbers of all streams that come in.
+    #[cfg(test)]
+    pub(crate) fn streams(&self) -> Vec<Stream> {
+        self.incoming.iter().map(|(key, _)| number(key)).collect()
+    }
+
+    /// Our sends that were given up and to which `peer` still owes an answer.
+    #[cfg(test)]
+    pub(crate) fn owed(&self, peer: PeerIndex) -> u32 {
+        self.sent.get(peer.index()).map_or(0, |sent| sent.given_up)
+    }
+
+    fn key_of(&self, stream: Stream) -> Option<Key> {
+        let key = self.incoming.key_at(stream.0 & (STREAMS_MAX - 1));
+        key.filter(|&key| number(key) == stream)
     }
 }
 
-fn longest_piece<E>(way: &PeerLink<E>) -> u64 {
-    u64::from(if way.chunk_bytes > 0 { way.chunk_bytes } else { way.packed_bytes })
+/// The number of a stream on the wire.
+fn number(key: Key) -> Stream {
+    debug_assert!(key.index < STREAMS_MAX);
+    Stream(key.generation << INDEX_BITS | key.index)
 }
 
-/// What the peer is told of a stream.
-fn number(place: Key) -> Stream {
-    debug_assert!(place.index < 1 << PLACE_BITS);
-    Stream(place.generation << PLACE_BITS | place.index)
-}
+#[cfg(test)]
+mod tests {
+    use super::{CancelledStream, Garbage, GivenUp, Piece, RTS_MAX, Rendezvous};
+    use crate::list::NONE;
+    use mend_base::{Key, PeerIndex};
+    use mend_transport::Stream;
 
-/// The most streams that may come in at once.
-pub(crate) const STREAMS_MAX: u32 = 1 << PLACE_BITS;
+    const PEER: PeerIndex = PeerIndex(1);
+    const REQUEST: Key = Key { index: 8, generation: 3 };
+
+    fn streaming(wanted: u64) -> (Rendezvous, Stream) {
+        let mut rendezvous = Rendezvous::new(1);
+        assert!(rendezvous.queue_cts(REQUEST, PEER));
+        assert_eq!(rendezvous.next_cts(), Some((REQUEST, PEER)));
+        let stream = rendezvous.begin_stream(REQUEST, PEER, wanted);
+        (rendezvous, stream)
+    }
+
+    #[test]
+    fn pieces_are_placed_one_behind_the_other_and_the_last_frees_the_number() {
+        let (mut rendezvous, stream) = streaming(100);
+        assert!(rendezvous.queue_cts(REQUEST, PEER));
+        assert_eq!(rendezvous.next_cts(), None, "the one number is in use");
+        let piece = |at, last| Ok(Piece { request: REQUEST, at, last });
+        assert_eq!(rendezvous.on_piece(PEER, stream, 60), piece(0, false));
+        assert_eq!(rendezvous.on_piece(PEER, stream, 41), Err(Garbage), "past the end");
+        assert_eq!(rendezvous.on_piece(PEER, stream, 40), piece(60, true));
+        assert_eq!(rendezvous.on_piece(PEER, stream, 1), Err(Garbage), "over");
+        assert_eq!(rendezvous.next_cts(), Some((REQUEST, PEER)));
+    }
+
+    #[test]
+    fn what_comes_of_another_peer_or_for_another_number_is_garbage() {
+        let (mut rendezvous, stream) = streaming(100);
+        assert_eq!(rendezvous.on_piece(PeerIndex(2), stream, 1), Err(Garbage));
+        assert_eq!(rendezvous.on_piece(PEER, Stream(stream.0 ^ 1 << 25), 1), Err(Garbage));
+        assert_eq!(rendezvous.on_cancel(PeerIndex(2), stream, 1), Err(Garbage));
+        assert_eq!(rendezvous.on_cancel(PEER, stream, 100), Err(Garbage), "all was sent");
+        assert_eq!(rendezvous.on_piece(PEER, stream, 0), Err(Garbage), "an empty piece");
+    }
+
+    #[test]
+    fn a_cancelled_stream_is_over_when_the_bytes_that_were_sent_have_come() {
+        let (mut rendezvous, stream) = streaming(100);
+        assert!(rendezvous.on_piece(PEER, stream, 10).is_ok());
+        let cancelled = CancelledStream { request: Some(REQUEST), untouched: false, over: false };
+        assert_eq!(rendezvous.on_cancel(PEER, stream, 30), Ok(cancelled));
+        let dropped = Piece { request: NONE, at: 10, last: true };
+        assert_eq!(rendezvous.on_piece(PEER, stream, 20), Ok(dropped));
+        let (mut rendezvous, stream) = streaming(100);
+        let cancelled = CancelledStream { request: Some(REQUEST), untouched: true, over: true };
+        assert_eq!(rendezvous.on_cancel(PEER, stream, 0), Ok(cancelled));
+    }
+
+    #[test]
+    fn a_receive_that_is_given_up_has_a_stream_or_waits_for_one() {
+        let (mut rendezvous, stream) = streaming(100);
+        let waiting = Key { index: 9, generation: 1 };
+        assert!(rendezvous.queue_cts(waiting, PEER));
+        assert_eq!(rendezvous.give_up_receive(waiting), GivenUp::PendingCts);
+        assert_eq!(rendezvous.give_up_receive(REQUEST), GivenUp::Streaming);
+        assert_eq!((rendezvous.receiving(), rendezvous.pending()), (0, 0));
+        assert_eq!(rendezvous.on_piece(PEER, stream, 100).unwrap().request, NONE);
+    }
+
+    #[test]
+    fn each_send_that_was_given_up_explains_one_late_answer() {
+        let mut rendezvous = Rendezvous::new(1);
+        (0..2).for_each(|_| rendezvous.on_sent(PEER));
+        assert!(!rendezvous.on_late_answer(PEER));
+        rendezvous.give_up_send(PEER);
+        assert!(rendezvous.on_late_answer(PEER) && !rendezvous.on_late_answer(PEER));
+        rendezvous.on_answered(PEER);
+        assert!(!rendezvous.on_late_answer(PEER));
+    }
+
+    #[test]
+    fn so_many_rtses_without_an_answer_go_to_one_peer_and_no_more() {
+        let mut rendezvous = Rendezvous::new(1);
+        (0..RTS_MAX).for_each(|_| rendezvous.on_sent(PEER));
+        assert!(!rendezvous.may_send(PEER) && rendezvous.may_send(PeerIndex(2)));
+        rendezvous.on_answered(PEER);
+        assert!(rendezvous.may_send(PEER));
+    }
+
+    #[test]
+    fn a_peer_that_ends_takes_its_streams_and_what_it_owed_with_it() {
+        let (mut rendezvous, stream) = streaming(100);
+        rendezvous.on_sent(PEER);
+        rendezvous.give_up_send(PEER);
+        assert!(rendezvous.queue_cts(REQUEST, PEER));
+        rendezvous.end_peer(PEER);
+        assert_eq!((rendezvous.receiving(), rendezvous.pending(), rendezvous.owed(PEER)), (0, 0, 0));
+        assert_eq!(rendezvous.on_piece(PEER, stream, 1), Err(Garbage));
+    }
+}

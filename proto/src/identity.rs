@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What communicators are called: for ever, on the wire, and before they are take (design "Context ids").
+//! What communicators are called: for ever, on the wire, and before they are created (design "Context ids").
 //!
-//! Nobody agrees on context ids. Each *receiver* calls a communicator's context kind what it likes, and retires the id when
-//! every sender that was announced it has said that it uses it no more:
+//! Context ids are not agreed upon. Each *receiver* gives a communicator's context kind an id of its own, announces it to the
+//! senders, and uses the id again when every sender that it was announced to has acknowledged that it uses the id no more:
 //!
 //! ```text
 //!   sender                                         receiver
-//!     │ ── message, full identity ─────────────────▶ │  take: deliver, tell once; early messages: store; dead: refuse
-//!     │ ◀──────────────────────── Tell(name, id) ─── │  control: may come at any time, or late
+//!     │ ── message, full identity ─────────────────▶ │  open: deliver, announce once; not created: store; retired: refuse
+//!     │ ◀───────────────────── Announce(name, id) ── │  control: may come at any time, or late
 //!     │ ── message, id ────────────────────────────▶ │  resolve(id) = Assigned
 //!     │ ◀────────────────────── Retire(name, id) ─── │  closed here; resolve(id) = Retiring: dropped or refused
 //!     │ ── Retired(id), behind its last use ───────▶ │  id may be used again
 //! ```
 //!
-//! Two orders carry the proof that an id is never used again while a message with it is under way. `Tell` and `Retire`
-//! of one receiver come in the order they were sent (both are control), so a sender never learns an id after it was
-//! announced to forget it. `Retired` travels in the queue of the *messages*, not as control, so it cannot overtake one that
-//! still carries the id; with several rails it must go behind the last on each. A peer that is gone counts as having
+//! Two orders carry the proof that an id is never used again while a message with it is under way. `Announce` and `Retire`
+//! of one receiver come in the order in which they were sent (both are control), so a sender never learns an id after it was
+//! asked to forget it. `Retired` travels in the queue of the *messages*, not as control, so it cannot overtake one that
+//! still carries the id; with several rails it must go behind the last on each. A peer that has ended counts as having
 //! acknowledged once nothing of it can arrive any more. A sender that never answers holds an id, never a barrier: where
 //! ids run out, new communicators stay without one and their messages carry the full identity, which is always right.
 
 mod contexts;
 mod early_messages;
+mod retired;
 
 pub use contexts::{Contexts, Resolved};
 pub use early_messages::EarlyMessages;
@@ -52,10 +53,17 @@ impl Wire for Name {
 }
 
 /// Makes identities: one for each process life, so that none is ever made twice (I5).
+///
+/// Numbers are drawn from the lower end, densely, because a process that retires them stores the gaps ([`EarlyMessages`]).
 #[derive(Debug)]
 pub struct IdentityAllocator {
     me: Peer,
+    /// Below it all are drawn, but for those in `returned`.
     next: u32,
+    /// Drawn and not used. As many as creations were under way at the same time, at most.
+    returned: Vec<u32>,
+    /// From it on upwards, numbers of communicators whose only member is this process.
+    alone: u32,
 }
 
 impl IdentityAllocator {
@@ -64,14 +72,43 @@ impl IdentityAllocator {
 
     /// For the process life `me`.
     pub fn new(me: Peer) -> Self {
-        IdentityAllocator { me, next: Self::FIRST }
+        IdentityAllocator { me, next: Self::FIRST, returned: Vec::new(), alone: u32::MAX }
     }
 
-    /// An identity that nobody has had; `None` after the last.
+    /// An identity that no communicator has had; `None` after the last.
     pub fn allocate(&mut self) -> Option<Identity> {
-        let number = self.next;
-        self.next = number.checked_add(1)?;
-        Some(Identity { creator: self.me, number })
+        if let Some(number) = self.returned.pop() {
+            return Some(self.named(number));
+        }
+        if self.next == self.alone {
+            return None;
+        }
+        self.next += 1;
+        Some(self.named(self.next - 1))
+    }
+
+    /// The same for a communicator that has this process alone: no other process ever meets its number, so it leaves no gap.
+    pub fn allocate_alone(&mut self) -> Option<Identity> {
+        if self.next == self.alone {
+            return None;
+        }
+        self.alone -= 1;
+        Some(self.named(self.alone))
+    }
+
+    /// This identity was drawn for a communicator that another member names, so no process uses it. One that any process
+    /// may have used, such as that of a creation which failed half-way, is not given back.
+    pub fn give_back(&mut self, identity: Identity) {
+        let drawn = (Self::FIRST..self.next).contains(&identity.number);
+        assert!(
+            identity.creator == self.me && drawn && !self.returned.contains(&identity.number),
+            "an identity is given back once, by the process that drew it"
+        );
+        self.returned.push(identity.number);
+    }
+
+    fn named(&self, number: u32) -> Identity {
+        Identity { creator: self.me, number }
     }
 }
 
@@ -94,7 +131,7 @@ mod tests {
     /// What travels as control, in order, but past messages and behind them.
     #[derive(Clone, Copy, Debug)]
     enum Control {
-        Tell(Name, ContextId),
+        Announce(Name, ContextId),
         Retire(Name, ContextId),
     }
 
@@ -104,7 +141,7 @@ mod tests {
         open: BTreeMap<Name, Option<ContextId>>,
         announced: BTreeSet<(Name, usize)>,
         early_messages: EarlyMessages<(Name, u32)>,
-        called: BTreeMap<(usize, Name), ContextId>,
+        names_of_peers: BTreeMap<(usize, Name), ContextId>,
         serial: BTreeMap<(usize, Name), u32>,
         seen: BTreeMap<(usize, Name), u32>,
     }
@@ -124,7 +161,7 @@ mod tests {
                 open: BTreeMap::new(),
                 announced: BTreeSet::new(),
                 early_messages: EarlyMessages::new(),
-                called: BTreeMap::new(),
+                names_of_peers: BTreeMap::new(),
                 serial: BTreeMap::new(),
                 seen: BTreeMap::new(),
             };
@@ -167,7 +204,7 @@ mod tests {
             let next = process.serial.entry((to, name)).or_default();
             let serial = *next;
             *next += 1;
-            let message = match process.called.get(&(to, name)) {
+            let message = match process.names_of_peers.get(&(to, name)) {
                 Some(&id) => Message::Short { id, meant: name, serial },
                 None => Message::Named { name, serial },
             };
@@ -183,8 +220,8 @@ mod tests {
             if process.announced.insert((name, from))
                 && let Some(id) = process.open[&name]
             {
-                assert!(process.contexts.tell(id, PeerIndex(from as u32)));
-                self.control[at][from].push_back(Control::Tell(name, id));
+                assert!(process.contexts.announce(id, PeerIndex(from as u32)));
+                self.control[at][from].push_back(Control::Announce(name, id));
             }
         }
 
@@ -198,7 +235,9 @@ mod tests {
                     self.deliver(at, from, name, serial)
                 }
                 Message::Named { name, .. } if process.early_messages.is_retired(name) => {}
-                Message::Named { name, serial } => process.early_messages.store(name, peer, (name, serial)),
+                Message::Named { name, serial } => {
+                    process.early_messages.store(name, peer, (name, serial)).unwrap()
+                }
                 Message::Short { id, meant, serial } => match process.contexts.resolve(id, peer) {
                     Resolved::Assigned(name) => {
                         assert_eq!(name, meant, "an id was used again too early");
@@ -213,9 +252,11 @@ mod tests {
 
         fn take_control(&mut self, from: usize, at: usize) {
             match self.control[from][at].pop_front() {
-                Some(Control::Tell(name, id)) => drop(self.processes[at].called.insert((from, name), id)),
+                Some(Control::Announce(name, id)) => {
+                    self.processes[at].names_of_peers.insert((from, name), id);
+                }
                 Some(Control::Retire(name, id)) => {
-                    assert_eq!(self.processes[at].called.remove(&(from, name)), Some(id));
+                    assert_eq!(self.processes[at].names_of_peers.remove(&(from, name)), Some(id));
                     self.messages[at][from].push_back(Message::Retired(id));
                 }
                 None => {}
@@ -232,11 +273,11 @@ mod tests {
     fn history(seed: u64, ids: usize) -> World {
         let mut random = Random(seed);
         let mut world = World::new(ids);
-        let mut births = 4;
+        let mut created = 4;
         for step in 0..3_000 {
             let at = random.below(PROCESSES as u64) as usize;
             let other = random.below(PROCESSES as u64) as usize;
-            let number = births - 1 - random.below(3);
+            let number = created - 1 - random.below(3);
             let name = name(number % 3, number, random.below(2));
             match random.below(12) {
                 0 => world.open(at, name),
@@ -246,10 +287,10 @@ mod tests {
                 _ => world.take_control(at, other),
             }
             if step % 250 == 249 {
-                births += 1;
+                created += 1;
             }
         }
-        for number in 0..births {
+        for number in 0..created {
             for context_kind in 0..2 {
                 for at in 0..PROCESSES {
                     world.close(at, self::name(number % 3, number, context_kind));
@@ -285,9 +326,25 @@ mod tests {
         let mut identities = IdentityAllocator::new(Peer::new(Job(1), 2));
         let first = identities.allocate().unwrap();
         assert_ne!(identities.allocate(), Some(first));
-        identities.next = u32::MAX - 1;
-        assert!(identities.allocate().is_some());
-        assert_eq!(identities.allocate(), None);
-        assert_eq!(identities.allocate(), None);
+        assert_eq!(identities.allocate_alone().unwrap().number, u32::MAX - 1);
+        identities.next = u32::MAX - 3;
+        assert!(identities.allocate().is_some() && identities.allocate_alone().is_some());
+        assert_eq!((identities.allocate(), identities.allocate_alone()), (None, None));
+    }
+
+    #[test]
+    fn an_identity_that_was_given_back_is_drawn_again_before_a_new_one() {
+        let mut identities = IdentityAllocator::new(Peer::new(Job(1), 2));
+        let [first, second] = [0; 2].map(|_| identities.allocate().unwrap());
+        identities.give_back(first);
+        assert_eq!(identities.allocate(), Some(first));
+        assert_eq!(identities.allocate().unwrap().number, second.number + 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "given back once")]
+    fn an_identity_that_was_not_drawn_is_not_given_back() {
+        let me = Peer::new(Job(1), 2);
+        IdentityAllocator::new(me).give_back(Identity { creator: me, number: 16 });
     }
 }

@@ -34,7 +34,7 @@ impl Card {
     /// How many transports a card can hold.
     pub const ENTRIES_MAX: usize = 8;
     /// The layout that this version of Mend writes; another one is refused at connection in one clear line.
-    pub const LAYOUT: u32 = 2;
+    pub const LAYOUT: u32 = 3;
 
     /// What `transport` advertised.
     pub fn entry(&self, transport: TransportId) -> Option<&[u8]> {

@@ -15,12 +15,12 @@ pub struct Contexts<T> {
 #[derive(Debug)]
 enum ContextEntry<T> {
     Free,
-    /// `announced`: who may send with this id.
+    /// `announced`: the peers that may send with this id.
     Assigned {
         open: T,
         announced: BTreeSet<PeerIndex>,
     },
-    /// `waiting`: who was announced, and has not said yet that it uses the id no more. Never empty.
+    /// `waiting`: the peers that it was announced to and that have not acknowledged its retirement. Never empty.
     Retiring {
         waiting: BTreeSet<PeerIndex>,
     },
@@ -31,9 +31,9 @@ enum ContextEntry<T> {
 pub enum Resolved<T> {
     /// This.
     Assigned(T),
-    /// What it meant has been closed here; this peer does not know yet.
+    /// What it meant has been closed here; this peer has not acknowledged that yet.
     Retiring,
-    /// Nothing that this peer was ever announced.
+    /// This id was never announced to this peer.
     Unknown,
 }
 
@@ -69,8 +69,9 @@ impl<T: Copy> Contexts<T> {
     }
 
     // Hot: per message.
-    /// What `id` means in a message of `from`. `Assigned` is said to anybody: the caller keeps beside its own tables whom it
-    /// announced, where a look costs nothing.
+    /// What `id` means in a message of `from`. `Assigned` is the answer for every peer: the caller notes in its own tables to
+    /// which peers it announced the id, where the check costs nothing.
+    #[inline]
     pub fn resolve(&self, id: ContextId, from: PeerIndex) -> Resolved<T> {
         match self.entries.get(usize::from(id.0)) {
             Some(ContextEntry::Assigned { open, .. }) => Resolved::Assigned(*open),
@@ -79,45 +80,45 @@ impl<T: Copy> Contexts<T> {
         }
     }
 
-    /// Notes that `peer` is announced `id`. False where it had been, or nothing open is called so.
-    pub fn tell(&mut self, id: ContextId, peer: PeerIndex) -> bool {
+    /// Notes that `id` is announced to `peer`. False where it had been, or nothing open has this id.
+    pub fn announce(&mut self, id: ContextId, peer: PeerIndex) -> bool {
         match self.entries.get_mut(usize::from(id.0)) {
             Some(ContextEntry::Assigned { announced, .. }) => announced.insert(peer),
             _ => false,
         }
     }
 
-    /// What `id` means is closed: who must be announced to forget it.
+    /// What `id` means is closed: the peers that must be asked to forget it.
     pub fn close(&mut self, id: ContextId) -> Vec<PeerIndex> {
         let entry = &mut self.entries[usize::from(id.0)];
         let ContextEntry::Assigned { announced, .. } = entry else {
             panic!("context id {} was closed twice", id.0);
         };
         let waiting = core::mem::take(announced);
-        let tell = waiting.iter().copied().collect();
+        let asked = waiting.iter().copied().collect();
         *entry = ContextEntry::Retiring { waiting };
-        self.settle(id);
-        tell
+        self.free_if_retired(id);
+        asked
     }
 
-    /// `from` says that it uses `id` no more. False: nobody asked it, which no correct peer answers.
+    /// `from` acknowledges that it uses `id` no more. False: it was not asked, and no correct peer says so unasked.
     pub fn acknowledged(&mut self, id: ContextId, from: PeerIndex) -> bool {
         let Some(ContextEntry::Retiring { waiting }) = self.entries.get_mut(usize::from(id.0)) else {
             return false;
         };
         let asked = waiting.remove(&from);
-        self.settle(id);
+        self.free_if_retired(id);
         asked
     }
 
-    /// Nothing of `peer` can arrive any more.
-    pub fn gone(&mut self, peer: PeerIndex) {
+    /// `peer` has ended, and nothing of it can arrive any more.
+    pub fn ended(&mut self, peer: PeerIndex) {
         for id in 0..self.entries.len() {
             match &mut self.entries[id] {
                 ContextEntry::Assigned { announced, .. } => drop(announced.remove(&peer)),
                 ContextEntry::Retiring { waiting } => {
                     waiting.remove(&peer);
-                    self.settle(ContextId(id as u16));
+                    self.free_if_retired(ContextId(id as u16));
                 }
                 ContextEntry::Free => {}
             }
@@ -129,7 +130,7 @@ impl<T: Copy> Contexts<T> {
         self.entries.len() - self.free.len()
     }
 
-    fn settle(&mut self, id: ContextId) {
+    fn free_if_retired(&mut self, id: ContextId) {
         let entry = &mut self.entries[usize::from(id.0)];
         if matches!(entry, ContextEntry::Retiring { waiting } if waiting.is_empty()) {
             *entry = ContextEntry::Free;
@@ -147,7 +148,7 @@ mod tests {
     const B: PeerIndex = PeerIndex(2);
 
     #[test]
-    fn an_id_that_nobody_was_told_is_free_at_once() {
+    fn an_id_that_was_announced_to_no_peer_is_free_at_once() {
         let mut contexts = Contexts::with_ids(1);
         let id = contexts.open('x').unwrap();
         assert_eq!(contexts.open('y'), None);
@@ -157,24 +158,24 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_free_when_the_last_who_was_told_has_answered_or_is_gone() {
+    fn an_id_is_free_when_the_last_peer_has_acknowledged_or_ended() {
         let mut contexts = Contexts::with_ids(1);
         let id = contexts.open('x').unwrap();
-        assert!(contexts.tell(id, A) && contexts.tell(id, B) && !contexts.tell(id, A));
+        assert!(contexts.announce(id, A) && contexts.announce(id, B) && !contexts.announce(id, A));
         assert_eq!(contexts.close(id), [A, B]);
         assert_eq!(contexts.resolve(id, A), Resolved::Retiring);
         assert!(contexts.acknowledged(id, A));
         assert_eq!(contexts.resolve(id, A), Resolved::Unknown);
         assert_eq!(contexts.open('y'), None);
-        contexts.gone(B);
+        contexts.ended(B);
         assert_eq!(contexts.open('y'), Some(id));
     }
 
     #[test]
-    fn an_answer_that_nobody_asked_for_is_noticed() {
+    fn an_acknowledgement_that_was_not_asked_for_is_found() {
         let mut contexts = Contexts::new();
         let id = contexts.open('x').unwrap();
-        contexts.tell(id, A);
+        contexts.announce(id, A);
         assert!(!contexts.acknowledged(id, A));
         contexts.close(id);
         assert!(!contexts.acknowledged(id, B));

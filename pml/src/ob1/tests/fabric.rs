@@ -24,8 +24,8 @@ pub(super) struct Flight {
     pub(super) stream: Option<Stream>,
 }
 
-/// The three queues of an ordered pair: each in order, none in step with another.
-pub(super) type Lanes = [VecDeque<Flight>; 3];
+/// The three queues of an ordered pair: each in order, independent of each other.
+pub(super) type PairQueues = [VecDeque<Flight>; 3];
 
 pub(super) const DATA: usize = 0;
 pub(super) const CONTROL: usize = 1;
@@ -36,10 +36,10 @@ pub(super) const CHUNKS: usize = 2;
 pub(super) struct Fabric {
     pub(super) random: Random,
     /// By sender, then receiver.
-    pub(super) match_lists: Vec<Vec<Lanes>>,
+    pub(super) queues: Vec<Vec<PairQueues>>,
     /// A send is refused once in so many times; 0: never.
     pub(super) busy_once_in: u64,
-    /// How many a queue xoff received.
+    /// How many entries a queue holds.
     pub(super) room: usize,
     pub(super) limits: Limits,
 }
@@ -53,11 +53,11 @@ pub(super) struct Port {
 }
 
 impl Port {
-    fn push(&mut self, to: u32, match_list: usize, flight: impl FnOnce() -> Flight) -> Result<(), SendError> {
+    fn push(&mut self, to: u32, queue: usize, flight: impl FnOnce() -> Flight) -> Result<(), SendError> {
         let mut fabric = self.fabric.borrow_mut();
         let (busy, room) = (fabric.busy_once_in, fabric.room);
         let refused = busy > 0 && fabric.random.once_in(busy);
-        let queue = &mut fabric.match_lists[self.me][to as usize][match_list];
+        let queue = &mut fabric.queues[self.me][to as usize][queue];
         if refused || queue.len() >= room {
             return Err(SendError::Busy);
         }
@@ -98,9 +98,9 @@ impl Btl for Port {
         let most =
             if class == Class::Data { self.limits.packed_bytes_max } else { self.limits.inline_bytes_max };
         assert!(len <= most as usize && header.len() <= Limits::HEADER_BYTES_MAX);
-        let match_list = if class == Class::Data { DATA } else { CONTROL };
+        let queue = if class == Class::Data { DATA } else { CONTROL };
         let header = header.to_vec();
-        self.push(to, match_list, || Flight { id, header, payload: filled(len, fill), stream: None })
+        self.push(to, queue, || Flight { id, header, payload: filled(len, fill), stream: None })
     }
 
     fn send_chunk(
@@ -118,6 +118,16 @@ impl Btl for Port {
 
     fn ready(&self, _: u32) -> bool {
         false
+    }
+    fn has_message(&self, from: u32) -> bool {
+        !self.fabric.borrow().queues[from as usize][self.me][DATA].is_empty()
+    }
+    fn take_message(&mut self, _: Instant, from: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let head = self.fabric.borrow_mut().queues[from as usize][self.me][DATA].pop_front();
+        let Some(flight) = head else { return 0 };
+        let payload = Payload::from(&flight.payload[..]);
+        sink.on_message(PeerIndex(from), flight.id, &flight.header, payload);
+        1
     }
 
     fn progress(&mut self, _: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
@@ -140,14 +150,14 @@ impl Btl for Port {
 }
 
 impl Port {
-    /// Something that lies ready for us, as the seed says.
+    /// Something that is ready for this process, as the seed says.
     fn next(&mut self) -> Option<(usize, Flight)> {
         let mut fabric = self.fabric.borrow_mut();
-        let places = fabric.match_lists.len() * 3;
-        let start = fabric.random.below(places as u64) as usize;
-        (0..places).map(|step| (start + step) % places).find_map(|place| {
-            let (from, match_list) = (place / 3, place % 3);
-            Some((from, fabric.match_lists[from][self.me][match_list].pop_front()?))
+        let all = fabric.queues.len() * 3;
+        let start = fabric.random.below(all as u64) as usize;
+        (0..all).map(|step| (start + step) % all).find_map(|at| {
+            let (from, queue) = (at / 3, at % 3);
+            Some((from, fabric.queues[from][self.me][queue].pop_front()?))
         })
     }
 }
@@ -204,7 +214,7 @@ impl Cluster {
         };
         let fabric = Rc::new(RefCell::new(Fabric {
             random: Random(seed),
-            match_lists: (0..size).map(|_| (0..size).map(|_| Lanes::default()).collect()).collect(),
+            queues: (0..size).map(|_| (0..size).map(|_| PairQueues::default()).collect()).collect(),
             busy_once_in: 0,
             room: 64,
             limits: limits.clone(),
@@ -217,7 +227,7 @@ impl Cluster {
         Cluster { nodes: (0..size).map(node).collect(), fabric, connects: true }
     }
 
-    /// Other limits for everybody, before anybody is connected.
+    /// Other limits for all, before any is connected.
     pub(super) fn limit(&mut self, change: impl Fn(&mut Limits)) {
         change(&mut self.fabric.borrow_mut().limits);
         for node in &mut self.nodes {
@@ -225,7 +235,7 @@ impl Cluster {
         }
     }
 
-    /// Everybody opens the communicator `number`; by node.
+    /// All open the communicator `number`; by node.
     pub(super) fn open(&mut self, number: u32, context_kind: ContextKind) -> Vec<Channel> {
         (0..self.nodes.len()).map(|at| self.open_at(at, number, context_kind)).collect()
     }
@@ -274,8 +284,8 @@ impl Cluster {
         ob1.probe(port, on, from, tag).unwrap()
     }
 
-    /// One turn of one process.
-    pub(super) fn turn(&mut self, at: usize) -> u32 {
+    /// A call of progress of one process.
+    pub(super) fn progress_at(&mut self, at: usize) -> u32 {
         if self.connects {
             self.connect(at);
         }
@@ -283,7 +293,7 @@ impl Cluster {
         ob1.progress(port, Instant(0), heard)
     }
 
-    /// Connects whom `at` wants.
+    /// Connects the peers that `at` wants.
     pub(super) fn connect(&mut self, at: usize) {
         let Node { ob1, port, .. } = &mut self.nodes[at];
         while let Some(peer) = ob1.wanted() {
@@ -291,15 +301,15 @@ impl Cluster {
         }
     }
 
-    /// Turns everybody, in any order, until nothing has happened for long.
+    /// Makes progress at all, in any order, until nothing has happened for long.
     pub(super) fn settle(&mut self) {
         let mut quiet = 0;
-        let mut turns = 0;
+        let mut calls = 0;
         while quiet < 40 * self.nodes.len() {
-            turns += 1;
-            assert!(turns < 2_000_000, "it never settles");
+            calls += 1;
+            assert!(calls < 2_000_000, "it never settles");
             let at = self.fabric.borrow_mut().random.below(self.nodes.len() as u64) as usize;
-            let busy = self.turn(at) > 0 || self.is_anything_under_way();
+            let busy = self.progress_at(at) > 0 || self.is_anything_under_way();
             quiet = if busy { 0 } else { quiet + 1 };
         }
         self.lifecycle_check();
@@ -314,7 +324,7 @@ impl Cluster {
 
     pub(super) fn is_anything_under_way(&self) -> bool {
         let fabric = self.fabric.borrow();
-        fabric.match_lists.iter().flatten().flatten().any(|queue| !queue.is_empty())
+        fabric.queues.iter().flatten().flatten().any(|queue| !queue.is_empty())
     }
 
     pub(super) fn poll(&self, at: usize, started: Started) -> State {
@@ -324,7 +334,7 @@ impl Cluster {
         }
     }
 
-    /// Nobody said that anybody wrote garbage.
+    /// No process reported garbage.
     pub(super) fn assert_clean(&self) {
         for node in &self.nodes {
             assert!(node.heard.errors.is_empty(), "{:?}", node.heard.errors);
@@ -347,7 +357,7 @@ pub(super) fn tag(tag: i32) -> TagSelector {
     TagSelector::Tag(Tag(tag))
 }
 
-/// Bytes that say whose they are.
+/// Bytes that differ from seed to seed.
 pub(super) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = Vec::with_capacity(length + 8);

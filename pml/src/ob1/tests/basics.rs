@@ -19,7 +19,7 @@ fn a_small_message_goes_at_once_when_its_peer_is_known_and_takes_no_request() {
     cluster.settle();
     let started = cluster.send(0, on[0], 1, 5, b"again");
     assert_eq!(started, Started::Done(Status::EMPTY));
-    assert_eq!(cluster.fabric.borrow().match_lists[0][1][DATA][0].header.len(), 16);
+    assert_eq!(cluster.fabric.borrow().queues[0][1][DATA][0].header.len(), 16);
     cluster.settle();
     for expected in ["first contact", "again"] {
         let (started, buffer) = cluster.receive(1, on[1], rank(0), tag(5), 64);
@@ -30,7 +30,7 @@ fn a_small_message_goes_at_once_when_its_peer_is_known_and_takes_no_request() {
 }
 
 #[test]
-fn every_size_arrives_whole_in_every_mode_whoever_is_first() {
+fn every_size_arrives_whole_in_every_mode_before_or_after_its_receive() {
     let sizes = [0, 1, 40, 41, 4095, 4096, 4097, 20_000, 1 << 20];
     for (seed, &size) in (0u64..).zip(sizes.iter().cycle().take(54)) {
         let mut cluster = Cluster::new(2, seed);
@@ -55,7 +55,7 @@ fn every_size_arrives_whole_in_every_mode_whoever_is_first() {
 }
 
 #[test]
-fn a_way_without_streams_takes_large_messages_in_fragments() {
+fn a_transport_without_streams_takes_large_messages_in_fragments() {
     let mut cluster = Cluster::new(2, 3);
     cluster.limit(|limits| {
         limits.abilities = 0;
@@ -74,7 +74,7 @@ fn a_way_without_streams_takes_large_messages_in_fragments() {
 }
 
 #[test]
-fn a_message_longer_than_its_buffer_is_cut_and_says_whose_it_was() {
+fn a_message_longer_than_its_buffer_is_truncated_and_its_status_names_its_sender() {
     for (size, room) in [(10, 4), (4096, 0), (5000, 4999), (1 << 20, 10), (5000, 0)] {
         for early in [false, true] {
             let mut cluster = Cluster::new(2, size as u64);
@@ -111,7 +111,7 @@ fn a_probe_sees_what_the_receive_would_take_and_takes_nothing() {
     cluster.settle();
     for _ in 0..2 {
         let first = cluster.probe(2, on[2], Source::Any, TagSelector::Any);
-        assert_eq!(first, Some(status(0, 1, 100_000)), "who came first");
+        assert_eq!(first, Some(status(0, 1, 100_000)), "the one that came first");
         assert_eq!(cluster.probe(2, on[2], rank(1), TagSelector::Any), Some(status(1, 2, 3)));
         assert_eq!(cluster.probe(2, on[2], Source::Any, tag(2)), Some(status(1, 2, 3)));
         assert_eq!(cluster.probe(2, on[2], rank(1), tag(1)), None);
@@ -141,7 +141,7 @@ fn a_receive_is_cancelled_unless_it_has_matched() {
 }
 
 #[test]
-fn a_request_let_go_does_its_work_and_vanishes() {
+fn a_detached_request_goes_on_to_its_end_and_is_forgotten() {
     let mut cluster = Cluster::new(2, 6);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let sent = request(cluster.send_as(0, on[0], 1, 1, &pattern(4, 50_000), SendMode::Synchronous));
@@ -152,11 +152,11 @@ fn a_request_let_go_does_its_work_and_vanishes() {
     assert_eq!(buffer.to_vec(), pattern(4, 50_000));
     assert_eq!(cluster.poll(0, Started::Running(sent)), State::Done(Err(Error::NoSuchRequest)));
     assert_eq!(cluster.poll(1, received), State::Done(Err(Error::NoSuchRequest)));
-    assert!(cluster.nodes.iter().all(|node| node.ob1.entries.is_empty()));
+    assert!(cluster.nodes.iter().all(|node| node.ob1.requests.len() == 0));
 }
 
 #[test]
-fn a_send_that_is_disowned_goes_from_a_copy_in_whatever_state_it_is() {
+fn a_send_continues_from_a_copy_in_whatever_state_it_is() {
     for turns in 0..40 {
         let mut cluster = Cluster::new(2, turns);
         let on = cluster.open(1, ContextKind::PointToPoint);
@@ -166,20 +166,20 @@ fn a_send_that_is_disowned_goes_from_a_copy_in_whatever_state_it_is() {
         let Node { ob1, port, .. } = &mut cluster.nodes[0];
         let sent = request(ob1.send(port, on[0], Rank(1), Tag(1), SendMode::Standard, data).unwrap());
         for _ in 0..turns {
-            cluster.turn(0);
-            cluster.turn(1);
+            cluster.progress_at(0);
+            cluster.progress_at(1);
         }
         assert!(cluster.nodes[0].ob1.continue_from_copy(sent));
         UserMemory::of_buffer(&buffer).write(0, &[0xEE; 50_000]);
         cluster.settle();
         assert_eq!(room.to_vec(), pattern(4, 50_000));
         assert!(matches!(cluster.poll(1, received), State::Done(Ok(_))));
-        assert!(cluster.nodes[0].ob1.entries.is_empty() && cluster.nodes[0].ob1.idle());
+        assert!(cluster.nodes[0].ob1.requests.len() == 0 && cluster.nodes[0].ob1.idle());
     }
 }
 
 #[test]
-fn sends_wait_for_the_connection_in_order_and_nobody_is_asked_for_twice() {
+fn sends_wait_for_the_connection_in_order_and_no_peer_is_wanted_twice() {
     let mut cluster = Cluster::new(2, 7);
     cluster.connects = false;
     let on = cluster.open(1, ContextKind::PointToPoint);
@@ -208,8 +208,8 @@ fn sequence_numbers_go_round() {
         let sent = cluster.send(0, on[0], 1, 1, &number.to_le_bytes());
         let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 4);
         while cluster.poll(1, received) == State::Running || cluster.poll(0, sent) == State::Running {
-            cluster.turn(1);
-            cluster.turn(0);
+            cluster.progress_at(1);
+            cluster.progress_at(0);
         }
         assert_eq!(buffer.to_vec(), number.to_le_bytes());
         for (at, started) in [(0, sent), (1, received)] {
@@ -222,7 +222,7 @@ fn sequence_numbers_go_round() {
 }
 
 #[test]
-fn planes_do_not_meet_even_with_the_same_tags() {
+fn context_kinds_do_not_meet_even_with_the_same_tags() {
     let mut cluster = Cluster::new(2, 8);
     let user = cluster.open(1, ContextKind::PointToPoint);
     let inner = cluster.open(1, ContextKind::Collective);
@@ -236,7 +236,7 @@ fn planes_do_not_meet_even_with_the_same_tags() {
 }
 
 #[test]
-fn what_names_nothing_is_refused_without_a_request() {
+fn an_argument_that_names_nothing_is_refused_without_a_request() {
     let mut cluster = Cluster::new(2, 9);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let super::fabric::Node { ob1, port, .. } = &mut cluster.nodes[0];

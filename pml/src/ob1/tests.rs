@@ -4,10 +4,13 @@
 mod abandon;
 mod awaited;
 mod basics;
+mod cancel;
 mod death;
 mod fabric;
 mod flow;
 mod garbage;
-mod lifecycle_check;
+mod memory;
 mod naming;
+mod polling;
+mod progress;
 mod traffic;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A peer that writes anything: evidence or harmless, never a crash, and the others go on.
+//! A peer that writes anything: evidence or harmless, never a crash, and the other peers go on.
 
 use super::fabric::{CHUNKS, Cluster, Flight, pattern, rank, tag};
 use crate::{AM_ID, Channel, SendMode, State};
@@ -23,8 +23,8 @@ fn busy(seed: u64) -> (Cluster, Vec<Channel>) {
     cluster.send_as(0, on[0], 2, 3, b"x", SendMode::Synchronous);
     cluster.receive(0, on[0], Source::Any, tag(4), 16);
     for _ in 0..seed % 30 {
-        cluster.turn(0);
-        cluster.turn(2);
+        cluster.progress_at(0);
+        cluster.progress_at(2);
     }
     (cluster, on)
 }
@@ -32,19 +32,19 @@ fn busy(seed: u64) -> (Cluster, Vec<Channel>) {
 /// Changes one thing of something under way, or makes something up.
 fn spoil(cluster: &mut Cluster, random: &mut Random) {
     let mut fabric = cluster.fabric.borrow_mut();
-    let match_lists = &mut fabric.match_lists[2][0];
-    let match_list = random.below(3) as usize;
-    let real = !match_lists[match_list].is_empty() && random.once_in(2);
+    let queues = &mut fabric.queues[2][0];
+    let queue = random.below(3) as usize;
+    let real = !queues[queue].is_empty() && random.once_in(2);
     let mut flight = if real {
-        let at = random.below(match_lists[match_list].len() as u64) as usize;
-        match_lists[match_list].remove(at).unwrap()
+        let at = random.below(queues[queue].len() as u64) as usize;
+        queues[queue].remove(at).unwrap()
     } else {
         let mut header: Vec<u8> = (0..random.below(41)).map(|_| random.bits() as u8).collect();
         if let Some(kind) = header.first_mut() {
             *kind = *kind & 0x80 | random.below(15) as u8;
         }
         header.iter_mut().skip(1).for_each(|byte| *byte *= u8::from(random.once_in(3)));
-        let stream = (match_list == CHUNKS).then_some(Stream(random.below(1 << 22) as u32));
+        let stream = (queue == CHUNKS).then_some(Stream(random.below(1 << 22) as u32));
         Flight { id: AM_ID, header, payload: vec![7; random.below(40) as usize], stream }
     };
     if real {
@@ -58,7 +58,7 @@ fn spoil(cluster: &mut Cluster, random: &mut Random) {
             _ => flight.stream = flight.stream.map(|stream| Stream(stream.0 ^ 1 << random.below(32))),
         }
     }
-    match_lists[match_list].push_front(flight);
+    queues[queue].push_front(flight);
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn whatever_a_peer_writes_is_evidence_or_harmless_and_the_others_go_on() {
         let (mut cluster, on) = busy(seed);
         spoil(&mut cluster, &mut random);
         for _ in 0..60 {
-            cluster.turn(0);
-            cluster.turn(2);
+            cluster.progress_at(0);
+            cluster.progress_at(2);
         }
         let errors = &cluster.nodes[0].heard.errors;
         assert!(errors.len() <= 1, "seed {seed}: {errors:?}");
@@ -84,10 +84,10 @@ fn whatever_a_peer_writes_is_evidence_or_harmless_and_the_others_go_on() {
         let (received, buffer) = cluster.receive(0, on[0], rank(1), TagSelector::Any, 6000);
         let mut turns = 0;
         while cluster.poll(0, received) == State::Running || cluster.poll(1, sent) == State::Running {
-            cluster.turn(0);
-            cluster.turn(1);
+            cluster.progress_at(0);
+            cluster.progress_at(1);
             turns += 1;
-            assert!(turns < 10_000, "seed {seed}: the living wait");
+            assert!(turns < 10_000, "seed {seed}: the others wait");
         }
         assert_eq!(buffer.to_vec(), bytes, "seed {seed}");
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! AbortScope a timed look finds that receives and probes wait for, and that nobody has connected.
+//! Peers that receives and probes wait for, and that are not connected.
 
 use super::fabric::{Cluster, rank, tag};
 use mend_base::{ContextKind, PeerIndex, Source, TagSelector};
 
 #[test]
-fn who_is_named_by_a_receive_or_a_probe_is_wanted_at_the_next_look_and_once() {
+fn a_peer_that_a_receive_or_a_probe_names_is_wanted_at_the_next_check_and_once() {
     let mut cluster = Cluster::new(4, 1);
     cluster.connects = false;
     let on = cluster.open(1, ContextKind::PointToPoint);
@@ -14,7 +14,7 @@ fn who_is_named_by_a_receive_or_a_probe_is_wanted_at_the_next_look_and_once() {
     let ob1 = &mut cluster.nodes[0].ob1;
     assert_eq!(ob1.wanted(), None);
     for wanted in [vec![PeerIndex(2), PeerIndex(3)], vec![]] {
-        assert_eq!(ob1.next_unconnected(), None, "nobody waits for anybody");
+        assert_eq!(ob1.next_unconnected(), None, "no wildcard receive waits");
         ob1.want_awaited();
         let mut found: Vec<PeerIndex> = core::iter::from_fn(|| ob1.wanted()).collect();
         found.sort_unstable();
@@ -23,7 +23,7 @@ fn who_is_named_by_a_receive_or_a_probe_is_wanted_at_the_next_look_and_once() {
 }
 
 #[test]
-fn who_may_be_the_sender_that_somebody_waits_for_is_given_in_turns_and_not_met() {
+fn members_that_a_wildcard_receive_may_wait_for_are_given_in_turns_and_not_connected() {
     for probes in [false, true] {
         let mut cluster = Cluster::new(4, 1);
         cluster.connects = false;
@@ -38,12 +38,12 @@ fn who_may_be_the_sender_that_somebody_waits_for_is_given_in_turns_and_not_met()
                 assert_eq!(cluster.probe(0, on[0], Source::Any, TagSelector::Any), None);
             }
             let given = cluster.nodes[0].ob1.next_unconnected();
-            // However many looks there are between two questions, each has its turn.
+            // However many checks there are between two questions, each has its turn.
             (0..2).for_each(|_| cluster.nodes[0].ob1.want_awaited());
             given
         };
-        let strangers: Vec<_> = (0..4).map(|_| given(&mut cluster)).collect();
-        assert_eq!(strangers, [1, 2, 1, 2].map(|stranger| Some(PeerIndex(stranger))));
+        let unconnected: Vec<_> = (0..4).map(|_| given(&mut cluster)).collect();
+        assert_eq!(unconnected, [1, 2, 1, 2].map(|peer| Some(PeerIndex(peer))));
         assert_eq!(cluster.nodes[0].ob1.wanted(), None);
         cluster.nodes[0].ob1.gone(PeerIndex(1), crate::Gone::Finalized);
         assert_eq!(given(&mut cluster), Some(PeerIndex(2)));
@@ -52,7 +52,7 @@ fn who_may_be_the_sender_that_somebody_waits_for_is_given_in_turns_and_not_met()
 }
 
 #[test]
-fn of_several_channels_where_somebody_waits_each_has_its_turn_and_each_member_there() {
+fn of_several_channels_with_a_waiter_each_has_its_turn_and_each_member_there() {
     let mut cluster = Cluster::new(6, 1);
     cluster.connects = false;
     let limits = cluster.fabric.borrow().limits.clone();

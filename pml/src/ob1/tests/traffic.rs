@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const TAGS: u64 = 3;
 
-/// A message, and who took it.
+/// A message that was sent.
 struct Sent {
     from: u32,
     to: u32,
@@ -103,7 +103,7 @@ impl Traffic {
         self.taken.push(Taken { at, channel, from, tag, buffer, started, message, cancelled });
     }
 
-    /// Posts receives from anybody, as many as there are messages without one.
+    /// Posts wildcard receives, as many as there are messages without one.
     fn receive_the_rest(&mut self) {
         for number in 0..self.taken.len() {
             let Taken { at, started, .. } = self.taken[number];
@@ -184,7 +184,7 @@ fn run(seed: u64) {
             2 => traffic.receive(false),
             _ => {
                 let at = traffic.random.below(traffic.channels[0].len() as u64) as usize;
-                traffic.cluster.turn(at);
+                traffic.cluster.progress_at(at);
             }
         }
     }
@@ -208,14 +208,14 @@ fn run(seed: u64) {
     finish(traffic, seed);
 }
 
-/// Everything is let go and closed: nothing is left anywhere.
+/// Everything is released and closed: nothing is left.
 fn finish(mut traffic: Traffic, seed: u64) {
-    let xoff_sent = |started| match started {
+    let request_of = |started| match started {
         Started::Running(request) => Some(request),
         Started::Done(_) => None,
     };
-    let sends = traffic.sent.iter().map(|sent| (sent.from as usize, xoff_sent(sent.started)));
-    let receives = traffic.taken.iter().map(|taken| (taken.at, xoff_sent(taken.started)));
+    let sends = traffic.sent.iter().map(|sent| (sent.from as usize, request_of(sent.started)));
+    let receives = traffic.taken.iter().map(|taken| (taken.at, request_of(taken.started)));
     let requests: Vec<(usize, Option<Request>)> = sends.chain(receives).collect();
     for (at, request) in requests {
         if let Some(request) = request {
@@ -229,14 +229,14 @@ fn finish(mut traffic: Traffic, seed: u64) {
     traffic.cluster.assert_clean();
     for node in &traffic.cluster.nodes {
         let ob1 = &node.ob1;
-        assert!(ob1.idle() && ob1.entries.is_empty() && ob1.arrived.is_empty(), "seed {seed}");
+        assert!(ob1.idle() && ob1.requests.len() == 0 && ob1.matcher.len() == 0, "seed {seed}");
         assert!(
-            ob1.incoming.is_empty() && ob1.unanswered.is_empty() && ob1.early_messages.is_empty(),
+            ob1.rendezvous.streams().is_empty() && ob1.rendezvous.pending() == 0 && ob1.contexts.early() == 0,
             "seed {seed}"
         );
-        assert!(ob1.channels.is_empty() && ob1.names.is_empty(), "seed {seed}");
-        assert_eq!((ob1.contexts.in_use(), ob1.congested), (0, 0), "seed {seed}");
-        assert!(ob1.flush_pending.is_empty() && ob1.evidence.is_empty(), "seed {seed}");
+        assert!(ob1.channels.is_empty() && ob1.contexts.open_names() == 0, "seed {seed}");
+        assert_eq!((ob1.contexts.ids_in_use(), ob1.queues.congested()), (0, 0), "seed {seed}");
+        assert!(!ob1.queues.has_flush_pending() && !ob1.peers.has_evidence(), "seed {seed}");
     }
 }
 
@@ -248,10 +248,10 @@ fn every_message_arrives_once_whole_and_in_order_and_nothing_is_left() {
 }
 
 #[test]
-fn nobody_starves_where_anybody_is_received() {
+fn no_sender_starves_where_wildcard_receives_take_messages() {
     let mut cluster = Cluster::new(4, 11);
     let on = cluster.open(1, ContextKind::PointToPoint);
-    // One sender's flood is here before the others' only message: they come next all the same.
+    // One sender's flood is here before the only message of each other: that comes next all the same.
     for _ in 0..100 {
         cluster.send(1, on[1], 0, 0, &[1]);
     }

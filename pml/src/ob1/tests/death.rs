@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What ends when a peer is gone, and what does not.
+//! What ends with a peer, and what does not.
 
 use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, request, tag};
 use crate::{Channel, Config, Error, Gone, SendMode, Started, State, Status};
@@ -9,10 +9,10 @@ use mend_transport::Cause;
 /// The process is cut off: nothing of it is under way any more.
 fn sever(cluster: &mut Cluster, at: usize) {
     let mut fabric = cluster.fabric.borrow_mut();
-    for other in 0..fabric.match_lists.len() {
-        for match_list in [DATA, CONTROL, CHUNKS] {
-            fabric.match_lists[at][other][match_list].clear();
-            fabric.match_lists[other][at][match_list].clear();
+    for other in 0..fabric.queues.len() {
+        for queue in [DATA, CONTROL, CHUNKS] {
+            fabric.queues[at][other][queue].clear();
+            fabric.queues[other][at][queue].clear();
         }
     }
 }
@@ -28,7 +28,7 @@ fn known(cluster: &mut Cluster) -> Vec<Channel> {
 }
 
 #[test]
-fn a_send_ends_in_whatever_state_it_is() {
+fn a_send_to_a_peer_that_ends_ends_in_whatever_state_it_is() {
     for (why, error) in [
         (Gone::Failed, Error::ProcFailed(Rank(1))),
         (Gone::Finalized, Error::PeerLeft(Rank(1))),
@@ -37,13 +37,13 @@ fn a_send_ends_in_whatever_state_it_is() {
         let mut cluster = Cluster::new(3, 1);
         let on = known(&mut cluster);
         let large = pattern(1, 1 << 20);
-        let offered = cluster.send(0, on[0], 1, 1, &large);
+        let rts = cluster.send(0, on[0], 1, 1, &large);
         let synchronous = cluster.send_as(0, on[0], 1, 2, b"x", SendMode::Synchronous);
         let streaming = cluster.send(0, on[0], 1, 3, &large);
         cluster.receive(1, on[1], rank(0), tag(3), 1 << 20);
-        while cluster.fabric.borrow().match_lists[0][1][CHUNKS].is_empty() {
-            cluster.turn(0);
-            cluster.turn(1);
+        while cluster.fabric.borrow().queues[0][1][CHUNKS].is_empty() {
+            cluster.progress_at(0);
+            cluster.progress_at(1);
         }
         cluster.fabric.borrow_mut().room = 0;
         let queued = cluster.send(0, on[0], 1, 4, b"x");
@@ -51,13 +51,13 @@ fn a_send_ends_in_whatever_state_it_is() {
         assert!(!cluster.nodes[0].ob1.idle());
         cluster.nodes[0].ob1.gone(PeerIndex(1), why);
         // Row PP2, Row PP4: the wait says it.
-        for ended in [offered, synchronous, streaming, queued] {
+        for ended in [rts, synchronous, streaming, queued] {
             assert_eq!(cluster.poll(0, ended), State::Done(Err(error)));
         }
         cluster.fabric.borrow_mut().room = 64;
         sever(&mut cluster, 1);
         cluster.settle();
-        assert_eq!(cluster.poll(0, other), State::Done(Ok(Status::EMPTY)), "the living are not disturbed");
+        assert_eq!(cluster.poll(0, other), State::Done(Ok(Status::EMPTY)), "other peers are not concerned");
         assert!(cluster.nodes[0].ob1.idle());
         // Row PP3: the call itself succeeds.
         let late = cluster.send(0, on[0], 1, 1, b"x");
@@ -66,27 +66,27 @@ fn a_send_ends_in_whatever_state_it_is() {
 }
 
 #[test]
-fn a_receive_ends_in_whatever_state_it_is_and_its_buffer_is_silent() {
+fn a_receive_from_a_peer_that_ends_ends_and_does_not_touch_its_buffer_any_more() {
     let mut cluster = Cluster::new(2, 2);
     let on = known(&mut cluster);
     let (posted, _) = cluster.receive(0, on[0], rank(1), tag(9), 8);
-    let (accepting, buffer) = cluster.receive(0, on[0], rank(1), tag(1), 1 << 20);
+    let (matched, buffer) = cluster.receive(0, on[0], rank(1), tag(1), 1 << 20);
     cluster.send(1, on[1], 0, 1, &pattern(1, 1 << 20));
     while buffer.to_vec()[0] == 0 {
-        cluster.turn(0);
-        cluster.turn(1);
+        cluster.progress_at(0);
+        cluster.progress_at(1);
     }
-    // Offers that nobody met are of no use any more.
+    // An RTS without a receive is of no use any more.
     cluster.send(1, on[1], 0, 2, &pattern(1, 1 << 20));
     while cluster.probe(0, on[0], rank(1), tag(2)).is_none() {
-        cluster.turn(0);
-        cluster.turn(1);
+        cluster.progress_at(0);
+        cluster.progress_at(1);
     }
-    assert!(cluster.fabric.borrow().match_lists[1][0][CHUNKS].len() > 1, "chunks are under way");
+    assert!(cluster.fabric.borrow().queues[1][0][CHUNKS].len() > 1, "chunks are under way");
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     let before = buffer.to_vec();
     // Row PP5, Row PP6.
-    for ended in [posted, accepting] {
+    for ended in [posted, matched] {
         assert_eq!(cluster.poll(0, ended), State::Done(Err(Error::ProcFailed(Rank(1)))));
     }
     // Row PP23: a transport would have drained first; even so nothing is written.
@@ -95,19 +95,19 @@ fn a_receive_ends_in_whatever_state_it_is_and_its_buffer_is_silent() {
     let late = cluster.receive(0, on[0], rank(1), tag(2), 8).0;
     assert_eq!(cluster.poll(0, late), State::Done(Err(Error::ProcFailed(Rank(1)))));
     cluster.assert_clean();
-    assert!(cluster.nodes[0].ob1.incoming.is_empty() && cluster.nodes[0].ob1.arrived.is_empty());
+    assert!(cluster.nodes[0].ob1.rendezvous.streams().is_empty() && cluster.nodes[0].ob1.matcher.len() == 0);
 }
 
 #[test]
-fn what_came_whole_is_still_received() {
+fn a_message_that_came_whole_is_received_after_the_end_of_its_sender() {
     // Row PP7.
     let mut cluster = Cluster::new(2, 3);
     let on = known(&mut cluster);
-    cluster.send(1, on[1], 0, 1, b"last words");
+    cluster.send(1, on[1], 0, 1, b"last one");
     cluster.send_as(1, on[1], 0, 2, b"answer me", SendMode::Synchronous);
     cluster.settle();
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
-    for (label, bytes) in [(1, &b"last words"[..]), (2, b"answer me")] {
+    for (label, bytes) in [(1, &b"last one"[..]), (2, b"answer me")] {
         assert!(cluster.probe(0, on[0], rank(1), tag(label)).is_some());
         let (started, buffer) = cluster.receive(0, on[0], rank(1), tag(label), bytes.len());
         assert!(matches!(started, Started::Done(_)));
@@ -119,7 +119,7 @@ fn what_came_whole_is_still_received() {
 }
 
 #[test]
-fn a_receive_from_anybody_goes_on_while_anybody_is_left() {
+fn a_wildcard_receive_goes_on_while_another_member_has_not_ended() {
     let mut cluster = Cluster::new(3, 4);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let (first, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
@@ -140,19 +140,19 @@ fn a_receive_from_anybody_goes_on_while_anybody_is_left() {
     assert_eq!(
         cluster.poll(0, third),
         State::Running,
-        "we may still send it ourselves, unless we wait for it"
+        "the process may still send it to itself, unless it waits for it"
     );
     assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(third)));
     assert!(matches!(cluster.poll(0, third), State::Done(Err(Error::PeerLeft(_)))));
     let again = cluster.open(2, ContextKind::PointToPoint);
-    let (born_late, _) = cluster.receive(0, again[0], Source::Any, tag(1), 8);
+    let (created_late, _) = cluster.receive(0, again[0], Source::Any, tag(1), 8);
     cluster.settle();
-    assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(born_late)));
-    assert!(matches!(cluster.poll(0, born_late), State::Done(Err(Error::PeerLeft(_)))));
+    assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(created_late)));
+    assert!(matches!(cluster.poll(0, created_late), State::Done(Err(Error::PeerLeft(_)))));
 }
 
 #[test]
-fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
+fn a_wildcard_probe_ends_when_all_others_have_ended_and_not_before() {
     let mut cluster = Cluster::new(3, 8);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let probe = |cluster: &mut Cluster| {
@@ -173,7 +173,7 @@ fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
     cluster.settle();
     assert!(matches!(probe(&mut cluster), Ok(Some(_))));
     cluster.receive(0, on[0], Source::Any, tag(1), 8);
-    assert_eq!(probe(&mut cluster), Ok(None), "who only looks may still send to itself");
+    assert_eq!(probe(&mut cluster), Ok(None), "a process that only probes may still send to itself");
     assert_eq!(
         cluster.nodes[0].ob1.unsatisfiable(on[0]),
         Some(Error::ProcFailed(Rank(1))),
@@ -184,7 +184,7 @@ fn a_probe_from_anybody_ends_when_nobody_is_left_and_not_before() {
 }
 
 #[test]
-fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_what_it_was() {
+fn a_wildcard_receive_stalls_until_the_failure_is_acknowledged_and_stays_posted() {
     // Row PP10, Row AK7.
     let mut cluster = Cluster::new(4, 9);
     let on = cluster.open(1, ContextKind::PointToPoint);
@@ -200,7 +200,10 @@ fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_wha
     assert_eq!(cluster.poll(0, named), State::Running);
     cluster.send(2, on[2], 0, 1, b"x");
     cluster.settle();
-    assert!(matches!(cluster.poll(0, first), State::Done(Ok(_))), "a message from the living completes it");
+    assert!(
+        matches!(cluster.poll(0, first), State::Done(Ok(_))),
+        "a message from another member completes it"
+    );
     cluster.nodes[0].ob1.acknowledge(on[0], 0);
     assert_eq!(cluster.poll(0, second), State::Stalled, "none acknowledged");
     cluster.nodes[0].ob1.acknowledge(on[0], 1);
@@ -208,12 +211,13 @@ fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_wha
     cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
     assert_eq!(cluster.poll(0, second), State::Stalled, "a new failure");
     assert_eq!(cluster.poll(0, named), State::Done(Err(Error::ProcFailed(Rank(2)))));
-    assert_eq!(cluster.nodes[0].ob1.channels.get(on[0].0).unwrap().failed, [Rank(1), Rank(2)]);
+    let members = &cluster.nodes[0].ob1.channels.get(on[0].0).unwrap().members;
+    assert_eq!((members.first_failed(), members.unacknowledged()), (Some(Rank(1)), Some(Rank(2))));
     cluster.nodes[0].ob1.acknowledge(on[0], 9);
     cluster.nodes[0].ob1.acknowledge(on[0], 1);
     assert_eq!(cluster.poll(0, second), State::Running, "what is acknowledged stays so");
     cluster.nodes[0].ob1.gone(PeerIndex(3), Gone::Failed);
-    // Nobody is left, and still it is told of the failure first; once acknowledged, nothing can ever come.
+    // All others have ended, and still the failure is reported first; once it is acknowledged, no message can come.
     cluster.settle();
     assert!(!cluster.nodes[0].ob1.end_unsatisfiable(request(second)));
     assert_eq!(cluster.poll(0, second), State::Stalled);
@@ -222,21 +226,21 @@ fn a_receive_from_anybody_stalls_until_the_failure_is_acknowledged_and_stays_wha
     assert_eq!(
         cluster.poll(0, second),
         State::Running,
-        "we may still send it ourselves, unless we wait for it"
+        "the process may still send it to itself, unless it waits for it"
     );
     assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(second)));
     assert!(matches!(cluster.poll(0, second), State::Done(Err(Error::ProcFailed(_)))));
 }
 
 #[test]
-fn who_finalized_or_is_out_of_reach_stalls_nobody_before_it_fails() {
+fn a_peer_that_finalized_or_is_unreachable_stalls_no_receive_before_it_fails() {
     let mut cluster = Cluster::new(4, 10);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let (waiting, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Finalized);
     cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Unreachable(Cause::Refused));
     assert_eq!(cluster.poll(0, waiting), State::Running);
-    // The first word stands for those who finalized; one out of reach that dies has failed.
+    // The first end stands for a peer that finalized; one that is unreachable and dies has failed.
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     assert_eq!(cluster.poll(0, waiting), State::Running);
     cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
@@ -247,7 +251,7 @@ fn who_finalized_or_is_out_of_reach_stalls_nobody_before_it_fails() {
 }
 
 #[test]
-fn a_communicator_born_after_a_failure_counts_it_and_acknowledging_on_another_does_nothing() {
+fn a_communicator_created_after_a_failure_counts_it_and_needs_its_own_acknowledgement() {
     let mut cluster = Cluster::new(3, 11);
     let first = cluster.open(1, ContextKind::PointToPoint);
     cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
@@ -258,20 +262,20 @@ fn a_communicator_born_after_a_failure_counts_it_and_acknowledging_on_another_do
     assert_eq!((cluster.poll(0, fine), cluster.poll(0, stalled)), (State::Running, State::Stalled));
     let node = &mut cluster.nodes[0];
     let identity = mend_base::Identity { creator: mend_base::Peer::new(mend_base::Job(1), 0), number: 3 };
-    let living = [PeerIndex(1), PeerIndex(0)].into();
-    let without = node.ob1.open(identity, ContextKind::PointToPoint, Rank(1), living);
+    let others = [PeerIndex(1), PeerIndex(0)].into();
+    let without = node.ob1.open(identity, ContextKind::PointToPoint, Rank(1), others);
     let (unconcerned, _) = cluster.receive(0, without, Source::Any, tag(1), 8);
-    assert_eq!(cluster.poll(0, unconcerned), State::Running, "the dead is no member");
+    assert_eq!(cluster.poll(0, unconcerned), State::Running, "the failed peer is no member");
 }
 
 #[test]
-fn a_message_that_is_here_comes_before_a_failure() {
+fn a_message_that_has_come_is_received_before_a_failure_is_reported() {
     // Row PP13.
     let mut cluster = Cluster::new(3, 12);
     let on = cluster.open(1, ContextKind::PointToPoint);
-    cluster.send(1, on[1], 0, 1, b"of the dead");
+    cluster.send(1, on[1], 0, 1, b"of the failed");
     cluster.settle();
-    cluster.send(2, on[2], 0, 1, b"of the living");
+    cluster.send(2, on[2], 0, 1, b"of another");
     cluster.settle();
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     for source in [1, 2] {
@@ -286,25 +290,25 @@ fn a_message_that_is_here_comes_before_a_failure() {
 }
 
 #[test]
-fn a_death_leaves_nothing_in_any_queue() {
+fn a_failure_leaves_nothing_in_any_queue() {
     let config = Config { streams_max: 1, ..super::fabric::TEST_CONFIG };
     let mut cluster = Cluster::with(3, 13, config);
     let on = known(&mut cluster);
-    // One stream of the dead comes in, another waits for its number, and one of the living behind it.
+    // One stream of the peer comes in, another waits for its number, and one of another peer behind it.
     let large = pattern(1, 1 << 20);
     let receives = [1, 2].map(|label| {
         cluster.send(1, on[1], 0, label, &large);
         cluster.receive(0, on[0], rank(1), tag(label), 1 << 20)
     });
-    let living = cluster.send(2, on[2], 0, 3, &large);
+    let other = cluster.send(2, on[2], 0, 3, &large);
     let (kept, buffer) = cluster.receive(0, on[0], rank(2), tag(3), 1 << 20);
-    while cluster.nodes[0].ob1.unanswered.len() < 2 || receives[0].1.to_vec()[0] == 0 {
-        (0..3).for_each(|at| assert!(cluster.turn(at) < 1000));
+    while cluster.nodes[0].ob1.rendezvous.pending() < 2 || receives[0].1.to_vec()[0] == 0 {
+        (0..3).for_each(|at| assert!(cluster.progress_at(at) < 1000));
     }
-    // An answer, a message and what it is told waits for room.
+    // An answer and a message wait for room.
     cluster.send_as(1, on[1], 0, 4, b"answer me", SendMode::Synchronous);
     while cluster.probe(0, on[0], rank(1), tag(4)).is_none() {
-        (0..2).for_each(|at| assert!(cluster.turn(at) < 1000));
+        (0..2).for_each(|at| assert!(cluster.progress_at(at) < 1000));
     }
     cluster.fabric.borrow_mut().room = 0;
     cluster.receive(0, on[0], rank(1), tag(4), 16);
@@ -321,62 +325,65 @@ fn a_death_leaves_nothing_in_any_queue() {
     // Row PP23.
     assert_eq!(receives.each_ref().map(|(_, buffer)| buffer.to_vec()), before);
     // Row PP8.
-    assert!(matches!(cluster.poll(0, kept), State::Done(Ok(_))), "the next stream had its turn");
-    assert_eq!(cluster.poll(2, living), State::Done(Ok(Status::EMPTY)));
+    assert!(matches!(cluster.poll(0, kept), State::Done(Ok(_))), "the next stream began");
+    assert_eq!(cluster.poll(2, other), State::Done(Ok(Status::EMPTY)));
     assert_eq!(buffer.to_vec(), large);
     let ob1 = &cluster.nodes[0].ob1;
     assert!(
-        ob1.idle() && ob1.unanswered.is_empty() && ob1.incoming.is_empty() && ob1.flush_pending.is_empty()
+        ob1.idle()
+            && ob1.rendezvous.pending() == 0
+            && ob1.rendezvous.streams().is_empty()
+            && !ob1.queues.has_flush_pending()
     );
-    assert_eq!((ob1.queued, ob1.congested), (0, 0));
+    assert_eq!((ob1.queues.unsent(), ob1.queues.congested()), (0, 0));
 }
 
 #[test]
-fn who_dies_before_it_is_connected_leaves_nothing_behind() {
+fn a_peer_that_fails_before_it_is_connected_leaves_nothing() {
     let mut cluster = Cluster::new(2, 14);
     cluster.connects = false;
     let on = cluster.open(1, ContextKind::PointToPoint);
     let waits = cluster.send(0, on[0], 1, 1, b"x");
-    assert!(!cluster.nodes[0].ob1.idle() && !cluster.nodes[0].ob1.wanted.is_empty());
+    assert!(!cluster.nodes[0].ob1.idle());
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     assert_eq!(cluster.poll(0, waits), State::Done(Err(Error::ProcFailed(Rank(1)))));
     assert!(cluster.nodes[0].ob1.idle());
-    assert_eq!(cluster.nodes[0].ob1.congested, 0);
+    assert_eq!(cluster.nodes[0].ob1.queues.congested(), 0);
     cluster.settle();
-    assert_eq!(cluster.nodes[0].ob1.wanted(), Some(PeerIndex(1)), "the engine knows that it is gone");
+    assert_eq!(cluster.nodes[0].ob1.wanted(), Some(PeerIndex(1)), "the engine knows that it has failed");
     assert_eq!(cluster.nodes[0].ob1.wanted(), None);
 }
 
 #[test]
-fn a_receive_from_anybody_that_has_matched_is_one_from_its_sender() {
+fn a_wildcard_receive_that_has_matched_is_one_from_its_sender() {
     let mut cluster = Cluster::new(4, 15);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let large = pattern(2, 1 << 20);
-    let matched = [1, 2].map(|sender| {
+    let receives = [1, 2].map(|sender| {
         let (started, buffer) = cluster.receive(0, on[0], Source::Any, tag(1), 1 << 20);
         cluster.send(sender, on[sender], 0, 1, &large);
         while buffer.to_vec()[0] == 0 {
-            (0..3).for_each(|at| assert!(cluster.turn(at) < 1000));
+            (0..3).for_each(|at| assert!(cluster.progress_at(at) < 1000));
         }
         (started, buffer)
     });
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     cluster.nodes[0].ob1.gone(PeerIndex(3), Gone::Failed);
-    let [(from_dead, half), (from_living, whole)] = matched;
+    let [(from_failed, half), (from_other, whole)] = receives;
     // Row PP12.
-    assert_eq!(cluster.poll(0, from_dead), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    assert_eq!(cluster.poll(0, from_failed), State::Done(Err(Error::ProcFailed(Rank(1)))));
     let before = half.to_vec();
-    // Row PP11: it is in no doubt.
-    assert_eq!(cluster.poll(0, from_living), State::Running);
+    // Row PP11: no failure is pending for it.
+    assert_eq!(cluster.poll(0, from_other), State::Running);
     cluster.settle();
-    assert!(matches!(cluster.poll(0, from_living), State::Done(Ok(_))));
+    assert!(matches!(cluster.poll(0, from_other), State::Done(Ok(_))));
     assert_eq!(whole.to_vec(), large);
     assert_eq!(half.to_vec(), before);
 }
 
 // Row PP22
 #[test]
-fn what_was_let_go_vanishes_with_its_peer() {
+fn a_detached_request_is_forgotten_with_the_end_of_its_peer() {
     let mut cluster = Cluster::new(2, 16);
     let on = known(&mut cluster);
     let large = pattern(3, 1 << 20);
@@ -387,22 +394,22 @@ fn what_was_let_go_vanishes_with_its_peer() {
         cluster.receive(0, on[0], rank(1), tag(3), 1 << 20).0,
     ];
     cluster.send(1, on[1], 0, 3, &large);
-    (0..9).for_each(|at| assert!(cluster.turn(at % 2) < 1000));
+    (0..9).for_each(|at| assert!(cluster.progress_at(at % 2) < 1000));
     cluster.fabric.borrow_mut().room = 0;
     started.push(cluster.send(0, on[0], 1, 4, b"queued"));
-    let stands = cluster.nodes[0].ob1.entries.len();
+    let stands = cluster.nodes[0].ob1.requests.len();
     for request in started.iter().map(|&started| request(started)) {
         cluster.nodes[0].ob1.detach(request);
     }
     cluster.nodes[0].ob1.close(on[0]);
     assert_eq!(cluster.nodes[0].ob1.channels.len(), 1, "it is still at work");
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
-    assert_eq!(cluster.nodes[0].ob1.entries.len(), stands - 5);
+    assert_eq!(cluster.nodes[0].ob1.requests.len(), stands - 5);
     assert!(cluster.nodes[0].ob1.channels.is_empty() && cluster.nodes[0].ob1.idle());
 }
 
 #[test]
-fn a_communicator_of_one_waits_for_itself() {
+fn a_receive_on_a_communicator_of_one_waits_for_its_own_message() {
     let mut cluster = Cluster::new(1, 5);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let (waiting, _) = cluster.receive(0, on[0], Source::Any, TagSelector::Any, 8);
@@ -411,7 +418,7 @@ fn a_communicator_of_one_waits_for_itself() {
 }
 
 #[test]
-fn early_messages_of_the_gone_arrive_at_birth_but_their_offers_do_not() {
+fn early_messages_of_a_failed_peer_arrive_at_the_creation_but_its_rtses_do_not() {
     let mut cluster = Cluster::new(2, 6);
     let on = cluster.open_at(1, 7, ContextKind::PointToPoint);
     cluster.send(1, on, 0, 1, &pattern(1, 50_000));
@@ -420,28 +427,28 @@ fn early_messages_of_the_gone_arrive_at_birth_but_their_offers_do_not() {
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
     let late = cluster.open_at(0, 7, ContextKind::PointToPoint);
     assert!(matches!(cluster.receive(0, late, rank(1), tag(2), 8).0, Started::Done(_)));
-    let offered = cluster.receive(0, late, rank(1), tag(1), 8).0;
-    assert_eq!(cluster.poll(0, offered), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    let rts = cluster.receive(0, late, rank(1), tag(1), 8).0;
+    assert_eq!(cluster.poll(0, rts), State::Done(Err(Error::ProcFailed(Rank(1)))));
     cluster.assert_clean();
-    // Nobody was told an id that the dead would have to give back.
+    // No id was announced that the failed peer would have to acknowledge.
     cluster.nodes[0].ob1.close(late);
-    assert_eq!(cluster.nodes[0].ob1.contexts.in_use(), 0);
+    assert_eq!(cluster.nodes[0].ob1.contexts.ids_in_use(), 0);
 }
 
 #[test]
-fn ids_that_the_gone_were_told_come_back() {
+fn ids_that_were_announced_to_a_failed_peer_come_back() {
     let mut cluster = Cluster::new(2, 7);
     let on = known(&mut cluster);
     cluster.nodes[0].ob1.close(on[0]);
-    assert_eq!(cluster.nodes[0].ob1.contexts.in_use(), 1);
+    assert_eq!(cluster.nodes[0].ob1.contexts.ids_in_use(), 1);
     cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
-    assert_eq!(cluster.nodes[0].ob1.contexts.in_use(), 0);
+    assert_eq!(cluster.nodes[0].ob1.contexts.ids_in_use(), 0);
     assert!(cluster.nodes[0].ob1.idle());
 }
 
-/// One process dies at a random moment of random traffic: every request at the others ends, or waits for the living.
+/// One process fails at a random moment of random traffic: every request at the others ends, or waits for another.
 #[test]
-fn after_a_death_at_any_moment_nobody_waits_for_the_dead() {
+fn after_a_failure_at_any_moment_no_request_waits_for_the_failed_peer() {
     for seed in 0..400 {
         let mut random = Random(seed);
         let mut cluster = Cluster::new(3, seed);
@@ -459,17 +466,13 @@ fn after_a_death_at_any_moment_nobody_waits_for_the_dead() {
                 1 => {
                     started.push((at, other, cluster.receive(at, on[at], rank(other), tag(label), length).0))
                 }
-                _ => drop(cluster.turn(at)),
+                _ => drop(cluster.progress_at(at)),
             }
             if step == deadline {
                 // Whatever it had sent whole is handed up first.
-                while !cluster.fabric.borrow().match_lists[2][..2]
-                    .iter()
-                    .flatten()
-                    .all(|queue| queue.is_empty())
-                {
-                    cluster.turn(0);
-                    cluster.turn(1);
+                while !cluster.fabric.borrow().queues[2][..2].iter().flatten().all(|queue| queue.is_empty()) {
+                    cluster.progress_at(0);
+                    cluster.progress_at(1);
                 }
                 sever(&mut cluster, 2);
                 for at in 0..2 {
@@ -479,7 +482,7 @@ fn after_a_death_at_any_moment_nobody_waits_for_the_dead() {
             }
         }
         for at in (0..800).map(|_| random.below(2) as usize) {
-            cluster.turn(at);
+            cluster.progress_at(at);
         }
         for &(at, other, request) in started.iter().filter(|&&(at, other, _)| at < 2 && other == 2) {
             assert!(
@@ -489,14 +492,14 @@ fn after_a_death_at_any_moment_nobody_waits_for_the_dead() {
         }
         for node in &cluster.nodes[..2] {
             assert!(node.heard.errors.is_empty(), "seed {seed}");
-            assert!(node.ob1.incoming.iter().count() <= node.ob1.entries.len(), "seed {seed}");
+            assert!(node.ob1.rendezvous.streams().len() <= node.ob1.requests.len(), "seed {seed}");
         }
     }
 }
 
 /// Found by the simulator, deaths, seed 57: the second message came as the first.
 #[test]
-fn no_later_message_is_taken_for_an_offer_that_died() {
+fn no_later_message_is_taken_for_an_rts_whose_sender_failed() {
     let mut cluster = Cluster::new(3, 9);
     let on = known(&mut cluster);
     cluster.send(1, on[1], 0, 1, &pattern(1, 50_000));
@@ -508,7 +511,7 @@ fn no_later_message_is_taken_for_an_offer_that_died() {
         node.ob1.probe(&mut node.port, on[0], from, tag(1))
     };
     assert_eq!(probe(&mut cluster, rank(1)), Err(Error::ProcFailed(Rank(1))));
-    // Row PP13: whoever waits for anybody is not xoff sent up by it.
+    // Row PP13: a wildcard probe passes it over.
     assert!(matches!(probe(&mut cluster, Source::Any), Ok(Some(Status { bytes: 6, .. }))));
     let first = cluster.receive(0, on[0], rank(1), tag(1), 8).0;
     assert_eq!(cluster.poll(0, first), State::Done(Err(Error::ProcFailed(Rank(1)))));
@@ -516,5 +519,5 @@ fn no_later_message_is_taken_for_an_offer_that_died() {
     assert!(matches!(second, Started::Done(_)));
     assert_eq!(buffer.to_vec(), b"second");
     cluster.assert_clean();
-    assert!(cluster.nodes[0].ob1.arrived.is_empty());
+    assert!(cluster.nodes[0].ob1.matcher.len() == 0);
 }

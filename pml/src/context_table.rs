@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which channel a message is for: the channels by name and by our context ids, and the messages that came before their
+//! channel. `mend_proto::identity` has the rules.
+
+use crate::envelope::Envelope;
+use mend_base::{ContextId, Identity, Key, PeerIndex};
+use mend_proto::identity::{Contexts, EarlyMessages, Name, Resolved};
+use std::collections::BTreeMap;
+
+/// The channels of this process by what is written on the wire.
+#[derive(Debug)]
+pub(crate) struct ContextTable {
+    contexts: Contexts<Key>,
+    names: BTreeMap<Name, Key>,
+    early: EarlyMessages<EarlyMessage>,
+    /// MPI_Finalize has begun: nothing is opened any more.
+    leaving: bool,
+}
+
+/// A message for a communicator that is not created here yet.
+#[derive(Debug)]
+pub(crate) struct EarlyMessage {
+    pub(crate) envelope: Envelope,
+    pub(crate) payload: Vec<u8>,
+    /// The envelope is that of a cancelled RTS.
+    pub(crate) cancels: bool,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Named {
+    Open(Key),
+    /// It was open, or will never be.
+    Retired,
+    NotCreated,
+}
+
+impl Default for ContextTable {
+    fn default() -> Self {
+        ContextTable {
+            contexts: Contexts::new(),
+            names: BTreeMap::new(),
+            early: EarlyMessages::new(),
+            leaving: false,
+        }
+    }
+}
+
+impl ContextTable {
+    // Hot: per message.
+    /// What one of our ids means in a message of `from`.
+    #[inline]
+    pub(crate) fn resolve(&self, context: ContextId, from: PeerIndex) -> Resolved<Key> {
+        self.contexts.resolve(context, from)
+    }
+
+    /// What a name means.
+    pub(crate) fn find(&self, name: Name) -> Named {
+        match self.names.get(&name) {
+            Some(&key) => Named::Open(key),
+            None if self.leaving || self.early.is_retired(name) => Named::Retired,
+            None => Named::NotCreated,
+        }
+    }
+
+    /// Whether this name is open, or was.
+    pub(crate) fn is_used(&self, name: Name) -> bool {
+        self.names.contains_key(&name) || self.early.is_retired(name)
+    }
+
+    /// The channel `key` has this name. Its context id, if one is left.
+    pub(crate) fn open(&mut self, name: Name, key: Key) -> Option<ContextId> {
+        assert!(!self.leaving, "nothing is opened while MPI is finalized");
+        assert!(!self.is_used(name), "an identity is used once");
+        self.names.insert(name, key);
+        self.contexts.open(key)
+    }
+
+    /// What came for a channel before it was opened, in order.
+    pub(crate) fn take_early(&mut self, name: Name) -> Vec<(PeerIndex, EarlyMessage)> {
+        self.early.take(name)
+    }
+
+    /// Keeps a message until its channel is opened. `Err`: there is no memory.
+    pub(crate) fn store_early(
+        &mut self,
+        name: Name,
+        from: PeerIndex,
+        message: EarlyMessage,
+    ) -> Result<(), EarlyMessage> {
+        self.early.store(name, from, message)
+    }
+
+    /// The channel is closed, and nothing is active there: the peers that must be asked to forget its id.
+    pub(crate) fn close(&mut self, name: Name, context: Option<ContextId>) -> Vec<PeerIndex> {
+        self.names.remove(&name);
+        let waiting = self.early.retire(name);
+        debug_assert!(waiting.is_empty(), "no message waits for an open channel");
+        context.map_or_else(Vec::new, |context| self.contexts.close(context))
+    }
+
+    /// The name will never be opened: what waits for it.
+    pub(crate) fn never(&mut self, name: Name) -> Vec<(PeerIndex, EarlyMessage)> {
+        assert!(!self.names.contains_key(&name), "the channel is open");
+        self.early.retire(name)
+    }
+
+    /// Nothing will be opened any more: all that waits.
+    pub(crate) fn leave(&mut self) -> Vec<(PeerIndex, EarlyMessage)> {
+        self.leaving = true;
+        self.early.drain()
+    }
+
+    /// Our id is announced to `peer`.
+    pub(crate) fn announce(&mut self, context: ContextId, peer: PeerIndex) {
+        self.contexts.announce(context, peer);
+    }
+
+    /// `peer` uses our id no more. `false`: it was not asked.
+    pub(crate) fn on_retired(&mut self, context: ContextId, peer: PeerIndex) -> bool {
+        self.contexts.acknowledged(context, peer)
+    }
+
+    /// The peer has ended.
+    pub(crate) fn end_peer(&mut self, peer: PeerIndex) {
+        self.contexts.ended(peer);
+    }
+
+    /// How many messages wait for their channel.
+    pub(crate) fn early(&self) -> usize {
+        self.early.len()
+    }
+
+    /// Which of our ids are open or retiring.
+    #[cfg(test)]
+    pub(crate) fn ids_in_use(&self) -> usize {
+        self.contexts.in_use()
+    }
+
+    /// How many names are open.
+    #[cfg(test)]
+    pub(crate) fn open_names(&self) -> usize {
+        self.names.len()
+    }
+
+    /// With only so many ids.
+    #[cfg(test)]
+    pub(crate) fn with_ids(ids: usize) -> Self {
+        ContextTable { contexts: Contexts::with_ids(ids), ..ContextTable::default() }
+    }
+}
+
+/// Both names of a communicator.
+pub(crate) fn names_of(identity: Identity) -> [Name; 2] {
+    use mend_base::ContextKind;
+    [ContextKind::PointToPoint, ContextKind::Collective].map(|context_kind| Name { identity, context_kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ContextTable, EarlyMessage, Named, names_of};
+    use crate::envelope::{ChannelName, Envelope, Form};
+    use mend_base::{Identity, Key, Peer, PeerIndex, Rank, Tag};
+    use mend_proto::identity::{Name, Resolved};
+
+    const KEY: Key = Key { index: 0, generation: 1 };
+    const PEER: PeerIndex = PeerIndex(4);
+
+    fn name(number: u32) -> Name {
+        names_of(Identity { creator: Peer(1), number })[0]
+    }
+
+    fn early(name: Name) -> EarlyMessage {
+        let envelope = Envelope {
+            channel: ChannelName::Named(name),
+            sequence: 0,
+            tag: Tag(0),
+            source: Rank(0),
+            form: Form::Eager,
+        };
+        EarlyMessage { envelope, payload: vec![], cancels: false }
+    }
+
+    #[test]
+    fn a_name_is_not_created_then_open_then_retired() {
+        let mut table = ContextTable::default();
+        assert_eq!(table.find(name(1)), Named::NotCreated);
+        assert!(table.store_early(name(1), PEER, early(name(1))).is_ok());
+        let context = table.open(name(1), KEY).unwrap();
+        assert_eq!(
+            (table.find(name(1)), table.resolve(context, PEER)),
+            (Named::Open(KEY), Resolved::Assigned(KEY))
+        );
+        assert_eq!(table.take_early(name(1)).len(), 1);
+        table.announce(context, PEER);
+        assert_eq!(table.close(name(1), Some(context)), [PEER]);
+        assert_eq!((table.find(name(1)), table.resolve(context, PEER)), (Named::Retired, Resolved::Retiring));
+        assert!(table.on_retired(context, PEER) && !table.on_retired(context, PEER));
+        assert_eq!(table.ids_in_use(), 0);
+    }
+
+    #[test]
+    fn what_waits_for_a_name_that_will_never_be_opened_is_given_back() {
+        let mut table = ContextTable::default();
+        for number in [1, 2] {
+            assert!(table.store_early(name(number), PEER, early(name(number))).is_ok());
+        }
+        assert_eq!(table.never(name(1)).len(), 1);
+        assert!(table.is_used(name(1)) && !table.is_used(name(2)));
+        assert_eq!(table.leave().len(), 1);
+        assert_eq!(table.find(name(2)), Named::Retired, "nothing is opened any more");
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Point-to-point of one process: the parts, and what is routed between them when the transport is polled. The other events
+//! are in the files of `ob1/`.
+
+mod abandon;
+mod arrival;
+mod cancel;
+pub(crate) mod census;
+mod channels;
+mod flush;
+mod peer_end;
+pub(crate) mod polling_receive;
+mod probe;
+mod receive;
+mod search;
+mod send;
+mod streams;
+mod unsatisfiable;
+
+#[cfg(test)]
+mod tests;
+
+use crate::channel::ChannelState;
+use crate::config::Config;
+use crate::context_table::ContextTable;
+use crate::envelope::{AM_ID, Packet, Reason};
+use crate::matcher::Matcher;
+use crate::peer_table::PeerTable;
+use crate::receive_budget::ReceiveBudget;
+use crate::rendezvous::Rendezvous;
+use crate::request_table::RequestTable;
+use crate::send_queues::SendQueues;
+use crate::unconnected::UnconnectedSearch;
+use crate::upcalls::Upcalls;
+use mend_base::{Instant, PeerIndex, Slab};
+use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
+
+/// Point-to-point of one process. `E` is the transport's endpoint.
+///
+/// `send` and `receive` start an operation, `progress` moves all of them, `poll` says how far one is, `release` or `detach`
+/// give its handle back. `gone` ends those that need a peer which has ended. Where [`must_progress`](Ob1::must_progress)
+/// holds after a start, a cancellation or a detachment, the caller makes progress before it returns to the program.
+#[derive(Debug)]
+pub struct Ob1<E> {
+    config: Config,
+    channels: Slab<ChannelState<E>>,
+    requests: RequestTable,
+    matcher: Matcher,
+    queues: SendQueues,
+    budget: ReceiveBudget,
+    rendezvous: Rendezvous,
+    contexts: ContextTable,
+    peers: PeerTable<E>,
+    search: UnconnectedSearch,
+    /// On some channel all other members had ended: a wildcard receive there may be unsatisfiable.
+    some_unsatisfiable: bool,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// No channel, no peer; allocates nothing.
+    pub fn new(config: Config) -> Self {
+        Ob1 {
+            config,
+            channels: Slab::new(),
+            requests: RequestTable::default(),
+            matcher: Matcher::default(),
+            queues: SendQueues::default(),
+            budget: ReceiveBudget::new(config.held_bytes_max, config.eager_bytes),
+            rendezvous: Rendezvous::new(config.streams_max),
+            contexts: ContextTable::default(),
+            peers: PeerTable::default(),
+            search: UnconnectedSearch::default(),
+            some_unsatisfiable: false,
+        }
+    }
+
+    // Hot: per progress.
+    /// Polls the transport, sends what waits. Returns how many events there were.
+    pub fn progress<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        now: Instant,
+        up: &mut impl Upcalls<E>,
+    ) -> u32 {
+        self.queues.on_progress();
+        let budget = self.config.events_per_progress;
+        let mut events = net.progress(now, budget, &mut Inlet { ob1: self, up });
+        if self.queues.has_flush_pending() {
+            events += self.flush_all(net);
+        }
+        if self.peers.has_evidence() {
+            self.peers.report(|peer, endpoint, cause| up.on_error(peer, endpoint, cause));
+        }
+        events
+    }
+
+    /// Whether so many operations were started since the last call of progress that one is due: without it a program that
+    /// only starts operations would neither send them nor hear its peers. It stays so until progress is made.
+    #[inline]
+    pub fn must_progress(&self) -> bool {
+        self.queues.must_progress()
+    }
+
+    // Hot: per message.
+    #[inline]
+    fn on_packet(&mut self, from: PeerIndex, header: &[u8], payload: Payload<'_>) {
+        if self.peers.is_discarding(from) {
+            return;
+        }
+        match Packet::read(header) {
+            Some(Packet::Message(envelope)) => self.on_message(from, envelope, payload),
+            Some(Packet::Fragment { stream }) => self.on_piece(from, stream, payload),
+            Some(packet) if payload.is_empty() => self.on_answer(from, packet),
+            _ => self.garbage(from),
+        }
+    }
+
+    fn on_answer(&mut self, from: PeerIndex, packet: Packet) {
+        match packet {
+            Packet::Cts { key, stream, wanted } => self.on_cts(from, key, stream, wanted),
+            Packet::Cancel { stream, sent } => self.on_cancel_stream(from, stream, sent),
+            Packet::Matched { key } => self.on_matched(from, key),
+            Packet::Refused { key, reason: Reason::Freed } => self.on_refused(from, key),
+            Packet::AnnounceContext { name, context, rank, eager_bytes } => {
+                self.on_announce_context(from, name, context, rank, eager_bytes)
+            }
+            Packet::RetireContext { name, context, rank } => {
+                self.on_retire_context(from, name, context, rank)
+            }
+            Packet::ContextRetired { context } => self.on_context_retired(from, context),
+            Packet::Xoff => self.queues.set_xoff(from, true),
+            Packet::Xon => self.queues.set_xoff(from, false),
+            Packet::CancelRts(envelope) => self.on_cancel_rts(from, envelope),
+            Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no answers"),
+        }
+    }
+
+    /// The peer wrote what no correct peer writes: nothing more of it is read.
+    #[cold]
+    fn garbage(&mut self, peer: PeerIndex) {
+        mend_base::reach!("pml.peers: garbage");
+        self.peers.discard(peer, Cause::Garbage);
+    }
+
+    /// There is no memory for what the peer wrote: it can be heard no more.
+    #[cold]
+    fn out_of_memory(&mut self, peer: PeerIndex) {
+        mend_base::reach!("pml.peers: no memory for what it wrote");
+        self.peers.discard(peer, Cause::NoMemory);
+    }
+}
+
+/// What the transport calls while it is polled.
+struct Inlet<'a, E, U> {
+    ob1: &'a mut Ob1<E>,
+    up: &'a mut U,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U> {
+    // Hot: per message.
+    #[inline]
+    fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+        if id == AM_ID {
+            self.ob1.on_packet(from, header, payload);
+        } else {
+            self.up.on_message(from, id, header, payload);
+        }
+    }
+
+    fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+        if !self.ob1.peers.is_discarding(from) {
+            self.ob1.on_piece(from, stream, payload);
+        }
+    }
+
+    fn on_done(&mut self, _done: Cookie, _result: Result<(), SendError>) {
+        // Nothing sent from here has a cookie: there is no put or get yet.
+    }
+
+    fn on_room(&mut self, to: PeerIndex, _endpoint: E) {
+        self.ob1.list(to);
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
+        self.up.on_error(peer, endpoint, cause);
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        self.up.on_severed(peer, endpoint);
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Giving up: a request ends now, whatever the other side does, and its buffer is not touched any more (I7).
+//!
+//! What is on the wire of it cannot be called back, so both ends settle what is left over, without waiting:
+//!
+//! ```text
+//!   sender gives up                                   receiver
+//!     an RTS without an answer: forgotten; the answer that  ──  Matched, Refused: nothing more
+//!     still comes is known by its key's generation               CTS: ◀── Cancel(stream, 0)
+//!     a stream: ── Cancel(stream, bytes sent) ───────────────▶  takes so many, then forgets the stream
+//!   receiver gives up                                 sender
+//!     an RTS without a stream: ── Refused ────────────────▶  no receive will match it there
+//!     a stream: what comes of it is dropped            ══▶   sends on to the end, or gives up too
+//! ```
+//!
+//! So a stream's number is free again when its last byte has come, and never before: a late chunk meets its own stream
+//! or none. Everything left over goes with its peer at the latest.
+//!
+//! On the point-to-point context kind the other end ends in error, or, where no byte was sent, its receive is matched anew.
+//! On a collective context kind it waits for its own notice: an operation is given up there because a member died, of which
+//! all are notified, and no process may see an error that the registry does not explain yet (I2).
+
+use super::Ob1;
+use crate::envelope::{Packet, Reason};
+use crate::rendezvous::GivenUp;
+use crate::request::{Request, Status};
+use crate::request_table::Phase;
+use mend_base::{Key, Rank};
+use mend_transport::Stream;
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// Ends a request in whatever state it is, and forgets it: the caller will not ask for it any more.
+    pub fn abandon(&mut self, request: Request) {
+        let key = request.0;
+        let Some(entry) = self.requests.get(key) else { return };
+        let (phase, channel) = (*entry.phase(), entry.channel());
+        if let Phase::Done(_) = phase {
+            return self.requests.forget(key);
+        }
+        self.requests.detach(key);
+        match phase {
+            Phase::Queued { to, .. } => {
+                mend_base::reach!("pml.abandon: a queued send");
+                self.dequeue(channel, to, key);
+            }
+            Phase::RtsSent { to, .. } => self.abandon_sent(channel, to),
+            Phase::RefusedSend { .. } => mend_base::reach!("pml.abandon: a refused send"),
+            Phase::Streaming { to, stream, sent, .. } => self.cut_stream(channel, to, stream, sent, key),
+            Phase::Posted(posted) => {
+                mend_base::reach!("pml.abandon: a posted receive");
+                self.unpost(channel, posted, key);
+            }
+            Phase::CtsSent { from, key: sender, .. } => self.abandon_matched(channel, from, sender, key),
+            Phase::Done(_) => unreachable!("asked above"),
+        }
+        self.finish(key, Ok(Status::EMPTY));
+    }
+
+    /// A send that waits for an answer, which may still come.
+    fn abandon_sent(&mut self, channel: Key, to: Rank) {
+        mend_base::reach!("pml.abandon: a send without an answer");
+        if let Some(peer) = self.member(channel, to) {
+            self.rendezvous.give_up_send(peer);
+        }
+    }
+
+    fn cut_stream(&mut self, channel: Key, to: Rank, stream: Stream, sent: u64, key: Key) {
+        mend_base::reach!("pml.abandon: a streaming send");
+        let Some(peer) = self.member(channel, to) else { return };
+        self.queues.remove_stream(peer, key);
+        self.answer(peer, Packet::Cancel { stream, sent });
+    }
+
+    /// A receive that has matched an RTS: its sender has not been asked for the bytes, or they come and are dropped.
+    fn abandon_matched(&mut self, channel: Key, from: Rank, sender: Key, key: Key) {
+        let Some(peer) = self.member(channel, from) else { return };
+        match self.rendezvous.give_up_receive(key) {
+            GivenUp::PendingCts => {
+                mend_base::reach!("pml.abandon: a matched receive without a stream");
+                self.answer(peer, Packet::Refused { key: sender, reason: Reason::Freed });
+            }
+            GivenUp::Streaming => mend_base::reach!("pml.abandon: a matched receive"),
+        }
+    }
+}

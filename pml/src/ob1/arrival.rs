@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A message arrives: its channel, the sequence check, the match; a receive takes it, or it is kept as unexpected.
+
+use super::Ob1;
+use crate::context_table::{EarlyMessage, Named};
+use crate::envelope::{ChannelName, Envelope, Form, Packet, Reason};
+use crate::matcher::{Arrival, Unexpected};
+use crate::receive_budget::BudgetError;
+use crate::request::{Error, Status, take_whole};
+use mend_base::{Key, PeerIndex, Rank, Tag};
+use mend_proto::identity::Resolved;
+use mend_transport::Payload;
+
+/// Which channel a message is for.
+enum Target {
+    Channel(Key),
+    /// It was closed here.
+    Closed,
+    NotCreated,
+    Garbage,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    // Hot: per message.
+    /// A message of the matching kinds.
+    #[inline]
+    pub(super) fn on_message(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
+        match self.target(from, envelope.channel) {
+            Target::Channel(key) => self.on_channel_message(key, from, envelope, payload),
+            Target::Closed => self.on_late(from, envelope.form),
+            Target::NotCreated => self.on_early(from, envelope, payload, false),
+            Target::Garbage => self.garbage(from),
+        }
+    }
+
+    // Hot: per message.
+    #[inline(always)]
+    fn target(&self, from: PeerIndex, channel: ChannelName) -> Target {
+        match channel {
+            ChannelName::Context(context) => match self.contexts.resolve(context, from) {
+                Resolved::Assigned(key) => Target::Channel(key),
+                Resolved::Retiring => Target::Closed,
+                Resolved::Unknown => Target::Garbage,
+            },
+            ChannelName::Named(name) => match self.contexts.find(name) {
+                Named::Open(key) => Target::Channel(key),
+                Named::Retired => Target::Closed,
+                Named::NotCreated => Target::NotCreated,
+            },
+        }
+    }
+
+    // Hot: per message.
+    #[inline]
+    fn on_channel_message(&mut self, key: Key, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
+        let Envelope { channel: name, sequence, tag, source, form } = envelope;
+        let Some(channel) = self.channels.get_mut(key) else {
+            return debug_assert!(false, "a name or context id of a channel that is closed");
+        };
+        if channel.members.peer(source) != Some(from) {
+            mend_base::reach!("pml.arrival: not its rank");
+            return self.garbage(from);
+        }
+        if !payload.is_empty() && matches!(form, Form::Rts { .. }) {
+            return self.garbage(from);
+        }
+        let by_name = matches!(name, ChannelName::Named(_));
+        match channel.matching.arrive(source, sequence, by_name) {
+            Arrival::InOrder => {
+                let matched = channel.matching.take_match(self.requests.receives(), source, tag);
+                self.deliver_or_keep(matched, key, from, source, tag, form, payload);
+            }
+            other => self.on_unusual_message(other, key, from, envelope, payload),
+        }
+    }
+
+    #[cold]
+    fn on_unusual_message(
+        &mut self,
+        arrival: Arrival,
+        key: Key,
+        from: PeerIndex,
+        envelope: Envelope,
+        payload: Payload<'_>,
+    ) {
+        let Envelope { tag, source, form, .. } = envelope;
+        if self.is_first_contact(arrival, key, from, source)
+            && let Some(channel) = self.channels.get_mut(key)
+        {
+            let matched = channel.matching.take_match(self.requests.receives(), source, tag);
+            self.deliver_or_keep(matched, key, from, source, tag, form, payload);
+        }
+    }
+
+    /// What the sequence check found that is not usual: a message by name announces our id; the others are dropped.
+    #[cold]
+    fn is_first_contact(&mut self, arrival: Arrival, key: Key, from: PeerIndex, source: Rank) -> bool {
+        match arrival {
+            Arrival::InOrder => return true,
+            Arrival::Unannounced => {
+                self.announce(key, source, from);
+                return true;
+            }
+            Arrival::Garbage => {
+                mend_base::reach!("pml.arrival: out of sequence, or by an id that was not announced");
+                self.garbage(from);
+            }
+            Arrival::NoMemory => self.out_of_memory(from),
+        }
+        false
+    }
+
+    // Hot: per message.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "the parts of an envelope, in registers")]
+    fn deliver_or_keep(
+        &mut self,
+        matched: Option<Key>,
+        channel: Key,
+        from: PeerIndex,
+        source: Rank,
+        tag: Tag,
+        form: Form,
+        payload: Payload<'_>,
+    ) {
+        match matched {
+            Some(request) => self.deliver(request, from, source, tag, form, payload),
+            None => self.keep(channel, from, source, tag, form, payload),
+        }
+    }
+
+    // Hot: per message.
+    /// A message for a receive that was posted.
+    #[inline]
+    pub(super) fn deliver(
+        &mut self,
+        request: Key,
+        from: PeerIndex,
+        source: Rank,
+        tag: Tag,
+        form: Form,
+        payload: Payload<'_>,
+    ) {
+        match form {
+            Form::Eager => mend_base::reach!("pml.arrival: posted, eager"),
+            Form::Synchronous { key } => {
+                mend_base::reach!("pml.arrival: posted, synchronous");
+                self.answer(from, Packet::Matched { key });
+            }
+            Form::Rts { key, bytes } => {
+                mend_base::reach!("pml.arrival: posted, RTS");
+                return self.match_rts(request, from, source, tag, key, bytes);
+            }
+        }
+        let Some(entry) = self.requests.get(request) else { return };
+        let result = take_whole(entry.data(), source, tag, payload);
+        self.finish(request, result);
+    }
+
+    // Hot: per message.
+    /// A message that no receive has asked for yet.
+    #[inline(always)]
+    fn keep(&mut self, key: Key, from: PeerIndex, source: Rank, tag: Tag, form: Form, payload: Payload<'_>) {
+        let Some(channel) = self.channels.get(key) else { return };
+        if channel.broken_by().is_some() || self.requests.is_closing(key) {
+            return self.on_late(from, form);
+        }
+        mend_base::reach!("pml.arrival: unexpected");
+        let (bytes, unanswered) = (payload.len(), form.waits().is_some());
+        let Some(payload) = self.store(from, payload, unanswered) else { return };
+        let Some(channel) = self.channels.get_mut(key) else { return };
+        if !self.matcher.keep(&mut channel.matching, Unexpected::new(source, tag, form, payload)) {
+            self.budget.release(from, bytes, unanswered);
+            self.out_of_memory(from);
+        }
+    }
+
+    /// Keeps the bytes of a message on its sender's account. `None`: the sender is discarded.
+    #[inline]
+    fn store(&mut self, from: PeerIndex, payload: Payload<'_>, unanswered: bool) -> Option<Vec<u8>> {
+        let short = self.matcher.is_short();
+        match self.budget.store(from, payload, unanswered, short) {
+            Ok(payload) => {
+                if self.budget.is_over() {
+                    self.send_xoff(from);
+                }
+                Some(payload)
+            }
+            Err(error) => {
+                self.not_stored(from, error);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn send_xoff(&mut self, from: PeerIndex) {
+        if self.budget.needs_xoff(from) {
+            mend_base::reach!("pml.arrival: XOFF");
+            self.answer(from, Packet::Xoff);
+        }
+    }
+
+    #[cold]
+    fn not_stored(&mut self, from: PeerIndex, error: BudgetError) {
+        match error {
+            BudgetError::TooMany => self.garbage(from),
+            BudgetError::NoMemory => self.out_of_memory(from),
+        }
+    }
+
+    /// A stored message has been taken, or is dropped.
+    pub(super) fn release_stored(&mut self, from: PeerIndex, payload: Vec<u8>, unanswered: bool) {
+        if self.budget.release(from, payload.len(), unanswered) {
+            mend_base::reach!("pml.arrival: XON");
+            self.answer(from, Packet::Xon);
+        }
+        self.budget.recycle(payload);
+    }
+
+    /// A message by name for a channel that is not created here yet.
+    #[cold]
+    fn on_early(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>, cancels: bool) {
+        let ChannelName::Named(name) = envelope.channel else { return };
+        mend_base::reach!("pml.arrival: for a communicator that is not created");
+        let unanswered = !cancels && envelope.form.waits().is_some();
+        let Some(payload) = self.store(from, payload, unanswered) else { return };
+        let message = EarlyMessage { envelope, payload, cancels };
+        if let Err(message) = self.contexts.store_early(name, from, message) {
+            self.release_stored(from, message.payload, unanswered);
+            self.out_of_memory(from);
+        }
+    }
+
+    /// A message for a channel that was closed here, or is broken: dropped, but a sender that waits gets an answer.
+    #[cold]
+    fn on_late(&mut self, from: PeerIndex, form: Form) {
+        mend_base::reach!("pml.arrival: for a communicator that is freed or broken here");
+        self.refuse(from, form);
+    }
+
+    /// What came too early for the channel that has just been opened.
+    pub(super) fn on_created(&mut self, channel: Key, early: Vec<(PeerIndex, EarlyMessage)>) {
+        for (from, EarlyMessage { envelope, payload, cancels }) in early {
+            mend_base::reach!("pml.arrival: handed over at the creation");
+            let unanswered = !cancels && envelope.form.waits().is_some();
+            if self.budget.release(from, payload.len(), unanswered) {
+                self.answer(from, Packet::Xon);
+            }
+            if self.peers.is_discarding(from) && self.peers.ended(from).is_none() {
+                continue;
+            }
+            if cancels {
+                self.on_channel_cancel_rts(channel, from, envelope);
+            } else {
+                self.on_channel_message(channel, from, envelope, Payload::from(&payload[..]));
+            }
+            self.budget.recycle(payload);
+        }
+    }
+
+    /// Early messages for a channel that will not be opened: a sender that waits gets an answer.
+    pub(super) fn refuse_early(&mut self, early: Vec<(PeerIndex, EarlyMessage)>) {
+        for (from, EarlyMessage { envelope, payload, cancels }) in early {
+            mend_base::reach!("pml.arrival: early, and never created");
+            if !cancels {
+                self.refuse(from, envelope.form);
+            }
+            self.release_stored(from, payload, !cancels && envelope.form.waits().is_some());
+        }
+    }
+
+    /// The sender has cancelled an RTS. Where no receive has matched it, it goes, as if it had never been sent, and its sender
+    /// is answered; else the sender has an answer already, or will cancel the stream that it is asked for.
+    #[cold]
+    pub(super) fn on_cancel_rts(&mut self, from: PeerIndex, envelope: Envelope) {
+        match self.target(from, envelope.channel) {
+            Target::Channel(key) => self.on_channel_cancel_rts(key, from, envelope),
+            // The RTS was refused.
+            Target::Closed => {}
+            Target::NotCreated => self.on_early(from, envelope, Payload::from(&[0u8; 0][..]), true),
+            Target::Garbage => self.garbage(from),
+        }
+    }
+
+    fn on_channel_cancel_rts(&mut self, key: Key, from: PeerIndex, envelope: Envelope) {
+        let Envelope { channel: name, sequence, source, form, .. } = envelope;
+        let Some(channel) = self.channels.get_mut(key) else { return };
+        if channel.members.peer(source) != Some(from) {
+            return self.garbage(from);
+        }
+        let by_name = matches!(name, ChannelName::Named(_));
+        let arrival = channel.matching.arrive(source, sequence, by_name);
+        if !self.is_first_contact(arrival, key, from, source) {
+            return;
+        }
+        let (Some(sender), Some(channel)) = (form.waits(), self.channels.get_mut(key)) else { return };
+        let found = self.matcher.find_rts(&channel.matching, source, sender);
+        if let Some(message) = found.and_then(|found| self.matcher.take(&mut channel.matching, found)) {
+            mend_base::reach!("pml.arrival: an unexpected RTS is cancelled");
+            self.answer(from, Packet::Refused { key: sender, reason: Reason::Freed });
+            self.release_stored(from, message.payload, true);
+        }
+    }
+
+    /// The end of every operation.
+    #[inline]
+    pub(super) fn finish(&mut self, key: Key, result: Result<Status, Error>) {
+        if let Some(channel) = self.requests.end(key, result) {
+            self.shut(channel);
+        }
+    }
+}

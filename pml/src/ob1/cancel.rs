@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cancellation, and handles that are given back. A wait for a cancelled operation returns whatever other processes do
+//! (MPI-5.0 §3.8.4):
+//!
+//! | operation | what `cancel` does |
+//! |---|---|
+//! | receive, posted | ends cancelled |
+//! | receive, matched | goes on: its message comes, or its sender ends or cancels |
+//! | send, queued | leaves the queue, ends cancelled |
+//! | send, RTS sent | ends cancelled; a CANCEL_RTS follows the RTS, and a CTS that was under way is answered by the cancellation of its stream with 0 bytes |
+//! | send, synchronous, payload sent | ends, not cancelled: the match is the receiver's |
+//! | send, streaming | ends, not cancelled: the rest goes from a copy; without memory for one it goes on |
+//!
+//! The receiver takes an RTS that is cancelled back, as if it had never been sent: out of its unexpected messages, or
+//! from the receive that had matched it, which is posted again at its old place and matched anew.
+
+use super::Ob1;
+use crate::request::{Request, Status, Waiter};
+use crate::request_table::{Phase, Posted};
+use crate::send_queues::QueuedMessage;
+use mend_base::{Key, PeerIndex, Rank};
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// Cancels an operation, where it still can be: the status says whether it was.
+    pub fn cancel(&mut self, request: Request) {
+        let key = request.0;
+        self.queues.count_start();
+        let Some(entry) = self.requests.get(key) else { return };
+        let channel = entry.channel();
+        match *entry.phase() {
+            Phase::Posted(posted) => {
+                mend_base::reach!("pml.cancel: a posted receive");
+                self.unpost(channel, posted, key);
+                self.finish(key, Ok(Status::CANCELLED));
+            }
+            Phase::Queued { to, .. } => {
+                mend_base::reach!("pml.cancel: a queued send");
+                self.dequeue(channel, to, key);
+                self.finish(key, Ok(Status::CANCELLED));
+            }
+            Phase::RtsSent { to, payload_sent } => self.cancel_sent(channel, to, payload_sent, key),
+            Phase::Streaming { to, .. } => self.continue_stream_from_copy(channel, to, key),
+            Phase::RefusedSend { .. } | Phase::CtsSent { .. } | Phase::Done(_) => {}
+        }
+    }
+
+    /// A send that waits for its match, which may come meanwhile.
+    fn cancel_sent(&mut self, channel: Key, to: Rank, payload_sent: bool, key: Key) {
+        let Some(peer) = self.member(channel, to) else { return };
+        self.rendezvous.give_up_send(peer);
+        if payload_sent {
+            mend_base::reach!("pml.cancel: a synchronous send whose payload has gone");
+            return self.finish(key, Ok(Status::EMPTY));
+        }
+        mend_base::reach!("pml.cancel: an RTS");
+        // Without memory for it the receiver learns it when it asks for the bytes.
+        if self.queues.push(peer, QueuedMessage::CancelRts { channel, to, key }).is_ok() {
+            self.list(peer);
+        }
+        self.finish(key, Ok(Status::CANCELLED));
+    }
+
+    /// A send whose bytes are asked for: it is over for its caller, and the rest goes from a copy.
+    fn continue_stream_from_copy(&mut self, channel: Key, to: Rank, key: Key) {
+        let Some(entry) = self.requests.get(key) else { return };
+        let (phase, Some(copy)) = (*entry.phase(), entry.data().copied()) else { return };
+        let Some(peer) = self.member(channel, to) else { return };
+        let Some(rest) = self.requests.begin(channel, copy, phase) else { return };
+        mend_base::reach!("pml.cancel: a stream goes on from a copy");
+        self.queues.replace_stream(peer, key, rest);
+        self.requests.detach(rest);
+        self.finish(key, Ok(Status::EMPTY));
+    }
+
+    /// The caller has seen that it is over. One that is not goes on without a handle.
+    pub fn release(&mut self, request: Request) {
+        self.requests.detach(request.0);
+    }
+
+    /// `MPI_Request_free`: the operation goes on to its end, and is forgotten then (Row PP22).
+    pub fn detach(&mut self, request: Request) {
+        mend_base::reach!("pml.cancel: detached");
+        self.queues.count_start();
+        self.requests.detach(request.0);
+    }
+
+    /// As [`detach`](Ob1::detach), of a send whose buffer is the caller's again at once: what is left of it goes from a copy.
+    /// `false`: there is no memory for one, and nothing was done.
+    pub fn continue_from_copy(&mut self, request: Request) -> bool {
+        let Some(entry) = self.requests.get(request.0) else { return true };
+        if entry.phase().is_send() {
+            let Some(copy) = entry.data().copied() else { return false };
+            mend_base::reach!("pml.cancel: continued from a copy");
+            self.requests.replace_data(request.0, copy);
+        }
+        self.requests.detach(request.0);
+        true
+    }
+
+    /// `waiter` sleeps until `request` is over. Nothing happens for one that is over already.
+    pub fn wake_at_end(&mut self, request: Request, waiter: Waiter) {
+        self.requests.wake_at_end(request.0, waiter);
+    }
+
+    /// A waiter whose request has ended, each once.
+    #[inline]
+    pub fn next_ended_waiter(&mut self) -> Option<Waiter> {
+        self.requests.next_ended_waiter()
+    }
+
+    /// Takes a posted receive out of its queue.
+    pub(super) fn unpost(&mut self, channel: Key, posted: Posted, key: Key) {
+        if let Some(channel) = self.channels.get_mut(channel) {
+            channel.matching.unpost(self.requests.receives(), posted.from, key);
+        }
+    }
+
+    /// Takes a send that has not gone out of its queue.
+    pub(super) fn dequeue(&mut self, channel: Key, to: Rank, key: Key) {
+        if let Some(peer) = self.member(channel, to) {
+            self.queues.remove_send(peer, key);
+        }
+    }
+
+    pub(super) fn member(&self, channel: Key, rank: Rank) -> Option<PeerIndex> {
+        self.channels.get(channel)?.members.peer(rank)
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Opening and closing channels, and what both ends call them (`mend_proto::identity` has the rules).
+
+use super::Ob1;
+use crate::channel::ChannelState;
+use crate::context_table::{Named, names_of};
+use crate::envelope::Packet;
+use crate::request::Channel;
+use crate::send_queues::QueuedMessage;
+use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex, Rank};
+use mend_proto::identity::Name;
+use std::sync::Arc;
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. What came for it too early arrives now, in
+    /// order.
+    pub fn open(
+        &mut self,
+        identity: Identity,
+        context_kind: ContextKind,
+        me: Rank,
+        members: Arc<[PeerIndex]>,
+    ) -> Channel {
+        let name = Name { identity, context_kind };
+        let mut channel = ChannelState::new(name, me, members);
+        if self.peers.some_ended() {
+            self.add_ends(&mut channel);
+        }
+        self.some_unsatisfiable |= channel.members.all_others_ended();
+        let key = self.channels.insert(channel);
+        self.requests.open_channel(key);
+        let context = self.contexts.open(name, key);
+        if let Some(channel) = self.channels.get_mut(key) {
+            channel.set_context(context);
+        }
+        let early = self.contexts.take_early(name);
+        self.on_created(key, early);
+        Channel(key)
+    }
+
+    /// Members that ended before the channel was opened.
+    #[cold]
+    fn add_ends(&self, channel: &mut ChannelState<E>) {
+        let peers: Vec<_> = channel.members.iter().map(|(_, peer)| peer).collect();
+        for peer in peers.into_iter().filter(|&peer| self.peers.ended(peer).is_some()) {
+            channel.members.on_ended(peer);
+        }
+        for &peer in self.peers.failed() {
+            channel.members.on_failed(peer);
+        }
+    }
+
+    /// Whether this identity is open, or was: it cannot be opened. Identities come from other members, unbelieved.
+    pub fn is_used(&self, identity: Identity) -> bool {
+        names_of(identity).into_iter().any(|name| self.contexts.is_used(name))
+    }
+
+    /// No operation starts on it any more. It goes when its last operation is over (MPI-5.0 §7.4.3): what no receive has
+    /// matched by now, or will match of those posted, is dropped, and a sender that waits for an answer to it is refused. At
+    /// once: our own last operation may need a peer that waits for this answer.
+    pub fn close(&mut self, channel: Channel) {
+        if self.channels.get(channel.0).is_none() {
+            return;
+        }
+        let unused = self.requests.close_channel(channel.0);
+        self.drop_unread(channel.0);
+        if unused {
+            self.shut(channel.0);
+        }
+    }
+
+    /// This communicator will not be opened here: its creation failed. A sender that waits for an answer is refused, now and
+    /// later.
+    pub fn never(&mut self, identity: Identity) {
+        for name in names_of(identity) {
+            let early = self.contexts.never(name);
+            self.refuse_early(early);
+        }
+    }
+
+    /// MPI_Finalize has begun: nothing more is opened here. A sender that waits for an answer to what came for a communicator
+    /// that was created elsewhere alone is refused, now and later.
+    pub fn leave(&mut self) {
+        let early = self.contexts.leave();
+        self.refuse_early(early);
+    }
+
+    /// The unexpected messages of a channel are dropped, and their senders refused.
+    pub(super) fn drop_unread(&mut self, key: Key) {
+        while let Some(channel) = self.channels.get_mut(key)
+            && let Some(oldest) = self.matcher.oldest(&channel.matching)
+            && let Some(message) = self.matcher.take(&mut channel.matching, oldest)
+        {
+            if let Some(from) = channel.members.peer(message.source) {
+                mend_base::reach!("pml.channels: freed with messages unread");
+                self.refuse(from, message.form);
+                self.release_stored(from, message.payload, message.form.waits().is_some());
+            }
+        }
+    }
+
+    /// The last operation is over.
+    pub(super) fn shut(&mut self, key: Key) {
+        self.drop_unread(key);
+        let Some(channel) = self.channels.remove(key) else { return };
+        let (name, rank) = (channel.name(), channel.members.me());
+        let asked = self.contexts.close(name, channel.context());
+        let Some(context) = channel.context() else { return };
+        for peer in asked {
+            self.answer(peer, Packet::RetireContext { name, context, rank });
+        }
+    }
+
+    /// A peer has written by full identity: our id of the channel is announced to it, once.
+    #[cold]
+    pub(super) fn announce(&mut self, key: Key, rank: Rank, peer: PeerIndex) {
+        if self.peers.ended(peer).is_some() {
+            mend_base::reach!("pml.channels: an ended peer is announced nothing");
+            return;
+        }
+        let Some(channel) = self.channels.get_mut(key) else { return };
+        let Some(context) = channel.context() else {
+            mend_base::reach!("pml.channels: no id left");
+            return;
+        };
+        channel.matching.announce(rank);
+        let (name, rank, eager_bytes) = (channel.name(), channel.members.me(), self.config.eager_bytes);
+        self.contexts.announce(context, peer);
+        self.answer(peer, Packet::AnnounceContext { name, context, rank, eager_bytes });
+    }
+
+    /// A peer says what it calls a channel.
+    pub(super) fn on_announce_context(
+        &mut self,
+        from: PeerIndex,
+        name: Name,
+        context: ContextId,
+        rank: Rank,
+        eager_bytes: u32,
+    ) {
+        self.peers.limit_eager(from, eager_bytes);
+        let Named::Open(key) = self.contexts.find(name) else {
+            // It was freed here meanwhile, and the id is acknowledged when the peer retires it.
+            mend_base::reach!("pml.channels: the id of a channel that is freed here");
+            return;
+        };
+        let Some(channel) = self.channels.get_mut(key) else { return };
+        if channel.members.peer(rank) != Some(from) {
+            return self.garbage(from);
+        }
+        match channel.routes.to(rank).map(|route| route.on_announced(context)) {
+            Some(true) => mend_base::reach!("pml.channels: an id is announced"),
+            Some(false) => self.garbage(from),
+            None => self.out_of_memory(from),
+        }
+    }
+
+    /// A peer has freed a channel, and wants its id used no more.
+    pub(super) fn on_retire_context(&mut self, from: PeerIndex, name: Name, context: ContextId, rank: Rank) {
+        if let Named::Open(key) = self.contexts.find(name)
+            && let Some(channel) = self.channels.get_mut(key)
+        {
+            let is_from_rank = channel.members.peer(rank) == Some(from);
+            let route = if is_from_rank { channel.routes.to(rank) } else { None };
+            if !route.is_some_and(|route| route.on_retired(context)) {
+                return self.garbage(from);
+            }
+            mend_base::reach!("pml.channels: an id is retired");
+        }
+        // Behind whatever still uses it, so not as an answer.
+        match self.queues.push(from, QueuedMessage::ContextRetired(context)) {
+            Ok(()) => self.list(from),
+            Err(error) => self.not_queued(from, error),
+        }
+    }
+
+    /// A peer uses our id no more.
+    pub(super) fn on_context_retired(&mut self, from: PeerIndex, context: ContextId) {
+        if !self.contexts.on_retired(context, from) {
+            self.garbage(from);
+        }
+    }
+}

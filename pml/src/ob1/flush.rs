@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What waits goes out: answers, messages, pieces of streams, for each peer in this order.
+
+use super::Ob1;
+use crate::envelope::{AM_ID, Form, Header, Packet, Reason};
+use crate::peer_table::PeerLink;
+use crate::send_queues::{QueueError, QueuedMessage};
+use mend_base::PeerIndex;
+use mend_transport::{Btl, Class, Limits, SendError};
+
+/// How many chunks go to one peer in one call of progress.
+const CHUNKS_PER_PROGRESS: u32 = 8;
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// `peer` can be reached by `endpoint`. A message longer than `limits.packed_bytes_max`, or than what the peer says
+    /// that it takes before a match, goes after an RTS.
+    pub fn connected(&mut self, peer: PeerIndex, endpoint: E, limits: &Limits) {
+        self.queues.add_peer(peer);
+        self.budget.add_peer(peer);
+        self.rendezvous.add_peer(peer);
+        if self.peers.connect(peer, endpoint, limits, self.config.eager_bytes) {
+            self.slow_down(peer);
+        }
+        self.list(peer);
+    }
+
+    /// A peer that a send or a receive needs and that is not connected, each once.
+    pub fn wanted(&mut self) -> Option<PeerIndex> {
+        self.peers.next_wanted()
+    }
+
+    /// Whether nothing of this process is still to be sent.
+    pub fn idle(&self) -> bool {
+        self.requests.sends() == 0 && self.queues.unsent() == 0
+    }
+
+    /// Something may wait to go to `peer`.
+    pub(super) fn list(&mut self, peer: PeerIndex) {
+        if self.queues.is_quiet(peer) || self.peers.ended(peer).is_some() {
+            return;
+        }
+        if self.peers.link(peer).is_none() {
+            self.peers.want(peer);
+        } else {
+            self.queues.list(peer);
+        }
+    }
+
+    /// Queues an answer; a peer that has ended gets none.
+    pub(super) fn answer(&mut self, peer: PeerIndex, packet: Packet) {
+        if self.peers.ended(peer).is_some() {
+            return;
+        }
+        match self.queues.push_answer(peer, packet.write()) {
+            Ok(()) => self.list(peer),
+            Err(error) => self.not_queued(peer, error),
+        }
+    }
+
+    /// What a peer caused cannot be queued.
+    pub(super) fn not_queued(&mut self, peer: PeerIndex, error: QueueError) {
+        match error {
+            QueueError::TooMany => self.garbage(peer),
+            QueueError::NoMemory => self.out_of_memory(peer),
+        }
+    }
+
+    /// No receive will match the message here.
+    pub(super) fn refuse(&mut self, peer: PeerIndex, form: Form) {
+        if let Some(key) = form.waits() {
+            self.answer(peer, Packet::Refused { key, reason: Reason::Freed });
+        }
+    }
+
+    /// Sends to `peer` take the queue, where it is asked what is known of the peer.
+    pub(super) fn slow_down(&mut self, peer: PeerIndex) {
+        for (_, channel) in self.channels.iter_mut() {
+            for rank in channel.members.ranks_of(peer) {
+                channel.routes.slow_down(rank);
+            }
+        }
+    }
+
+    /// Tries again what waits, for every flush pending peer.
+    pub(super) fn flush_all<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
+        let mut sent = 0;
+        let mut at = 0;
+        while let Some(peer) = self.queues.flush_pending(at) {
+            sent += self.flush(net, peer);
+            at += 1;
+        }
+        self.queues.drop_quiet();
+        sent
+    }
+
+    /// Sends what can be sent to one peer now.
+    pub(super) fn flush<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
+        if self.queues.is_quiet(peer) {
+            return 0;
+        }
+        let Some(link) = self.peers.link(peer) else { return 0 };
+        let mut sent = self.flush_answers(net, peer, link);
+        sent += self.flush_messages(net, peer, link);
+        sent + self.flush_streams(net, peer, link)
+    }
+
+    fn flush_answers<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        peer: PeerIndex,
+        link: PeerLink<E>,
+    ) -> u32 {
+        let mut sent = 0;
+        while let Some(header) = self.queues.answer(peer) {
+            if send_header(net, link.endpoint, Class::Control, header).is_err() {
+                mend_base::reach!("pml.flush: an answer waits");
+                break;
+            }
+            self.queues.pop_answer(peer);
+            sent += 1;
+        }
+        sent
+    }
+
+    fn flush_messages<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        peer: PeerIndex,
+        link: PeerLink<E>,
+    ) -> u32 {
+        let mut sent = 0;
+        while let Some(message) = self.queues.message(peer) {
+            let result = match message {
+                QueuedMessage::Send(key) => self.transmit(net, peer, link, key),
+                QueuedMessage::CancelRts { channel, to, key } => {
+                    self.transmit_cancel(net, link, channel, to, key)
+                }
+                QueuedMessage::ContextRetired(context) => {
+                    let header = Packet::ContextRetired { context }.write();
+                    send_header(net, link.endpoint, Class::Data, &header)
+                }
+            };
+            if result.is_err() {
+                mend_base::reach!("pml.flush: a message waits");
+                break;
+            }
+            self.queues.pop_message(peer);
+            sent += 1;
+        }
+        self.queues.update_congested(peer);
+        sent
+    }
+
+    /// Large messages to one peer take turns, chunk by chunk.
+    fn flush_streams<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        peer: PeerIndex,
+        link: PeerLink<E>,
+    ) -> u32 {
+        let mut sent = 0;
+        while sent < CHUNKS_PER_PROGRESS
+            && let Some(key) = self.queues.stream(peer)
+        {
+            let Ok(is_over) = self.send_piece(net, link, key) else {
+                mend_base::reach!("pml.flush: a stream waits");
+                break;
+            };
+            self.queues.turn_streams(peer, is_over);
+            sent += 1;
+        }
+        sent
+    }
+}
+
+/// Sends a header alone.
+fn send_header<N: Btl>(net: &mut N, to: N::Endpoint, class: Class, header: &Header) -> Result<(), SendError> {
+    net.send(to, class, AM_ID, header.as_bytes(), 0, |_| {})
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A receive that is not posted at first: a blocking one from a named rank polls the head of that rank's ring, and copies to
+//! the user at once where no unexpected message and no posted receive comes first
+//! (design "Shared memory"). Whatever else is at the head goes the usual way.
+//!
+//! [`begin_polling`](Ob1::begin_polling) says where to poll, [`poll_once`](Ob1::poll_once) polls once, and
+//! [`post`](Ob1::post) gives up polling: how often to poll, and what to do in between, is the caller's. The sequence check
+//! is the matcher's, as for a message that progress brings.
+
+use super::{Inlet, Ob1};
+use crate::envelope::{self, AM_ID};
+use crate::matcher::Arrival;
+use crate::request::{Channel, Error, Started, Status, take_whole};
+use crate::upcalls::Upcalls;
+use mend_base::{ContextId, Instant, Key, PeerIndex, Rank, Source, TagSelector};
+use mend_datatype::Typed;
+use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
+
+/// How often a receive polls before it is posted.
+#[derive(Debug)]
+pub struct Patience<'a, U> {
+    /// Hears of what is for other layers.
+    pub up: &'a mut U,
+    /// As stale as for a call of progress.
+    pub now: Instant,
+    /// The most polls.
+    pub looks: u32,
+}
+
+/// A receive that is not posted yet.
+#[derive(Debug)]
+pub struct Polling<E> {
+    /// `None`: nothing to poll, the receive is to be posted.
+    ring: Option<Ring<E>>,
+    on: Channel,
+    from: Source,
+    tag: TagSelector,
+    data: Typed,
+}
+
+/// The ring in which the message will come.
+#[derive(Clone, Copy, Debug)]
+struct Ring<E> {
+    endpoint: E,
+    /// What the sender calls the channel.
+    context: ContextId,
+    rank: Rank,
+}
+
+impl<E> Polling<E> {
+    /// Whether there is a ring to poll; else the receive is to be posted at once.
+    #[inline]
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+}
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    // Hot: per message.
+    /// A receive whose caller will wait for it, and may poll for its message before it posts it.
+    #[inline(always)]
+    pub fn begin_polling(&self, on: Channel, from: Source, tag: TagSelector, data: Typed) -> Polling<E> {
+        let ring = match from {
+            Source::Rank(rank) => self.ring(on, rank),
+            Source::Any => None,
+        };
+        Polling { ring, on, from, tag, data }
+    }
+
+    // Hot: per message.
+    /// The ring to poll, where no message has come that may be the one.
+    #[inline(always)]
+    fn ring(&self, on: Channel, rank: Rank) -> Option<Ring<E>> {
+        let channel = self.channels.get(on.0)?;
+        if channel.matching.has_unexpected() {
+            return None;
+        }
+        let endpoint = self.peers.endpoint(channel.members.peer(rank)?)?;
+        Some(Ring { endpoint, context: channel.context()?, rank })
+    }
+
+    // Hot: per poll.
+    /// Polls once. `None`: no message is there, and the receive goes on polling or is [`post`](Ob1::post)ed. `Some`: it has
+    /// started as [`receive`](Ob1::receive) would have started it, and the value is used up. Nothing but one message of
+    /// that rank moves.
+    #[inline(always)]
+    pub fn poll_once<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        now: Instant,
+        polling: &mut Polling<E>,
+        up: &mut impl Upcalls<E>,
+    ) -> Option<Result<Started, Error>> {
+        let Some(ring) = polling.ring else { return Some(self.post_rest(net, polling)) };
+        if !net.has_message(ring.endpoint) {
+            return None;
+        }
+        let wanted = Wanted { ring, channel: polling.on.0, tag: polling.tag, data: &polling.data };
+        let mut head = Head { ob1: self, up, wanted, result: None };
+        net.take_message(now, ring.endpoint, &mut head);
+        match head.result {
+            Some(Ok(status)) => Some(Ok(Started::Done(status))),
+            Some(error) => Some(self.ended(error)),
+            None => Some(self.post_rest(net, polling)),
+        }
+    }
+
+    /// Ends polling: starts the receive as [`receive`](Ob1::receive) does.
+    #[inline]
+    pub fn post<N: Btl<Endpoint = E>>(&mut self, net: &mut N, polling: Polling<E>) -> Result<Started, Error> {
+        let Polling { on, from, tag, data, .. } = polling;
+        self.receive(net, on, from, tag, data)
+    }
+
+    /// Something else was at the head of the ring, and has gone the usual way.
+    #[cold]
+    fn post_rest<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        polling: &mut Polling<E>,
+    ) -> Result<Started, Error> {
+        let data = core::mem::replace(&mut polling.data, Typed::empty());
+        self.receive(net, polling.on, polling.from, polling.tag, data)
+    }
+
+    // Hot: per message.
+    /// As [`receive`](Ob1::receive), for a caller that will wait for it: polls so many times for the message, and then posts.
+    #[inline(always)]
+    pub fn polling_receive<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        patience: Patience<'_, impl Upcalls<E>>,
+        on: Channel,
+        from: Source,
+        tag: TagSelector,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        let Patience { up, now, looks } = patience;
+        if let Source::Rank(rank) = from
+            && let Some(ring) = self.ring(on, rank)
+        {
+            for _ in 0..looks {
+                if net.has_message(ring.endpoint) {
+                    let wanted = Wanted { ring, channel: on.0, tag, data: &data };
+                    let mut head = Head { ob1: self, up, wanted, result: None };
+                    net.take_message(now, ring.endpoint, &mut head);
+                    match head.result {
+                        Some(Ok(status)) => return Ok(Started::Done(status)),
+                        Some(error) => return self.ended(error),
+                        None => break,
+                    }
+                }
+            }
+        }
+        self.receive(net, on, from, tag, data)
+    }
+
+    // Hot: per message.
+    /// Takes a message for a receive that polls, if it is an eager one that the receive admits: in its sequence, by the id
+    /// that the sender was announced, and still with nothing before it.
+    #[inline(always)]
+    fn take_polled(
+        &mut self,
+        wanted: &Wanted<'_, E>,
+        header: &[u8],
+        payload: Payload<'_>,
+    ) -> Option<Result<Status, Error>> {
+        let Ring { context, rank, .. } = wanted.ring;
+        let (sequence, tag) = envelope::eager_of(header, context, rank)?;
+        let matching = &mut self.channels.get_mut(wanted.channel)?.matching;
+        if !wanted.tag.admits(tag)
+            || !matching.may_poll(rank)
+            || matching.arrive(rank, sequence, false) != Arrival::InOrder
+        {
+            return None;
+        }
+        mend_base::reach!("pml.polling: taken without being posted");
+        Some(take_whole(wanted.data, rank, tag, payload))
+    }
+}
+
+/// The receive that polls.
+struct Wanted<'a, E> {
+    ring: Ring<E>,
+    channel: Key,
+    tag: TagSelector,
+    data: &'a Typed,
+}
+
+/// What the transport calls while one message is taken.
+struct Head<'a, E, U> {
+    ob1: &'a mut Ob1<E>,
+    up: &'a mut U,
+    wanted: Wanted<'a, E>,
+    result: Option<Result<Status, Error>>,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Head<'_, E, U> {
+    fn usual(&mut self) -> Inlet<'_, E, U> {
+        Inlet { ob1: self.ob1, up: self.up }
+    }
+}
+
+impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Head<'_, E, U> {
+    // Hot: per message.
+    #[inline(always)]
+    fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
+        if id == AM_ID
+            && self.result.is_none()
+            && !self.ob1.peers.is_discarding(from)
+            && let Some(result) = self.ob1.take_polled(&self.wanted, header, payload)
+        {
+            self.result = Some(result);
+            return;
+        }
+        mend_base::reach!("pml.polling: something else was at the head");
+        self.usual().on_message(from, id, header, payload);
+    }
+
+    fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+        self.usual().on_chunk(from, stream, payload);
+    }
+
+    fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        self.usual().on_done(done, result);
+    }
+
+    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
+        self.usual().on_room(to, endpoint);
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
+        self.usual().on_error(peer, endpoint, cause);
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        self.usual().on_severed(peer, endpoint);
+    }
+}

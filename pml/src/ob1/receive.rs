@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Receives: of a message that has come, or posted.
+
+use super::Ob1;
+use super::peer_end::is_orphaned_rts;
+use crate::channel::ChannelState;
+use crate::envelope::{Form, Packet};
+use crate::matcher::Unexpected;
+use crate::request::{Channel, Error, Request, Started, take_whole};
+use crate::request_table::{Phase, Posted};
+use mend_base::{Key, PeerIndex, Source, TagSelector};
+use mend_datatype::Typed;
+use mend_transport::{Btl, Payload};
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    // Hot: per message.
+    /// Starts a receive; `Done` where its message had come whole.
+    #[inline]
+    pub fn receive<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        on: Channel,
+        from: Source,
+        tag: TagSelector,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        let channel = self.channels.get_mut(on.0).ok_or(Error::NoSuchChannel)?;
+        if let Source::Rank(rank) = from
+            && channel.members.peer(rank).is_none()
+        {
+            return Err(Error::NoSuchRank(rank));
+        }
+        if channel.matching.has_unexpected() {
+            let (peers, members) = (&self.peers, &channel.members);
+            let can_come = |message: &Unexpected| !is_orphaned_rts(peers, members, message);
+            if let Some((key, message)) = self.matcher.find(&channel.matching, from, tag, can_come) {
+                if matches!(message.form, Form::Rts { .. }) && !self.requests.reserve() {
+                    return Err(Error::NoMemory);
+                }
+                if let Some(message) = self.matcher.take(&mut channel.matching, key) {
+                    let stamp = channel.matching.next_stamp();
+                    let peer = channel.members.peer(message.source);
+                    let posted = Posted { from, tag, stamp };
+                    return self.receive_unexpected(net, on.0, peer, message, posted, data);
+                }
+            }
+        }
+        self.post_receive(on.0, from, tag, data)
+    }
+
+    /// The unexpected message that a receive would take.
+    pub(super) fn find_unexpected(
+        &self,
+        channel: &ChannelState<E>,
+        from: Source,
+        tag: TagSelector,
+    ) -> Option<(Key, &Unexpected)> {
+        let can_come = |message: &Unexpected| !is_orphaned_rts(&self.peers, &channel.members, message);
+        self.matcher.find(&channel.matching, from, tag, can_come)
+    }
+
+    /// The same, out of its queues.
+    #[inline]
+    pub(super) fn take_unexpected(&mut self, key: Key, from: Source, tag: TagSelector) -> Option<Unexpected> {
+        let (found, _) = self.find_unexpected(self.channels.get(key)?, from, tag)?;
+        self.matcher.take(&mut self.channels.get_mut(key)?.matching, found)
+    }
+
+    /// A receive for which no message has come yet.
+    #[inline]
+    fn post_receive(
+        &mut self,
+        key: Key,
+        from: Source,
+        tag: TagSelector,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        if let Some(error) = self.why_never(key, from) {
+            mend_base::reach!("pml.receive: from an ended peer");
+            return self.ended(Err(error));
+        }
+        let channel = self.channels.get_mut(key).ok_or(Error::NoSuchChannel)?;
+        if !channel.matching.reserve(from) {
+            return Err(Error::NoMemory);
+        }
+        let stamp = channel.matching.next_stamp();
+        let phase = Phase::Posted(Posted { from, tag, stamp });
+        let request = self.requests.begin(key, data, phase).ok_or(Error::NoMemory)?;
+        channel.matching.post(self.requests.receives(), from, request);
+        self.queues.count_start();
+        Ok(Started::Running(Request(request)))
+    }
+
+    /// A receive whose message, or whose RTS, had come.
+    fn receive_unexpected<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        key: Key,
+        peer: Option<PeerIndex>,
+        message: Unexpected,
+        posted: Posted,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        let Unexpected { source, tag, form, payload, .. } = message;
+        let peer = peer.ok_or(Error::NoSuchRank(source))?;
+        let result = match form {
+            Form::Rts { key: sender, bytes } => {
+                self.release_stored(peer, payload, true);
+                if let Some(error) = self.why_never(key, Source::Rank(source)) {
+                    mend_base::reach!("pml.receive: the RTS of an ended peer");
+                    return self.ended(Err(error));
+                }
+                mend_base::reach!("pml.receive: an RTS had come");
+                let request = self.requests.begin(key, data, Phase::Posted(posted)).ok_or(Error::NoMemory)?;
+                self.match_rts(request, peer, source, tag, sender, bytes);
+                self.flush(net, peer);
+                return Ok(self.started(request));
+            }
+            Form::Eager | Form::Synchronous { .. } => {
+                take_whole(&data, source, tag, Payload::from(&payload[..]))
+            }
+        };
+        self.release_stored(peer, payload, form.waits().is_some());
+        if let Form::Synchronous { key } = form {
+            mend_base::reach!("pml.receive: a synchronous message had come");
+            self.answer(peer, Packet::Matched { key });
+        }
+        self.flush(net, peer);
+        match result {
+            Ok(status) => Ok(Started::Done(status)),
+            Err(_) => self.ended(result),
+        }
+    }
+
+    /// A receive had matched what its sender then cancelled, and none of it was sent: it is matched anew as if that had
+    /// never been sent, and else has its old place among the posted receives.
+    #[cold]
+    pub(super) fn match_anew(&mut self, request: Key) {
+        let Some(entry) = self.requests.get(request) else { return };
+        let Phase::CtsSent { posted, .. } = *entry.phase() else { return };
+        let key = entry.channel();
+        self.requests.set_phase(request, Phase::Posted(posted));
+        if let Some(Unexpected { source, tag, form, payload, .. }) =
+            self.take_unexpected(key, posted.from, posted.tag)
+        {
+            mend_base::reach!("pml.receive: matched anew");
+            let peer = self.channels.get(key).and_then(|channel| channel.members.peer(source));
+            let Some(peer) = peer else { return };
+            match (form, self.why_never(key, Source::Rank(source))) {
+                (Form::Rts { .. }, Some(error)) => self.finish(request, Err(error)),
+                _ => self.deliver(request, peer, source, tag, form, Payload::from(&payload[..])),
+            }
+            return self.release_stored(peer, payload, form.waits().is_some());
+        }
+        if let Some(error) = self.why_never(key, posted.from) {
+            return self.finish(request, Err(error));
+        }
+        mend_base::reach!("pml.receive: posted again");
+        if let Some(channel) = self.channels.get_mut(key) {
+            channel.matching.post_again(self.requests.receives(), posted.from, posted.stamp, request);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Peers that operations wait for and that are not connected: their deaths show on no endpoint, and are found only if the
+//! runtime is asked. For waiters that get no notice.
+
+use super::Ob1;
+use crate::request_table::{Phase, Posted};
+use crate::unconnected::{SEARCHED_MAX, Waiter};
+use mend_base::{Key, PeerIndex, Source};
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// The timed check of some posted receives, in a round. Peers that they name and that are not connected are wanted, as
+    /// for a send.
+    #[cold]
+    pub fn want_awaited(&mut self) {
+        if let Some((channel, from)) = self.search.take_probe() {
+            self.want_source(channel, from);
+        }
+        let slots = self.requests.slots();
+        for _ in 0..SEARCHED_MAX.min(slots) {
+            let Some(entry) = self.requests.at(self.search.next_slot(slots)) else { continue };
+            if let Phase::Posted(Posted { from, .. }) = *entry.phase() {
+                self.want_source(entry.channel(), from);
+            }
+        }
+    }
+
+    fn want_source(&mut self, channel: Key, from: Source) {
+        if let Source::Rank(rank) = from
+            && let Some(peer) = self.member(channel, rank)
+        {
+            self.peers.want(peer);
+        }
+    }
+
+    /// A member that is not connected of a channel where an operation waits for any member: to be asked about, not to be
+    /// connected, since all members would be too many. At each call another one, as far as possible of another channel, so
+    /// that each has its turn. A probe counts until the next [`want_awaited`](Ob1::want_awaited).
+    #[cold]
+    pub fn next_unconnected(&mut self) -> Option<PeerIndex> {
+        let slots = self.requests.slots();
+        (0..SEARCHED_MAX.min(slots + 1)).find_map(|_| {
+            let channel = match self.search.next_waiter(slots)? {
+                Waiter::Probe(channel, from) => (from == Source::Any).then_some(channel),
+                Waiter::Operation(slot) => self.waits_for_any(slot),
+            }?;
+            let peers = &self.peers;
+            let members = &mut self.channels.get_mut(channel)?.members;
+            members.next_other(SEARCHED_MAX, |peer| peers.is_unconnected(peer))
+        })
+    }
+
+    /// The channel on which the operation in a slot waits for any member. An operation of a collective waits for all
+    /// members: the one that it waits for may have given up because of another.
+    fn waits_for_any(&self, slot: u32) -> Option<Key> {
+        let entry = self.requests.at(slot)?;
+        let waits = match *entry.phase() {
+            Phase::Done(_) => false,
+            Phase::Posted(Posted { from: Source::Any, .. }) => true,
+            _ => self.channels.get(entry.channel())?.is_collective(),
+        };
+        waits.then_some(entry.channel())
+    }
+}

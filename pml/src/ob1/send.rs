@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sends: at once where nothing is before them, else through a request and the queue of their peer.
+
+use super::Ob1;
+use crate::envelope::{AM_ID, Envelope, Form, Packet};
+use crate::peer_table::PeerLink;
+use crate::request::{Channel, Error, Request, SendMode, Started, Status};
+use crate::request_table::Phase;
+use crate::send_queues::QueuedMessage;
+use mend_base::{Key, PeerIndex, Rank, Tag};
+use mend_datatype::Typed;
+use mend_transport::{Btl, Class, SendError, WriteSlot};
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    // Hot: per message.
+    /// Starts a send. `Err` where an argument names nothing, or there is no memory; to a peer that has ended it starts and
+    /// then ends in error (Row PP1, Row PP3).
+    #[inline(always)]
+    pub fn send<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        on: Channel,
+        to: Rank,
+        tag: Tag,
+        mode: SendMode,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        let bytes = data.packed_bytes();
+        if self.queues.may_send_at_once()
+            && mode != SendMode::Synchronous
+            && let Some(channel) = self.channels.get_mut(on.0)
+            && let Some((route, endpoint)) = channel.routes.at_once(to, bytes)
+        {
+            let header = route.eager_header(tag, channel.members.me());
+            let fill = |mut slot: WriteSlot<'_>| data.pack(0, bytes, &mut slot);
+            if net.send(endpoint, Class::Data, AM_ID, &header, bytes, fill).is_ok() {
+                mend_base::reach!("pml.send: at once");
+                route.count_sent();
+                self.queues.count_start();
+                return Ok(Started::Done(Status::EMPTY));
+            }
+        }
+        self.send_queued(net, on, to, tag, mode, data)
+    }
+
+    /// Through a request, behind whatever waits for the same peer.
+    #[inline(never)]
+    fn send_queued<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        on: Channel,
+        to: Rank,
+        tag: Tag,
+        mode: SendMode,
+        data: Typed,
+    ) -> Result<Started, Error> {
+        assert!(tag.0 >= 0, "the tag was checked where it came from the user");
+        let channel = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
+        let peer = channel.members.peer(to).ok_or(Error::NoSuchRank(to))?;
+        if let Some(rank) = channel.broken_by() {
+            mend_base::reach!("pml.send: on a broken context kind");
+            return self.ended(Err(Error::ProcFailed(rank)));
+        }
+        if let Some(why) = self.peers.ended(peer) {
+            mend_base::reach!("pml.send: to an ended peer");
+            return self.ended(Err(why.error(to)));
+        }
+        let key = self.requests.begin(on.0, data, Phase::Queued { to, tag, mode }).ok_or(Error::NoMemory)?;
+        if self.queues.push(peer, QueuedMessage::Send(key)).is_err() {
+            self.finish(key, Err(Error::NoMemory));
+            self.requests.forget(key);
+            return Err(Error::NoMemory);
+        }
+        self.list(peer);
+        if !self.queues.must_progress() {
+            self.queues.count_start();
+            self.flush(net, peer);
+        }
+        Ok(self.started(key))
+    }
+
+    /// Puts a queued send on the wire: whole, or as an RTS.
+    pub(super) fn transmit<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        peer: PeerIndex,
+        link: PeerLink<E>,
+        key: Key,
+    ) -> Result<(), SendError> {
+        // A queued request leaves the queue before it ends.
+        let Some(entry) = self.requests.get(key) else { return Ok(()) };
+        let Phase::Queued { to, tag, mode } = *entry.phase() else { return Ok(()) };
+        let Some(channel) = self.channels.get_mut(entry.channel()) else { return Ok(()) };
+        let (name, source) = (channel.name(), channel.members.me());
+        let Some(route) = channel.routes.to(to) else { return Err(SendError::Busy) };
+        let bytes = entry.data().packed_bytes();
+        let form = match mode {
+            _ if self.queues.is_xoff(peer) || bytes > link.eager_bytes.into() => {
+                Form::Rts { key, bytes: bytes as u64 }
+            }
+            SendMode::Synchronous => Form::Synchronous { key },
+            SendMode::Standard | SendMode::Ready => Form::Eager,
+        };
+        if form.waits().is_some() && !self.rendezvous.may_send(peer) {
+            mend_base::reach!("pml.send: too many without an answer");
+            return Err(SendError::Busy);
+        }
+        let (channel, sequence) = route.next(name);
+        let header = Packet::Message(Envelope { channel, sequence, tag, source, form }).write();
+        let length = if matches!(form, Form::Rts { .. }) { 0 } else { bytes };
+        net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), length, |mut slot| {
+            entry.data().pack(0, length, &mut slot);
+        })?;
+        route.count_sent();
+        route.speed_up(&link);
+        match form {
+            Form::Eager => {
+                mend_base::reach!("pml.send: from the queue");
+                self.finish(key, Ok(Status::EMPTY));
+            }
+            Form::Synchronous { .. } | Form::Rts { .. } => {
+                mend_base::reach!("pml.send: synchronous, or an RTS");
+                let payload_sent = matches!(form, Form::Synchronous { .. });
+                self.requests.set_phase(key, Phase::RtsSent { to, payload_sent });
+                self.rendezvous.on_sent(peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts on the wire that an RTS is cancelled.
+    pub(super) fn transmit_cancel<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        link: PeerLink<E>,
+        channel: Key,
+        to: Rank,
+        key: Key,
+    ) -> Result<(), SendError> {
+        // Where the channel is closed meanwhile, the receiver learns it from the answer to its CTS.
+        let Some(open) = self.channels.get_mut(channel) else { return Ok(()) };
+        let (name, source) = (open.name(), open.members.me());
+        let Some(route) = open.routes.to(to) else { return Err(SendError::Busy) };
+        let (channel, sequence) = route.next(name);
+        let form = Form::Synchronous { key };
+        let header = Packet::CancelRts(Envelope { channel, sequence, tag: Tag(0), source, form }).write();
+        net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), 0, |_| {})?;
+        route.count_sent();
+        Ok(())
+    }
+
+    /// An operation that is over before it began: its error belongs to the wait.
+    pub(super) fn ended(&mut self, result: Result<Status, Error>) -> Result<Started, Error> {
+        let key = self.requests.begin_ended(result).ok_or(Error::NoMemory)?;
+        Ok(Started::Running(Request(key)))
+    }
+
+    /// What an operation just begun has come to: one that is over and well needs no handle.
+    pub(super) fn started(&mut self, key: Key) -> Started {
+        match self.requests.get(key).map(|entry| entry.phase()) {
+            Some(&Phase::Done(Ok(status))) => {
+                self.requests.forget(key);
+                Started::Done(status)
+            }
+            _ => Started::Running(Request(key)),
+        }
+    }
+}

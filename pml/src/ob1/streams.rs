@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The steps of a rendezvous, at both ends (`crate::rendezvous` draws them).
+
+use super::Ob1;
+use crate::envelope::{AM_ID, Packet, Reason};
+use crate::list::NONE;
+use crate::peer_table::PeerLink;
+use crate::request::{Error, Status, outcome};
+use crate::request_table::{Phase, StreamingSend};
+use mend_base::{Key, PeerIndex, Rank, Tag};
+use mend_transport::{Btl, Class, Payload, SendError, Stream, WriteSlot};
+
+/// The first chunk; each next one is twice as long, up to what the receiver takes. Short ones first, so that receiver
+/// and sender soon copy at the same time.
+const FIRST_CHUNK: u32 = 2 << 10;
+
+impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
+    /// A receive has matched the RTS of the request `sender`.
+    pub(super) fn match_rts(
+        &mut self,
+        request: Key,
+        peer: PeerIndex,
+        source: Rank,
+        tag: Tag,
+        sender: Key,
+        total: u64,
+    ) {
+        let Some(entry) = self.requests.get(request) else { return };
+        let Phase::Posted(posted) = *entry.phase() else { return };
+        let wanted = total.min(entry.data().packed_bytes() as u64);
+        let status = Status { source: Some(source), tag, bytes: wanted, cancelled: false };
+        self.requests.set_phase(request, Phase::CtsSent { from: source, key: sender, status, total, posted });
+        if wanted == 0 {
+            mend_base::reach!("pml.streams: nothing wanted");
+            self.answer(peer, Packet::Matched { key: sender });
+            self.finish(request, outcome(status, total));
+        } else if self.rendezvous.queue_cts(request, peer) {
+            self.send_pending_cts();
+        } else {
+            self.answer(peer, Packet::Refused { key: sender, reason: Reason::Freed });
+            self.finish(request, Err(Error::NoMemory));
+        }
+    }
+
+    /// Gives the receives that have matched an RTS their streams, as far as there are numbers.
+    pub(super) fn send_pending_cts(&mut self) {
+        while let Some((request, from)) = self.rendezvous.next_cts() {
+            let Some(entry) = self.requests.get(request) else { continue };
+            let Phase::CtsSent { key, status, .. } = *entry.phase() else { continue };
+            let wanted = status.bytes;
+            let stream = self.rendezvous.begin_stream(request, from, wanted);
+            mend_base::reach!("pml.streams: CTS");
+            self.answer(from, Packet::Cts { key, stream, wanted });
+        }
+    }
+
+    /// The receiver asks for the bytes of an RTS.
+    pub(super) fn on_cts(&mut self, from: PeerIndex, key: Key, stream: Stream, wanted: u64) {
+        let Some((to, false)) = self.unanswered_send(from, key) else {
+            if wanted == 0 || !self.is_late_answer(from, key) {
+                return self.garbage(from);
+            }
+            mend_base::reach!("pml.streams: asked for what was cancelled or given up");
+            return self.answer(from, Packet::Cancel { stream, sent: 0 });
+        };
+        let bytes = self.requests.get(key).map_or(0, |entry| entry.data().packed_bytes() as u64);
+        if wanted == 0 || wanted > bytes {
+            return self.garbage(from);
+        }
+        self.rendezvous.on_answered(from);
+        if self.queues.push_stream(from, key).is_err() {
+            self.answer(from, Packet::Cancel { stream, sent: 0 });
+            return self.finish(key, Err(Error::NoMemory));
+        }
+        mend_base::reach!("pml.streams: asked for");
+        self.requests.set_phase(key, Phase::Streaming { to, stream, sent: 0, wanted, chunk: FIRST_CHUNK });
+        self.list(from);
+    }
+
+    /// The receiver has matched a synchronous send, or wants nothing of an RTS.
+    pub(super) fn on_matched(&mut self, from: PeerIndex, key: Key) {
+        if self.unanswered_send(from, key).is_none() {
+            return self.on_unasked(from, key);
+        }
+        mend_base::reach!("pml.streams: matched");
+        self.rendezvous.on_answered(from);
+        self.finish(key, Ok(Status::EMPTY));
+    }
+
+    /// No receive will match it there.
+    pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key) {
+        if self.unanswered_send(from, key).is_none() {
+            return self.on_unasked(from, key);
+        }
+        mend_base::reach!("pml.streams: refused");
+        self.rendezvous.on_answered(from);
+        self.end_refused(key);
+    }
+
+    /// An answer to a send that waits for none.
+    #[cold]
+    fn on_unasked(&mut self, from: PeerIndex, key: Key) {
+        if self.is_late_answer(from, key) {
+            mend_base::reach!("pml.streams: an answer to what was cancelled or given up");
+        } else {
+            self.garbage(from);
+        }
+    }
+
+    /// Whether an answer of `from` to the request `key` is late: the request was cancelled or given up. Each such request
+    /// explains one answer.
+    fn is_late_answer(&mut self, from: PeerIndex, key: Key) -> bool {
+        self.requests.is_over(key) && self.rendezvous.on_late_answer(from)
+    }
+
+    /// The send `key`, if it waits for the match of `from`: its rank, and whether its payload has gone.
+    fn unanswered_send(&self, from: PeerIndex, key: Key) -> Option<(Rank, bool)> {
+        let entry = self.requests.get(key)?;
+        let Phase::RtsSent { to, payload_sent } = *entry.phase() else { return None };
+        let peer = self.channels.get(entry.channel())?.members.peer(to)?;
+        (peer == from).then_some((to, payload_sent))
+    }
+
+    // Hot: per chunk.
+    /// Sends the next piece of a stream; true where it was the last.
+    pub(super) fn send_piece<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        link: PeerLink<E>,
+        key: Key,
+    ) -> Result<bool, SendError> {
+        let Some(send) = self.requests.get_mut(key).and_then(|entry| entry.stream_mut()) else {
+            return Ok(true);
+        };
+        let StreamingSend { data, stream, sent, wanted, chunk } = send;
+        let length = (wanted - *sent).min(u64::from(*chunk)).min(longest_piece(&link)) as usize;
+        let at = *sent as usize;
+        let fill = |mut slot: WriteSlot<'_>| data.pack(at, length, &mut slot);
+        if link.chunk_bytes > 0 {
+            net.send_chunk(link.endpoint, stream, length, fill)?;
+        } else {
+            mend_base::reach!("pml.streams: a fragment");
+            let header = Packet::Fragment { stream }.write();
+            net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), length, fill)?;
+        }
+        *sent += length as u64;
+        *chunk = chunk.saturating_mul(2);
+        let last = *sent == wanted;
+        if last {
+            mend_base::reach!("pml.streams: all sent");
+            self.finish(key, Ok(Status::EMPTY));
+        }
+        Ok(last)
+    }
+
+    // Hot: per chunk.
+    /// A piece of a stream has come.
+    pub(super) fn on_piece(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
+        let Ok(piece) = self.rendezvous.on_piece(from, stream, payload.len() as u64) else {
+            return self.garbage(from);
+        };
+        match self.requests.get(piece.request) {
+            Some(entry) => entry.data().unpack(piece.at, payload),
+            None => debug_assert!(piece.request == NONE, "a receive that ends early leaves its stream"),
+        }
+        if piece.last {
+            self.on_whole(piece.request);
+            self.send_pending_cts();
+        }
+    }
+
+    /// All bytes of a receive have come.
+    fn on_whole(&mut self, request: Key) {
+        let Some(entry) = self.requests.get(request) else { return };
+        let Phase::CtsSent { status, total, .. } = *entry.phase() else { return };
+        mend_base::reach!("pml.streams: all came");
+        self.finish(request, outcome(status, total));
+    }
+
+    /// The sender of a stream has given it up, or has cancelled its send before a byte went.
+    pub(super) fn on_cancel_stream(&mut self, from: PeerIndex, stream: Stream, sent: u64) {
+        let Ok(cancelled) = self.rendezvous.on_cancel(from, stream, sent) else {
+            return self.garbage(from);
+        };
+        if cancelled.over {
+            mend_base::reach!("pml.streams: cancelled, and nothing under way");
+            self.send_pending_cts();
+        } else {
+            mend_base::reach!("pml.streams: cancelled, and the rest is dropped");
+        }
+        let Some(request) = cancelled.request else { return };
+        if cancelled.untouched && !self.is_collective(request) {
+            self.match_anew(request);
+        } else {
+            self.end_refused(request);
+        }
+    }
+
+    /// The other end has given up what this operation needs, of which nothing can reach its buffer any more. On a
+    /// collective context kind it waits for the notice of the reason.
+    fn end_refused(&mut self, request: Key) {
+        let Some(entry) = self.requests.get(request) else { return };
+        let (Phase::RtsSent { to: rank, .. } | Phase::CtsSent { from: rank, .. }) = *entry.phase() else {
+            return;
+        };
+        match (self.is_collective(request), entry.phase().is_send()) {
+            (true, true) => {
+                mend_base::reach!("pml.streams: a refused send waits for the reason");
+                self.requests.set_phase(request, Phase::RefusedSend { to: rank });
+            }
+            (true, false) => mend_base::reach!("pml.streams: a cancelled receive waits for the reason"),
+            (false, _) => {
+                mend_base::reach!("pml.streams: given up by the other end");
+                self.finish(request, Err(Error::PeerFreed(rank)));
+            }
+        }
+    }
+
+    fn is_collective(&self, request: Key) -> bool {
+        let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
+        channel.is_some_and(|channel| channel.is_collective())
+    }
+}
+
+fn longest_piece<E>(link: &PeerLink<E>) -> u64 {
+    u64::from(if link.chunk_bytes > 0 { link.chunk_bytes } else { link.packed_bytes })
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How much of what one peer sends may wait here unmatched: flow control on the receiver's side, and the buffers.
+//!
+//! Every message that no receive has taken costs [`MESSAGE_COST`] and its bytes on its sender's account, the early ones of
+//! communicators that are not created here included.
+//!
+//! ```text
+//!   held bytes  0 ────────────── held_bytes_max ─────────────────── + excess ──▶
+//!                  eager             │  XOFF sent; the peer reads it      │  evidence: garbage
+//!                       XON at half ─┘  and sends RTSes alone
+//! ```
+//!
+//! - After an XOFF a correct peer sends eager messages only until it reads it. It reads answers at every call of progress,
+//!   and starts [`STARTS_PER_PROGRESS`] messages at most between two of those; what it may still send is bounded by
+//!   [`PROGRESSES_MAX`] such rounds, since a busy receiver's XOFF may itself wait for room. That is the *excess*.
+//! - RTSes and synchronous messages, which XOFF does not stop, are bounded by their sender: it has at most
+//!   [`RTS_MAX`](crate::rendezvous::RTS_MAX) without an answer at each receiver.
+//!
+//! A peer that passes either bound is no correct one. The most that one peer can make this process hold is so
+//! `held_bytes_max` + excess + twice `RTS_MAX` times the cost of a message: 4 MiB + 16.5 MiB + 64 MiB by default.
+//!
+//! Where memory runs out before that, XOFF is sent at once, and the message takes one of the buffers that were reserved
+//! for this case. Where these are used up too, the message cannot be kept: the caller gives up the connection
+//! (`Cause::NoMemory`), and both ends hear that they cannot reach each other.
+
+use crate::paged::Paged;
+use crate::rendezvous::RTS_MAX;
+use crate::send_queues::STARTS_PER_PROGRESS;
+use mend_base::PeerIndex;
+use mend_transport::Payload;
+
+/// The accounts of all peers.
+#[derive(Debug)]
+pub(crate) struct ReceiveBudget {
+    held_bytes_max: u64,
+    excess: u64,
+    /// The length of an eager message, and so of a reserved buffer.
+    eager_bytes: usize,
+    accounts: Paged<Account>,
+    /// Buffers of messages that were taken, for the next. The first [`RESERVE`] are for when there is no memory.
+    spare: Vec<Vec<u8>>,
+    /// The last message that was stored passed its sender's limit, or memory was short.
+    over: bool,
+    #[cfg(test)]
+    refuses: bool,
+}
+
+/// What one peer has here.
+#[derive(Default, Debug)]
+struct Account {
+    held_bytes: u64,
+    /// Messages whose sender waits for an answer.
+    unanswered: u32,
+    xoff_sent: bool,
+}
+
+/// Why a message was not stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BudgetError {
+    /// No correct peer sends so much.
+    TooMany,
+    /// There is no memory.
+    NoMemory,
+}
+
+/// What a message costs besides its bytes.
+const MESSAGE_COST: u64 = 128;
+
+/// So many calls of progress a peer may need to read an XOFF.
+const PROGRESSES_MAX: u64 = 16;
+
+/// The most spare buffers.
+const SPARE_MAX: usize = 64;
+
+/// The spare buffers reserved for when there is no memory.
+const RESERVE: usize = 16;
+
+impl ReceiveBudget {
+    pub(crate) fn new(held_bytes_max: u64, eager_bytes: u32) -> Self {
+        let message = MESSAGE_COST + u64::from(eager_bytes);
+        ReceiveBudget {
+            held_bytes_max,
+            excess: PROGRESSES_MAX * u64::from(STARTS_PER_PROGRESS) * message,
+            eager_bytes: eager_bytes as usize,
+            accounts: Paged::default(),
+            spare: Vec::new(),
+            over: false,
+            #[cfg(test)]
+            refuses: false,
+        }
+    }
+
+    /// Makes room for what is known of a peer.
+    pub(crate) fn add_peer(&mut self, peer: PeerIndex) {
+        self.accounts.at(peer.index());
+    }
+
+    /// Keeps the bytes of a message, on its sender's account. `unanswered`: the sender waits for an answer; `short`: memory
+    /// runs out elsewhere.
+    pub(crate) fn store(
+        &mut self,
+        from: PeerIndex,
+        payload: Payload<'_>,
+        unanswered: bool,
+        short: bool,
+    ) -> Result<Vec<u8>, BudgetError> {
+        let cost = MESSAGE_COST + payload.len() as u64;
+        let account = self.accounts.at(from.index());
+        let held_bytes = account.held_bytes + cost;
+        self.over = short || held_bytes > self.held_bytes_max;
+        if (self.over || unanswered)
+            && !account.is_within(held_bytes, unanswered, self.held_bytes_max + self.excess)
+        {
+            return Err(BudgetError::TooMany);
+        }
+        account.held_bytes = held_bytes;
+        account.unanswered += u32::from(unanswered);
+        let buffer = match self.buffer(payload.len()) {
+            Some(buffer) => Some(buffer),
+            None => self.reserved(payload.len()),
+        };
+        let Some(mut bytes) = buffer else {
+            let account = self.accounts.at(from.index());
+            account.held_bytes -= cost;
+            account.unanswered -= u32::from(unanswered);
+            return Err(BudgetError::NoMemory);
+        };
+        payload.copy_to_slice(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// Whether the sender of the message that was stored last may need an XOFF.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether an XOFF is to be sent to the peer: once until an XON.
+    pub(crate) fn needs_xoff(&mut self, from: PeerIndex) -> bool {
+        !core::mem::replace(&mut self.accounts.at(from.index()).xoff_sent, true)
+    }
+
+    /// A buffer of so many bytes: a spare one above the reserve, or a new one.
+    #[inline]
+    fn buffer(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        let spare = if self.spare.len() > RESERVE { self.spare.pop() } else { None };
+        let mut buffer = match spare {
+            Some(buffer) if buffer.capacity() >= bytes => buffer,
+            Some(_) | None => self.new_buffer(bytes)?,
+        };
+        buffer.resize(bytes, 0);
+        Some(buffer)
+    }
+
+    #[cold]
+    fn new_buffer(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        #[cfg(test)]
+        if self.refuses && bytes > 0 {
+            return None;
+        }
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(bytes).ok()?;
+        if self.spare.len() < RESERVE {
+            let mut reserved = Vec::new();
+            if self.spare.try_reserve(SPARE_MAX).is_ok()
+                && reserved.try_reserve_exact(self.eager_bytes).is_ok()
+            {
+                self.spare.push(reserved);
+            }
+        }
+        Some(buffer)
+    }
+
+    #[cold]
+    fn reserved(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        let at = self.spare.iter().position(|buffer| buffer.capacity() >= bytes)?;
+        mend_base::reach!("pml.budget: a reserved buffer");
+        self.over = true;
+        let mut buffer = self.spare.swap_remove(at);
+        buffer.resize(bytes, 0);
+        Some(buffer)
+    }
+
+    /// A message has been taken, or dropped: its cost leaves its sender's account. Whether the sender is to be sent an XON.
+    pub(crate) fn release(&mut self, from: PeerIndex, bytes: usize, unanswered: bool) -> bool {
+        let account = self.accounts.at(from.index());
+        account.held_bytes -= MESSAGE_COST + bytes as u64;
+        account.unanswered -= u32::from(unanswered);
+        account.held_bytes <= self.held_bytes_max / 2 && core::mem::replace(&mut account.xoff_sent, false)
+    }
+
+    /// The buffer of a message that has been taken.
+    #[inline]
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < self.spare.capacity().min(SPARE_MAX) && buffer.capacity() > 0 {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    /// What all messages that are here cost, in bytes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.accounts.iter().map(|account| account.held_bytes).sum()
+    }
+
+    /// From now on there is no memory for a buffer.
+    #[cfg(test)]
+    pub(crate) fn refuse(&mut self, refuses: bool) {
+        self.refuses = refuses;
+    }
+}
+
+impl Account {
+    /// Whether a correct peer can have so much here with one more message. Each message that waits for an answer counts
+    /// besides, and so does one that cancels it.
+    fn is_within(&self, held_bytes: u64, unanswered: bool, most: u64) -> bool {
+        let waiting = self.unanswered + u32::from(unanswered);
+        waiting <= RTS_MAX && held_bytes <= most + 2 * u64::from(waiting) * MESSAGE_COST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BudgetError, MESSAGE_COST, ReceiveBudget};
+    use crate::rendezvous::RTS_MAX;
+    use mend_base::PeerIndex;
+    use mend_transport::Payload;
+
+    const PEER: PeerIndex = PeerIndex(1);
+
+    fn store(budget: &mut ReceiveBudget, bytes: &[u8], unanswered: bool) -> Result<bool, BudgetError> {
+        let stored = budget.store(PEER, Payload::from(bytes), unanswered, false)?;
+        assert_eq!(stored, bytes);
+        budget.recycle(stored);
+        Ok(budget.is_over() && budget.needs_xoff(PEER))
+    }
+
+    #[test]
+    fn an_xoff_goes_once_above_the_most_and_an_xon_once_at_half_of_it() {
+        let mut budget = ReceiveBudget::new(1000, 64);
+        let answers: Vec<_> = (0..5).map(|_| store(&mut budget, &[7; 172], false)).collect();
+        assert_eq!(answers, [Ok(false), Ok(false), Ok(false), Ok(true), Ok(false)]);
+        assert_eq!(budget.held_bytes(), 1500);
+        let answers: Vec<_> = (0..5).map(|_| budget.release(PEER, 172, false)).collect();
+        assert_eq!(answers, [false, false, false, true, false]);
+        assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_peer_that_goes_on_after_an_xoff_passes_a_bound() {
+        let mut budget = ReceiveBudget::new(10_000, 64);
+        let mut stored = 0;
+        while store(&mut budget, &[1; 64], false).is_ok() {
+            stored += 1;
+        }
+        assert_eq!(store(&mut budget, &[1; 64], false), Err(BudgetError::TooMany));
+        let most = (10_000 + 16 * 256 * (64 + MESSAGE_COST)) / (64 + MESSAGE_COST);
+        assert_eq!(stored, most);
+        assert!(budget.store(PeerIndex(2), Payload::from(&[1][..]), false, false).is_ok(), "another peer");
+    }
+
+    #[test]
+    fn messages_that_wait_for_an_answer_are_bounded_by_their_number() {
+        let mut budget = ReceiveBudget::new(10_000, 0);
+        (0..RTS_MAX).for_each(|_| assert!(store(&mut budget, &[], true).is_ok()));
+        assert_eq!(store(&mut budget, &[], true), Err(BudgetError::TooMany));
+        budget.release(PEER, 0, true);
+        assert!(store(&mut budget, &[], true).is_ok());
+    }
+
+    #[test]
+    fn without_memory_an_xoff_goes_at_once_and_reserved_buffers_last_for_a_while() {
+        let mut budget = ReceiveBudget::new(4 << 20, 64);
+        let kept: Vec<_> =
+            (0..40).map(|_| budget.store(PEER, Payload::from(&[1; 64][..]), false, false).unwrap()).collect();
+        budget.refuse(true);
+        let mut xoffs = vec![];
+        while budget.store(PEER, Payload::from(&[2; 64][..]), false, false).is_ok() {
+            xoffs.push(budget.is_over() && budget.needs_xoff(PEER));
+        }
+        assert_eq!((xoffs.len(), xoffs[0], xoffs[1]), (16, true, false));
+        let held = budget.held_bytes();
+        assert_eq!(budget.store(PEER, Payload::from(&[2; 64][..]), false, false), Err(BudgetError::NoMemory));
+        assert_eq!(budget.held_bytes(), held);
+        // What is taken becomes the reserve again.
+        let taken = kept.into_iter().next().unwrap();
+        assert!(budget.release(PEER, 64, false), "an XON: little is held");
+        budget.recycle(taken);
+        assert!(budget.store(PEER, Payload::from(&[2; 64][..]), false, false).is_ok());
+    }
+
+    #[test]
+    fn where_memory_is_short_elsewhere_an_xoff_goes_too() {
+        let mut budget = ReceiveBudget::new(4 << 20, 64);
+        assert!(budget.store(PEER, Payload::from(&[2; 8][..]), false, true).is_ok());
+        assert!(budget.is_over() && budget.needs_xoff(PEER) && !budget.needs_xoff(PEER));
+    }
+}

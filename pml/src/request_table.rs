@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The operations that are not over, or whose end has not been asked for yet: each begins once, ends once and is
+//! forgotten once. For each channel it counts those that are active, so that a channel that was closed goes with its last
+//! operation, without a search.
+//!
+//! ```text
+//!   sends      Queued ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
+//!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ CtsSent ──last chunk──▶ Done
+//!                              ├──CTS──▶ Streaming ──last chunk──▶ Done  └──RTS cancelled──┘
+//!                              └──REFUSED, of a collective──▶ RefusedSend
+//! ```
+//! The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state; so does a cancellation, but that
+//! a receive in `CtsSent` goes on, and a stream from a copy. Progress moves the others. Nothing but the first two ends
+//! `RefusedSend`, and a receive in `CtsSent` of a collective operation whose stream was cancelled.
+
+use crate::list::{Linked, Links, NONE};
+use crate::matcher::{POSTED, PostedReceive};
+use crate::request::{Error, SendMode, Status, Waiter};
+use mend_base::{Key, LifecycleCheck, LifecycleCounts, Rank, Slab, Source, Tag, TagSelector};
+use mend_datatype::Typed;
+use mend_transport::Stream;
+
+/// All operations of this process.
+#[derive(Default, Debug)]
+pub(crate) struct RequestTable {
+    entries: Slab<RequestEntry>,
+    lifecycle_check: LifecycleCheck,
+    /// By the index of the channel's key.
+    active: Vec<ActiveCount>,
+    /// Sends that are not over.
+    sends: usize,
+    /// Those that sleep until a request is over that has ended.
+    ended_waiters: Vec<Waiter>,
+    #[cfg(test)]
+    refuses: bool,
+}
+
+/// The operations of one channel.
+#[derive(Clone, Copy, Default, Debug)]
+struct ActiveCount {
+    /// Those that are not over.
+    active: u32,
+    /// It is closed, and goes when none is left.
+    closing: bool,
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct RequestEntry {
+    /// Empty once it is over: its buffer is not touched any more (I7).
+    data: Typed,
+    /// Where it is counted as active.
+    channel: Key,
+    phase: Phase,
+    links: Links,
+    /// `MPI_Request_free` was called: it is forgotten when it is over.
+    detached: bool,
+    /// It is woken by the end.
+    waiter: Option<Waiter>,
+}
+
+const _: () = assert!(size_of::<RequestEntry>() <= 256);
+
+/// How far an operation is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Phase {
+    /// A send that waits for a connection, for room, or for its turn behind another.
+    Queued { to: Rank, tag: Tag, mode: SendMode },
+    /// A send that waits for its match. `payload_sent`: it was synchronous and eager; else only the RTS has gone.
+    RtsSent { to: Rank, payload_sent: bool },
+    /// A send of a collective operation that no receive will match: it ends with the notice of the reason.
+    RefusedSend { to: Rank },
+    /// A send whose bytes go as the receiver asked for them.
+    Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
+    /// A receive without a match.
+    Posted(Posted),
+    /// A receive that has matched the RTS `key` of `total` bytes; the status says how many it takes.
+    CtsSent { from: Rank, key: Key, status: Status, total: u64, posted: Posted },
+    /// Over.
+    Done(Result<Status, Error>),
+}
+
+/// What a receive admits, and when it was posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) from: Source,
+    pub(crate) tag: TagSelector,
+    pub(crate) stamp: u64,
+}
+
+impl Phase {
+    /// Whether something of it is still to be sent.
+    #[inline]
+    pub(crate) fn is_send(&self) -> bool {
+        matches!(self, Phase::Queued { .. } | Phase::RtsSent { .. } | Phase::Streaming { .. })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Phase::Done(_))
+    }
+}
+
+impl RequestEntry {
+    #[inline]
+    pub(crate) fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    #[inline]
+    pub(crate) fn data(&self) -> &Typed {
+        &self.data
+    }
+
+    #[inline]
+    pub(crate) fn channel(&self) -> Key {
+        self.channel
+    }
+
+    /// What a send that streams has left: its data, and how far it is.
+    #[inline]
+    pub(crate) fn stream_mut(&mut self) -> Option<StreamingSend<'_>> {
+        let Phase::Streaming { stream, sent, wanted, chunk, .. } = &mut self.phase else { return None };
+        Some(StreamingSend { data: &self.data, stream: *stream, sent, wanted: *wanted, chunk })
+    }
+}
+
+/// A send whose bytes go.
+pub(crate) struct StreamingSend<'a> {
+    pub(crate) data: &'a Typed,
+    pub(crate) stream: Stream,
+    pub(crate) sent: &'a mut u64,
+    pub(crate) wanted: u64,
+    /// The longest next piece.
+    pub(crate) chunk: &'a mut u32,
+}
+
+impl RequestTable {
+    /// A new operation on a channel. `None`: there is no memory for it.
+    #[inline]
+    pub(crate) fn begin(&mut self, channel: Key, data: Typed, phase: Phase) -> Option<Key> {
+        #[cfg(test)]
+        if self.refuses {
+            return None;
+        }
+        let is_send = phase.is_send();
+        let entry = RequestEntry { data, channel, phase, links: Links::ALONE, detached: false, waiter: None };
+        let key = self.entries.try_insert(entry)?;
+        self.lifecycle_check.begin(key);
+        self.sends += usize::from(is_send);
+        if let Some(count) = self.active.get_mut(channel.index as usize) {
+            count.active += 1;
+        }
+        Some(key)
+    }
+
+    /// An operation that is over before it began: its error belongs to the wait. `None`: there is no memory for it.
+    pub(crate) fn begin_ended(&mut self, result: Result<Status, Error>) -> Option<Key> {
+        let key = self.begin(NONE, Typed::empty(), Phase::Done(result))?;
+        self.lifecycle_check.end(key);
+        Some(key)
+    }
+
+    /// Sees to it that the next operation finds memory. `false`: there is none.
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> bool {
+        #[cfg(test)]
+        if self.refuses {
+            return false;
+        }
+        self.entries.has_empty_slot() || self.entries.try_reserve(1)
+    }
+
+    // Hot: per message.
+    /// The operation `key`.
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&RequestEntry> {
+        self.entries.get(key)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut RequestEntry> {
+        self.entries.get_mut(key)
+    }
+
+    /// The operation goes on as `phase`.
+    pub(crate) fn set_phase(&mut self, key: Key, phase: Phase) {
+        debug_assert!(!phase.is_over(), "`end` ends an operation");
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        self.sends -= usize::from(entry.phase.is_send());
+        self.sends += usize::from(phase.is_send());
+        entry.phase = phase;
+    }
+
+    /// What is left of a send goes from a copy.
+    pub(crate) fn replace_data(&mut self, key: Key, data: Typed) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.data = data;
+        }
+    }
+
+    /// The slab in which the matcher finds the receives.
+    #[inline]
+    pub(crate) fn receives(&mut self) -> &mut Slab<RequestEntry> {
+        &mut self.entries
+    }
+
+    // Hot: per message.
+    /// The end of every operation. Its buffer is not touched any more (I7): the caller has seen to it that no byte of it is
+    /// under way. The channel, if it is closed and this was its last operation.
+    #[inline]
+    pub(crate) fn end(&mut self, key: Key, result: Result<Status, Error>) -> Option<Key> {
+        self.lifecycle_check.end(key);
+        let Some(entry) = self.entries.get_mut(key) else {
+            debug_assert!(false, "an operation ends while it is in the table");
+            return None;
+        };
+        debug_assert!(!entry.phase.is_over(), "an operation ends once");
+        self.sends -= usize::from(entry.phase.is_send());
+        entry.phase = Phase::Done(result);
+        entry.data = Typed::empty();
+        let channel = entry.channel;
+        if let Some(waiter) = entry.waiter.take() {
+            self.ended_waiters.push(waiter);
+        }
+        if entry.detached {
+            self.forget(key);
+        }
+        let count = self.active.get_mut(channel.index as usize)?;
+        count.active -= 1;
+        (count.closing && count.active == 0).then_some(channel)
+    }
+
+    /// The caller will not ask for the operation any more: if it is over, it is forgotten; else it goes on to its end, and
+    /// is forgotten then (Row PP22).
+    pub(crate) fn detach(&mut self, key: Key) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if entry.phase.is_over() {
+            self.forget(key);
+        } else {
+            entry.detached = true;
+        }
+    }
+
+    /// `waiter` sleeps until the operation is over. Nothing happens for one that is over already.
+    pub(crate) fn wake_at_end(&mut self, key: Key, waiter: Waiter) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && !entry.phase.is_over()
+        {
+            entry.waiter = Some(waiter);
+        }
+    }
+
+    /// A waiter whose operation has ended, each once.
+    #[inline]
+    pub(crate) fn next_ended_waiter(&mut self) -> Option<Waiter> {
+        self.ended_waiters.pop()
+    }
+
+    /// An operation that is over leaves the table.
+    #[inline]
+    pub(crate) fn forget(&mut self, key: Key) {
+        self.lifecycle_check.forget(key);
+        self.entries.remove(key);
+    }
+
+    /// A channel was opened under this key.
+    pub(crate) fn open_channel(&mut self, channel: Key) {
+        let at = channel.index as usize;
+        if at >= self.active.len() {
+            self.active.resize(at + 1, ActiveCount::default());
+        }
+        self.active[at] = ActiveCount::default();
+    }
+
+    /// The channel is closed. Whether no operation is active there: it goes now, else with the last.
+    pub(crate) fn close_channel(&mut self, channel: Key) -> bool {
+        let count = &mut self.active[channel.index as usize];
+        count.closing = true;
+        count.active == 0
+    }
+
+    /// Whether the channel was closed, and goes with its last operation.
+    pub(crate) fn is_closing(&self, channel: Key) -> bool {
+        self.active.get(channel.index as usize).is_some_and(|count| count.closing)
+    }
+
+    /// How many operations are active on a channel that is open.
+    pub(crate) fn active(&self, channel: Key) -> u32 {
+        self.active.get(channel.index as usize).map_or(0, |count| count.active)
+    }
+
+    /// Whether an operation had this key and is over.
+    pub(crate) fn is_over(&self, key: Key) -> bool {
+        match self.entries.get(key) {
+            Some(entry) => entry.phase.is_over(),
+            None => self.entries.was_removed(key),
+        }
+    }
+
+    /// Sends that are not over.
+    pub(crate) fn sends(&self) -> usize {
+        self.sends
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many slots there are: indices are below.
+    pub(crate) fn slots(&self) -> u32 {
+        self.entries.slots()
+    }
+
+    /// The operation in a slot.
+    pub(crate) fn at(&self, slot: u32) -> Option<&RequestEntry> {
+        self.entries.get(self.entries.key_at(slot)?)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &RequestEntry)> {
+        self.entries.iter()
+    }
+
+    /// Asserts that every operation that has begun is in the table until it has ended, once, and is forgotten once, and that
+    /// what is counted agrees with what is in the table. How many so far, in a build with `mend_base::LifecycleCheck`.
+    pub(crate) fn lifecycle_check(&self) -> LifecycleCounts {
+        let standing = self.entries.iter().map(|(key, entry)| (key, entry.phase.is_over()));
+        self.lifecycle_check.assert_agrees(standing);
+        let sends = self.entries.iter().filter(|(_, entry)| entry.phase.is_send()).count();
+        assert_eq!(self.sends, sends, "sends that are not over");
+        let mut active = vec![0; self.active.len()];
+        for (_, entry) in self.entries.iter().filter(|(_, entry)| !entry.phase.is_over()) {
+            active[entry.channel.index as usize] += 1;
+        }
+        let counted: Vec<u32> = self.active.iter().map(|count| count.active).collect();
+        assert_eq!(counted, active, "operations of each channel that are not over");
+        self.lifecycle_check.counts()
+    }
+
+    /// From now on there is no memory for an operation.
+    #[cfg(test)]
+    pub(crate) fn refuse(&mut self, refuses: bool) {
+        self.refuses = refuses;
+    }
+}
+
+impl Linked<POSTED> for RequestEntry {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl PostedReceive for RequestEntry {
+    #[inline(always)]
+    fn admits(&self, wanted: Tag) -> Option<u64> {
+        match self.phase {
+            Phase::Posted(Posted { tag, stamp, .. }) if tag.admits(wanted) => Some(stamp),
+            _ => None,
+        }
+    }
+
+    fn stamp(&self) -> u64 {
+        match self.phase {
+            Phase::Posted(Posted { stamp, .. }) => stamp,
+            _ => u64::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Phase, Posted, RequestTable};
+    use crate::request::{SendMode, Status, Waiter};
+    use mend_base::{Key, LifecycleCounts, Rank, Source, Tag, TagSelector};
+    use mend_datatype::Typed;
+
+    const CHANNEL: Key = Key { index: 2, generation: 1 };
+    const POSTED: Phase = Phase::Posted(Posted { from: Source::Any, tag: TagSelector::Any, stamp: 1 });
+    const QUEUED: Phase = Phase::Queued { to: Rank(0), tag: Tag(0), mode: SendMode::Standard };
+
+    fn table() -> RequestTable {
+        let mut table = RequestTable::default();
+        table.open_channel(CHANNEL);
+        table
+    }
+
+    #[test]
+    fn a_request_begins_ends_and_is_forgotten_once() {
+        let mut table = table();
+        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 0, forgotten: 0 });
+        assert_eq!(table.end(key, Ok(Status::CANCELLED)), None);
+        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 1, forgotten: 0 });
+        assert!(table.is_over(key));
+        table.detach(key);
+        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 1, forgotten: 1 });
+        assert!(table.is_over(key) && table.len() == 0);
+    }
+
+    #[test]
+    fn a_detached_request_is_forgotten_with_its_end_and_a_closed_channel_goes_with_its_last() {
+        let mut table = table();
+        let [first, last] =
+            [POSTED, QUEUED].map(|phase| table.begin(CHANNEL, Typed::empty(), phase).unwrap());
+        assert_eq!((table.active(CHANNEL), table.sends()), (2, 1));
+        table.detach(first);
+        assert!(!table.close_channel(CHANNEL) && table.is_closing(CHANNEL));
+        assert_eq!(table.end(first, Ok(Status::EMPTY)), None);
+        assert_eq!(table.len(), 1);
+        assert_eq!(table.end(last, Ok(Status::EMPTY)), Some(CHANNEL));
+        assert_eq!((table.active(CHANNEL), table.sends()), (0, 0));
+    }
+
+    #[test]
+    fn a_send_that_changes_its_phase_is_counted_as_long_as_something_is_to_be_sent() {
+        let mut table = table();
+        let key = table.begin(CHANNEL, Typed::empty(), QUEUED).unwrap();
+        table.set_phase(key, Phase::RtsSent { to: Rank(0), payload_sent: false });
+        assert_eq!(table.sends(), 1);
+        table.set_phase(key, Phase::RefusedSend { to: Rank(0) });
+        assert_eq!(table.sends(), 0);
+        table.lifecycle_check();
+    }
+
+    #[test]
+    fn the_end_of_an_operation_names_its_waiter_once() {
+        let mut table = table();
+        let waiter = Waiter(core::num::NonZero::new(7).unwrap());
+        let [awaited, other] =
+            [POSTED, QUEUED].map(|phase| table.begin(CHANNEL, Typed::empty(), phase).unwrap());
+        table.wake_at_end(awaited, waiter);
+        table.end(other, Ok(Status::EMPTY));
+        table.wake_at_end(other, waiter);
+        assert_eq!(table.next_ended_waiter(), None);
+        table.end(awaited, Ok(Status::EMPTY));
+        assert_eq!((table.next_ended_waiter(), table.next_ended_waiter()), (Some(waiter), None));
+    }
+
+    #[test]
+    fn without_memory_nothing_begins_and_nothing_is_counted() {
+        let mut table = table();
+        table.refuse(true);
+        assert_eq!(table.begin(CHANNEL, Typed::empty(), QUEUED), None);
+        assert!(table.begin_ended(Ok(Status::EMPTY)).is_none() && !table.reserve());
+        assert_eq!((table.active(CHANNEL), table.sends(), table.len()), (0, 0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "ends twice")]
+    fn a_second_end_is_caught() {
+        let mut table = table();
+        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        table.end(key, Ok(Status::EMPTY));
+        table.end(key, Ok(Status::EMPTY));
+    }
+
+    #[test]
+    #[should_panic(expected = "but is not in the table")]
+    fn an_end_of_what_was_forgotten_is_caught() {
+        let mut table = table();
+        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        table.detach(key);
+        table.end(key, Ok(Status::EMPTY));
+        table.end(key, Ok(Status::EMPTY));
+    }
+
+    #[test]
+    #[should_panic(expected = "released before it ended")]
+    fn a_request_that_is_forgotten_before_its_end_is_caught() {
+        let mut table = table();
+        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        table.forget(key);
+    }
+
+    #[test]
+    #[should_panic(expected = "what was reported")]
+    fn a_request_that_leaves_the_table_past_the_check_is_caught() {
+        let mut table = table();
+        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        table.entries.remove(key);
+        table.lifecycle_check();
+    }
+
+    #[test]
+    #[should_panic(expected = "that are not over")]
+    fn an_operation_that_its_channel_does_not_count_is_caught() {
+        let mut table = table();
+        table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        table.active[CHANNEL.index as usize].active -= 1;
+        table.lifecycle_check();
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the messages of one channel go: for each rank the endpoint, the id by which the receiver knows the channel, and the
+//! number of the next message.
+
+use crate::envelope::{self, ChannelName};
+use crate::peer_table::PeerLink;
+use mend_base::{ContextId, Rank, Tag};
+use mend_proto::identity::Name;
+
+/// By rank. Grows from empty to the highest rank that was talked to.
+#[derive(Debug)]
+pub(crate) struct Routes<E>(Vec<Route<E>>);
+
+/// The route to one rank: what an eager send needs, in one load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route<E> {
+    /// `None`: sends take the queue. Not connected, no context id announced yet, or the peer has ended.
+    endpoint: Option<E>,
+    /// The peer's id of the channel, where `announced` says that it is known.
+    context: ContextId,
+    /// Of the next message.
+    sequence: u16,
+    /// The longest message that goes before a match.
+    eager_bytes: u16,
+    announced: bool,
+}
+
+const _: () = assert!(size_of::<Route<u32>>() <= 16);
+
+impl<E> Default for Routes<E> {
+    fn default() -> Self {
+        Routes(Vec::new())
+    }
+}
+
+impl<E: Copy> Routes<E> {
+    // Hot: per message.
+    /// The route to a rank, and the endpoint, where a message of so many bytes may go at once.
+    #[inline(always)]
+    pub(crate) fn at_once(&mut self, to: Rank, bytes: usize) -> Option<(&mut Route<E>, E)> {
+        let route = self.0.get_mut(to.index())?;
+        let endpoint = route.endpoint?;
+        if bytes <= usize::from(route.eager_bytes) { Some((route, endpoint)) } else { None }
+    }
+
+    /// The route to a rank that exists. `None`: there is no memory for it.
+    pub(crate) fn to(&mut self, rank: Rank) -> Option<&mut Route<E>> {
+        let missing = (rank.index() + 1).saturating_sub(self.0.len());
+        self.0.try_reserve(missing).ok()?;
+        let route =
+            Route { endpoint: None, context: ContextId(0), sequence: 0, eager_bytes: 0, announced: false };
+        self.0.resize(self.0.len() + missing, route);
+        Some(&mut self.0[rank.index()])
+    }
+
+    /// Messages to this rank take the queue from now on, where it is asked what is known of the peer.
+    pub(crate) fn slow_down(&mut self, rank: Rank) {
+        if let Some(route) = self.0.get_mut(rank.index()) {
+            route.endpoint = None;
+        }
+    }
+
+    /// How many messages have gone to a rank, modulo 2^16.
+    pub(crate) fn sent(&self, rank: Rank) -> u16 {
+        self.0.get(rank.index()).map_or(0, |route| route.sequence)
+    }
+}
+
+impl<E: Copy> Route<E> {
+    // Hot: per message.
+    /// The header of an eager message, on a route with an endpoint.
+    #[inline(always)]
+    pub(crate) fn eager_header(&self, tag: Tag, source: Rank) -> [u8; envelope::SHORT_BYTES] {
+        envelope::eager(self.context, self.sequence, tag, source)
+    }
+
+    // Hot: per message.
+    /// A message has gone.
+    #[inline(always)]
+    pub(crate) fn count_sent(&mut self) {
+        self.sequence = self.sequence.wrapping_add(1);
+    }
+
+    /// How the next message names the channel, and its number.
+    pub(crate) fn next(&self, name: Name) -> (ChannelName, u16) {
+        let channel =
+            if self.announced { ChannelName::Context(self.context) } else { ChannelName::Named(name) };
+        (channel, self.sequence)
+    }
+
+    /// From now on messages may go at once, if the peer's id for the channel is known.
+    pub(crate) fn speed_up(&mut self, link: &PeerLink<E>) {
+        if self.announced && self.endpoint.is_none() {
+            self.endpoint = Some(link.endpoint);
+            self.eager_bytes = link.eager_bytes;
+        }
+    }
+
+    /// The peer calls the channel so. `false`: it has announced an id before.
+    pub(crate) fn on_announced(&mut self, context: ContextId) -> bool {
+        let first = !self.announced;
+        if first {
+            (self.announced, self.context) = (true, context);
+        }
+        first
+    }
+
+    /// The peer has closed the channel. `false`: it never called it so.
+    pub(crate) fn on_retired(&mut self, context: ContextId) -> bool {
+        let known = self.announced && self.context == context;
+        if known {
+            (self.announced, self.endpoint) = (false, None);
+        }
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Routes;
+    use crate::envelope::ChannelName;
+    use crate::peer_table::PeerLink;
+    use mend_base::{ContextId, ContextKind, Identity, Peer, Rank};
+    use mend_proto::identity::Name;
+
+    const LINK: PeerLink<u32> =
+        PeerLink { endpoint: 5, packed_bytes: 4096, eager_bytes: 100, chunk_bytes: 0 };
+    const NAME: Name =
+        Name { identity: Identity { creator: Peer(1), number: 2 }, context_kind: ContextKind::PointToPoint };
+
+    #[test]
+    fn a_route_is_fast_from_the_announcement_to_the_retirement() {
+        let mut routes = Routes::default();
+        let (rank, id) = (Rank(2), ContextId(7));
+        let route = routes.to(rank).unwrap();
+        route.speed_up(&LINK);
+        assert_eq!(route.next(NAME), (ChannelName::Named(NAME), 0));
+        assert!(routes.at_once(rank, 1).is_none(), "no id was announced");
+        let route = routes.to(rank).unwrap();
+        assert!(route.on_announced(id) && !route.on_announced(ContextId(8)));
+        route.speed_up(&LINK);
+        assert!(routes.at_once(rank, 101).is_none(), "too long");
+        let (route, endpoint) = routes.at_once(rank, 100).unwrap();
+        route.count_sent();
+        assert_eq!((endpoint, route.next(NAME)), (5, (ChannelName::Context(id), 1)));
+        assert!(!route.on_retired(ContextId(8)) && route.on_retired(id));
+        assert!(routes.at_once(rank, 1).is_none());
+        assert_eq!((routes.sent(rank), routes.sent(Rank(9))), (1, 0));
+    }
+}

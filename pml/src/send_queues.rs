@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What waits to go out, in which order, and when a send may go at once.
+//!
+//! Each peer has three queues: answers, which never wait behind data; messages, in the order in which they were sent, so
+//! that none overtakes another; and streams, which take turns. A peer with anything in them is flush pending, and every call
+//! of progress tries again what was `Busy`.
+//!
+//! A peer is *congested* while messages to it are queued, or while it has sent XOFF: sends to it take the queue, where an
+//! XOFF turns them into RTSes. A program that starts operations and never makes progress would not read an XOFF, so after
+//! [`STARTS_PER_PROGRESS`] starts no message goes before the next call of progress.
+//!
+//! What peers fill is bounded: answers by [`ANSWERS_MAX`], acknowledgements of retired ids by [`RETIRED_MAX`], both for each
+//! peer and above what a correct one can cause. The list of flush pending peers has one entry for each peer, reserved when
+//! it is connected.
+
+use crate::envelope::Header;
+use crate::paged::Paged;
+use mend_base::{ContextId, Key, PeerIndex, Rank};
+use std::collections::VecDeque;
+
+/// The queues of all peers.
+#[derive(Default, Debug)]
+pub(crate) struct SendQueues {
+    /// How many peers are congested.
+    congested: u32,
+    starts_since_progress: u32,
+    peers: Paged<PeerQueues>,
+    flush_pending: Vec<PeerIndex>,
+    /// How many peers were connected, each as often as it was.
+    connected: usize,
+    /// Answers and acknowledgements that have not gone out.
+    unsent: usize,
+}
+
+/// What waits to go to one peer.
+#[derive(Default, Debug)]
+struct PeerQueues {
+    /// It is in the list of those with something to send.
+    flush_pending: bool,
+    congested: bool,
+    xoff_received: bool,
+    queues: Option<Box<Queues>>,
+}
+
+#[derive(Default, Debug)]
+struct Queues {
+    answers: VecDeque<Header>,
+    messages: VecDeque<QueuedMessage>,
+    streams: VecDeque<Key>,
+    /// How many of `messages` are acknowledgements of retired ids.
+    retired: u32,
+}
+
+/// What goes in the order of the messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueuedMessage {
+    /// A request.
+    Send(Key),
+    /// That the RTS of the request `key` is cancelled: behind that RTS.
+    CancelRts { channel: Key, to: Rank, key: Key },
+    /// That the peer's context id is used no more: behind the last message that uses it.
+    ContextRetired(ContextId),
+}
+
+/// Something was not queued: there is no memory, or the queue is longer than a correct peer can make it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueError {
+    NoMemory,
+    TooMany,
+}
+
+/// How many operations may start between two calls of progress before those that start wait for one.
+pub(crate) const STARTS_PER_PROGRESS: u32 = 256;
+
+/// The most answers that wait to go to one peer. A peer is owed one for each RTS and synchronous message that it may have
+/// unanswered, and a few for each of 2^16 context ids.
+pub(crate) const ANSWERS_MAX: usize = 1 << 20;
+
+/// The most acknowledgements of retired ids that wait to go to one peer: it has 2^16 ids.
+pub(crate) const RETIRED_MAX: u32 = 1 << 16;
+
+impl SendQueues {
+    // Hot: per message.
+    /// Whether a send may go before what is queued: no peer is congested, and the last call of progress is not long ago.
+    #[inline(always)]
+    pub(crate) fn may_send_at_once(&self) -> bool {
+        self.congested == 0 && self.starts_since_progress < STARTS_PER_PROGRESS
+    }
+
+    // Hot: per message.
+    /// An operation was started.
+    #[inline(always)]
+    pub(crate) fn count_start(&mut self) {
+        self.starts_since_progress += 1;
+    }
+
+    /// Whether the next call is to be one of progress.
+    #[inline]
+    pub(crate) fn must_progress(&self) -> bool {
+        self.starts_since_progress >= STARTS_PER_PROGRESS
+    }
+
+    /// A call of progress has begun.
+    #[inline]
+    pub(crate) fn on_progress(&mut self) {
+        self.starts_since_progress = 0;
+    }
+
+    /// A peer is connected: makes what its messages need here.
+    pub(crate) fn add_peer(&mut self, peer: PeerIndex) {
+        self.peers.at(peer.index()).make();
+        self.connected += 1;
+        self.flush_pending.reserve(self.connected - self.flush_pending.len());
+    }
+
+    /// Whether nothing waits to go to `peer`.
+    #[inline]
+    pub(crate) fn is_quiet(&self, peer: PeerIndex) -> bool {
+        self.queues(peer).is_none_or(Queues::is_empty)
+    }
+
+    /// Queues an answer.
+    pub(crate) fn push_answer(&mut self, peer: PeerIndex, header: Header) -> Result<(), QueueError> {
+        let queues = self.peers.at(peer.index()).make();
+        if queues.answers.len() >= ANSWERS_MAX {
+            return Err(QueueError::TooMany);
+        }
+        queues.answers.try_reserve(1).map_err(|_| QueueError::NoMemory)?;
+        queues.answers.push_back(header);
+        self.unsent += 1;
+        Ok(())
+    }
+
+    /// Queues something in the order of the messages.
+    pub(crate) fn push(&mut self, peer: PeerIndex, message: QueuedMessage) -> Result<(), QueueError> {
+        let queues = self.peers.at(peer.index()).make();
+        let is_retired = matches!(message, QueuedMessage::ContextRetired(_));
+        if is_retired && queues.retired >= RETIRED_MAX {
+            return Err(QueueError::TooMany);
+        }
+        queues.messages.try_reserve(1).map_err(|_| QueueError::NoMemory)?;
+        queues.messages.push_back(message);
+        queues.retired += u32::from(is_retired);
+        self.unsent += usize::from(is_retired);
+        self.update_congested(peer);
+        Ok(())
+    }
+
+    /// Queues the stream of a send.
+    pub(crate) fn push_stream(&mut self, peer: PeerIndex, key: Key) -> Result<(), QueueError> {
+        let queues = self.peers.at(peer.index()).make();
+        queues.streams.try_reserve(1).map_err(|_| QueueError::NoMemory)?;
+        queues.streams.push_back(key);
+        Ok(())
+    }
+
+    /// The first answer for `peer`.
+    pub(crate) fn answer(&self, peer: PeerIndex) -> Option<&Header> {
+        self.queues(peer)?.answers.front()
+    }
+
+    /// The first answer has gone.
+    pub(crate) fn pop_answer(&mut self, peer: PeerIndex) {
+        if let Some(queues) = self.queues_mut(peer)
+            && queues.answers.pop_front().is_some()
+        {
+            self.unsent -= 1;
+        }
+    }
+
+    /// The first message for `peer`.
+    pub(crate) fn message(&self, peer: PeerIndex) -> Option<QueuedMessage> {
+        self.queues(peer)?.messages.front().copied()
+    }
+
+    /// The first message has gone; the caller updates the congestion when no more goes.
+    pub(crate) fn pop_message(&mut self, peer: PeerIndex) {
+        let Some(queues) = self.queues_mut(peer) else { return };
+        if let Some(QueuedMessage::ContextRetired(_)) = queues.messages.pop_front() {
+            queues.retired -= 1;
+            self.unsent -= 1;
+        }
+    }
+
+    /// The stream whose turn it is.
+    pub(crate) fn stream(&self, peer: PeerIndex) -> Option<Key> {
+        self.queues(peer)?.streams.front().copied()
+    }
+
+    /// A piece of the first stream has gone: the next has its turn, and the first comes again unless it is over.
+    pub(crate) fn turn_streams(&mut self, peer: PeerIndex, is_over: bool) {
+        let Some(queues) = self.queues_mut(peer) else { return };
+        if is_over {
+            queues.streams.pop_front();
+        } else {
+            queues.streams.rotate_left(1);
+        }
+    }
+
+    /// A queued send does not go out. It never took a number, so no hole is left (I6).
+    pub(crate) fn remove_send(&mut self, peer: PeerIndex, key: Key) {
+        if let Some(queues) = self.queues_mut(peer) {
+            queues.messages.retain(|message| *message != QueuedMessage::Send(key));
+        }
+        self.update_congested(peer);
+    }
+
+    /// No more of a send's stream goes out.
+    pub(crate) fn remove_stream(&mut self, peer: PeerIndex, key: Key) {
+        if let Some(queues) = self.queues_mut(peer) {
+            queues.streams.retain(|stream| *stream != key);
+        }
+    }
+
+    /// The stream of one request goes on as that of another.
+    pub(crate) fn replace_stream(&mut self, peer: PeerIndex, key: Key, by: Key) {
+        let streams = self.queues_mut(peer).into_iter().flat_map(|queues| &mut queues.streams);
+        streams.filter(|stream| **stream == key).for_each(|stream| *stream = by);
+    }
+
+    /// The peer says whether it takes messages before their match.
+    pub(crate) fn set_xoff(&mut self, peer: PeerIndex, xoff: bool) {
+        self.peers.at(peer.index()).xoff_received = xoff;
+        self.update_congested(peer);
+    }
+
+    /// Whether messages to `peer` must be RTSes.
+    pub(crate) fn is_xoff(&self, peer: PeerIndex) -> bool {
+        self.peers.get(peer.index()).is_some_and(|peer| peer.xoff_received)
+    }
+
+    /// Recomputes whether sends to `peer` must take the queue.
+    pub(crate) fn update_congested(&mut self, peer: PeerIndex) {
+        let state = self.peers.at(peer.index());
+        let queued = state.queues.as_ref().is_some_and(|queues| !queues.messages.is_empty());
+        let congested = queued || state.xoff_received;
+        match (core::mem::replace(&mut state.congested, congested), congested) {
+            (false, true) => self.congested += 1,
+            (true, false) => self.congested -= 1,
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// `peer` is connected, and something waits to go to it.
+    pub(crate) fn list(&mut self, peer: PeerIndex) {
+        let state = self.peers.at(peer.index());
+        if !core::mem::replace(&mut state.flush_pending, true) {
+            self.flush_pending.push(peer);
+        }
+    }
+
+    // Hot: per progress.
+    #[inline]
+    pub(crate) fn has_flush_pending(&self) -> bool {
+        !self.flush_pending.is_empty()
+    }
+
+    /// A peer to be tried, by its index in the list.
+    pub(crate) fn flush_pending(&self, at: usize) -> Option<PeerIndex> {
+        self.flush_pending.get(at).copied()
+    }
+
+    /// Those to which nothing waits to go leave the list.
+    pub(crate) fn drop_quiet(&mut self) {
+        let peers = &mut self.peers;
+        self.flush_pending.retain(|peer| {
+            let state = peers.at(peer.index());
+            state.flush_pending = state.queues.as_ref().is_some_and(|queues| !queues.is_empty());
+            state.flush_pending
+        });
+    }
+
+    /// The peer has ended: forgets all that waits to go to it.
+    pub(crate) fn end_peer(&mut self, peer: PeerIndex) {
+        let state = self.peers.at(peer.index());
+        state.xoff_received = false;
+        if let Some(queues) = state.queues.take() {
+            self.unsent -= queues.answers.len() + queues.retired as usize;
+        }
+        self.update_congested(peer);
+    }
+
+    /// Answers and acknowledgements that have not gone out.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// How many peers are congested.
+    #[cfg(test)]
+    pub(crate) fn congested(&self) -> u32 {
+        self.congested
+    }
+
+    fn queues(&self, peer: PeerIndex) -> Option<&Queues> {
+        self.peers.get(peer.index())?.queues.as_deref()
+    }
+
+    fn queues_mut(&mut self, peer: PeerIndex) -> Option<&mut Queues> {
+        self.peers.get_mut(peer.index())?.queues.as_deref_mut()
+    }
+}
+
+impl PeerQueues {
+    fn make(&mut self) -> &mut Queues {
+        self.queues.get_or_insert_default()
+    }
+}
+
+impl Queues {
+    fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.messages.is_empty() && self.streams.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ANSWERS_MAX, QueueError, QueuedMessage, RETIRED_MAX, STARTS_PER_PROGRESS, SendQueues};
+    use crate::envelope::Packet;
+    use mend_base::{ContextId, Key, PeerIndex};
+
+    const PEER: PeerIndex = PeerIndex(3);
+
+    fn key(index: u32) -> Key {
+        Key { index, generation: 1 }
+    }
+
+    #[test]
+    fn a_peer_is_congested_while_something_is_queued_or_after_an_xoff() {
+        let mut queues = SendQueues::default();
+        assert!(queues.may_send_at_once());
+        queues.push(PEER, QueuedMessage::Send(key(1))).unwrap();
+        queues.set_xoff(PEER, true);
+        queues.remove_send(PEER, key(1));
+        assert!(!queues.may_send_at_once() && queues.is_xoff(PEER));
+        queues.set_xoff(PEER, false);
+        assert!(queues.may_send_at_once() && queues.is_quiet(PEER));
+        queues.set_xoff(PEER, true);
+        queues.end_peer(PEER);
+        assert_eq!(queues.congested(), 0);
+    }
+
+    #[test]
+    fn so_many_starts_ask_for_progress_and_it_starts_the_count_anew() {
+        let mut queues = SendQueues::default();
+        for _ in 0..STARTS_PER_PROGRESS {
+            assert!(queues.may_send_at_once() && !queues.must_progress());
+            queues.count_start();
+        }
+        assert!(!queues.may_send_at_once() && queues.must_progress());
+        queues.on_progress();
+        assert!(queues.may_send_at_once());
+    }
+
+    #[test]
+    fn streams_take_turns_and_one_that_is_over_leaves() {
+        let mut queues = SendQueues::default();
+        (1..4).for_each(|number| queues.push_stream(PEER, key(number)).unwrap());
+        queues.turn_streams(PEER, false);
+        queues.turn_streams(PEER, true);
+        queues.replace_stream(PEER, key(1), key(9));
+        let mut order = vec![];
+        while let Some(key) = queues.stream(PEER) {
+            order.push(key.index);
+            queues.turn_streams(PEER, true);
+        }
+        assert_eq!(order, [3, 9]);
+    }
+
+    #[test]
+    fn more_answers_than_a_correct_peer_is_owed_are_not_queued() {
+        let mut queues = SendQueues::default();
+        let header = Packet::Matched { key: key(1) }.write();
+        (0..ANSWERS_MAX).for_each(|_| queues.push_answer(PEER, header).unwrap());
+        assert_eq!(queues.push_answer(PEER, header), Err(QueueError::TooMany));
+        let retired = QueuedMessage::ContextRetired(ContextId(1));
+        (0..RETIRED_MAX).for_each(|_| queues.push(PEER, retired).unwrap());
+        assert_eq!(queues.push(PEER, retired), Err(QueueError::TooMany));
+        assert_eq!(queues.unsent(), ANSWERS_MAX + RETIRED_MAX as usize);
+        queues.end_peer(PEER);
+        assert_eq!(queues.unsent(), 0);
+    }
+
+    #[test]
+    fn a_peer_is_listed_once_and_leaves_the_list_when_all_has_gone() {
+        let mut queues = SendQueues::default();
+        queues.push(PEER, QueuedMessage::Send(key(1))).unwrap();
+        (0..2).for_each(|_| queues.list(PEER));
+        assert_eq!((queues.flush_pending(0), queues.flush_pending(1)), (Some(PEER), None));
+        queues.drop_quiet();
+        assert!(queues.has_flush_pending());
+        queues.pop_message(PEER);
+        queues.drop_quiet();
+        assert!(!queues.has_flush_pending());
+    }
+}

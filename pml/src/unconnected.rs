@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which operations are asked next about peers that are not connected: rounds over the operations and the last probe.
+
+use mend_base::{Key, Source};
+
+/// Where the rounds stand.
+#[derive(Default, Debug)]
+pub(crate) struct UnconnectedSearch {
+    /// The slot of the operation that was last seen.
+    slot: u32,
+    /// The waiter that was last asked about: 0 for the probe, one more than its slot for an operation.
+    waiter: u32,
+    /// Where and for what source the last probe since found no message.
+    probed: Option<(Key, Source)>,
+}
+
+/// Something that may wait for a peer that is not connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waiter {
+    /// A probe on this channel, for this source.
+    Probe(Key, Source),
+    /// The operation in this slot.
+    Operation(u32),
+}
+
+/// Operations, and members of one channel, in one call.
+pub(crate) const SEARCHED_MAX: u32 = 64;
+
+impl UnconnectedSearch {
+    /// A probe found no message.
+    pub(crate) fn on_probe(&mut self, channel: Key, from: Source) {
+        self.probed = Some((channel, from));
+    }
+
+    /// The last probe, once.
+    pub(crate) fn take_probe(&mut self) -> Option<(Key, Source)> {
+        self.probed.take()
+    }
+
+    /// The next slot of so many.
+    pub(crate) fn next_slot(&mut self, slots: u32) -> u32 {
+        self.slot = (self.slot + 1) % slots;
+        self.slot
+    }
+
+    /// The next waiter, of the probe and so many slots; `None`: it is the probe's turn, and there was none.
+    pub(crate) fn next_waiter(&mut self, slots: u32) -> Option<Waiter> {
+        self.waiter = (self.waiter + 1) % (slots + 1);
+        match self.waiter.checked_sub(1) {
+            Some(slot) => Some(Waiter::Operation(slot)),
+            None => self.probed.map(|(channel, from)| Waiter::Probe(channel, from)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{UnconnectedSearch, Waiter};
+    use mend_base::{Key, Source};
+
+    const CHANNEL: Key = Key { index: 1, generation: 1 };
+
+    #[test]
+    fn every_slot_and_the_probe_have_their_turns() {
+        let mut search = UnconnectedSearch::default();
+        assert_eq!([0; 3].map(|_| search.next_slot(2)), [1, 0, 1]);
+        let turns = [0; 3].map(|_| search.next_waiter(2));
+        assert_eq!(turns, [Some(Waiter::Operation(0)), Some(Waiter::Operation(1)), None]);
+        search.on_probe(CHANNEL, Source::Any);
+        let turns = [0; 3].map(|_| search.next_waiter(2));
+        assert_eq!(turns[2], Some(Waiter::Probe(CHANNEL, Source::Any)));
+        assert_eq!(search.take_probe(), Some((CHANNEL, Source::Any)));
+        assert_eq!(search.take_probe(), None);
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names that were used here and are used no more, for ever.
+//!
+//! A member that has never been announced our context id may write by name as long as the communicator is open at its own
+//! end, however long ago it was released here. Such a message is late and must be refused; a message for a name that
+//! was never created here is early and must wait. So which names are retired has to be known exactly, and for ever: a low-water mark
+//! for each creator would be wrong, since two communicators of one creator, made over different parents, may be created
+//! here in another order than their numbers (two threads, or nonblocking creation), so a lower number may still be early
+//! when a higher one is retired.
+//!
+//! What this costs depends on the numbers of one creator that are *never* retired here: those of communicators that
+//! this process is no member of, and those that were drawn and not used. [`IdentityAllocator`](super::IdentityAllocator)
+//! keeps both rare: a number that was drawn and not used is given back, and communicators of the creator alone draw from
+//! the other end. What remains is stored as a bit for each name where a word of 64 names has a gap, and as two bounds for
+//! any number of words without one. A program that creates and releases the communicators of one creator in a loop holds
+//! two words, however long it runs; one whose every second communicator concerns others holds a word for each 32
+//! communicators.
+
+use super::Name;
+use mend_base::{ContextKind, Peer};
+use std::collections::BTreeMap;
+
+/// The retired names.
+#[derive(Debug, Default)]
+pub(super) struct RetiredNames {
+    by_creator: BTreeMap<Peer, Numbers>,
+}
+
+impl RetiredNames {
+    pub(super) fn holds(&self, name: Name) -> bool {
+        self.by_creator.get(&name.identity.creator).is_some_and(|numbers| numbers.holds(number(name)))
+    }
+
+    pub(super) fn add(&mut self, name: Name) {
+        self.by_creator.entry(name.identity.creator).or_default().add(number(name));
+    }
+
+    /// How many words and pairs of bounds are stored: the memory, up to a constant factor.
+    pub(super) fn cost(&self) -> usize {
+        self.by_creator.values().map(|numbers| numbers.partial.len() + numbers.full.0.len()).sum()
+    }
+}
+
+/// Both context kinds of a communicator are retired together, so they are neighbours.
+fn number(name: Name) -> u64 {
+    u64::from(name.identity.number) << 1 | u64::from(name.context_kind == ContextKind::Collective)
+}
+
+/// A set of numbers.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// Words of 64 numbers all of which are in the set.
+    full: Intervals,
+    /// Words of which some are.
+    partial: BTreeMap<u64, u64>,
+}
+
+impl Numbers {
+    fn holds(&self, number: u64) -> bool {
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        self.full.holds(word) || self.partial.get(&word).is_some_and(|bits| bits & bit != 0)
+    }
+
+    fn add(&mut self, number: u64) {
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        if self.full.holds(word) {
+            return;
+        }
+        let bits = self.partial.entry(word).or_default();
+        *bits |= bit;
+        if *bits == u64::MAX {
+            self.partial.remove(&word);
+            self.full.add(word);
+        }
+    }
+}
+
+/// A set of numbers as its intervals, in order; between two of them is a gap.
+#[derive(Debug, Default)]
+struct Intervals(Vec<(u64, u64)>);
+
+impl Intervals {
+    fn holds(&self, number: u64) -> bool {
+        let after = self.0.partition_point(|&(first, _)| first <= number);
+        after > 0 && number <= self.0[after - 1].1
+    }
+
+    fn add(&mut self, number: u64) {
+        if self.holds(number) {
+            return;
+        }
+        let after = self.0.partition_point(|&(first, _)| first <= number);
+        let joins_left = after > 0 && self.0[after - 1].1 + 1 == number;
+        let joins_right = after < self.0.len() && number + 1 == self.0[after].0;
+        match (joins_left, joins_right) {
+            (true, true) => self.0[after - 1].1 = self.0.remove(after).1,
+            (true, false) => self.0[after - 1].1 = number,
+            (false, true) => self.0[after].0 = number,
+            (false, false) => self.0.insert(after, (number, number)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Intervals, Numbers, RetiredNames};
+    use crate::identity::{IdentityAllocator, Name};
+    use mend_base::{ContextKind, Identity, Job, Peer, Random};
+    use std::collections::BTreeSet;
+
+    fn retire(names: &mut RetiredNames, identity: Identity) {
+        for context_kind in [ContextKind::PointToPoint, ContextKind::Collective] {
+            names.add(Name { identity, context_kind });
+        }
+    }
+
+    fn creators(count: u32) -> Vec<IdentityAllocator> {
+        (0..count).map(|number| IdentityAllocator::new(Peer::new(Job(1), number))).collect()
+    }
+
+    #[test]
+    fn a_million_communicators_of_one_creator_cost_two_words() {
+        let (mut names, mut creator) = (RetiredNames::default(), creators(1).remove(0));
+        for _ in 0..1_000_000 {
+            retire(&mut names, creator.allocate().unwrap());
+            assert!(names.cost() <= 3);
+        }
+    }
+
+    #[test]
+    fn a_million_communicators_of_alternating_creators_cost_as_much_as_a_hundred() {
+        let (mut names, mut creators) = (RetiredNames::default(), creators(4));
+        let mut after_a_hundred = 0;
+        for round in 0..1_000_000 {
+            // Each member draws, as in a split; the number of all but one is given back.
+            let drawn: Vec<Identity> =
+                creators.iter_mut().map(|creator| creator.allocate().unwrap()).collect();
+            for (at, creator) in creators.iter_mut().enumerate() {
+                if at == round % 4 {
+                    retire(&mut names, drawn[at]);
+                } else {
+                    creator.give_back(drawn[at]);
+                }
+            }
+            if round == 100 {
+                after_a_hundred = names.cost();
+            }
+        }
+        assert!(names.cost() <= after_a_hundred + 4, "{} after {after_a_hundred}", names.cost());
+    }
+
+    #[test]
+    fn communicators_of_others_between_them_cost_a_word_for_each_thirty_two() {
+        let (mut names, mut creator) = (RetiredNames::default(), creators(1).remove(0));
+        for _ in 0..32_000 {
+            let _of_others = creator.allocate().unwrap();
+            retire(&mut names, creator.allocate().unwrap());
+        }
+        assert!(names.cost() <= 2 * 32_000 / 32 + 2, "{}", names.cost());
+    }
+
+    #[test]
+    fn a_set_holds_what_was_added_and_nothing_else() {
+        for seed in 0..100 {
+            let mut random = Random(seed);
+            let (mut numbers, mut set) = (Numbers::default(), BTreeSet::new());
+            let most = [150, 400, 5_000][random.below(3) as usize];
+            for _ in 0..random.below(3_000) {
+                let number = random.below(most);
+                numbers.add(number);
+                set.insert(number);
+            }
+            for number in 0..most {
+                assert_eq!(numbers.holds(number), set.contains(&number), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn intervals_hold_what_a_set_holds() {
+        for seed in 0..100 {
+            let mut random = Random(seed);
+            let (mut intervals, mut set) = (Intervals::default(), BTreeSet::new());
+            for _ in 0..200 {
+                let number = random.below(150);
+                intervals.add(number);
+                set.insert(number);
+            }
+            for number in 0..150 {
+                assert_eq!(intervals.holds(number), set.contains(&number), "seed {seed}");
+            }
+            assert!(intervals.0.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "seed {seed}");
+        }
+    }
+}
