@@ -38,6 +38,13 @@ pub struct Rules {
     pub muted: bool,
 }
 
+impl Default for Rules {
+    /// Where the user says nothing.
+    fn default() -> Self {
+        Rules { fault_tolerant: true, counting: Counting::Survivors, reports_deaths: false, muted: false }
+    }
+}
+
 /// What has become of a job that is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Exit {

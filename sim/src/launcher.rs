@@ -12,7 +12,7 @@ use crate::killer::{Killer, Manner};
 use crate::oracle::job::{Fate, Ledger};
 use crate::oracle::notices::NoticeOracle;
 use mend_base::{Duration, Instant, Job, Peer, Random};
-use mend_daemon::{Condition, Counting, Effect, Ending, JobEnd, NodeDaemon, ProcessEnd, Rules};
+use mend_daemon::{Condition, Effect, Ending, JobEnd, NodeDaemon, ProcessEnd, Rules};
 use mend_runtime::Notice;
 use mend_runtime::daemon_protocol::{Answer, Request};
 use std::cell::RefCell;
@@ -75,12 +75,7 @@ enum Sight {
 impl Launcher {
     /// For `size` processes of a job, all started.
     pub fn new(job: Job, size: u32) -> Rc<RefCell<Launcher>> {
-        let rules = Rules {
-            fault_tolerant: true,
-            counting: Counting::Survivors,
-            reports_deaths: false,
-            muted: false,
-        };
+        let rules = Rules::default();
         let mut launcher = Launcher {
             job,
             daemon: NodeDaemon::new(job, size, rules),

@@ -81,9 +81,7 @@ pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fail
     let mut random = Random(seed);
     let size = 3 + random.below(3) as u32;
     let mut cluster = Cluster::new(random.bits(), size, programs::waits());
-    let rules =
-        Rules { fault_tolerant: true, counting: Counting::Survivors, reports_deaths: false, muted: false };
-    cluster.deaths(Killer::new(size, Vec::new()), rules);
+    cluster.deaths(Killer::new(size, Vec::new()), Rules::default());
     let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
     cluster.trouble(Trouble { evidence_once_in, ..Trouble::default() });
     if random.once_in(2) {
