@@ -48,7 +48,8 @@ pub struct Process {
     pub board: Rc<RefCell<Board>>,
     /// Its buffers whose requests have ended: looked at when it has left.
     pub silence: Rc<RefCell<Silence>>,
-    /// Its messages to itself go by loopback, which the next progress delivers.
+    /// Its messages to itself go by loopback, which the next progress delivers: a call of progress takes more events than all
+    /// other ranks of a small job can have caused.
     pub has_loopback: bool,
     at: Rc<Cell<(&'static str, u64)>>,
     network: Shared,
@@ -303,7 +304,7 @@ impl Cluster {
     /// Who has been declared is dead to the launcher; who is dead makes no step any more.
     fn bury(&mut self) {
         for number in self.killer.news() {
-            let manner = self.killer.manner(number).expect("it was doomed");
+            let manner = self.killer.manner(number).expect("its death was planned");
             self.launcher.borrow_mut().die(number, manner);
             self.board.borrow_mut().wake();
             if self.trace {
@@ -480,10 +481,10 @@ impl Cluster {
         let fabric = FabricBtl::new(&self.network, rank, Sizes::random(&mut random));
         // Messages to oneself go by loopback, or by the network like everybody's.
         let own = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
-        let has_loopback = own.is_some();
+        let config = config(&mut random);
+        let has_loopback = own.is_some() && config.events_per_progress > 16;
         let net = Bml::new(own, Some(fabric), Vec::new());
-        let engine =
-            Engine::with_config(net, runtime, config(&mut random)).expect("the launcher takes every card");
+        let engine = Engine::with_config(net, runtime, config).expect("the launcher takes every card");
         let process = Process {
             mpi: Mpi::new(engine),
             rank: Rank(rank),
@@ -539,7 +540,11 @@ impl Cluster {
             let (what, number) = seat.at.get();
             eprintln!("{:8} rank {rank}: at {what} {number}", self.steps);
         }
-        // What the dead do until their call returns has no witness.
+        if over && self.killer.is_declared(rank) && !self.killer.is_dead(rank) {
+            // Its threads came to the end of the program before its death was complete.
+            return self.kill(Rank(rank));
+        }
+        // Results of a process that is dead are not checked.
         if over && !self.killer.is_dead(rank) {
             self.requests += oracle::balance(rank, &running.mpi);
             running.silence.borrow().check();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who dies, and when: between two steps of the scheduler, or between any two calls that an engine makes to transports and
+//! Which ranks die, how and when: between two steps of the scheduler, or between any two calls that an engine makes to transports and
 //! runtime, which are the only steps of it that others can see. Nothing in production code knows of it: from the moment
 //! of its death whatever a process asks of the fabric has no effect, and its engine is dropped when the call that was
 //! cut short returns.
@@ -54,9 +54,9 @@ pub enum Manner {
     GivesUp,
 }
 
-/// One death to come.
+/// A death that is planned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Doom {
+pub struct PlannedDeath {
     /// Who.
     pub number: u32,
     /// How.
@@ -70,7 +70,7 @@ pub struct Doom {
 /// The deaths of one job. Shared by all ends of the fabric.
 #[derive(Debug, Default)]
 pub struct Killer {
-    seats: RefCell<Vec<Seat>>,
+    mortals: RefCell<Vec<Mortal>>,
     /// Declared, and not told the launcher.
     news: RefCell<Vec<u32>>,
     /// How many processes are not ready yet.
@@ -78,8 +78,8 @@ pub struct Killer {
 }
 
 #[derive(Debug)]
-struct Seat {
-    doom: Doom,
+struct Mortal {
+    death: PlannedDeath,
     life: Life,
     /// The marks it has passed.
     passed: Vec<Mark>,
@@ -101,10 +101,10 @@ impl Killer {
     }
 
     /// These die, of `size`.
-    pub fn new(size: u32, dooms: Vec<Doom>) -> Rc<Killer> {
-        let seat = |doom| Seat { doom, life: Life::Lives, passed: Vec::new(), calls: 0 };
-        let seats = RefCell::new(dooms.into_iter().map(seat).collect());
-        Rc::new(Killer { seats, news: RefCell::default(), unready: Cell::new(size) })
+    pub fn new(size: u32, planned: Vec<PlannedDeath>) -> Rc<Killer> {
+        let mortal = |death| Mortal { death, life: Life::Lives, passed: Vec::new(), calls: 0 };
+        let mortals = RefCell::new(planned.into_iter().map(mortal).collect());
+        Rc::new(Killer { mortals, news: RefCell::default(), unready: Cell::new(size) })
     }
 
     /// Some of `size` processes, at least one and seldom all, at moments that the seed draws: most often one.
@@ -114,19 +114,24 @@ impl Killer {
         // Many jobs hold the deaths back until everybody is ready: there is more to meet then.
         let ready = random.once_in(2);
         let mut numbers: Vec<u32> = (0..size).collect();
-        let mut doom = |_| {
+        let mut death = |_| {
             let number = numbers.swap_remove(random.below(numbers.len() as u64) as usize);
-            let when = draw_when(random, ready);
+            let manner = draw_manner(random);
+            // A program that ends with 0 and without MPI is no failure: often enough before it has begun.
+            let when = match manner {
+                Manner::Ends(Ending::Exited(0)) if random.once_in(2) => When::Step(random.below(6)),
+                _ => draw_when(random, ready),
+            };
             let lingers = if random.once_in(8) { random.below(40) } else { 0 };
-            Doom { number, manner: draw_manner(random), when, lingers }
+            PlannedDeath { number, manner, when, lingers }
         };
-        let dooms = (0..count).map(&mut doom).collect();
-        Killer::new(size, dooms)
+        let planned = (0..count).map(&mut death).collect();
+        Killer::new(size, planned)
     }
 
-    /// Who will die, or may: what a program may expect of others follows from it.
+    /// The ranks that may fail in this run.
     pub fn mortals(&self) -> Vec<u32> {
-        self.seats.borrow().iter().map(|seat| seat.doom.number).collect()
+        self.mortals.borrow().iter().map(|mortal| mortal.death.number).collect()
     }
 
     /// Whether everybody may know that `number` has died.
@@ -140,12 +145,16 @@ impl Killer {
     }
 
     fn is(&self, number: u32, what: impl Fn(Life) -> bool) -> bool {
-        self.seats.borrow().iter().any(|seat| seat.doom.number == number && what(seat.life))
+        self.mortals.borrow().iter().any(|mortal| mortal.death.number == number && what(mortal.life))
     }
 
     /// How `number` dies.
     pub fn manner(&self, number: u32) -> Option<Manner> {
-        self.seats.borrow().iter().find(|seat| seat.doom.number == number).map(|seat| seat.doom.manner)
+        self.mortals
+            .borrow()
+            .iter()
+            .find(|mortal| mortal.death.number == number)
+            .map(|mortal| mortal.death.manner)
     }
 
     /// Who has been declared since the last call.
@@ -157,56 +166,58 @@ impl Killer {
     pub fn pass(&self, number: u32, mark: Mark) {
         let unready = self.unready.get() - u32::from(mark == Mark::Ready);
         self.unready.set(unready);
-        for seat in self.seats.borrow_mut().iter_mut() {
-            let concerns = if mark == Mark::Ready { unready == 0 } else { seat.doom.number == number };
+        for mortal in self.mortals.borrow_mut().iter_mut() {
+            let concerns = if mark == Mark::Ready { unready == 0 } else { mortal.death.number == number };
             if concerns {
-                seat.passed.push(mark);
+                mortal.passed.push(mark);
             }
         }
     }
 
     /// `number` calls the fabric. Whether it lives to do so.
     pub fn call(&self, number: u32) -> bool {
-        let mut seats = self.seats.borrow_mut();
-        let Some(seat) = seats.iter_mut().find(|seat| seat.doom.number == number) else { return true };
-        match seat.life {
+        let mut mortals = self.mortals.borrow_mut();
+        let Some(mortal) = mortals.iter_mut().find(|mortal| mortal.death.number == number) else {
+            return true;
+        };
+        match mortal.life {
             Life::Lives => {
-                if let When::Call(mark, calls) = seat.doom.when
-                    && seat.passed.contains(&mark)
+                if let When::Call(mark, calls) = mortal.death.when
+                    && mortal.passed.contains(&mark)
                 {
-                    seat.calls += 1;
-                    if seat.calls > calls {
-                        self.declare(seat);
+                    mortal.calls += 1;
+                    if mortal.calls > calls {
+                        self.declare(mortal);
                     }
                 }
             }
-            Life::Declared { left: 0 } => seat.life = Life::Dead,
+            Life::Declared { left: 0 } => mortal.life = Life::Dead,
             Life::Declared { left } => {
                 mend_base::reach!("sim.killer: its threads still run");
-                seat.life = Life::Declared { left: left - 1 };
+                mortal.life = Life::Declared { left: left - 1 };
             }
             Life::Dead => {}
         }
-        seat.life != Life::Dead
+        mortal.life != Life::Dead
     }
 
     /// The scheduler takes a step: who dies before it.
     pub fn step(&self, step: u64) {
-        for seat in self.seats.borrow_mut().iter_mut() {
-            if seat.life == Life::Lives && matches!(seat.doom.when, When::Step(at) if at <= step) {
-                self.declare(seat);
+        for mortal in self.mortals.borrow_mut().iter_mut() {
+            if mortal.life == Life::Lives && matches!(mortal.death.when, When::Step(at) if at <= step) {
+                self.declare(mortal);
             }
         }
     }
 
-    fn declare(&self, seat: &mut Seat) {
-        match seat.passed.last() {
+    fn declare(&self, mortal: &mut Mortal) {
+        match mortal.passed.last() {
             None => mend_base::reach!("sim.killer: before MPI_Init"),
             Some(Mark::Started) => mend_base::reach!("sim.killer: before all are ready"),
             Some(Mark::Ready) => mend_base::reach!("sim.killer: at work"),
             Some(Mark::Finishing) => mend_base::reach!("sim.killer: in MPI_Finalize"),
         }
-        match (seat.doom.when, seat.calls) {
+        match (mortal.death.when, mortal.calls) {
             (When::Step(_), _) => mend_base::reach!("sim.killer: between two steps"),
             (When::Call(Mark::Started, _), 1) => {
                 mend_base::reach!("sim.killer: before its card is published")
@@ -215,8 +226,8 @@ impl Killer {
                 mend_base::reach!("sim.killer: inside a call, between two of the engine's")
             }
         }
-        self.news.borrow_mut().push(seat.doom.number);
-        seat.life = match seat.doom.lingers {
+        self.news.borrow_mut().push(mortal.death.number);
+        mortal.life = match mortal.death.lingers {
             0 => Life::Dead,
             left => Life::Declared { left },
         };
@@ -228,15 +239,15 @@ impl Killer {
         self.end(number);
     }
 
-    /// `number` is dead, whatever its doom was.
+    /// `number` is dead, whatever its death was.
     pub fn end(&self, number: u32) {
-        let mut seats = self.seats.borrow_mut();
-        match seats.iter_mut().find(|seat| seat.doom.number == number) {
-            Some(seat) => seat.life = Life::Dead,
+        let mut mortals = self.mortals.borrow_mut();
+        match mortals.iter_mut().find(|mortal| mortal.death.number == number) {
+            Some(mortal) => mortal.life = Life::Dead,
             None => {
                 let manner = Manner::Ends(Ending::Signalled(9));
-                let doom = Doom { number, manner, when: When::Step(0), lingers: 0 };
-                seats.push(Seat { doom, life: Life::Dead, passed: Vec::new(), calls: 0 });
+                let death = PlannedDeath { number, manner, when: When::Step(0), lingers: 0 };
+                mortals.push(Mortal { death, life: Life::Dead, passed: Vec::new(), calls: 0 });
             }
         }
     }
@@ -245,15 +256,20 @@ impl Killer {
 /// Mostly by a signal, which others can tell least from a stop.
 fn draw_manner(random: &mut Random) -> Manner {
     match random.below(40) {
-        0..4 => Manner::Ends(Ending::Exited(0)),
-        4..8 => Manner::Ends(Ending::Exited(random.below(256) as i32)),
+        0..5 => Manner::Ends(Ending::Exited(0)),
+        5..8 => Manner::Ends(Ending::Exited(random.below(256) as i32)),
         8..13 => Manner::WritesCore,
         13..16 => Manner::Execs,
-        16..20 => Manner::Aborts { code: random.below(600) as i32, everybody: false },
-        20 => Manner::Aborts { code: random.below(600) as i32, everybody: true },
+        16..20 => Manner::Aborts { code: draw_abort_code(random), everybody: false },
+        20 => Manner::Aborts { code: draw_abort_code(random), everybody: true },
         21..24 => Manner::GivesUp,
         _ => Manner::Ends(Ending::Signalled(9)),
     }
+}
+
+/// Many whose low 8 bits are 0, which no exit code of a failure is.
+fn draw_abort_code(random: &mut Random) -> i32 {
+    if random.once_in(3) { 256 * random.below(3) as i32 } else { random.below(600) as i32 }
 }
 
 /// Early and late moments alike: each number of digits is as likely.

@@ -232,12 +232,12 @@ impl Launcher {
 
     /// Nothing of the job moves any more but its last processes: the daemon ends it, and says what an oracle says.
     pub fn conclude(&mut self, random: &mut Random) {
-        for _ in 0..4 {
+        for round in 0..4 {
             if self.has_ended() {
                 break;
             }
-            // As long as the daemon waits for how a process ended.
-            let later = self.now + Duration::from_millis(2_000);
+            // At first no time passes: then the daemon waits no longer for how a process ended.
+            let later = self.now + Duration::from_millis(2_000 * round);
             self.publish(later, random, true);
         }
         let end = self.end.take().expect("all processes have ended, and the job goes on");
