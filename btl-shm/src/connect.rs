@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How two processes of a node connect: the entry in the card, the segment behind its descriptor, and what is
+//! How two processes of a node connect: the entry in the card, the outbox behind its descriptor, and what is
 //! refused.
 
 use crate::endpoint::Endpoint;
@@ -18,17 +18,17 @@ use std::os::fd::AsFd;
 /// Why this process cannot use shared memory at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShmError {
-    /// The segment could not be created.
+    /// The outbox could not be created.
     #[error("{0}")]
     Segment(#[from] SegmentError),
     /// What the launcher said about this node is contradictory.
-    #[error("invalid data from the launcher: node slot {slot} of {slots}, and a doorbell page for {bells}")]
+    #[error("invalid data from the launcher: node slot {slot} of {slots}, and a bell page for {bells} slots")]
     NoSuchSlot {
         /// The node slot of this process.
         slot: u32,
         /// The number of node slots.
         slots: u32,
-        /// The number of slots of the doorbell page.
+        /// The number of slots of the bell page.
         bells: u32,
     },
 }
@@ -79,11 +79,11 @@ const PACKED_BYTES_MAX: u32 = MESSAGE_AREA as u32 / 2;
 const _: () = assert!(HEADER_BYTES_MAX == Limits::HEADER_BYTES_MAX);
 
 impl Shm {
-    /// Creates the segment of this process. `eager_bytes`: the longest eager message that it receives.
+    /// Creates the outbox of this process. `eager_bytes`: the longest eager message that it receives.
     pub fn new(node: NodeSlot, eager_bytes: u32, settings: &Settings) -> Result<Self, ShmError> {
         let NodeSlot { slot, slots, .. } = node;
         let bells = node.bells.slots();
-        // A doorbell page for another number of slots has another layout.
+        // A bell page for another number of slots has another layout.
         if slot >= slots || bells != slots {
             return Err(ShmError::NoSuchSlot { slot, slots, bells });
         }

@@ -17,7 +17,7 @@ const ONE_RING_EACH: Quota = Quota {
 const LIVES_AT_ONCE: usize = 64;
 
 impl Shm {
-    /// Reads the liveness words of open endpoints, in turn. A marked word is only evidence, because a process can
+    /// Reads the life words of open endpoints, in turn. A marked word is only evidence, because a process can
     /// mark its own word.
     #[cold]
     pub(crate) fn check_liveness(&mut self) {
@@ -135,7 +135,7 @@ impl Shm {
         events
     }
 
-    /// Unmaps the peer's segment, and removes its block from our directory.
+    /// Unmaps the peer's outbox, and removes its block from our directory.
     fn unmap_peer(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         if let State::Severing(link, _) = core::mem::replace(&mut endpoint.state, State::Severed) {

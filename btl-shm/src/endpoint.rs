@@ -27,7 +27,7 @@ pub(crate) struct Endpoint {
     pub(crate) blocked: bool,
     /// The peer's credit word claims that it has read what was never written.
     pub(crate) invalid_credit: bool,
-    /// That the peer's liveness word is marked has been reported since the endpoint was last resumed.
+    /// That the peer's life word is marked has been reported since the endpoint was last resumed.
     pub(crate) death_reported: bool,
     /// For each ring, the payload of the last send that found no room.
     wanted: [Option<usize>; 3],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Shared memory of one node, as a [`Btl`].
 //!
-//! Each process writes its own segment (`mend-segment`) and reads those of its peers. This crate decides which peers
+//! Each process writes its own outbox (`mend-segment`) and reads those of its peers. This crate decides which peers
 //! are polled and which ring a doorbell, when credit is given, and how a connection ends when a peer fails. Read
 //! [`Shm`] first, then `polling`.
 //!
@@ -63,7 +63,7 @@ pub struct Shm {
     severing: Vec<u32>,
     /// Callbacks that the next `progress` makes before it polls any ring.
     callbacks: VecDeque<(ShmEndpoint, Callback)>,
-    /// The endpoint whose liveness word `check_peers` reads next.
+    /// The endpoint whose life word `check_peers` reads next.
     checked: usize,
     statistics: Statistics,
 }
@@ -102,7 +102,7 @@ impl Shm {
         self.statistics
     }
 
-    /// The liveness word of this process. It must be held before any peer gets our card. Called once.
+    /// The life word of this process. It must be held before any peer gets our card. Called once.
     pub fn life(&self) -> Life {
         self.outbox.life()
     }

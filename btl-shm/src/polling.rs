@@ -17,7 +17,7 @@
 //! Before sleep all bells are requested and every ring is polled once more. The first sleep lasts at most 1 ms, and
 //! the poll after it finds what this race has hidden.
 //!
-//! Every process of the node can write the doorbell page, and a zero over a bell that was rung loses a wake-up. So
+//! Every process of the node can write the bell page, and a zero over a bell that was rung loses a wake-up. So
 //! the rings of endpoints in doorbell mode are polled too: all of them before sleep and at every timed check, one of
 //! them every few hundred calls of progress otherwise.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The doorbell page: for each node slot a sleep word, the processor that its process was last seen on, and a row of
+//! The bell page: for each node slot a sleep word, the processor that its process was last seen on, and a row of
 //! doorbell bytes, one for each sender.
 //!
 //! This is the only memory of Mend that several processes write, and it holds hints only: whatever a process writes
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use mend_base::Duration;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The doorbell page of a node. Every process maps it writable.
+/// The bell page of a node. Every process maps it writable.
 #[derive(Debug)]
 pub struct BellPage {
     mapping: Mapping,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fault injection for tests: a corrupted process writes anything into its own segment and into the doorbell page
+//! Fault injection for tests: a corrupted process writes anything into its own outbox and into the bell page
 //! (feature `broken_peer`).
 
 use crate::layout::{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The notice page: the node daemon writes one version word for each slot, and increments it when it has a notice for
+//! The fault page: the node daemon writes one version word for each slot, and increments it when it has a notice for
 //! that rank. The rank polls its word; nobody writes that cache line while nothing fails.
 
 use crate::mapping::{self, Access, Mapping};

@@ -9,7 +9,7 @@ use crate::mapping::{self, Access, Mapping};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;
 
-/// Maps the head of the segment of the process at `owner`, if it is one of this version.
+/// Maps the head of the outbox of the process at `owner`, if it is one of this version.
 pub(crate) fn map_header(
     descriptor: BorrowedFd<'_>,
     owner: u32,

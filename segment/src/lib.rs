@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that several processes see: a segment per process with rings to each peer, the doorbell page, sleep words,
-//! the notice page, liveness words.
+//! Memory that several processes see: an outbox per process with rings to each peer, the bell page, sleep words,
+//! the fault page, life words.
 //!
-//! Each page has one writer: a process writes only its own segment, which the others map read-only (sealed memory
+//! Each page has one writer: a process writes only its own outbox, which the others map read-only (sealed memory
 //! files). The one exception, the [`BellPage`], holds hints only. The interface is safe: what another process wrote
 //! is copied once and checked in the copy before it is used.
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The liveness word of a process: a robust futex in its segment, which the kernel marks when the process dies.
+//! The life word of a process: a robust futex in its outbox, which the kernel marks when the process dies.
 //!
 //! It is the lock word of a robust mutex that a thread of the owner holds from Init to Finalize. When that thread
 //! dies, by whatever means, the kernel sets FUTEX_OWNER_DIED *before* it tears the address space down, however large
@@ -27,13 +27,13 @@ use rustix::thread::futex;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The owner's end of its liveness word. It lies in the segment and keeps that mapped.
+/// The owner's end of its life word. It lies in the outbox and keeps that mapped.
 #[derive(Debug)]
 pub struct Life {
     mapping: Option<Arc<Mapping>>,
 }
 
-/// The state of the owner of a segment.
+/// The state of the owner of an outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LifeState {
     /// No thread holds the word: it has not begun, or one thread hands it to another. Never a death.
@@ -190,7 +190,7 @@ fn make_mutex(at: *mut libc::pthread_mutex_t) -> Result<(), Errno> {
     made
 }
 
-/// The liveness word of another process, read-only. It proves little: the owner can mark its own word, and no other
+/// The life word of another process, read-only. It proves little: the owner can mark its own word, and no other
 /// process can.
 #[derive(Debug)]
 pub struct LifeView {
@@ -198,7 +198,7 @@ pub struct LifeView {
     stage: View<AtomicU32>,
 }
 
-/// The value of a liveness word, to wait until it changes.
+/// The value of a life word, to wait until it changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u32);
 
@@ -234,7 +234,7 @@ impl LifeView {
     }
 }
 
-/// A word that interrupts a thread that waits on liveness words: other threads of the process increment it.
+/// A word that interrupts a thread that waits on life words: other threads of the process increment it.
 #[derive(Debug, Default)]
 pub struct Call(AtomicU32);
 
@@ -254,10 +254,10 @@ impl Call {
     }
 }
 
-/// The most liveness words on which one thread can wait.
+/// The most life words on which one thread can wait.
 pub const LIVES_AT_ONCE: usize = 127;
 
-/// Whether a thread can wait on several liveness words at once: futex_waitv came with Linux 5.16, and some sandboxes
+/// Whether a thread can wait on several life words at once: futex_waitv came with Linux 5.16, and some sandboxes
 /// refuse it.
 pub fn can_sleep_on_lives() -> bool {
     // A kernel that has the call refuses an empty list as an invalid argument.

@@ -25,7 +25,7 @@ type Area = std::sync::Arc<[AtomicU8; 0]>;
 struct Process {
     /// Its bell request, in its own segment.
     bell_request: AtomicU32,
-    /// The bell of the other process in its row of the doorbell page.
+    /// The bell of the other process in its row of the bell page.
     bell: AtomicU8,
     sleep: SleepWord,
     /// Held while the *other* process takes a step towards this one.

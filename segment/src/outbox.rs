@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The segment of one process, which it alone writes, with one block for each peer of its node.
+//! The outbox of one process, which it alone writes, with one block for each peer of its node.
 
 use crate::layout::{
     BLOCK_BELL_REQUEST, BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA,
@@ -31,7 +31,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// The segment of the process at `slot` of a node with `slots` slots. Reservations leave at least `keep_free`
+    /// The outbox of the process at `slot` of a node with `slots` slots. Reservations leave at least `keep_free`
     /// bytes under every memory limit, and more where so many processes could reserve more at once.
     pub fn create(slot: u32, slots: u32, keep_free: u64) -> Result<Self, SegmentError> {
         let bytes = outbox_bytes(slots);
@@ -53,7 +53,7 @@ impl Outbox {
         Arc::clone(&self.file)
     }
 
-    /// The liveness word of this process, not held yet. Called once.
+    /// The life word of this process, not held yet. Called once.
     pub fn life(&self) -> Life {
         Life::new(Arc::clone(&self.mapping))
     }

@@ -14,14 +14,14 @@ use crate::mapping::allocate;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::os::fd::OwnedFd;
 
-/// What must stay free under every limit on a node with `slots` slots: `requested`, or more: the longest range that a
-/// segment reserves at once, for each process.
+/// What must stay free under every limit on a node with `slots` slots: `requested`, or more: the longest range that an
+/// outbox reserves at once, for each process.
 pub(crate) fn keep_free(requested: u64, slots: u32) -> u64 {
     let longest = BLOCK_CHUNKS.max(BLOCK_BYTES - BLOCK_CHUNKS).max(header_bytes(slots));
     requested.max(u64::from(slots) * longest as u64)
 }
 
-/// Which parts of a segment are reserved. They stay reserved when a block is released, and are not charged twice.
+/// Which parts of an outbox are reserved. They stay reserved when a block is released, and are not charged twice.
 #[derive(Debug)]
 pub(crate) struct Reserved(Box<[AtomicU8]>);
 

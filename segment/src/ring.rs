@@ -43,7 +43,7 @@ pub struct SlotHeader<'a> {
 pub enum PayloadMut<'a> {
     /// A private buffer, published as one line.
     Private(&'a mut [u8]),
-    /// The byte area of our own segment, which the peer can already read.
+    /// The byte area of our own outbox, which the peer can already read.
     Shared(&'a [AtomicU8]),
 }
 
@@ -52,7 +52,7 @@ pub enum PayloadMut<'a> {
 pub enum PayloadRef<'a> {
     /// Copied already.
     Private(&'a [u8]),
-    /// In the peer's segment: it may change while it is copied. Read-only: the type has stores, and one of them would
+    /// In the peer's outbox: it may change while it is copied. Read-only: the type has stores, and one of them would
     /// end the process by SIGSEGV. A receiver makes a `Payload` of it at once, which can only be copied out.
     Shared(&'a [AtomicU8]),
 }

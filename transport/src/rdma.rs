@@ -4,7 +4,7 @@
 use crate::{Btl, Cookie, SendError, UserMemory};
 
 /// A transport that reads and writes registered memory of its peers: verbs, most of OFI, shared memory for what is in
-/// a segment. Each operation that takes time ends in `on_done`, exactly once.
+/// an outbox. Each operation that takes time ends in `on_done`, exactly once.
 pub trait Rdma: Btl {
     /// Registered memory, usable with every peer.
     type Region;
