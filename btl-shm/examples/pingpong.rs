@@ -7,7 +7,7 @@
 
 use mend_base::parameter::{Declared, Settings};
 use mend_base::{Instant, PeerIndex};
-use mend_btl_shm::{PARAMETERS, Place, Shm, ShmEndpoint};
+use mend_btl_shm::{NodeSlot, PARAMETERS, Shm, ShmEndpoint};
 use mend_segment::BellPage;
 use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
 use std::sync::{Arc, Barrier};
@@ -48,8 +48,8 @@ fn main() {
     let bells = Arc::new(BellPage::create(2).expect("a bell page").0);
     let mut ends: Vec<Shm> = (0..2)
         .map(|slot| {
-            let place = Place { slot, slots: 2, bells: Arc::clone(&bells) };
-            Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox")
+            let node = NodeSlot { slot, slots: 2, bells: Arc::clone(&bells) };
+            Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox")
         })
         .collect();
     let cards: Vec<Card> = ends
@@ -69,12 +69,12 @@ fn main() {
             let (cards, barrier) = (&cards, &barrier);
             scope.spawn(move || {
                 pin(slot);
-                let way = end.connect(PeerIndex(0), &cards[1 - slot]).expect("a way");
+                let endpoint = end.connect(PeerIndex(0), &cards[1 - slot]).expect("an endpoint");
                 barrier.wait();
                 if bytes <= 4096 {
-                    ping_pong(&mut end, way, slot, bytes, rounds);
+                    ping_pong(&mut end, endpoint, slot, bytes, rounds);
                 } else {
-                    stream(&mut end, way, slot, bytes, rounds);
+                    stream(&mut end, endpoint, slot, bytes, rounds);
                 }
             });
         }
@@ -86,22 +86,23 @@ fn main() {
 fn in_turns(ends: &mut [Shm], cards: &[Card], bytes: usize, rounds: u64) {
     let mut tally = Tally { messages: 0, bytes: 0, buffer: vec![0; 1 << 20] };
     let payload = vec![7; bytes];
-    let way = [0, 1].map(|slot| ends[slot].connect(PeerIndex(0), &cards[1 - slot]).expect("a way"));
+    let endpoint =
+        [0, 1].map(|slot| ends[slot].connect(PeerIndex(0), &cards[1 - slot]).expect("an endpoint"));
     for round in 0..rounds {
         for (from, to) in [(0, 1), (1, 0)] {
-            send(&mut ends[from], way[from], bytes, &payload);
-            if ends[to].has_message(way[to]) {
-                ends[to].take_message(Instant(0), way[to], &mut tally);
+            send(&mut ends[from], endpoint[from], bytes, &payload);
+            if ends[to].has_message(endpoint[to]) {
+                ends[to].take_message(Instant(0), endpoint[to], &mut tally);
             }
-            send(&mut ends[from], way[from], bytes, &payload);
+            send(&mut ends[from], endpoint[from], bytes, &payload);
             ends[to].progress(Instant(0), 64, &mut tally);
         }
         assert_eq!(tally.messages, 4 * (round + 1));
     }
 }
 
-fn send(end: &mut Shm, way: ShmEndpoint, bytes: usize, payload: &[u8]) {
-    end.send(way, Class::Data, AmId(1), &[1; 16], bytes, |mut room| room.put(payload)).expect("room");
+fn send(end: &mut Shm, endpoint: ShmEndpoint, bytes: usize, payload: &[u8]) {
+    end.send(endpoint, Class::Data, AmId(1), &[1; 16], bytes, |mut room| room.put(payload)).expect("room");
 }
 
 fn pin(core: usize) {
@@ -113,7 +114,7 @@ fn pin(core: usize) {
 /// Round trips timed together; the least of them were not interrupted.
 const BATCH: u64 = 200;
 
-fn ping_pong(end: &mut Shm, way: ShmEndpoint, slot: usize, bytes: usize, rounds: u64) {
+fn ping_pong(end: &mut Shm, endpoint: ShmEndpoint, slot: usize, bytes: usize, rounds: u64) {
     let mut tally = Tally { messages: 0, bytes: 0, buffer: vec![0; 1 << 20] };
     let payload = vec![7; bytes];
     let header = [1; 16];
@@ -125,13 +126,15 @@ fn ping_pong(end: &mut Shm, way: ShmEndpoint, slot: usize, bytes: usize, rounds:
             began = time::Instant::now();
         }
         if slot == 0 {
-            end.send(way, Class::Data, AmId(1), &header, bytes, |mut room| room.put(&payload)).expect("room");
+            end.send(endpoint, Class::Data, AmId(1), &header, bytes, |mut room| room.put(&payload))
+                .expect("room");
         }
         while tally.messages <= round {
             end.progress(Instant(0), 64, &mut tally);
         }
         if slot == 1 {
-            end.send(way, Class::Data, AmId(1), &header, bytes, |mut room| room.put(&payload)).expect("room");
+            end.send(endpoint, Class::Data, AmId(1), &header, bytes, |mut room| room.put(&payload))
+                .expect("room");
         }
     }
     if slot == 0 {
@@ -142,17 +145,17 @@ fn ping_pong(end: &mut Shm, way: ShmEndpoint, slot: usize, bytes: usize, rounds:
     }
 }
 
-fn stream(end: &mut Shm, way: ShmEndpoint, slot: usize, bytes: usize, rounds: u64) {
+fn stream(end: &mut Shm, endpoint: ShmEndpoint, slot: usize, bytes: usize, rounds: u64) {
     let mut tally = Tally { messages: 0, bytes: 0, buffer: vec![0; (2 * bytes).max(1 << 20)] };
     let payload = vec![7; bytes];
-    let chunk = end.limits(way).chunk_bytes as usize;
+    let chunk = end.limits(endpoint).chunk_bytes as usize;
     let mut least = f64::MAX;
     for round in 0..rounds {
         let began = time::Instant::now();
         let (mut sent, mut size) = (0, 2048.min(chunk));
         while slot == 0 && sent < bytes {
             let len = size.min(bytes - sent);
-            match end.send_chunk(way, Stream(1), len, |mut room| room.put(&payload[sent..sent + len])) {
+            match end.send_chunk(endpoint, Stream(1), len, |mut room| room.put(&payload[sent..sent + len])) {
                 Ok(()) => (sent, size) = (sent + len, (size * 2).min(chunk)),
                 Err(_) => _ = end.progress(Instant(0), 64, &mut tally),
             }

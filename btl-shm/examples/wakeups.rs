@@ -10,7 +10,7 @@
 
 use mend_base::parameter::{Declared, Settings};
 use mend_base::{Duration, Instant, PeerIndex, Random};
-use mend_btl_shm::{PARAMETERS, Place, Shm, ShmEndpoint, Statistics};
+use mend_btl_shm::{NodeSlot, PARAMETERS, Shm, ShmEndpoint, Statistics};
 use mend_segment::{BellPage, Woken};
 use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -224,10 +224,10 @@ impl<'a> Rank<'a> {
         set.set(core);
         rustix::thread::sched_setaffinity(None, &set).expect("two cores");
         let bells = Arc::new(BellPage::map(job.file.as_fd(), ranks).expect("the bell page"));
-        let place = Place { slot, slots: ranks, bells: Arc::clone(&bells) };
-        let mut shm = Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox");
+        let node = NodeSlot { slot, slots: ranks, bells: Arc::clone(&bells) };
+        let mut shm = Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox");
         // Demotion too is to be seen.
-        shm.poll_always(0);
+        shm.set_poll_limit(0);
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         shm.advertise(&mut card);
         *job.cards[slot as usize].lock().expect("no rank panics with a card") = Some(card);
@@ -291,11 +291,11 @@ impl<'a> Rank<'a> {
         let len = if self.delays.once_in(8) { 8 + self.delays.below(3000) as usize } else { 8 };
         let mut header = [0; 16];
         header[..8].copy_from_slice(&self.sent[to].to_le_bytes());
-        let way = self.ways[to].expect("a partner is another rank");
+        let endpoint = self.ways[to].expect("a partner is another rank");
         loop {
             let mut payload = vec![0; len];
             payload[..8].copy_from_slice(&self.now().0.to_le_bytes());
-            match self.shm.send(way, Class::Data, AmId(1), &header, len, |mut room| room.put(&payload)) {
+            match self.shm.send(endpoint, Class::Data, AmId(1), &header, len, |mut room| room.put(&payload)) {
                 Ok(()) => break,
                 Err(SendError::Busy) => self.wait(|_| false),
                 Err(error) => panic!("{error:?}"),
@@ -327,7 +327,7 @@ impl<'a> Rank<'a> {
         // As long as a wake takes, or much shorter: so that falling asleep often meets the sending.
         let until = self.now() + self.up_to_64_us();
         loop {
-            if self.look() > 0 || done(self) {
+            if self.progress() > 0 || done(self) {
                 return;
             }
             if self.now() >= until {
@@ -340,7 +340,7 @@ impl<'a> Rank<'a> {
         }
         self.bells.leave_sleep(self.slot);
         self.shm.disarm();
-        self.look();
+        self.progress();
     }
 
     fn sleep(&mut self) {
@@ -359,7 +359,7 @@ impl<'a> Rank<'a> {
                 span = FOR_EVER;
                 continue;
             }
-            if self.look() > 0 {
+            if self.progress() > 0 {
                 let late = self.lateness(due);
                 self.tally.latest = self.tally.latest.max(late);
                 self.tally.late += u64::from(late > ON_ITS_WAY);
@@ -380,7 +380,7 @@ impl<'a> Rank<'a> {
         due - if count == 1 { returned } else { oldest }
     }
 
-    fn look(&mut self) -> u32 {
+    fn progress(&mut self) -> u32 {
         self.inbox.found = None;
         let now = self.now();
         self.shm.progress(now, 1000, &mut self.inbox)
@@ -391,7 +391,7 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// What came less than this before the time-out was not slept through: its wake was on its way.
+/// What came less than this before the time-out was not slept through: its wake was under way.
 const ON_ITS_WAY: Duration = Duration::from_micros(100);
 const FOR_EVER: Duration = Duration::from_millis(3_600_000);
 
@@ -399,7 +399,7 @@ fn connect(job: &Job, shm: &mut Shm, peer: u32) -> ShmEndpoint {
     loop {
         let card = job.cards[peer as usize].lock().expect("no rank panics with a card").clone();
         match card {
-            Some(card) => return shm.connect(PeerIndex(peer), &card).expect("a way"),
+            Some(card) => return shm.connect(PeerIndex(peer), &card).expect("an endpoint"),
             None => thread::yield_now(),
         }
     }

@@ -1,49 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How two processes of a node come together: the card's entry, the outbox behind its descriptor, and what is refused.
+//! How two processes of a node connect: the entry in the card, the outbox behind its descriptor, and what is
+//! refused.
 
-use crate::endpoint::{Endpoint, Link};
+use crate::endpoint::Endpoint;
+use crate::link::Link;
 use crate::polling::Polling;
-use crate::{NOBODY, Place, Report, Shm, ShmEndpoint, Statistics};
+use crate::{Callback, NOBODY, NodeSlot, Shm, ShmEndpoint, Statistics};
 use mend_base::parameter::Settings;
 use mend_base::{PeerIndex, Reader, Wire, Writer};
 use mend_segment::{
-    Bounds, CONTROL_BYTES_MAX, HEADER_BYTES_MAX, MESSAGE_AREA, Outbox, PeerBlock, SegmentError, Site,
+    BlockAddress, Bounds, CONTROL_BYTES_MAX, HEADER_BYTES_MAX, MESSAGE_AREA, Outbox, PeerBlock, SegmentError,
 };
 use mend_transport::{Ability, Card, ConnectError, Limits, TransportId};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
-/// Why shared memory cannot be used by this process at all.
+/// Why this process cannot use shared memory at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShmError {
-    /// The outbox could not be made.
+    /// The outbox could not be created.
     #[error("{0}")]
     Segment(#[from] SegmentError),
-    /// What the launcher said about this node does not hold together.
-    #[error("the launcher gave node slot {slot} of {slots}, and bells for {bells}")]
+    /// What the launcher said about this node is contradictory.
+    #[error("invalid data from the launcher: node slot {slot} of {slots}, and a bell page for {bells} slots")]
     NoSuchSlot {
-        /// Ours, it said.
+        /// The node slot of this process.
         slot: u32,
-        /// So many has the node, it said.
+        /// The number of node slots.
         slots: u32,
-        /// So many has the bell page.
+        /// The number of slots of the bell page.
         bells: u32,
     },
 }
 
-/// What this transport advertises.
+/// The entry of this transport in a card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Entry {
+struct CardEntry {
     layout: u32,
     slot: u32,
     slots: u32,
-    /// The longest message that its owner takes.
+    /// The longest message that its owner accepts.
     packed_bytes_max: u32,
-    /// The longest chunk that its owner takes.
+    /// The longest chunk that its owner accepts.
     chunk_bytes: u32,
 }
 
-impl Wire for Entry {
+impl Wire for CardEntry {
     const BYTES_MAX: usize = 20;
 
     fn write(&self, out: &mut Writer<'_>) {
@@ -53,7 +55,7 @@ impl Wire for Entry {
     }
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
-        Some(Entry {
+        Some(CardEntry {
             layout: from.u32()?,
             slot: from.u32()?,
             slots: from.u32()?,
@@ -65,23 +67,23 @@ impl Wire for Entry {
 
 /// Version of the card's entry and of what the rings carry.
 const LAYOUT: u32 = 1;
-/// What upper layers add to an eager payload of their own.
+/// Headroom for what upper layers add to an eager payload.
 const HEADROOM_BYTES: u32 = 64;
-/// No receiver takes less: internal messages need that much.
+/// Every receiver accepts this much: internal messages need it.
 const PACKED_BYTES_LEAST: u32 = 256;
-/// The longest chunk whatever the receiver takes: without space for a chunk ring it goes through the message ring.
+/// The longest chunk, whatever the receiver accepts: without space for a chunk ring it goes through the message ring.
 pub(crate) const CHUNK_BYTES_MAX: u32 = MESSAGE_AREA as u32;
-/// The longest message whatever the receiver takes: two of them always fit.
+/// The longest message, whatever the receiver accepts: two of them always fit.
 const PACKED_BYTES_MAX: u32 = MESSAGE_AREA as u32 / 2;
 
 const _: () = assert!(HEADER_BYTES_MAX == Limits::HEADER_BYTES_MAX);
 
 impl Shm {
-    /// Creates this process's outbox. `eager_bytes`: the longest eager message that it receives.
-    pub fn new(place: Place, eager_bytes: u32, settings: &Settings) -> Result<Self, ShmError> {
-        let Place { slot, slots, .. } = place;
-        let bells = place.bells.slots();
-        // Another number of bells lays out another page.
+    /// Creates the outbox of this process. `eager_bytes`: the longest eager message that it receives.
+    pub fn new(node: NodeSlot, eager_bytes: u32, settings: &Settings) -> Result<Self, ShmError> {
+        let NodeSlot { slot, slots, .. } = node;
+        let bells = node.bells.slots();
+        // A bell page for another number of slots has another layout.
         if slot >= slots || bells != slots {
             return Err(ShmError::NoSuchSlot { slot, slots, bells });
         }
@@ -99,22 +101,22 @@ impl Shm {
             blocked: Vec::new(),
             waiting: Vec::new(),
             severing: Vec::new(),
-            reports: VecDeque::new(),
+            callbacks: VecDeque::new(),
             checked: 0,
             statistics: Statistics::default(),
-            place,
+            node,
         })
     }
 
     pub(crate) fn put_card(&self, card: &mut Card) {
-        let entry = Entry {
+        let entry = CardEntry {
             layout: LAYOUT,
-            slot: self.place.slot,
-            slots: self.place.slots,
+            slot: self.node.slot,
+            slots: self.node.slots,
             packed_bytes_max: self.bounds.message_bytes,
             chunk_bytes: self.bounds.chunk_bytes,
         };
-        let mut bytes = [0; Entry::BYTES_MAX];
+        let mut bytes = [0; CardEntry::BYTES_MAX];
         entry.write(&mut Writer::new(&mut bytes));
         card.entries.push((TransportId::SHM, bytes.to_vec()));
         card.descriptor = Some(self.outbox.descriptor());
@@ -122,34 +124,34 @@ impl Shm {
 
     pub(crate) fn connect_to(&mut self, peer: PeerIndex, card: &Card) -> Result<ShmEndpoint, ConnectError> {
         let entry = self.read_card(card)?;
-        // Another node's outbox cannot be passed on.
+        // A process of another node cannot pass on its descriptor.
         let descriptor = card.descriptor.as_ref().ok_or(ConnectError::Unreachable)?;
-        // Ourselves, or a second process in a slot whose first has not been severed.
-        if entry.slot == self.place.slot || self.by_slot[entry.slot as usize] != NOBODY {
+        // This process itself, or a second process in a slot whose first one is not severed yet.
+        if entry.slot == self.node.slot || self.by_slot[entry.slot as usize] != NOBODY {
             return Err(ConnectError::Unreachable);
         }
-        let site = Site { owner: entry.slot, reader: self.place.slot, slots: self.place.slots };
-        let theirs = PeerBlock::map(descriptor.as_fd(), site, self.bounds).map_err(refusal)?;
+        let address = BlockAddress { owner: entry.slot, reader: self.node.slot, slots: self.node.slots };
+        let theirs = PeerBlock::map(descriptor.as_fd(), address, self.bounds).map_err(refusal)?;
         let mine = self.outbox.make_block(entry.slot).map_err(refusal)?;
         let index = u32::try_from(self.endpoints.len()).map_err(|_| ConnectError::NoMemory)?;
         self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), Link::new(mine, theirs)));
         self.by_slot[entry.slot as usize] = index;
-        // Polled at first: a bell of whoever had this slot before may have been cleared a moment ago, and that store still be
-        // on its way when the new one rings.
+        // Polled at first: the bell of an earlier process in this slot may just have been cleared, and that store may
+        // become visible only after the new process has rung.
         self.promote(index as usize);
-        self.reports.push_back((ShmEndpoint(index), Report::Room));
+        self.callbacks.push_back((ShmEndpoint(index), Callback::Room));
         Ok(ShmEndpoint(index))
     }
 
-    fn read_card(&self, card: &Card) -> Result<Entry, ConnectError> {
+    fn read_card(&self, card: &Card) -> Result<CardEntry, ConnectError> {
         if card.layout != Card::LAYOUT {
             return Err(ConnectError::LayoutDiffers);
         }
         let bytes = card.entry(TransportId::SHM).ok_or(ConnectError::Unreachable)?;
         let mut reader = Reader::new(bytes);
-        let entry = Entry::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
+        let entry = CardEntry::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
         let fits = entry.layout == LAYOUT
-            && entry.slots == self.place.slots
+            && entry.slots == self.node.slots
             && entry.slot < entry.slots
             && entry.packed_bytes_max >= PACKED_BYTES_LEAST
             && entry.chunk_bytes > 0
@@ -158,8 +160,8 @@ impl Shm {
     }
 }
 
-/// The receiver's words, as far as this version can send at all.
-fn limits(entry: Entry) -> Limits {
+/// What the receiver accepts, as far as this version can send it.
+fn limits(entry: CardEntry) -> Limits {
     Limits {
         abilities: Ability::Streams as u32,
         inline_bytes_max: CONTROL_BYTES_MAX as u32,

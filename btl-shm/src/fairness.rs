@@ -1,41 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fairness among senders that share processors with each other or with the receiver.
 //!
-//! Each turn takes the same from every ring that holds messages. That is fair only while the rings do hold some. Where ranks
-//! share processors, one sender may fill its ring as fast as it is emptied, while another, whose ring was emptied as well, gets
-//! no processor to fill it: the receiver always finds something, so it never waits and never gives its own processor up. (Of
-//! 100,000 messages one sender had 30 to 500 times as many as another.)
+//! Each call of progress takes the same from every ring that holds messages. That is fair only while the rings do hold
+//! some. Where ranks share processors, one sender may fill its ring as fast as it is emptied, while another, whose ring was
+//! emptied as well, gets no processor to fill it: the receiver always finds a message, so it never waits and never yields its
+//! own processor. (Of 100,000 messages one sender had 30 to 500 times as many as another.)
 //!
 //! So messages are counted in windows. A sender whose ring was full says in its block that it waits for room. In each window
-//! an endpoint that has had its share is held back while another one that waits for room has not had its own. A turn then
-//! hands up nothing, and the receiver yields, and sleeps in the end. The window ends when nobody is behind any more, or after
-//! [`CHECKS_BEHIND_MAX`] checks or [`TIMED_LOOKS_BEHIND_MAX`] timed looks. A sender that was waited for in vain (it computes,
-//! or is stopped) is not waited for again until a message of it has come.
+//! an endpoint that has had its share is held back while another one that waits for room has not had its own. Progress then
+//! delivers nothing, so that the receiver yields, and sleeps in the end. The window ends when no endpoint is behind, or after
+//! [`CHECKS_BEHIND_MAX`] checks or [`TIMED_CHECKS_BEHIND_MAX`] timed ones. A sender that was waited for in vain (it computes,
+//! or is stopped) is not waited for again until a message of it has arrived.
 
 use crate::Shm;
 use crate::endpoint::{Endpoint, State};
 
-/// What one endpoint had of the present window.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Share {
-    /// What its ring of messages had handed up when the window began.
-    began: u32,
-    /// It was waited for in vain, and nothing of it has come since.
-    excused: bool,
-    /// In the other direction: a send to it found no room, since it was last looked whether that is over.
-    missed_room: bool,
-}
-
-/// The messages that everybody who has that many may get in a window: as many as a ring holds.
+/// The messages after which an endpoint has had its share of a window: as many as a ring holds.
 const SHARE: u32 = 64;
 
-/// Checks that find somebody behind, one in four turns, before the window ends all the same. A receiver that spins has made
-/// them in 0.1 ms, one that yields sleeps before.
+/// Checks that find an endpoint behind, one in four calls of progress, before the window ends all the same. A receiver that
+/// spins has made them in 0.1 ms; one that yields sleeps before.
 const CHECKS_BEHIND_MAX: u32 = 256;
 
-/// The same for timed looks of a receiver that sleeps. Each sleep is twice as long as the one before, 31 ms together: a
+/// The same for timed checks of a receiver that sleeps. Each sleep is twice as long as the one before, 31 ms together: a
 /// sender that can run has run by then, also on a busy processor.
-const TIMED_LOOKS_BEHIND_MAX: u32 = 5;
+const TIMED_CHECKS_BEHIND_MAX: u32 = 5;
 
 const _: () = assert!(SHARE as usize == mend_segment::MESSAGE_SLOTS);
 
@@ -62,7 +51,7 @@ impl Endpoint {
 }
 
 impl Shm {
-    /// Holds back who has had its share while another is behind; begins a new window when nobody is.
+    /// Holds back endpoints that have had their share while another one is behind; begins a new window when none is.
     pub(crate) fn share_fairly(&mut self) {
         let (polling, endpoints) = (&mut self.polling, &self.endpoints);
         let has_share = |&index: &u32| endpoints[index as usize].had() >= SHARE;
@@ -79,23 +68,23 @@ impl Shm {
         }
     }
 
-    /// The same in a timed look.
+    /// The same in a timed check.
     #[cold]
     pub(crate) fn share_fairly_while_armed(&mut self) {
         if !self.polling.held_back.is_empty() {
-            self.polling.checks_behind += CHECKS_BEHIND_MAX.div_ceil(TIMED_LOOKS_BEHIND_MAX);
+            self.polling.checks_behind += CHECKS_BEHIND_MAX.div_ceil(TIMED_CHECKS_BEHIND_MAX);
             self.share_fairly();
         }
     }
 
-    /// Everybody is polled again, in a new window. `in_vain`: those who are behind have been waited for long enough.
+    /// Polls all endpoints again, in a new window. `in_vain`: the receiver has waited long enough for those behind.
     #[cold]
     fn begin_shares(&mut self, in_vain: bool) {
         let polling = &mut self.polling;
         polling.checks_behind = 0;
         if polling.armed {
             for &index in &polling.held_back {
-                self.endpoints[index as usize].wish_for_bells();
+                self.endpoints[index as usize].request_bells();
             }
         }
         polling.polled.append(&mut polling.held_back);
@@ -105,9 +94,9 @@ impl Shm {
         }
     }
 
-    /// The peer may wait for us: a send to it found no room.
+    /// Tells the peer that a send to it found no room.
     #[cold]
-    pub(crate) fn say_we_wait(&mut self, index: usize) {
+    pub(crate) fn announce_wait(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         endpoint.share.missed_room = true;
         if let State::Open(link) = &endpoint.state
@@ -118,10 +107,10 @@ impl Shm {
         }
     }
 
-    /// Takes that back where no send has missed room since the last time: every few turns, of which a process that does
-    /// nothing but send makes one whenever it misses room. Not at once: it may be interrupted between two sends.
+    /// Takes that back where no send has missed room since the last time, a few calls of progress ago; a process that does
+    /// nothing but send makes such a call whenever it misses room. Not at once: it may be interrupted between two sends.
     #[cold]
-    pub(crate) fn say_who_waits_no_more(&mut self) {
+    pub(crate) fn withdraw_waits(&mut self) {
         let endpoints = &mut self.endpoints;
         let mut waits = |index: u32| {
             let endpoint = &mut endpoints[index as usize];
@@ -143,29 +132,34 @@ mod tests {
     use mend_transport::{AmId, Btl, Class, WakeSet};
 
     /// Sends until there is no room, and progress finds none either.
-    fn fill(sender: &mut Shm, way: ShmEndpoint, number: u8) {
+    fn fill(sender: &mut Shm, endpoint: ShmEndpoint, number: u8) {
         let mut heard = Heard { room: 1, ..Heard::default() };
         while heard.room > 0 {
-            while sender.send(way, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number])).is_ok() {}
+            while sender.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number])).is_ok()
+            {
+            }
             heard.room = 0;
             sender.progress(Instant(0), 64, &mut heard);
         }
     }
 
     /// How many of the first `count` messages each of seven senders sent. The first three run beside the receiver, the others
-    /// only when the receiver gives way.
+    /// only when the receiver gives endpoint.
     fn counts(count: usize, budget: u32, others: impl Fn(u32) -> bool) -> [usize; 7] {
-        let (mut receiver, mut senders, way) = star(8);
+        let (mut receiver, mut senders, endpoint) = star(8);
         let (mut heard, mut rests) = (Heard::default(), 0);
-        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, way, number));
+        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
         while heard.messages.len() < count {
             assert!(rests < 100_000, "the receiver only rests");
             let events = receiver.progress(Instant(0), budget, &mut heard);
-            senders[..3].iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, way, number));
+            senders[..3].iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
             if events == 0 {
                 rests += 1;
                 if others(rests) {
-                    senders[3..].iter_mut().zip(3..).for_each(|(sender, number)| fill(sender, way, number));
+                    senders[3..]
+                        .iter_mut()
+                        .zip(3..)
+                        .for_each(|(sender, number)| fill(sender, endpoint, number));
                 }
             }
         }
@@ -189,43 +183,43 @@ mod tests {
 
     #[test]
     fn senders_that_never_use_their_room_are_waited_for_once() {
-        let (mut receiver, mut senders, way) = star(8);
+        let (mut receiver, mut senders, endpoint) = star(8);
         let mut heard = Heard::default();
-        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, way, number));
+        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
         let mut rests = 0;
         for _ in 0..20_000 {
             rests += u32::from(receiver.progress(Instant(0), 64, &mut heard) == 0);
-            senders[..3].iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, way, number));
+            senders[..3].iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
         }
-        assert_eq!(rests, 4 * super::CHECKS_BEHIND_MAX, "turns of 20,000 that handed up nothing");
+        assert_eq!(rests, 4 * super::CHECKS_BEHIND_MAX, "calls of 20,000 that delivered nothing");
     }
 
     #[test]
     fn one_sender_alone_is_never_held_back() {
-        let (mut receiver, mut senders, way) = star(2);
+        let (mut receiver, mut senders, endpoint) = star(2);
         let mut heard = Heard::default();
         for _ in 0..1000 {
-            fill(&mut senders[0], way, 0);
+            fill(&mut senders[0], endpoint, 0);
             assert!(receiver.progress(Instant(0), 64, &mut heard) > 0);
         }
     }
 
     #[test]
-    fn a_few_timed_looks_after_falling_asleep_nobody_is_held_back() {
-        let (mut receiver, mut senders, way) = star(3);
+    fn a_few_timed_checks_after_falling_asleep_no_sender_is_held_back() {
+        let (mut receiver, mut senders, endpoint) = star(3);
         let mut heard = Heard::default();
-        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, way, number));
+        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
         while receiver.progress(Instant(0), 64, &mut heard) > 0 {
             assert!(heard.messages.len() < 10_000, "the first sender is never held back");
-            fill(&mut senders[0], way, 0);
+            fill(&mut senders[0], endpoint, 0);
         }
         assert_eq!(
             receiver.arm(&mut WakeSet::default()),
             Ok(()),
             "it sleeps, so that the other sender may run"
         );
-        let looks = (1..100).find(|_| receiver.progress(Instant(0), 64, &mut heard) > 0);
-        assert_eq!(looks, Some(super::TIMED_LOOKS_BEHIND_MAX));
+        let checks = (1..100).find(|_| receiver.progress(Instant(0), 64, &mut heard) > 0);
+        assert_eq!(checks, Some(super::TIMED_CHECKS_BEHIND_MAX));
         assert!(receiver.arm(&mut WakeSet::default()).is_err(), "something is there");
     }
 }

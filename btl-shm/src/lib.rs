@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Shared memory of one node, as a [`Btl`].
 //!
-//! Each process writes its own outbox (`mend-segment`) and reads its peers'; this crate decides whom to poll, whom to let
-//! ring, when to give credit, and what a death leaves behind. Read [`Shm`] first, then `polling`.
+//! Each process writes its own outbox (`mend-segment`) and reads those of its peers. This crate decides which peers
+//! are polled and which ring a doorbell, when credit is given, and how a connection ends when a peer fails. Read
+//! [`Shm`] first, then `polling`.
 //!
-//! Not here: the memory itself, sleeping (`world` does), matching.
+//! Not here: the memory itself, sleeping (`world` does that), matching.
 #![forbid(unsafe_code)]
 
 mod connect;
-mod death;
+mod disconnect;
 mod endpoint;
 mod fairness;
+mod link;
 #[cfg(test)]
 mod pair;
 mod parameters;
 mod polling;
+mod sleep;
 
 pub use connect::ShmError;
+pub use link::ShmEndpoint;
 pub use parameters::PARAMETERS;
 
 use endpoint::{Endpoint, State};
 use mend_base::{Instant, PeerIndex};
-use mend_segment::{BellPage, Bounds, Life, Outbox, Ring, Wish};
+use mend_segment::{BellPage, BellRequest, Bounds, Life, Outbox};
 use mend_transport::{
     AmId, Btl, Card, Cause, Class, ConnectError, Limits, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
 };
@@ -29,10 +33,10 @@ use polling::Polling;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Where this process stands on its node.
+/// The place of this process on its node, as the launcher gave it.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// Its node slot.
+pub struct NodeSlot {
+    /// The index of this process among the processes of its node.
     pub slot: u32,
     /// How many slots the node has.
     pub slots: u32,
@@ -40,56 +44,52 @@ pub struct Place {
     pub bells: Arc<BellPage>,
 }
 
-/// Shared memory of one node: the ways to all its processes but this one.
+/// Shared memory of one node: the endpoints of all its other processes.
 #[derive(Debug)]
 pub struct Shm {
-    place: Place,
+    node: NodeSlot,
     outbox: Outbox,
-    /// The longest that we take, as our card says.
+    /// The longest payloads that this process accepts, as its card says.
     bounds: Bounds,
     endpoints: Vec<Endpoint>,
-    /// The endpoint of each slot, or [`NOBODY`].
+    /// The endpoint of each node slot, or [`NOBODY`].
     by_slot: Vec<u32>,
     polling: Polling,
-    /// Endpoints with something to send and no room.
+    /// Endpoints with a send that found no room.
     blocked: Vec<u32>,
-    /// Endpoints whose peers are told that we wait for room.
+    /// Endpoints whose peers read in our block that we wait for room.
     waiting: Vec<u32>,
-    /// Endpoints that are being cut off.
+    /// Endpoints that are being severed.
     severing: Vec<u32>,
-    /// What the next `progress` says first.
-    reports: VecDeque<(ShmEndpoint, Report)>,
-    /// The endpoint that `check_peers` looks at next.
+    /// Callbacks that the next `progress` makes before it polls any ring.
+    callbacks: VecDeque<(ShmEndpoint, Callback)>,
+    /// The endpoint whose life word `check_peers` reads next.
     checked: usize,
     statistics: Statistics,
 }
 
-/// One way to one process of the node.
+/// A callback that does not come out of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ShmEndpoint(u32);
-
-/// Something to say that no ring holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Report {
+enum Callback {
     Room,
     Error(Cause),
 }
 
-/// What happened so far, for the curious and for tests.
+/// Counters since the process began, for tests and reports.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Statistics {
-    /// Bells that we rang.
+    /// Doorbells that this process rang.
     pub rings: u64,
-    /// Peers that rang and are polled since.
+    /// Endpoints that rang and are polled since.
     pub promotions: u64,
-    /// Peers that were polled and ring since.
+    /// Endpoints that were polled and ring a doorbell since.
     pub demotions: u64,
-    /// Times that everything was ready for sleep.
+    /// Calls of `arm` that found nothing: the process could sleep.
     pub arms: u64,
-    /// Times that sleep was called off, because something was there already.
+    /// Calls of `arm` that found something.
     pub pendings: u64,
-    /// Arrivals, while armed, of peers whose bell was not (or not yet) rung: the race that a timed look settles.
-    pub unrung: u64,
+    /// Messages that were found while armed although no doorbell was rung for them: see `polling`.
+    pub found_without_bell: u64,
     /// Sends that found no room.
     pub busy: u64,
 }
@@ -97,32 +97,32 @@ pub struct Statistics {
 const NOBODY: u32 = u32::MAX;
 
 impl Shm {
-    /// What happened so far.
+    /// Counters since the process began.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// The life of this process, to be begun before anybody is told our card. Asked for once.
+    /// The life word of this process. It must be held before any peer gets our card. Called once.
     pub fn life(&self) -> Life {
         self.outbox.life()
     }
 
-    /// How many peers are polled before the idle among them are asked to ring instead.
-    pub fn poll_always(&mut self, peers: usize) {
-        self.polling.always = peers;
+    /// Sets how many endpoints are polled before idle ones go back to their doorbells.
+    pub fn set_poll_limit(&mut self, peers: usize) {
+        self.polling.limit = peers;
     }
 
-    /// How many peers are polled now.
+    /// How many endpoints are polled now.
     pub fn polled(&self) -> usize {
         self.polling.polled.len() + self.polling.held_back.len()
     }
 
     // Hot: per message.
-    /// After anything was published for `endpoint`: one look at what it wishes to be rung for.
+    /// After something was published for an endpoint: rings its doorbell if the peer requested that.
     #[inline]
-    fn notify(&mut self, index: usize, what: Wish) {
+    fn notify(&mut self, index: usize, what: BellRequest) {
         if let State::Open(link) = &mut self.endpoints[index].state
-            && link.theirs.wish().has(what)
+            && link.theirs.bell_request().has(what)
         {
             self.ring(index);
         }
@@ -130,7 +130,7 @@ impl Shm {
 
     #[cold]
     pub(crate) fn ring(&mut self, index: usize) {
-        self.place.bells.ring(self.endpoints[index].slot, self.place.slot);
+        self.node.bells.ring(self.endpoints[index].slot, self.node.slot);
         self.statistics.rings += 1;
     }
 
@@ -140,58 +140,58 @@ impl Shm {
         let endpoint = &mut self.endpoints[index];
         match endpoint.state {
             State::Severing(..) | State::Severed => return Err(SendError::PeerFailed),
-            // The credit that says "no room" was refused just now.
-            State::Open(_) if endpoint.suspect_credit => self.found_garbage(index),
+            // There is no room because the peer's credit word was invalid.
+            State::Open(_) if endpoint.invalid_credit => self.found_garbage(index),
             _ => {}
         }
         let endpoint = &mut self.endpoints[index];
         if !endpoint.blocked {
             endpoint.blocked = true;
             self.blocked.push(index as u32);
-            self.say_we_wait(index);
+            self.announce_wait(index);
         }
         Err(SendError::Busy)
     }
 
-    /// What `progress` says before it looks at any ring. Gives how many events that were.
+    /// Makes the callbacks that wait. Returns how many.
     #[cold]
-    fn report(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
+    fn make_callbacks(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;
         while events < budget
-            && let Some((endpoint, report)) = self.reports.pop_front()
+            && let Some((endpoint, callback)) = self.callbacks.pop_front()
         {
             let peer = self.endpoints[endpoint.0 as usize].peer;
-            match report {
-                Report::Room => sink.on_room(peer, endpoint),
-                Report::Error(cause) => sink.on_error(peer, endpoint, cause),
+            match callback {
+                Callback::Room => sink.on_room(peer, endpoint),
+                Callback::Error(cause) => sink.on_error(peer, endpoint, cause),
             }
             events += 1;
         }
         events
     }
 
-    /// Looks for credit where it is waited for; `on_room` where there is some.
+    /// Reads the credit of peers that a send waits for; calls `on_room` where there is some.
     #[cold]
-    fn look_for_room(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
+    fn check_room(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let (mut events, mut at) = (0, 0);
         while at < self.blocked.len() && events < budget {
             let index = self.blocked[at] as usize;
             let endpoint = &mut self.endpoints[index];
             let roomy = endpoint.has_room();
-            if endpoint.suspect_credit {
+            if endpoint.invalid_credit {
                 self.found_garbage(index);
             }
             let endpoint = &mut self.endpoints[index];
             match endpoint.state {
                 State::Open(_) if roomy => {
                     endpoint.unblock(self.polling.armed);
-                    // In order: who is told first waits last when it finds no room again.
+                    // Removed in order: an endpoint that finds no room again goes to the end of the list.
                     self.blocked.remove(at);
                     sink.on_room(endpoint.peer, ShmEndpoint(index as u32));
                     events += 1;
                 }
                 State::Open(_) | State::Quarantined(_) => at += 1,
-                // Nobody will ever send to it again.
+                // No send to it will ever succeed.
                 _ => {
                     endpoint.blocked = false;
                     self.blocked.swap_remove(at);
@@ -251,7 +251,7 @@ impl Btl for Shm {
             Class::Mailbox => self.endpoints[index].put_state(id, header, len, fill),
         };
         if sent {
-            self.notify(index, Wish::MESSAGES);
+            self.notify(index, BellRequest::MESSAGES);
             return Ok(());
         }
         self.busy(index)
@@ -267,7 +267,7 @@ impl Btl for Shm {
     ) -> Result<(), SendError> {
         let index = to.0 as usize;
         if self.endpoints[index].send_chunk(stream, len, fill) {
-            self.notify(index, Wish::MESSAGES);
+            self.notify(index, BellRequest::MESSAGES);
             return Ok(());
         }
         self.busy(index)
@@ -287,35 +287,35 @@ impl Btl for Shm {
     // Hot: per message.
     #[inline(always)]
     fn take_message(&mut self, now: Instant, from: ShmEndpoint, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
-        self.visit_for_one(from.0 as usize, now, sink)
+        self.take_one(from.0 as usize, now, sink)
     }
 
     // Hot: per turn.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;
-        if !self.reports.is_empty() {
-            events += self.report(budget, sink);
+        if !self.callbacks.is_empty() {
+            events += self.make_callbacks(budget, sink);
         }
         if !self.severing.is_empty() {
-            events += self.cut(budget - events, sink);
+            events += self.disconnect_some(budget - events, sink);
         }
         if !self.blocked.is_empty() {
-            // Half of what is left, so that senders that never have enough leave something for arrivals; of 1, every
-            // other time.
+            // Half of the budget, so that a sender that always fills its ring again leaves the other half for
+            // arrivals; with a budget of 1, every second call.
             let left = budget - events;
-            events += self.look_for_room((left + self.polling.turns() % 2) / 2, sink);
+            events += self.check_room((left + self.polling.calls() % 2) / 2, sink);
         }
         self.answer_some_bells(now);
         events += self.visit_polled(now, budget - events, sink);
-        // Garbage found just now is said at once rather than a turn later.
-        if !self.reports.is_empty() {
-            events += self.report(budget - events, sink);
+        // Garbage that was just found is reported in the same call.
+        if !self.callbacks.is_empty() {
+            events += self.make_callbacks(budget - events, sink);
         }
         events
     }
 
     fn check_peers(&mut self) {
-        self.look_at_lives();
+        self.check_liveness();
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
@@ -329,9 +329,6 @@ impl Btl for Shm {
     }
 
     fn disarm(&mut self) {
-        self.take_wishes_back();
+        self.withdraw_bell_requests();
     }
 }
-
-/// Which ring a class of credit belongs to, in the order of looks.
-const RINGS: [Ring; 3] = [Ring::Control, Ring::Messages, Ring::Chunks];

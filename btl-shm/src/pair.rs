@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Two connected transports and what each of them hears: for this crate's unit tests.
+//! Connected transports and a sink that records, for this crate's unit tests.
 
-use crate::{PARAMETERS, Place, Shm, ShmEndpoint};
-use mend_base::PeerIndex;
+use crate::{NodeSlot, PARAMETERS, Shm, ShmEndpoint};
 use mend_base::parameter::{Declared, Settings};
+use mend_base::{Instant, PeerIndex};
 use mend_segment::BellPage;
-use mend_transport::{AmId, Btl, Card, Cause, Cookie, Payload, SendError, Sink, Stream};
+use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
 use std::sync::Arc;
 
-/// What was heard, in order.
+/// What was delivered, in order.
 #[derive(Default)]
 pub(crate) struct Heard {
     pub(crate) messages: Vec<Vec<u8>>,
@@ -38,19 +38,19 @@ impl Sink<ShmEndpoint> for Heard {
     fn on_severed(&mut self, _: PeerIndex, _: ShmEndpoint) {}
 }
 
-/// Two of them; endpoint 0 of each leads to the other.
+/// Two connected transports; endpoint 0 of each leads to the other.
 pub(crate) fn pair() -> ([Shm; 2], ShmEndpoint) {
-    let (receiver, mut senders, way) = star(2);
+    let (receiver, mut senders, endpoint) = star(2);
     let sender = senders.pop().expect("a star of two has one");
-    ([receiver, sender], way)
+    ([receiver, sender], endpoint)
 }
 
-/// One of them, and all others, each connected to it alone: endpoint 0 of each leads to the first.
+/// One transport, and others that are each connected to it alone: their endpoint 0.
 pub(crate) fn star(count: u32) -> (Shm, Vec<Shm>, ShmEndpoint) {
     let bells = Arc::new(BellPage::create(count).unwrap().0);
     let make = |slot| {
-        let place = Place { slot, slots: count, bells: Arc::clone(&bells) };
-        Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
+        let node = NodeSlot { slot, slots: count, bells: Arc::clone(&bells) };
+        Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
     };
     let card = |shm: &Shm| {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
@@ -59,10 +59,23 @@ pub(crate) fn star(count: u32) -> (Shm, Vec<Shm>, ShmEndpoint) {
     };
     let mut centre = make(0);
     let mut others: Vec<Shm> = (1..count).map(make).collect();
-    let mut way = None;
+    let mut endpoint = None;
     for (number, other) in (1..).zip(&mut others) {
         centre.connect(PeerIndex(number), &card(other)).unwrap();
-        way = Some(other.connect(PeerIndex(0), &card(&centre)).unwrap());
+        endpoint = Some(other.connect(PeerIndex(0), &card(&centre)).unwrap());
     }
-    (centre, others, way.expect("a star has two at least"))
+    (centre, others, endpoint.expect("a star has two at least"))
+}
+
+/// Sends one message of one byte.
+pub(crate) fn send_one(sender: &mut Shm, endpoint: ShmEndpoint) {
+    sender.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1])).unwrap();
+}
+
+/// Makes progress until one more message is delivered.
+pub(crate) fn receive_one(receiver: &mut Shm, heard: &mut Heard) {
+    let before = heard.messages.len();
+    while heard.messages.len() == before {
+        receiver.progress(Instant(0), 100, heard);
+    }
 }

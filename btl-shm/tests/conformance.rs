@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The contract of a BTL, sentence by sentence, over shared memory: each "process" is an [`Shm`] with an outbox of its
+//! The contract of a BTL, requirement by requirement, over shared memory: each "process" is an [`Shm`] with an outbox of its
 //! own, so that what passes between them is what would pass between processes.
 
 use mend_base::Duration;
 use mend_base::parameter::{Declared, Settings};
-use mend_btl_shm::{PARAMETERS, Place, Shm};
+use mend_btl_shm::{NodeSlot, PARAMETERS, Shm};
 use mend_segment::{BellPage, Life, Woken};
 use mend_transport::conformance::Fixture;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ impl Fixture for Node {
         let (bells, _descriptor) = BellPage::create(slots).expect("a bell page for a test");
         let bells = Arc::new(bells);
         let make = |slot| {
-            let place = Place { slot, slots, bells: Arc::clone(&bells) };
-            Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox for a test")
+            let node = NodeSlot { slot, slots, bells: Arc::clone(&bells) };
+            Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox for a test")
         };
         let all: Vec<Shm> = (0..slots).map(make).collect();
         let processes = all.iter().map(|shm| Some(Process::start(shm.life()))).collect();

@@ -4,11 +4,11 @@
 
 use mend_base::parameter::{Declared, Settings};
 use mend_base::{Instant, PeerIndex, Random};
-use mend_btl_shm::{PARAMETERS, Place, Shm, ShmEndpoint};
+use mend_btl_shm::{NodeSlot, PARAMETERS, Shm, ShmEndpoint};
 use mend_segment::broken_peer::Target;
 use mend_segment::{
-    BellPage, Block, Bounds, CHUNK_SLOTS, CONTROL_SLOTS, Envelope, MAILBOXES, MESSAGE_SLOTS, Outbox,
-    PeerBlock, Ring, Room, Site,
+    BellPage, Block, BlockAddress, Bounds, CHUNK_SLOTS, CONTROL_SLOTS, MAILBOXES, MESSAGE_SLOTS, Outbox,
+    PayloadMut, PeerBlock, Ring, SlotHeader,
 };
 use mend_transport::{
     AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream, TransportId, WakeSet,
@@ -17,15 +17,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const VICTIM: u32 = 0;
-const EVIL: u32 = 1;
-const HONEST: u32 = 2;
+const CORRUPTED: u32 = 1;
+const CORRECT: u32 = 2;
 const SLOTS: u32 = 3;
 
 /// What the victim heard.
 #[derive(Default)]
 struct Heard {
-    from_evil: u32,
-    from_honest: Vec<u8>,
+    from_corrupted: u32,
+    from_correct: Vec<u8>,
     garbage: u32,
 }
 
@@ -35,15 +35,15 @@ impl Sink<ShmEndpoint> for Heard {
         // Read it all: in bounds, whatever it says.
         let bytes = payload.to_vec();
         match from.0 {
-            HONEST => self.from_honest.push(bytes[0]),
-            _ => self.from_evil += 1,
+            CORRECT => self.from_correct.push(bytes[0]),
+            _ => self.from_corrupted += 1,
         }
     }
 
     fn on_chunk(&mut self, from: PeerIndex, _: Stream, payload: Payload<'_>) {
-        assert_eq!(from.0, EVIL);
+        assert_eq!(from.0, CORRUPTED);
         assert!(payload.to_vec().len() <= 32 << 10);
-        self.from_evil += 1;
+        self.from_corrupted += 1;
     }
 
     fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {
@@ -53,22 +53,22 @@ impl Sink<ShmEndpoint> for Heard {
     fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {}
 
     fn on_error(&mut self, peer: PeerIndex, _: ShmEndpoint, cause: Cause) {
-        assert_eq!((peer.0, cause), (EVIL, Cause::Garbage));
+        assert_eq!((peer.0, cause), (CORRUPTED, Cause::Garbage));
         self.garbage += 1;
     }
 
     fn on_severed(&mut self, peer: PeerIndex, _: ShmEndpoint) {
-        assert_eq!(peer.0, EVIL);
+        assert_eq!(peer.0, CORRUPTED);
     }
 }
 
-/// One process that plays by the rules, one that may not, and who has to do with both.
+/// A process that is connected to a correct peer and to a corrupted one.
 struct Scene {
     victim: Shm,
-    to_evil: ShmEndpoint,
-    honest: Shm,
+    to_corrupted: ShmEndpoint,
+    correct: Shm,
     to_victim: ShmEndpoint,
-    evil: Outbox,
+    corrupted: Outbox,
     block: Block,
     bells: Arc<BellPage>,
     heard: Heard,
@@ -79,69 +79,69 @@ impl Scene {
     fn new() -> Self {
         let bells = Arc::new(BellPage::create(SLOTS).unwrap().0);
         let start = |slot| {
-            let place = Place { slot, slots: SLOTS, bells: Arc::clone(&bells) };
-            Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
+            let node = NodeSlot { slot, slots: SLOTS, bells: Arc::clone(&bells) };
+            Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
         };
-        let (mut victim, mut honest) = (start(VICTIM), start(HONEST));
-        let evil = Outbox::create(EVIL, SLOTS, 0).unwrap();
-        let evil_card = card_of_evil(&victim, &evil);
-        let to_evil = victim.connect(PeerIndex(EVIL), &evil_card).unwrap();
-        victim.connect(PeerIndex(HONEST), &card_of(&honest)).unwrap();
-        let to_victim = honest.connect(PeerIndex(VICTIM), &card_of(&victim)).unwrap();
-        let block = evil.make_block(VICTIM).unwrap();
+        let (mut victim, mut correct) = (start(VICTIM), start(CORRECT));
+        let corrupted = Outbox::create(CORRUPTED, SLOTS, 0).unwrap();
+        let corrupted_card = card_of_corrupted(&victim, &corrupted);
+        let to_corrupted = victim.connect(PeerIndex(CORRUPTED), &corrupted_card).unwrap();
+        victim.connect(PeerIndex(CORRECT), &card_of(&correct)).unwrap();
+        let to_victim = correct.connect(PeerIndex(VICTIM), &card_of(&victim)).unwrap();
+        let block = corrupted.make_block(VICTIM).unwrap();
         let heard = Heard::default();
-        Scene { victim, to_evil, honest, to_victim, evil, block, bells, heard, said: 0 }
+        Scene { victim, to_corrupted, correct, to_victim, corrupted, block, bells, heard, said: 0 }
     }
 
-    /// The evil one says something correct of each kind.
+    /// The corrupted peer first sends something correct of each kind.
     fn greet(&mut self, random: &mut Random) {
-        let envelope = |chunk| Envelope { id: 7, header: b"abcd", chunk };
-        let fill = |room: Room<'_>| {
-            if let Room::Private(bytes) = room {
+        let slot_header = |chunk| SlotHeader { id: 7, header: b"abcd", chunk };
+        let fill = |room: PayloadMut<'_>| {
+            if let PayloadMut::Private(bytes) = room {
                 bytes.fill(1);
             }
         };
         for _ in 0..random.below(6) {
-            let _ = self.block.messages.push(envelope(false), random.below(200) as usize, fill);
-            let _ = self.block.control.push(envelope(false), random.below(65) as usize, fill);
+            let _ = self.block.messages.push(slot_header(false), random.below(200) as usize, fill);
+            let _ = self.block.control.push(slot_header(false), random.below(65) as usize, fill);
         }
         if random.once_in(2) {
-            let _ = self.block.chunks().unwrap().push(envelope(true), 1000, fill);
+            let _ = self.block.chunks().unwrap().push(slot_header(true), 1000, fill);
         }
         if random.once_in(2) {
-            self.block.put_state(envelope(false), 8, fill);
+            self.block.put_state(slot_header(false), 8, fill);
         }
     }
 
-    /// Everybody does everything they do in life.
-    fn live(&mut self) {
-        self.bells.ring(VICTIM, EVIL);
+    /// All three processes make progress, send and arm.
+    fn run(&mut self) {
+        self.bells.ring(VICTIM, CORRUPTED);
         let header = [self.said; 4];
         let said = [self.said; 100];
         let sent =
-            self.honest.send(self.to_victim, Class::Data, AmId(1), &header, 100, |mut slot| slot.put(&said));
-        assert_eq!(sent, Ok(()), "the honest are not disturbed");
+            self.correct.send(self.to_victim, Class::Data, AmId(1), &header, 100, |mut slot| slot.put(&said));
+        assert_eq!(sent, Ok(()), "the correct peer is not disturbed");
         self.said = self.said.wrapping_add(1);
         for _ in 0..8 {
             self.victim.progress(Instant(0), 100, &mut self.heard);
-            self.honest.progress(Instant(0), 100, &mut self.heard);
+            self.correct.progress(Instant(0), 100, &mut self.heard);
         }
         for class in [Class::Data, Class::Control, Class::Mailbox] {
             for _ in 0..70 {
                 let _ = self
                     .victim
-                    .send(self.to_evil, class, AmId(1), b"head", 10, |mut slot| slot.put(&[3; 10]));
+                    .send(self.to_corrupted, class, AmId(1), b"head", 10, |mut slot| slot.put(&[3; 10]));
             }
         }
-        let _ = self.victim.send_chunk(self.to_evil, Stream(1), 5000, |mut slot| slot.put(&[3; 5000]));
+        let _ = self.victim.send_chunk(self.to_corrupted, Stream(1), 5000, |mut slot| slot.put(&[3; 5000]));
         let _ = self.victim.arm(&mut WakeSet::default());
         self.victim.progress(Instant(0), 100, &mut self.heard);
         self.victim.disarm();
-        let _ = self.victim.ready(self.to_evil);
+        let _ = self.victim.ready(self.to_corrupted);
     }
 
-    fn assert_the_honest_were_heard(&self) {
-        assert!(self.heard.from_honest.iter().copied().eq(0..self.said));
+    fn assert_the_correct_peer_was_received(&self) {
+        assert!(self.heard.from_correct.iter().copied().eq(0..self.said));
         assert!(self.heard.garbage <= 1, "evidence comes once");
     }
 }
@@ -153,10 +153,10 @@ fn card_of(of: &Shm) -> Card {
 }
 
 /// Its entry is as correct as the victim's, but for the slot.
-fn card_of_evil(victim: &Shm, evil: &Outbox) -> Card {
+fn card_of_corrupted(victim: &Shm, corrupted: &Outbox) -> Card {
     let mut card = card_of(victim);
-    card.entries[0].1[4..8].copy_from_slice(&EVIL.to_le_bytes());
-    card.descriptor = Some(evil.descriptor());
+    card.entries[0].1[4..8].copy_from_slice(&CORRUPTED.to_le_bytes());
+    card.descriptor = Some(corrupted.descriptor());
     card
 }
 
@@ -166,7 +166,7 @@ fn any_target(random: &mut Random) -> Target {
     match random.below(8) {
         0 => Target::Directory,
         1 => Target::State,
-        2 => Target::Wish,
+        2 => Target::BellRequest,
         3 => Target::Credit(ring),
         4 => Target::Mailbox(random.below(MAILBOXES as u64) as usize, random.below(32) as usize),
         5 => Target::Slot(ring, random.below(8) as usize, 0),
@@ -194,7 +194,7 @@ fn one_wild_word_at_a_time_never_crashes_and_never_stops_the_others() {
         // Before anything was read of it, and in the midst of a conversation.
         if random.once_in(2) {
             scene.greet(random);
-            scene.live();
+            scene.run();
             assert_eq!(scene.heard.garbage, 0, "seed {seed}: a correct peer is no evidence");
         }
         scene.greet(random);
@@ -202,31 +202,31 @@ fn one_wild_word_at_a_time_never_crashes_and_never_stops_the_others() {
         if matches!(target, Target::Slot(Ring::Chunks, ..)) {
             scene.block.chunks().unwrap();
         }
-        scene.evil.scribble(VICTIM, target, value);
-        scene.live();
+        scene.corrupted.overwrite(VICTIM, target, value);
+        scene.run();
         scene.greet(random);
-        scene.live();
-        scene.assert_the_honest_were_heard();
-        let harmless = matches!(target, Target::Wish) || matches!(target, Target::Slot(_, _, 1..));
+        scene.run();
+        scene.assert_the_correct_peer_was_received();
+        let harmless = matches!(target, Target::BellRequest) || matches!(target, Target::Slot(_, _, 1..));
         assert!(!harmless || scene.heard.garbage == 0, "seed {seed}: {target:?} {value:#x}");
         match scene.heard.garbage {
             0 => without += 1,
             _ => {
                 with_evidence += 1;
-                let sent = scene.victim.send(scene.to_evil, Class::Data, AmId(1), b"", 0, |_| ());
+                let sent = scene.victim.send(scene.to_corrupted, Class::Data, AmId(1), b"", 0, |_| ());
                 assert_eq!(sent, Err(SendError::Busy), "seed {seed}: nothing goes out any more");
             }
         }
-        scene.victim.sever(scene.to_evil);
-        scene.live();
-        scene.assert_the_honest_were_heard();
+        scene.victim.sever(scene.to_corrupted);
+        scene.run();
+        scene.assert_the_correct_peer_was_received();
     }
     println!("{with_evidence} times evidence, {without} times harmless");
     assert!(with_evidence > 1000 && without > 1000);
 }
 
 #[test]
-fn values_that_no_correct_peer_writes_are_evidence() {
+fn values_that_no_correct_peer_writes_are_reported_as_garbage() {
     let start = 0u64.wrapping_sub(256) & u64::from(u32::MAX);
     let next = start + 1;
     let cases = [
@@ -249,17 +249,17 @@ fn values_that_no_correct_peer_writes_are_evidence() {
     for (what, target, value) in cases {
         let mut scene = Scene::new();
         scene.block.chunks().unwrap();
-        scene.evil.scribble(VICTIM, target, value);
-        scene.live();
-        scene.live();
+        scene.corrupted.overwrite(VICTIM, target, value);
+        scene.run();
+        scene.run();
         assert_eq!(scene.heard.garbage, 1, "{what}");
-        assert_eq!(scene.heard.from_evil, 0, "{what}");
-        scene.assert_the_honest_were_heard();
+        assert_eq!(scene.heard.from_corrupted, 0, "{what}");
+        scene.assert_the_correct_peer_was_received();
     }
 }
 
 #[test]
-fn values_that_a_correct_peer_may_write_are_no_evidence() {
+fn values_that_a_correct_peer_may_write_are_not_reported() {
     let start = 0u64.wrapping_sub(256) & u64::from(u32::MAX);
     let cases = [
         ("an empty message", Target::Slot(Ring::Messages, 0, 0), start + 1),
@@ -269,38 +269,38 @@ fn values_that_a_correct_peer_may_write_are_no_evidence() {
             (start + 1) | 40 << 40 | 4160 << 48,
         ),
         ("a slot of the last lap", Target::Slot(Ring::Messages, 0, 0), start + 1 - 64),
-        ("a wish for anything", Target::Wish, 0xffff_ffff),
+        ("a wish for anything", Target::BellRequest, 0xffff_ffff),
         ("credit for what was sent", Target::Credit(Ring::Messages), start + 64),
         ("states that were never put", Target::State, 77 << 32),
         ("mailboxes that were never written", Target::State, 1 << 32 | 0b111_1110),
     ];
     for (what, target, value) in cases {
         let mut scene = Scene::new();
-        scene.live();
-        scene.evil.scribble(VICTIM, target, value);
-        scene.live();
+        scene.run();
+        scene.corrupted.overwrite(VICTIM, target, value);
+        scene.run();
         assert_eq!(scene.heard.garbage, 0, "{what}");
-        scene.assert_the_honest_were_heard();
+        scene.assert_the_correct_peer_was_received();
     }
 }
 
 #[test]
-fn whatever_stands_in_the_bell_page_costs_no_more_than_a_look() {
+fn any_content_of_the_doorbell_page_costs_no_more_than_a_poll() {
     for seed in 0..2_000 {
         let random = &mut Random(seed);
         let mut scene = Scene::new();
-        let bytes = scene.bells.scribble(0, 0) as u64;
+        let bytes = scene.bells.overwrite(0, 0) as u64;
         for _ in 0..20 {
             // The rows of the three, rather than the rest of the page.
             let at = random.below(bytes.min(u64::from(SLOTS) * 128));
-            scene.bells.scribble(at as usize, random.bits() as u8);
+            scene.bells.overwrite(at as usize, random.bits() as u8);
         }
         scene.bells.announce_sleep(VICTIM);
-        scene.live();
+        scene.run();
         scene.bells.leave_sleep(VICTIM);
-        scene.live();
+        scene.run();
         assert_eq!(scene.heard.garbage, 0);
-        scene.assert_the_honest_were_heard();
+        scene.assert_the_correct_peer_was_received();
     }
 }
 
@@ -312,30 +312,30 @@ fn a_peer_that_writes_while_we_read_is_read_in_bounds() {
         scene.block.chunks().unwrap();
         scene.greet(&mut seed);
         let done = AtomicBool::new(false);
-        let scribbler = Outbox::create(EVIL, SLOTS, 0).unwrap();
-        let evil = core::mem::replace(&mut scene.evil, scribbler);
+        let replacement = Outbox::create(CORRUPTED, SLOTS, 0).unwrap();
+        let corrupted = core::mem::replace(&mut scene.corrupted, replacement);
         let mut random = Random(seed.bits());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    evil.scribble(VICTIM, any_target(&mut random), any_value(&mut random));
+                    corrupted.overwrite(VICTIM, any_target(&mut random), any_value(&mut random));
                 }
             });
-            (0..20).for_each(|_| scene.live());
+            (0..20).for_each(|_| scene.run());
             done.store(true, Ordering::Relaxed);
         });
-        scene.assert_the_honest_were_heard();
+        scene.assert_the_correct_peer_was_received();
     }
 }
 
 #[test]
-fn cards_that_lie_are_refused() {
-    let Scene { mut victim, evil, .. } = Scene::new();
-    let right = card_of_evil(&victim, &evil);
+fn invalid_cards_are_refused() {
+    let Scene { mut victim, corrupted, .. } = Scene::new();
+    let right = card_of_corrupted(&victim, &corrupted);
     let mut refused = |change: &dyn Fn(&mut Card)| {
         let mut card = right.clone();
         change(&mut card);
-        victim.connect(PeerIndex(9), &card).expect_err("a card that lies")
+        victim.connect(PeerIndex(9), &card).expect_err("an invalid card")
     };
     use mend_transport::ConnectError::{LayoutDiffers, Unreachable};
     assert_eq!(refused(&|card| card.layout += 1), LayoutDiffers);
@@ -355,12 +355,12 @@ fn cards_that_lie_are_refused() {
 #[test]
 fn descriptors_that_are_no_outbox_are_refused() {
     let bells = Arc::new(BellPage::create(SLOTS).unwrap().0);
-    let place = Place { slot: VICTIM, slots: SLOTS, bells };
-    let mut victim = Shm::new(place, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap();
-    let evil = Outbox::create(EVIL, SLOTS, 0).unwrap();
-    let right = card_of_evil(&victim, &evil);
+    let node = NodeSlot { slot: VICTIM, slots: SLOTS, bells };
+    let mut victim = Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap();
+    let corrupted = Outbox::create(CORRUPTED, SLOTS, 0).unwrap();
+    let right = card_of_corrupted(&victim, &corrupted);
     let (_page, bell_file) = BellPage::create(3000).unwrap();
-    let another = Outbox::create(HONEST, SLOTS, 0).unwrap();
+    let another = Outbox::create(CORRECT, SLOTS, 0).unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
     for wrong in [Arc::new(bell_file), another.descriptor(), Arc::new(null.into())] {
         let card = Card { descriptor: Some(wrong), ..right.clone() };
@@ -372,7 +372,7 @@ fn descriptors_that_are_no_outbox_are_refused() {
 
 #[test]
 fn another_processs_outbox_cannot_be_written_or_shortened() {
-    let outbox = Outbox::create(EVIL, SLOTS, 0).unwrap();
+    let outbox = Outbox::create(CORRUPTED, SLOTS, 0).unwrap();
     let file = outbox.descriptor();
     let again = std::fs::OpenOptions::new()
         .read(true)
@@ -386,9 +386,9 @@ fn another_processs_outbox_cannot_be_written_or_shortened() {
         assert!(rustix::fs::fallocate(&file, hole, 0, 4096).is_err());
         assert!(!can_be_made_writable(&file));
     }
-    let site = Site { owner: EVIL, reader: VICTIM, slots: SLOTS };
+    let address = BlockAddress { owner: CORRUPTED, reader: VICTIM, slots: SLOTS };
     let bounds = Bounds { message_bytes: 100, chunk_bytes: 100 };
-    PeerBlock::map(std::os::fd::AsFd::as_fd(&*file), site, bounds).unwrap();
+    PeerBlock::map(std::os::fd::AsFd::as_fd(&*file), address, bounds).unwrap();
 }
 
 /// By a writable mapping, or by one made readable first.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The bell page: for each node slot a sleep word, the processor that its process was last seen on, and a row of bell
-//! bytes, one for each sender.
+//! The bell page: for each node slot a sleep word, the processor that its process was last seen on, and a row of
+//! doorbell bytes, one for each sender.
 //!
-//! The only memory of Mend that several processes write, and it holds hints only (Rule 12): whatever stands in
-//! it, nothing worse follows than a useless look or a late one. Made by the node's daemon.
+//! This is the only memory of Mend that several processes write, and it holds hints only: whatever a process writes
+//! into it costs others at most a useless poll or a late one. The node daemon creates it.
 
 use crate::mapping::{self, Access, Mapping};
 use crate::sleep::{self, SleepWord, Woken};
@@ -20,7 +20,8 @@ pub struct BellPage {
 }
 
 impl BellPage {
-    /// A page for `slots` slots, everybody awake and no bell rung, and the descriptor that others map it from.
+    /// A page for `slots` slots, with every process awake and no bell rung, and the descriptor that others map it
+    /// from.
     pub fn create(slots: u32) -> Result<(Self, OwnedFd), SegmentError> {
         let bytes = page_bytes_for(slots);
         let file = mapping::make_file("mend-bells", bytes)?;
@@ -36,15 +37,15 @@ impl BellPage {
         Ok(BellPage { mapping: Mapping::new(descriptor, 0, bytes, Access::Write)?, slots })
     }
 
-    /// How many slots it has.
+    /// The number of slots.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
     // Hot: per rung message.
-    /// `sender` has something for `receiver`: its byte, then a look at the sleep word, and a wake if need be.
+    /// Rings the bell of `sender` at `receiver`, and wakes the receiver if it sleeps.
     pub fn ring(&self, receiver: u32, sender: u32) {
-        // SYNC: bell byte, with `is_rung`: who sees the byte sees the slot that was published before it.
+        // SYNC: bell byte, with `is_rung`: a receiver that sees the byte sees the slot that was published before it.
         self.bells(receiver)[sender as usize].store(1, Ordering::Release);
         let word = self.sleep_word(receiver);
         if word.rouse() {
@@ -53,7 +54,7 @@ impl BellPage {
     }
 
     // Hot: every few turns.
-    /// Whether anybody rang `receiver`: eight bells a load.
+    /// Whether any bell of `receiver` is rung: eight bells in each 64-bit load.
     #[inline]
     pub fn is_any_rung(&self, receiver: u32) -> bool {
         let words: &[AtomicU64] = self.mapping.slice(self.row(receiver), (self.slots as usize).div_ceil(8));
@@ -61,19 +62,19 @@ impl BellPage {
         words.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Whether `sender` rang `receiver`.
+    /// Whether the bell of `sender` at `receiver` is rung.
     pub fn is_rung(&self, receiver: u32, sender: u32) -> bool {
         // SYNC: bell byte, with `ring`.
         self.bells(receiver)[sender as usize].load(Ordering::Acquire) != 0
     }
 
-    /// Takes a bell back. Only the receiver does, and only while it polls that sender's ring and for at least one timed
-    /// look afterwards: the sender may ring again while this store still sits in our store buffer.
+    /// Clears a bell. Only the receiver does, and only while it polls that sender's ring and until one timed check
+    /// later: the sender may ring again while this store is still in our store buffer.
     pub fn clear(&self, receiver: u32, sender: u32) {
         self.bells(receiver)[sender as usize].store(0, Ordering::Release);
     }
 
-    /// The next sender from `first` on, in a round, that rang `receiver`; looks at no more than `at_most` bells.
+    /// The next sender from `first` on, round-robin, whose bell at `receiver` is rung. Reads at most `at_most` bells.
     pub fn next_rung(&self, receiver: u32, first: u32, at_most: u32) -> Option<u32> {
         let bells = self.bells(receiver);
         let (head, tail) = bells.split_at_checked(first as usize)?;
@@ -85,23 +86,24 @@ impl BellPage {
             .map(|(sender, _)| sender)
     }
 
-    /// Owner only: it will look once more at everything and then sleep.
+    /// Owner only: announces that it polls everything once more and then sleeps.
     pub fn announce_sleep(&self, slot: u32) {
         self.sleep_word(slot).announce();
     }
 
-    /// Owner only: sleeps until somebody rings, but not longer than `at_most`. Returns at once if somebody has rung since
-    /// the announcement.
+    /// Owner only: sleeps until a bell is rung, but at most for `at_most`. Returns at once if one was rung since the
+    /// announcement.
     pub fn sleep(&self, slot: u32, at_most: Duration) -> Woken {
         sleep::wait(self.sleep_word(slot), at_most)
     }
 
-    /// Owner only: awake; nobody needs to call the kernel for it any more.
+    /// Owner only: it is awake, and no sender needs to call the kernel for it.
     pub fn leave_sleep(&self, slot: u32) {
         self.sleep_word(slot).leave();
     }
 
-    /// Wakes the owner if it sleeps, whatever its word says: for the daemon, and for threads of the same process.
+    /// Wakes the owner if it sleeps, whatever its sleep word says: for the daemon, and for threads of the same
+    /// process.
     pub fn wake(&self, slot: u32) {
         let word = self.sleep_word(slot);
         word.rouse();
@@ -118,8 +120,8 @@ impl BellPage {
         }
     }
 
-    /// The next slot from `first` on, in a round, whose process was last seen waiting on `processor`, and is not `slot`; polls
-    /// no more than `at_most`, one load each.
+    /// The next slot from `first` on, round-robin, whose process was last seen waiting on `processor`, and is not `slot`;
+    /// polls no more than `at_most`, one load each.
     pub fn next_on_processor(&self, slot: u32, processor: u32, first: u32, at_most: u32) -> Option<u32> {
         let published = processor.wrapping_add(1);
         let round = (first..self.slots).chain(0..first.min(self.slots));
@@ -147,7 +149,7 @@ impl BellPage {
         self.mapping.slice(self.row(slot), self.slots as usize)
     }
 
-    /// Where the bells of `slot` begin: at the front of a line.
+    /// Where the bells of `slot` begin: at the beginning of a cache line.
     fn row(&self, slot: u32) -> usize {
         assert!(slot < self.slots, "a slot that the node does not have");
         slot as usize * row_bytes(self.slots) + LINE_BYTES
@@ -156,13 +158,13 @@ impl BellPage {
 
 const LINE_BYTES: usize = 64;
 
-/// Behind the sleep word, in its line.
+/// Behind the sleep word, in its cache line.
 const PROCESSOR_AT: usize = 4;
 
-/// What stands there for none; processors are counted from 1.
+/// The value for no processor; processors are counted from 1.
 const NO_PROCESSOR: u32 = 0;
 
-/// A line for the sleep word, then the bells, in whole lines: rows share none.
+/// A cache line for the sleep word, then the bells in whole cache lines: two rows share none.
 fn row_bytes(slots: u32) -> usize {
     LINE_BYTES + (slots as usize).next_multiple_of(LINE_BYTES)
 }

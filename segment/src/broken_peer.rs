@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a broken or evil process can do: write anything it likes into its own outbox, and into the bell page. Only for
-//! tests that play one (feature `broken_peer`).
+//! Fault injection for tests: a corrupted process writes anything into its own outbox and into the bell page
+//! (feature `broken_peer`).
 
 use crate::layout::{
-    BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CREDITS, BLOCK_MAILBOXES, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WISH,
-    HEADER_DIRECTORY, Ring, block_at,
+    BLOCK_BELL_REQUEST, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CREDITS, BLOCK_MAILBOXES, BLOCK_MESSAGES,
+    BLOCK_STATE, HEADER_DIRECTORY, Ring, block_at,
 };
 use crate::{BellPage, Outbox};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -16,8 +16,8 @@ pub enum Target {
     Directory,
     /// What is new in the block.
     State,
-    /// What the owner wishes to be rung for.
-    Wish,
+    /// The events for which the owner asks for a bell.
+    BellRequest,
     /// How far the owner has read this ring.
     Credit(Ring),
     /// This word (of 32) of this mailbox.
@@ -28,11 +28,11 @@ pub enum Target {
 
 impl Outbox {
     /// Overwrites a word of the block for `peer`, as much of `value` as fits into it.
-    pub fn scribble(&self, peer: u32, target: Target, value: u64) {
+    pub fn overwrite(&self, peer: u32, target: Target, value: u64) {
         let block = block_at(self.slots(), peer);
         match target {
             Target::Directory => self.narrow(HEADER_DIRECTORY + 4 * peer as usize, value),
-            Target::Wish => self.narrow(block + BLOCK_WISH, value),
+            Target::BellRequest => self.narrow(block + BLOCK_BELL_REQUEST, value),
             Target::Credit(ring) => self.narrow(block + BLOCK_CREDITS + 4 * ring as usize, value),
             Target::State => self.wide(block + BLOCK_STATE, value),
             Target::Mailbox(index, word) => {
@@ -59,8 +59,8 @@ impl Outbox {
 }
 
 impl BellPage {
-    /// Overwrites any byte of the page; gives how many it has.
-    pub fn scribble(&self, at: usize, value: u8) -> usize {
+    /// Overwrites a byte of the page. Returns the length of the page.
+    pub fn overwrite(&self, at: usize, value: u8) -> usize {
         let bytes = self.mapping().bytes();
         self.mapping().at::<AtomicU8>(at % bytes).store(value, Ordering::Release);
         bytes

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why shared memory could not be had.
+//! Why shared memory is not available.
 
 use rustix::io::Errno;
 
-/// Why shared memory could not be had. Closed: each has one sentence that a user can act on.
+/// Why shared memory is not available. Closed: each cause has one sentence that a user can act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SegmentError {
     /// The kernel would not make an anonymous file.
@@ -21,9 +21,9 @@ pub enum SegmentError {
     /// Space could not be reserved, or a memory limit leaves too little of it.
     #[error("{wanted} bytes of shared memory were wanted, and {free} are left under the memory limit")]
     NoMemory {
-        /// So many bytes were to be reserved.
+        /// The bytes to be reserved.
         wanted: u64,
-        /// So many the limits leave, less what is to stay free; 0 where the kernel itself refused.
+        /// What the limits leave, less what must stay free; 0 where the kernel itself refused.
         free: u64,
     },
     /// The limit on file sizes is smaller than the memory file, which counts as one.
@@ -32,15 +32,17 @@ pub enum SegmentError {
          raise it (ulimit -f unlimited)"
     )]
     FileSizeLimit {
-        /// So many bytes were to be made.
+        /// The bytes of the memory file.
         wanted: u64,
         /// RLIMIT_FSIZE.
         limit: u64,
     },
-    /// The kernel or the C library has no robust mutexes: a death could not be seen in time.
-    #[error("robust mutexes are refused on this system, and without them no death is seen in time: {0}")]
+    /// The kernel or the C library has no robust mutexes, without which a failure cannot be detected promptly.
+    #[error(
+        "robust mutexes are refused on this system, and without them process failures cannot be detected promptly: {0}"
+    )]
     NoLifeWord(Errno),
-    /// What came is not what its owner should have made: not sealed, too short, or of another layout version.
+    /// The file is not what its owner should have made: not sealed, too short, or of another layout version.
     #[error("the shared memory of the other process is not one that this version of Mend makes")]
     LayoutDiffers,
 }

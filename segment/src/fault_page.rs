@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The fault page: the daemon's outbox. One version word for each slot, bumped when the daemon has a notice for that
-//! rank; the rank polls it, and reads a line that nobody writes while nothing fails.
+//! The fault page: the node daemon writes one version word for each slot, and increments it when it has a notice for
+//! that rank. The rank polls its word; nobody writes that cache line while nothing fails.
 
 use crate::mapping::{self, Access, Mapping};
 use crate::{SegmentError, reserve};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The daemon's side: the only one that can write.
+/// The daemon's end, the only one that can write.
 #[derive(Debug)]
 pub struct FaultPage {
     mapping: Mapping,
@@ -25,7 +25,7 @@ impl FaultPage {
         Ok((FaultPage { mapping, slots }, file))
     }
 
-    /// There is a notice for the rank at `slot`; wake it afterwards.
+    /// Increments the version of the rank at `slot`: there is a notice. The daemon wakes the rank afterwards.
     pub fn bump(&self, slot: u32) {
         // SYNC: version, with `FaultView::version`. One writer, so no locked instruction.
         let word = word(&self.mapping, slot, self.slots);
@@ -33,7 +33,7 @@ impl FaultPage {
     }
 }
 
-/// A rank's side: read only, the kernel sees to it.
+/// A rank's end, mapped read-only.
 #[derive(Debug)]
 pub struct FaultView {
     mapping: Mapping,
@@ -49,7 +49,7 @@ impl FaultView {
     }
 
     // Hot: per turn.
-    /// Changes whenever the daemon has something new for the rank at `slot`.
+    /// The version: it changes whenever the daemon has a notice for the rank at `slot`.
     #[inline]
     pub fn version(&self, slot: u32) -> u32 {
         // SYNC: version, with `FaultPage::bump`.
@@ -57,7 +57,7 @@ impl FaultView {
     }
 }
 
-/// A line each: the notice for one rank disturbs no other.
+/// One cache line each, so that a notice for one rank disturbs no other.
 const STRIDE_BYTES: usize = 64;
 
 fn word(mapping: &Mapping, slot: u32, slots: u32) -> &AtomicU32 {

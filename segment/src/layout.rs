@@ -53,7 +53,7 @@ pub(crate) const HEADER_LIFE_STAGE: usize = HEADER_LIFE + LIFE_BYTES;
 pub(crate) const HEADER_DIRECTORY: usize = 256;
 
 pub(crate) const BLOCK_STATE: usize = 0;
-pub(crate) const BLOCK_WISH: usize = 8;
+pub(crate) const BLOCK_BELL_REQUEST: usize = 8;
 pub(crate) const BLOCK_WAITS_FOR_ROOM: usize = 12;
 pub(crate) const BLOCK_CREDITS: usize = 128;
 pub(crate) const BLOCK_MAILBOXES: usize = 256;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that several processes see: outboxes with their rings, bells, sleep and wake, the fault page, life words.
+//! Memory that several processes see: an outbox per process with rings to each peer, the bell page, sleep words,
+//! the fault page, life words.
 //!
-//! One writer for each page: a process writes only its own outbox, which the others map read-only, and the kernel sees to
-//! it (sealed memory files). The one exception, the [`BellPage`], holds hints only. `unsafe` inside, a safe interface
-//! outside: what another process wrote is copied once, checked in the copy, and only then believed (Rule 11).
+//! Each page has one writer: a process writes only its own outbox, which the others map read-only (sealed memory
+//! files). The one exception, the [`BellPage`], holds hints only. The interface is safe: what another process wrote
+//! is copied once and checked in the copy before it is used.
 //!
-//! Not here: whom to poll, when to sleep, what a message means (`btl-shm`, `world`). Read [`Outbox`] and [`BellPage`] first.
+//! Not here: which peers are polled, when a process sleeps, what a message means (`btl-shm`, `world`). Read
+//! [`Outbox`] and [`BellPage`] first.
 
 mod atomic;
 #[cfg(not(loom))]
 mod bell;
+mod bell_request;
 #[cfg(all(feature = "broken_peer", not(loom)))]
 pub mod broken_peer;
 #[cfg(not(loom))]
@@ -18,6 +21,8 @@ pub mod cgroup;
 mod error;
 #[cfg(not(loom))]
 mod fault_page;
+#[cfg(not(loom))]
+mod header;
 #[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
@@ -38,10 +43,10 @@ mod peer_block;
 mod reserve;
 mod ring;
 mod sleep;
-mod wish;
 
 #[cfg(not(loom))]
 pub use bell::BellPage;
+pub use bell_request::BellRequest;
 #[cfg(not(loom))]
 pub use error::SegmentError;
 #[cfg(not(loom))]
@@ -61,9 +66,10 @@ pub use mapping::above_standard_streams;
 #[cfg(not(loom))]
 pub use outbox::{Block, ChunkProducer, Outbox};
 #[cfg(not(loom))]
-pub use peer_block::{ChunkConsumer, PeerBlock, Site};
-pub use ring::{Arrival, Bounds, Consumer, Envelope, Garbage, HEADER_BYTES_MAX, Lent, Producer, Room};
+pub use peer_block::{BlockAddress, ChunkConsumer, PeerBlock};
+pub use ring::{
+    Bounds, Consumer, Garbage, HEADER_BYTES_MAX, PayloadMut, PayloadRef, Producer, RingMessage, SlotHeader,
+};
 pub use sleep::Woken;
 #[cfg(not(loom))]
 pub use sleep::timespec;
-pub use wish::Wish;

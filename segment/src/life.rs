@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The life word: tells whether the process that owns an outbox lives, by the kernel's own hand.
+//! The life word of a process: a robust futex in its outbox, which the kernel marks when the process dies.
 //!
-//! It is the lock word of a robust mutex that a thread of the owner holds from Init to Finalize. When that thread dies, by
-//! whatever means, the kernel marks the word *before* it tears the address space down, however large that is, and wakes one
-//! of those who sleep on it, provided that FUTEX_WAITERS stands in it: the owner sets that itself. Everybody else reads
-//! through a read-only mapping, and sleeps through it too.
+//! It is the lock word of a robust mutex that a thread of the owner holds from Init to Finalize. When that thread
+//! dies, by whatever means, the kernel sets FUTEX_OWNER_DIED *before* it tears the address space down, however large
+//! that is, and wakes one of the threads that wait on the word, provided that FUTEX_WAITERS is set: the owner sets
+//! that itself. All other processes read the word, and wait on it, through a read-only mapping.
 //!
 //! ```text
 //!             begin              thread dies
@@ -13,13 +13,13 @@
 //!     └── release/take ──┘ └──── end ──────────▶ Left
 //! ```
 //!
-//! A forked child is not the owner (the kernel and the C library empty its list of robust mutexes), and has none of this
-//! memory; exec is a death, as the thread that held the word does not come back from it.
+//! A forked child is not the owner (the kernel and the C library empty its list of robust mutexes), and has none of
+//! this memory. An exec is a death, because the thread that held the word does not return from it.
 
 use crate::layout::{HEADER_LIFE, HEADER_LIFE_STAGE, LIFE_BYTES};
 use crate::mapping::{Mapping, View};
 use crate::sleep::timespec;
-use crate::{SegmentError, peer_block};
+use crate::{SegmentError, header};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use rustix::io::Errno;
@@ -27,35 +27,35 @@ use rustix::thread::futex;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The owner's side of its life word. Lies in the outbox, which it keeps mapped.
+/// The owner's end of its life word. It lies in the outbox and keeps that mapped.
 #[derive(Debug)]
 pub struct Life {
     mapping: Option<Arc<Mapping>>,
 }
 
-/// How it stands with the owner of an outbox.
+/// The state of the owner of an outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LifeState {
-    /// Nobody holds the word: it has not begun, or is on its way from one thread to another. Never a death.
+    /// No thread holds the word: it has not begun, or one thread hands it to another. Never a death.
     Unheld,
     /// A thread of the owner holds it.
     Lives,
-    /// The owner says that it dies of a fatal signal. It may still write a core.
+    /// The owner has reported that a fatal signal ends it. It may still write a core dump.
     Dying,
-    /// The kernel says that it is dead, or about to be.
+    /// The kernel has marked the word: the owner is dead, or about to be.
     Dead,
-    /// It left properly; what becomes of it now is nobody's business.
+    /// The owner has finalized: its later exit is not a failure.
     Left,
 }
 
 impl LifeState {
-    /// Whether nothing more will come of it, but it never left.
+    /// Whether the owner died, or is dying, without having finalized.
     pub fn is_marked(self) -> bool {
         matches!(self, LifeState::Dying | LifeState::Dead)
     }
 }
 
-/// What the second word says, besides the kernel's.
+/// The values of the second word, which the owner writes.
 const NOT_BEGUN: u32 = 0;
 const BEGUN: u32 = 1;
 const DYING: u32 = 2;
@@ -66,7 +66,7 @@ impl Life {
         Life { mapping: Some(mapping) }
     }
 
-    /// The owner lives from now on, and as long as the calling thread does. Once.
+    /// Takes the word: the owner lives from now on, as long as the calling thread does. Called once.
     pub fn begin(&self) -> Result<(), SegmentError> {
         assert_eq!(self.stage().load(Ordering::Relaxed), NOT_BEGUN, "a life begins once");
         make_mutex(self.mutex()).map_err(SegmentError::NoLifeWord)?;
@@ -75,22 +75,23 @@ impl Life {
         Ok(())
     }
 
-    /// The calling thread, which holds the word, lets go of it; another one has to [`take`](Life::take) it. In between
-    /// nobody would see a death here.
+    /// Releases the word, which the calling thread holds, so that another thread can [`take`](Life::take) it. In
+    /// between no death would be seen.
     pub fn release(&self) {
-        // SAFETY: the mutex was made in `begin`, before anybody could hold it; who does not hold it is refused (EPERM).
+        // SAFETY: the mutex was made in `begin`, before a thread could hold it; a thread that does not hold it is refused (EPERM).
         let refused = unsafe { libc::pthread_mutex_unlock(self.mutex()) };
-        debug_assert_eq!(refused, 0, "who releases a life word holds it");
+        debug_assert_eq!(refused, 0, "the calling thread holds the life word");
     }
 
-    /// The owner lives as long as the calling thread does. Only after `release`: it waits while another thread has it.
+    /// Takes the word after `release`: the owner lives as long as the calling thread does. Waits while another thread
+    /// holds it.
     pub fn take(&self) -> Result<(), SegmentError> {
         // SAFETY: the mutex was made in `begin`, and lies in a mapping that `Life` never unmaps while it is locked.
         match unsafe { libc::pthread_mutex_lock(self.mutex()) } {
             0 | libc::EOWNERDEAD => {}
             error => return Err(SegmentError::NoLifeWord(Errno::from_raw_os_error(error))),
         }
-        // Without it the kernel would mark the word and wake nobody.
+        // Without this bit the kernel would mark the word and wake no thread.
         self.word().fetch_or(WAITERS, Ordering::Relaxed);
         Ok(())
     }
@@ -101,10 +102,10 @@ impl Life {
         holder == rustix::thread::gettid().as_raw_nonzero().get() as u32
     }
 
-    /// The owner leaves properly, on whatever thread. Lets go of the word if the calling thread holds it; another thread
-    /// that does may end with it.
+    /// The owner finalizes, on any thread. Releases the word if the calling thread holds it; if another thread does,
+    /// that one may end.
     pub fn end(&self) {
-        // Who said that it dies stays dying.
+        // An owner that has reported its death stays dying.
         // SYNC: left before the word is let go, with `LifeView::look`.
         let _ = self.stage().compare_exchange(BEGUN, LEFT, Ordering::Release, Ordering::Relaxed);
         if self.is_mine() {
@@ -117,8 +118,8 @@ impl Life {
         self.stage().load(Ordering::Relaxed) == LEFT
     }
 
-    /// A fatal signal is about to end this process, perhaps after a core dump, which would come before the kernel's mark:
-    /// marks the word itself and wakes who sleeps on it. May be called from a signal handler.
+    /// A fatal signal is about to end this process. A core dump would come before the kernel's mark, so this marks
+    /// the word and wakes the threads that wait on it. Async-signal-safe.
     pub fn say_dying(&self) {
         if self.has_ended() {
             return;
@@ -142,7 +143,7 @@ impl Life {
     }
 
     fn mutex(&self) -> *mut libc::pthread_mutex_t {
-        // Bytes with interior mutability: others may write through what this gives.
+        // Bytes with interior mutability: the C library and the kernel write through this pointer.
         self.mapping().at::<[AtomicU8; LIFE_BYTES]>(HEADER_LIFE).as_ptr().cast_mut().cast()
     }
 }
@@ -162,12 +163,12 @@ impl Drop for Life {
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LIFE_BYTES);
 const _: () = assert!(HEADER_LIFE.is_multiple_of(align_of::<libc::pthread_mutex_t>()));
 
-/// What the kernel keeps in the lock word of a robust mutex: see get_robust_list(2) and linux/futex.h.
+/// The bits of the lock word of a robust mutex: see get_robust_list(2) and linux/futex.h.
 const HOLDER: u32 = libc::FUTEX_TID_MASK;
 const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 const WAITERS: u32 = libc::FUTEX_WAITERS;
 
-/// A mutex that is robust and for several processes.
+/// Makes a mutex that is robust and shared between processes.
 fn make_mutex(at: *mut libc::pthread_mutex_t) -> Result<(), Errno> {
     let checked = |error: i32| if error == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(error)) };
     let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
@@ -189,15 +190,15 @@ fn make_mutex(at: *mut libc::pthread_mutex_t) -> Result<(), Errno> {
     made
 }
 
-/// The life of another process, read-only. Nothing in it is believed beyond what it is: the owner can mark itself, and
-/// nobody else.
+/// The life word of another process, read-only. It proves little: the owner can mark its own word, and no other
+/// process can.
 #[derive(Debug)]
 pub struct LifeView {
     word: View<AtomicU32>,
     stage: View<AtomicU32>,
 }
 
-/// What a look saw, to sleep until it is something else.
+/// The value of a life word, to wait until it changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u32);
 
@@ -205,19 +206,19 @@ impl LifeView {
     /// Maps the head of the outbox of the process at `owner`, on a node with `slots` slots. The descriptor may be closed
     /// afterwards.
     pub fn map(descriptor: BorrowedFd<'_>, owner: u32, slots: u32) -> Result<Self, SegmentError> {
-        Ok(Self::of(&Arc::new(peer_block::map_header(descriptor, owner, slots)?)))
+        Ok(Self::of(&Arc::new(header::map_header(descriptor, owner, slots)?)))
     }
 
     pub(crate) fn of(header: &Arc<Mapping>) -> Self {
         LifeView { word: View::new(header, HEADER_LIFE), stage: View::new(header, HEADER_LIFE_STAGE) }
     }
 
-    /// How it stands with the owner now.
+    /// The state of the owner now.
     pub fn state(&self) -> LifeState {
         self.look().0
     }
 
-    /// The same, with what a thread needs to sleep until it is otherwise.
+    /// The same, with the value that a thread needs to wait until it changes.
     pub fn look(&self) -> (LifeState, Seen) {
         // SYNC: dying before the mark, with `Life::say_dying`.
         // SYNC: left before the word is let go, with `Life::end`.
@@ -233,12 +234,12 @@ impl LifeView {
     }
 }
 
-/// What a thread that sleeps on lives is called away by: other threads of its process count it up.
+/// A word that interrupts a thread that waits on life words: other threads of the process increment it.
 #[derive(Debug, Default)]
 pub struct Call(AtomicU32);
 
 impl Call {
-    /// Ends the sleep of whoever sleeps here, or the next one that begins with an older count.
+    /// Ends the wait of threads on this word, or their next one with an older count.
     pub fn ring(&self) {
         // SYNC: what was done before the call, with `Call::count`.
         self.0.fetch_add(1, Ordering::Release);
@@ -246,32 +247,32 @@ impl Call {
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
-    /// How often it was rung.
+    /// How often it was incremented.
     pub fn count(&self) -> u32 {
         // SYNC: what was done before the call, with `Call::ring`.
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// How many lives one thread can sleep on.
+/// The most life words on which one thread can wait.
 pub const LIVES_AT_ONCE: usize = 127;
 
-/// Whether this system lets a thread sleep on several lives at once: futex_waitv came with Linux 5.16, and some sandboxes
+/// Whether a thread can wait on several life words at once: futex_waitv came with Linux 5.16, and some sandboxes
 /// refuse it.
 pub fn can_sleep_on_lives() -> bool {
-    // An empty list is an argument that is refused where the call is known.
+    // A kernel that has the call refuses an empty list as an invalid argument.
     let none = futex::waitv(&[], futex::WaitvFlags::empty(), None, futex::ClockId::Monotonic);
     none == Err(Errno::INVAL)
 }
 
-/// Sleeps until one of at most [`LIVES_AT_ONCE`] lives is no longer as it was seen, or `call` is rung, which was counted
-/// `counted` times. May return without a reason. Only where [`can_sleep_on_lives`].
+/// Waits until one of at most [`LIVES_AT_ONCE`] words differs from its given value, or `call` from `counted`. May
+/// return without a reason. Only where [`can_sleep_on_lives`].
 pub fn sleep_on_lives<'a>(lives: impl Iterator<Item = (&'a LifeView, Seen)>, call: &Call, counted: u32) {
     let own = waiter(&call.0, counted, futex::WaitFlags::PRIVATE);
     let lives = lives.map(|(life, Seen(word))| waiter(&life.word, word, futex::WaitFlags::empty()));
     let all: Vec<futex::Wait> = core::iter::once(own).chain(lives).collect();
     assert!(all.len() <= LIVES_AT_ONCE + 1, "more lives than one thread can sleep on");
-    // Woken, another value, or a signal handler ran: all mean "look".
+    // Woken, another value, or a signal handler ran: the caller reads the words again.
     let _ = futex::waitv(&all, futex::WaitvFlags::empty(), None, futex::ClockId::Monotonic);
 }
 
@@ -283,14 +284,14 @@ fn waiter(word: &AtomicU32, seen: u32, flags: futex::WaitFlags) -> futex::Wait {
     wait
 }
 
-/// Sleeps until this life is no longer as it was seen, but not longer than `at_most`. For systems without the better way:
-/// no call reaches who sleeps here.
+/// Waits until this word differs from its given value, but not longer than `at_most`. For systems without futex_waitv: a
+/// `Call` does not end this wait.
 pub fn sleep_on_life(life: &LifeView, Seen(word): Seen, at_most: mend_base::Duration) {
     // Woken, timed out, another value, or a signal handler ran: all mean "look".
     let _ = futex::wait(&life.word, futex::Flags::empty(), word, Some(&timespec(at_most)));
 }
 
-/// Wakes everybody who sleeps on the word, in every process.
+/// Wakes all threads that wait on the word, in every process.
 fn wake(word: &AtomicU32) {
     // Can only fail for an address that is not mapped, and then nobody sleeps there.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);

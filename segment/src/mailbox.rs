@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mailboxes: states that replace one another (credits, set hashes, heartbeats), one for each pair and kind.
+//! Mailboxes: states that replace one another (such as heartbeats), one for each pair and kind.
 //!
-//! A seqlock over two sheets that take turns: the writer never touches the sheet that holds the newest whole state, so a
-//! kill in the middle loses the new state and not the old one.
+//! A double-buffered seqlock: the writer never touches the buffer that holds the newest complete state, so a kill in the
+//! middle loses the new state and not the old one.
 //!
 //! ```text
-//!   word 0 of each sheet:  version u32 (0: nothing, or being written) | id u8 | header bytes u8 | payload bytes u16
+//!   word 0 of each buffer:  version u32 (0: nothing, or being written) | id u8 | header bytes u8 | payload bytes u16
 //!   words 1 to 15:         header, payload
 //! ```
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::line::{Garbage, Line, Word0};
-use crate::ring::{Arrival, Envelope, Lent, Room};
+use crate::ring::{PayloadMut, PayloadRef, RingMessage, SlotHeader};
 
-/// Two sheets that take turns.
+/// Two buffers, written alternately.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Mailbox([Sheet; 2]);
+pub(crate) struct Mailbox([StateBuffer; 2]);
 
 /// Room for one state: two lines.
 #[repr(C)]
 #[derive(Debug)]
-struct Sheet([Line; 2]);
+struct StateBuffer([Line; 2]);
 
 type Body = [u8; BODY_BYTES];
 const BODY_BYTES: usize = 2 * Line::BYTES - 8;
 
-impl Sheet {
+impl StateBuffer {
     fn head(&self) -> &AtomicU64 {
         &self.0[0].0[0]
     }
@@ -54,8 +54,8 @@ impl Sheet {
 impl Mailbox {
     /// Before the block is announced: nothing in it.
     pub(crate) fn prepare(&self) {
-        for sheet in &self.0 {
-            sheet.head().store(0, Ordering::Release);
+        for buffer in &self.0 {
+            buffer.head().store(0, Ordering::Release);
         }
     }
 
@@ -63,38 +63,38 @@ impl Mailbox {
     pub(crate) fn write(
         &self,
         version: u32,
-        envelope: Envelope<'_>,
+        slot_header: SlotHeader<'_>,
         bytes: usize,
-        fill: impl FnOnce(Room<'_>),
+        fill: impl FnOnce(PayloadMut<'_>),
     ) {
-        let header_bytes = envelope.header.len();
+        let header_bytes = slot_header.header.len();
         let mut body = [0; BODY_BYTES];
-        body[..header_bytes].copy_from_slice(envelope.header);
-        fill(Room::Private(&mut body[header_bytes..header_bytes + bytes]));
-        let sheet = &self.0[version as usize & 1];
-        // SYNC: seqlock, with `read`: who sees a word of the new state and then reads word 0 again sees it changed.
-        sheet.head().store(0, Ordering::Relaxed);
+        body[..header_bytes].copy_from_slice(slot_header.header);
+        fill(PayloadMut::Private(&mut body[header_bytes..header_bytes + bytes]));
+        let buffer = &self.0[version as usize & 1];
+        // SYNC: seqlock, with `read`: a reader that sees a word of the new state and then reads word 0 again sees it changed.
+        buffer.head().store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        sheet.store(&body);
+        buffer.store(&body);
         let word = Word0 {
             sequence: version,
-            id: envelope.id,
+            id: slot_header.id,
             header_bytes: header_bytes as u8,
             chunk: false,
             payload_bytes: bytes as u16,
         };
-        sheet.head().store(word.pack(), Ordering::Release);
+        buffer.head().store(word.pack(), Ordering::Release);
     }
 
     /// Hands the newest whole state to `look`, if its version is another than `last` (0 at first), and stores that version
     /// in `last`, before `look` runs (it may panic). `false`: no new state, or it is being written at this moment.
-    pub(crate) fn read(&self, last: &mut u32, look: impl FnOnce(Arrival<'_>)) -> Result<bool, Garbage> {
-        let Some(sheet) = self.newest(*last) else { return Ok(false) };
+    pub(crate) fn read(&self, last: &mut u32, look: impl FnOnce(RingMessage<'_>)) -> Result<bool, Garbage> {
+        let Some(buffer) = self.newest(*last) else { return Ok(false) };
         // SYNC: seqlock, with `write`.
-        let packed = sheet.head().load(Ordering::Acquire);
-        let body = sheet.load();
+        let packed = buffer.head().load(Ordering::Acquire);
+        let body = buffer.load();
         fence(Ordering::Acquire);
-        if sheet.head().load(Ordering::Relaxed) != packed || packed as u32 == 0 {
+        if buffer.head().load(Ordering::Relaxed) != packed || packed as u32 == 0 {
             return Ok(false);
         }
         let word = Word0::unpack(packed)?;
@@ -104,21 +104,21 @@ impl Mailbox {
             return Err(Garbage);
         }
         *last = word.sequence;
-        look(Arrival {
-            envelope: Envelope { id: word.id, header, chunk: false },
-            payload: Lent::Private(payload),
+        look(RingMessage {
+            slot_header: SlotHeader { id: word.id, header, chunk: false },
+            payload: PayloadRef::Private(payload),
         });
         Ok(true)
     }
 
-    /// The sheet with the newer version, counted from `last`, if any is newer.
-    fn newest(&self, last: u32) -> Option<&Sheet> {
-        let age = |sheet: &Sheet| match sheet.head().load(Ordering::Relaxed) as u32 {
+    /// The buffer with the newer version, counted from `last`, if any is newer.
+    fn newest(&self, last: u32) -> Option<&StateBuffer> {
+        let age = |buffer: &StateBuffer| match buffer.head().load(Ordering::Relaxed) as u32 {
             0 => 0,
             version => version.wrapping_sub(last),
         };
-        let ages = self.0.each_ref().map(|sheet| match age(sheet) {
-            // A version before the last one read: it is the other sheet's turn.
+        let ages = self.0.each_ref().map(|buffer| match age(buffer) {
+            // A version before the last one read: it is the other buffer's turn.
             behind if behind > u32::MAX / 2 => 0,
             ahead => ahead,
         });
@@ -131,37 +131,37 @@ impl Mailbox {
 
 /// The version after this one.
 pub(crate) fn next_version(version: u32) -> u32 {
-    // Two at the wrap: 0 says "nothing", and the sheets must go on taking turns.
+    // Two at the wrap: 0 says "nothing", and the buffers must go on taking turns.
     if version == u32::MAX { 2 } else { version + 1 }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Mailbox, Sheet, next_version};
+    use super::{Mailbox, StateBuffer, next_version};
     use crate::atomic::{AtomicU64, Ordering};
     use crate::line::{Garbage, Line};
-    use crate::ring::{Arrival, Envelope, Lent, Room};
+    use crate::ring::{PayloadMut, PayloadRef, RingMessage, SlotHeader};
     use mend_base::Random;
     use std::sync::atomic::AtomicBool;
 
     fn mailbox() -> Mailbox {
         let line = || Line(core::array::from_fn(|_| AtomicU64::new(9)));
-        let mailbox = Mailbox(core::array::from_fn(|_| Sheet([line(), line()])));
+        let mailbox = Mailbox(core::array::from_fn(|_| StateBuffer([line(), line()])));
         mailbox.prepare();
         mailbox
     }
 
     fn put(mailbox: &Mailbox, version: u32, number: u64) {
         let header = number.to_le_bytes().repeat(5);
-        mailbox.write(version, Envelope { id: 4, header: &header, chunk: false }, 64, |room| {
-            let Room::Private(room) = room else { panic!("a state lies in its sheet") };
+        mailbox.write(version, SlotHeader { id: 4, header: &header, chunk: false }, 64, |room| {
+            let PayloadMut::Private(room) = room else { panic!("a state lies in its buffer") };
             room.copy_from_slice(&number.to_le_bytes().repeat(8));
         });
     }
 
-    fn number(arrival: Arrival<'_>) -> u64 {
-        let Lent::Private(payload) = arrival.payload else { panic!("a state lies in its sheet") };
-        let mut words: Vec<u64> = [arrival.envelope.header, payload]
+    fn number(message: RingMessage<'_>) -> u64 {
+        let PayloadRef::Private(payload) = message.payload else { panic!("a state lies in its buffer") };
+        let mut words: Vec<u64> = [message.slot_header.header, payload]
             .concat()
             .chunks(8)
             .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
@@ -180,7 +180,7 @@ mod tests {
         put(&mailbox, 2, 20);
         put(&mailbox, 3, 30);
         let mut seen = 0;
-        assert_eq!(mailbox.read(&mut last, |arrival| seen = number(arrival)), Ok(true));
+        assert_eq!(mailbox.read(&mut last, |message| seen = number(message)), Ok(true));
         assert_eq!((seen, last), (30, 3));
         assert_eq!(mailbox.read(&mut last, |_| unreachable!()), Ok(false));
     }
@@ -193,7 +193,7 @@ mod tests {
         for round in 0..10 {
             put(&mailbox, version, round);
             let mut seen = None;
-            assert_eq!(mailbox.read(&mut last, |arrival| seen = Some(number(arrival))), Ok(true));
+            assert_eq!(mailbox.read(&mut last, |message| seen = Some(number(message))), Ok(true));
             assert_eq!((last, seen), (version, Some(round)));
             version = next_version(version);
         }
@@ -205,7 +205,7 @@ mod tests {
         put(&mailbox, 1, 10);
         mailbox.0[0].head().store(0, Ordering::Relaxed);
         let (mut seen, mut last) = (0, 0);
-        assert_eq!(mailbox.read(&mut last, |arrival| seen = number(arrival)), Ok(true));
+        assert_eq!(mailbox.read(&mut last, |message| seen = number(message)), Ok(true));
         assert_eq!((seen, last), (10, 1));
     }
 
@@ -233,7 +233,7 @@ mod tests {
             loop {
                 let over = done.load(Ordering::Acquire);
                 let before = u64::from(last);
-                match mailbox.read(&mut last, |arrival| assert!(number(arrival) > before)).unwrap() {
+                match mailbox.read(&mut last, |message| assert!(number(message) > before)).unwrap() {
                     true => {}
                     false if over => break,
                     false => std::thread::yield_now(),
@@ -249,7 +249,7 @@ mod tests {
         let mailbox = mailbox();
         let (mut read, mut refused) = (0, 0);
         for _ in 0..20_000 {
-            mailbox.0.iter().for_each(|sheet| sheet.head().store(random.bits(), Ordering::Relaxed));
+            mailbox.0.iter().for_each(|buffer| buffer.head().store(random.bits(), Ordering::Relaxed));
             match mailbox.read(&mut (random.bits() as u32), |_| ()) {
                 Ok(_) => read += 1,
                 Err(Garbage) => refused += 1,

@@ -124,7 +124,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A `T` in a mapping that it keeps alive. Whoever holds one of a mapping made with [`Access::Read`] must not store to
+/// A `T` in a mapping that it keeps alive. A holder of one whose mapping was made with [`Access::Read`] must not store to
 /// it: nothing outside this crate can make one or see into one.
 #[derive(Debug)]
 pub struct View<T> {
@@ -197,7 +197,7 @@ pub(crate) fn seal(file: &OwnedFd, one_writer: bool) -> Result<(), SegmentError>
     rustix::fs::fcntl_add_seals(file, seals(one_writer)).map_err(SegmentError::NoSeals)
 }
 
-/// Whether a descriptor that somebody else made is a memory file of at least `bytes` bytes whose size is sealed (a file
+/// Whether a descriptor from another process is a memory file of at least `bytes` bytes whose size is sealed (a file
 /// that could be shortened under us would raise SIGBUS), and, if `one_writer`, that only its maker can write. A file of huge
 /// pages can be sealed as well, but a page of it that cannot be had raises SIGBUS: refused.
 pub(crate) fn check_file(file: BorrowedFd<'_>, bytes: usize, one_writer: bool) -> Result<(), SegmentError> {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The wake-up protocol under loom: ring, wish, bell and sleep word as they are, and around them the smallest sender and
-//! receiver that do what `btl-shm` and `world` do. A lost wake-up is a deadlock, which loom reports.
+//! The wake-up protocol under loom: ring, bell request, bell and sleep word as they are, and around them the smallest
+//! sender and receiver that do what `btl-shm` and `world` do. A lost wake-up is a deadlock, which loom reports.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p mend-segment --release --lib model`
 //!
-//! Time does not exist here. The 1 ms that the first sleep lasts, in which every store becomes visible, is the event
-//! [`Node::settle`]: it joins the sender's current step. Later timed looks are left out: they would hide what is lost.
-//! Each of these mutations must make a test here fail (`--cfg mend_mutation="NAME"` beside `--cfg loom`):
+//! There is no time here. The first sleep lasts 1 ms, in which every store becomes visible; that is the event
+//! [`Process::settle`], which joins the sender's current step. Later timed checks are left out, because they would
+//! hide a lost wake-up. Each of these mutations must make a test here fail (`--cfg mend_mutation="NAME"` beside
+//! `--cfg loom`):
 //! `no_settle`, `no_last_look`, `clear_bell_unpolled`.
 
 use crate::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::line::Line;
-use crate::ring::{Bounds, Consumer, Envelope, Producer, START, prepare};
+use crate::ring::{Bounds, Consumer, Producer, START, SlotHeader, prepare};
 use crate::sleep::SleepWord;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -20,24 +21,24 @@ const SLOTS: usize = 2;
 type Lines = std::sync::Arc<[Line; SLOTS]>;
 type Area = std::sync::Arc<[AtomicU8; 0]>;
 
-/// What one process has in shared memory, as far as the protocol goes.
+/// The words of one process in shared memory that belong to the protocol.
 struct Process {
-    /// Its wish, in its own outbox.
-    wish: AtomicU32,
-    /// The other's byte in its row of the bell page.
+    /// Its bell request, in its own segment.
+    bell_request: AtomicU32,
+    /// The bell of the other process in its row of the bell page.
     bell: AtomicU8,
     sleep: SleepWord,
     /// Held while the *other* process takes a step towards this one.
     step: Mutex<()>,
-    /// The kernel's list of who sleeps on the word, and its lock.
+    /// The kernel's list of threads that wait on the word, and its lock.
     kernel: Mutex<()>,
     sleepers: Condvar,
 }
 
 impl Process {
-    fn new(wish: u32) -> Self {
+    fn new(bell_request: u32) -> Self {
         Process {
-            wish: AtomicU32::new(wish),
+            bell_request: AtomicU32::new(wish),
             bell: AtomicU8::new(0),
             sleep: SleepWord::new(),
             step: Mutex::new(()),
@@ -46,13 +47,13 @@ impl Process {
         }
     }
 
-    /// `publish_and_notify`: one store, one look at the wish, and a bell if it says so.
+    /// One store, one load of the bell request, and a bell if it is requested.
     fn publish_and_notify(&self, publish: impl FnOnce()) {
         let step = self.step.lock().unwrap();
         publish();
-        let wake = self.wish.load(Ordering::Relaxed) != 0 && self.ring();
+        let wake = self.bell_request.load(Ordering::Relaxed) != 0 && self.ring();
         drop(step);
-        // The kernel's part stands outside of the step: a wake may come as late as it likes.
+        // The kernel's part is outside of the step: a wake may come as late as it likes.
         if wake {
             let _lock = self.kernel.lock().unwrap();
             self.sleepers.notify_all();
@@ -65,7 +66,7 @@ impl Process {
         self.sleep.rouse()
     }
 
-    /// A millisecond passes: the step that the other is taking comes to its end, and both see each other's stores.
+    /// A millisecond passes: the other process completes its step, and both see each other's stores.
     fn settle(&self) {
         if !cfg!(mend_mutation = "no_settle") {
             drop(self.step.lock().unwrap());
@@ -74,12 +75,12 @@ impl Process {
 
     /// Sleeps, unless `look` finds something; returns when there may be something.
     fn sleep_unless(&self, look: impl Fn() -> bool) {
-        self.wish.store(1, Ordering::Release);
+        self.bell_request.store(1, Ordering::Release);
         self.sleep.announce();
         if self.last_look(&look) {
             return self.sleep.leave();
         }
-        // The first sleep is a short one, and a look follows.
+        // The first sleep is short, and a poll follows.
         self.settle();
         if self.last_look(&look) {
             return self.sleep.leave();
@@ -112,7 +113,7 @@ fn ring() -> (Producer<Lines, Area, SLOTS, 0>, Consumer<Lines, Area, SLOTS, 0>) 
 }
 
 fn push(producer: &mut Producer<Lines, Area, SLOTS, 0>) -> bool {
-    producer.push(Envelope { id: 1, header: &[], chunk: false }, 0, |_| ()).is_ok()
+    producer.push(SlotHeader { id: 1, header: &[], chunk: false }, 0, |_| ()).is_ok()
 }
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -124,7 +125,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 const PREEMPTIONS: usize = 3;
 
-/// A polled ring: the receiver looks, and sleeps where it finds nothing.
+/// A polled ring: the receiver polls, and sleeps where it finds nothing.
 #[test]
 fn a_receiver_that_polls_and_sleeps_gets_every_message() {
     check(|| {
@@ -146,14 +147,14 @@ fn a_receiver_that_polls_and_sleeps_gets_every_message() {
                 continue;
             }
             receiver.sleep_unless(|| consumer.is_ready());
-            receiver.wish.store(0, Ordering::Release);
+            receiver.bell_request.store(0, Ordering::Release);
         }
         sender.join().unwrap();
     });
 }
 
-/// A belled ring: the receiver looks at the bell, polls the ring from then on, and before it goes back to the bell looks
-/// once more, a millisecond after it cleared the bell.
+/// A ring in doorbell mode: the receiver polls the bell, polls the ring from then on, and polls it once more before
+/// it goes back to the bell, a millisecond after it cleared the bell.
 #[test]
 fn a_receiver_that_is_rung_and_demotes_again_gets_every_message() {
     check(|| {
@@ -182,7 +183,7 @@ fn a_receiver_that_is_rung_and_demotes_again_gets_every_message() {
             if cfg!(mend_mutation = "clear_bell_unpolled") {
                 continue;
             }
-            // Demoted: the look that finds nothing comes a millisecond after the store to the bell.
+            // Demoted: the poll that finds nothing comes a millisecond after the store to the bell.
             receiver.settle();
             while consumer.take(|_| ()).unwrap() {
                 taken += 1;
@@ -220,7 +221,7 @@ fn a_sender_that_sleeps_on_a_full_ring_gets_its_credit() {
     });
 }
 
-/// Two wakers and a sleeper: whichever saw "asleep" or "rung" calls the kernel.
+/// Two wakers and a sleeper: each waker that sees "asleep" or "rung" calls the kernel.
 #[test]
 fn the_second_waker_wakes_where_the_first_was_killed_before_it_could() {
     check(|| {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one process writes: its outbox, with one block for each peer of its node.
+//! The outbox of one process, which it alone writes, with one block for each peer of its node.
 
 use crate::layout::{
-    BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA, BLOCK_CREDITS,
-    BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WAITS_FOR_ROOM, BLOCK_WISH,
+    BLOCK_BELL_REQUEST, BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA,
+    BLOCK_CREDITS, BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WAITS_FOR_ROOM,
     CHUNK_AREA, CHUNK_SLOTS, CONTROL_AREA, CONTROL_SLOTS, HEADER_DIRECTORY, HEADER_LAYOUT, HEADER_MAGIC,
     HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring,
     STATE_CHUNKS, block_at, header_bytes, outbox_bytes, state_mailbox,
@@ -13,14 +13,14 @@ use crate::line::Line;
 use crate::mailbox::{Mailbox, next_version};
 use crate::mapping::{self, Access, Mapping, View};
 use crate::reserve::{self, Part, Reserved};
-use crate::ring::{Envelope, Producer, Room, START, prepare};
-use crate::{SegmentError, Wish};
+use crate::ring::{PayloadMut, Producer, START, SlotHeader, prepare};
+use crate::{BellRequest, SegmentError};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// The memory that this process alone can write, and its peers on the node can read. Sparse: a block takes space when
-/// it is made, and peers that never meet cost nothing.
+/// The memory that this process alone can write, and that its peers on the node can read. Sparse: a block takes space
+/// when it is made, and peers that never connect cost nothing.
 #[derive(Debug)]
 pub struct Outbox {
     mapping: Arc<Mapping>,
@@ -31,8 +31,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// The outbox of the process at `slot` of a node with `slots` slots. Reservations leave at least `keep_free` bytes
-    /// under every memory limit, and more where so many processes could reserve more at once.
+    /// The outbox of the process at `slot` of a node with `slots` slots. Reservations leave at least `keep_free`
+    /// bytes under every memory limit, and more where so many processes could reserve more at once.
     pub fn create(slot: u32, slots: u32, keep_free: u64) -> Result<Self, SegmentError> {
         let bytes = outbox_bytes(slots);
         let keep_free = reserve::keep_free(keep_free, slots);
@@ -48,12 +48,12 @@ impl Outbox {
         Ok(Outbox { mapping, file: Arc::new(file), slots, keep_free, reserved })
     }
 
-    /// What peers map it from, read-only; nobody can map it writable any more.
+    /// The descriptor from which peers map it read-only. No process can map it writable any more.
     pub fn descriptor(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.file)
     }
 
-    /// The life of this process, not begun yet. Asked for once.
+    /// The life word of this process, not held yet. Called once.
     pub fn life(&self) -> Life {
         Life::new(Arc::clone(&self.mapping))
     }
@@ -68,8 +68,8 @@ impl Outbox {
         self.slots
     }
 
-    /// Makes the block for the peer at `peer`, reserving its first part, and announces it in the directory. A block
-    /// that was withdrawn before is made anew.
+    /// Makes the block for the peer at `peer`, reserves its first part, and announces it in the directory. A block
+    /// that was released before is made anew.
     pub fn make_block(&self, peer: u32) -> Result<Block, SegmentError> {
         let start = block_at(self.slots, peer);
         self.reserved.once(peer, Part::First, || {
@@ -82,22 +82,23 @@ impl Outbox {
     }
 }
 
-/// What this process writes for one peer: the rings towards it, and the credits and wishes for the peer's own rings.
+/// What this process writes for one peer: the rings towards it, and the credit and bell request for the peer's own
+/// rings.
 #[derive(Debug)]
 pub struct Block {
-    /// To the peer; never waits behind data.
+    /// The ring of control messages: they never wait behind data.
     pub control:
         Producer<View<[Line; CONTROL_SLOTS]>, View<[AtomicU8; CONTROL_AREA]>, CONTROL_SLOTS, CONTROL_AREA>,
-    /// To the peer.
+    /// The ring of messages.
     pub messages:
         Producer<View<[Line; MESSAGE_SLOTS]>, View<[AtomicU8; MESSAGE_AREA]>, MESSAGE_SLOTS, MESSAGE_AREA>,
     chunks: Option<ChunkProducer>,
     state: View<AtomicU64>,
-    wish: View<AtomicU32>,
+    bell_request: View<AtomicU32>,
     waits_for_room: View<AtomicU32>,
     credits: View<[AtomicU32; 3]>,
     mailboxes: View<[Mailbox; MAILBOXES]>,
-    /// Kinds that have a mailbox, and the version of what is in it.
+    /// The kinds of state that have a mailbox, and the version in it.
     kinds: Vec<(u8, u32)>,
     directory: View<AtomicU32>,
     mapping: Arc<Mapping>,
@@ -108,7 +109,7 @@ pub struct Block {
     reserved: Arc<Reserved>,
 }
 
-/// The chunk ring, once it is made.
+/// The sending end of a chunk ring.
 pub type ChunkProducer =
     Producer<View<[Line; CHUNK_SLOTS]>, View<[AtomicU8; CHUNK_AREA]>, CHUNK_SLOTS, CHUNK_AREA>;
 
@@ -119,7 +120,7 @@ impl Block {
         let messages = View::new(mapping, start + BLOCK_MESSAGES);
         let block = Block {
             state: View::new(mapping, start + BLOCK_STATE),
-            wish: View::new(mapping, start + BLOCK_WISH),
+            bell_request: View::new(mapping, start + BLOCK_BELL_REQUEST),
             waits_for_room: View::new(mapping, start + BLOCK_WAITS_FOR_ROOM),
             credits: View::new(mapping, start + BLOCK_CREDITS),
             mailboxes: View::new(mapping, start + BLOCK_MAILBOXES),
@@ -142,7 +143,7 @@ impl Block {
             },
         };
         block.state.store(0, Ordering::Relaxed);
-        block.wish.store(Wish::MESSAGES.0, Ordering::Relaxed);
+        block.bell_request.store(BellRequest::MESSAGES.0, Ordering::Relaxed);
         block.waits_for_room.store(0, Ordering::Relaxed);
         block.credits.iter().for_each(|credit| credit.store(START, Ordering::Relaxed));
         block.mailboxes.iter().for_each(Mailbox::prepare);
@@ -150,25 +151,25 @@ impl Block {
     }
 
     // Hot: per message.
-    /// Publishes in the ring of messages or of control; without room `fill` comes back, not called.
+    /// Publishes in the ring of messages or of control messages. Without room it returns `fill`, not called.
     #[inline(always)]
-    pub fn push<F: FnOnce(Room<'_>)>(
+    pub fn push<F: FnOnce(PayloadMut<'_>)>(
         &mut self,
         ring: Ring,
-        envelope: Envelope<'_>,
+        slot_header: SlotHeader<'_>,
         bytes: usize,
         fill: F,
     ) -> Result<(), F> {
         match ring {
-            Ring::Messages => self.messages.push(envelope, bytes, fill),
-            Ring::Control => self.control.push(envelope, bytes, fill),
+            Ring::Messages => self.messages.push(slot_header, bytes, fill),
+            Ring::Control => self.control.push(slot_header, bytes, fill),
             Ring::Chunks => panic!("chunks have a ring that must be made first"),
         }
     }
 
     // Hot: per chunk.
-    /// The chunk ring; made, its space reserved and announced at first use. `NoMemory`: chunks go through the message
-    /// ring until there is.
+    /// The chunk ring. At first use its space is reserved, and it is made and announced. `NoMemory`: chunks go
+    /// through the message ring.
     pub fn chunks(&mut self) -> Result<&mut ChunkProducer, SegmentError> {
         if self.chunks.is_none() {
             self.make_chunks()?;
@@ -192,45 +193,52 @@ impl Block {
         prepare(&lines);
         self.chunks = Some(Producer::new(lines, View::new(&self.mapping, area)));
         let state = self.state.load(Ordering::Relaxed);
-        // SYNC: a prepared chunk ring, with `PeerBlock::look`.
+        // SYNC: a prepared chunk ring, with `PeerBlock::take_states`.
         self.state.store(state | u64::from(STATE_CHUNKS), Ordering::Release);
         Ok(())
     }
 
     /// Replaces the state of this kind. Panics where there are more kinds than [`MAILBOXES`].
-    pub fn put_state(&mut self, envelope: Envelope<'_>, bytes: usize, fill: impl FnOnce(Room<'_>)) {
-        let known = self.kinds.iter().position(|(kind, _)| *kind == envelope.id);
+    pub fn put_state(
+        &mut self,
+        slot_header: SlotHeader<'_>,
+        bytes: usize,
+        fill: impl FnOnce(PayloadMut<'_>),
+    ) {
+        let known = self.kinds.iter().position(|(kind, _)| *kind == slot_header.id);
         let index = known.unwrap_or_else(|| {
             assert!(self.kinds.len() < MAILBOXES, "a pair has more kinds of state than mailboxes");
-            self.kinds.push((envelope.id, 0));
+            self.kinds.push((slot_header.id, 0));
             self.kinds.len() - 1
         });
         let version = next_version(self.kinds[index].1);
         self.kinds[index].1 = version;
-        self.mailboxes[index].write(version, envelope, bytes, fill);
+        self.mailboxes[index].write(version, slot_header, bytes, fill);
         let state = self.state.load(Ordering::Relaxed) | u64::from(state_mailbox(index));
-        // SYNC: mailbox content, with `PeerBlock::look` (the seqlock alone would do).
+        // SYNC: mailbox content, with `PeerBlock::take_states` (the seqlock alone would do).
         self.state.store(state.wrapping_add(1 << 32), Ordering::Release);
     }
 
-    /// What the peer is to ring us for from now on.
-    pub fn set_wish(&self, wish: Wish) {
-        self.wish.store(wish.0, Ordering::Release);
+    /// Asks the peer to ring for these events from now on.
+    pub fn set_bell_request(&self, request: BellRequest) {
+        self.bell_request.store(request.0, Ordering::Release);
     }
 
-    /// Whether we have something for the peer that found no room. A hint, by which the peer is fair to its senders.
+    /// Whether we have a message for the peer that found no room. Only a hint, with which the peer is fair to its
+    /// senders.
     pub fn set_waits_for_room(&self, waits: bool) {
         self.waits_for_room.store(u32::from(waits), Ordering::Relaxed);
     }
 
-    /// We have done with every slot of the peer's ring before this position.
+    /// Gives credit: this process has read every slot of the peer's ring before position `consumed`.
     pub fn set_credit(&self, ring: Ring, consumed: u32) {
         // SYNC: credit, with `PeerBlock::credit`: our reads of the slot come before its next writing.
         self.credits[ring as usize].store(consumed, Ordering::Release);
     }
 
-    /// Takes the block out of the directory: its peer is gone. Its space stays, for another peer at the same slot.
-    pub fn withdraw(self) {
+    /// Removes the block from the directory, because its peer has ended. Its space stays for another peer at the same
+    /// slot.
+    pub fn release(self) {
         self.directory.store(NOT_MADE, Ordering::Release);
     }
 }

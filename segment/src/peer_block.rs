@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What another process writes for this one: its block for us, mapped read-only. Nothing in it is believed.
+//! The block that a peer writes for this process, mapped read-only. Its contents are untrusted and validated.
 
+use crate::header::map_header;
 use crate::layout::{
-    BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA, BLOCK_CREDITS,
-    BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WAITS_FOR_ROOM, BLOCK_WISH,
-    CHUNK_AREA, CHUNK_SLOTS, CONTROL_AREA, CONTROL_BYTES_MAX, CONTROL_SLOTS, HEADER_DIRECTORY, HEADER_LAYOUT,
-    HEADER_MAGIC, HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS,
-    NOT_MADE, Ring, STATE_CHUNKS, STATE_KNOWN, block_at, header_bytes, outbox_bytes, state_mailbox,
+    BLOCK_BELL_REQUEST, BLOCK_BYTES, BLOCK_CHUNK_AREA, BLOCK_CHUNKS, BLOCK_CONTROL, BLOCK_CONTROL_AREA,
+    BLOCK_CREDITS, BLOCK_MAILBOXES, BLOCK_MESSAGE_AREA, BLOCK_MESSAGES, BLOCK_STATE, BLOCK_WAITS_FOR_ROOM,
+    CHUNK_AREA, CHUNK_SLOTS, CONTROL_AREA, CONTROL_BYTES_MAX, CONTROL_SLOTS, HEADER_DIRECTORY, MADE,
+    MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, STATE_KNOWN, block_at,
+    state_mailbox,
 };
 use crate::life::{LifeState, LifeView};
 use crate::line::{Garbage, Line};
 use crate::mailbox::Mailbox;
-use crate::mapping::{self, Access, Mapping, View, whole_pages};
-use crate::ring::{Arrival, Bounds, Consumer, START};
-use crate::{SegmentError, Wish};
+use crate::mapping::{Access, Mapping, View, whole_pages};
+use crate::ring::{Bounds, Consumer, RingMessage, START};
+use crate::{BellRequest, SegmentError};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// One peer's block for us: its rings towards us, its credits and wishes for ours.
+/// One peer's block for this process: the rings towards it, and the credit and bell request for its own rings.
 #[derive(Debug)]
 pub struct PeerBlock {
-    /// From the peer.
+    /// The peer's control messages.
     pub control:
         Consumer<View<[Line; CONTROL_SLOTS]>, View<[AtomicU8; CONTROL_AREA]>, CONTROL_SLOTS, CONTROL_AREA>,
-    /// From the peer.
+    /// The peer's messages.
     pub messages:
         Consumer<View<[Line; MESSAGE_SLOTS]>, View<[AtomicU8; MESSAGE_AREA]>, MESSAGE_SLOTS, MESSAGE_AREA>,
-    /// From the peer, once it has made it.
+    /// The peer's chunks, once it has made that ring.
     pub chunks: Option<ChunkConsumer>,
     made: bool,
     directory: View<AtomicU32>,
     state: View<AtomicU64>,
     seen: u64,
-    wish: View<AtomicU32>,
+    bell_request: View<AtomicU32>,
     waits_for_room: View<AtomicU32>,
     credits: View<[AtomicU32; 3]>,
     mailboxes: View<[Mailbox; MAILBOXES]>,
@@ -43,33 +44,37 @@ pub struct PeerBlock {
     mapping: Arc<Mapping>,
 }
 
-/// The chunk ring of a peer.
+/// The receiving end of a chunk ring.
 pub type ChunkConsumer =
     Consumer<View<[Line; CHUNK_SLOTS]>, View<[AtomicU8; CHUNK_AREA]>, CHUNK_SLOTS, CHUNK_AREA>;
 
-/// Where a peer's outbox is, and how we fit into it.
+/// Which block of which segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Site {
-    /// The peer's slot.
+pub struct BlockAddress {
+    /// The node slot of the process that writes it.
     pub owner: u32,
-    /// Our own.
+    /// The node slot of the process that reads it.
     pub reader: u32,
-    /// Slots of the node.
+    /// The number of node slots.
     pub slots: u32,
 }
 
 impl PeerBlock {
-    /// Maps what the process at `site.owner` writes for us. Nothing of it need be made yet. The descriptor may be
-    /// closed afterwards.
-    pub fn map(descriptor: BorrowedFd<'_>, site: Site, bounds: Bounds) -> Result<Self, SegmentError> {
-        assert!(site.reader < site.slots, "a slot that the node does not have");
-        let header = map_header(descriptor, site.owner, site.slots)?;
-        let start = block_at(site.slots, site.reader) as u64;
+    /// Maps the block that the process at `address.owner` writes for us. The owner need not have made it yet. The
+    /// descriptor may be closed afterwards.
+    pub fn map(
+        descriptor: BorrowedFd<'_>,
+        address: BlockAddress,
+        bounds: Bounds,
+    ) -> Result<Self, SegmentError> {
+        assert!(address.reader < address.slots, "a slot that the node does not have");
+        let header = map_header(descriptor, address.owner, address.slots)?;
+        let start = block_at(address.slots, address.reader) as u64;
         let block = Mapping::new(descriptor, start, whole_pages(BLOCK_BYTES), Access::Read)?;
-        Ok(Self::over(&Arc::new(header), &Arc::new(block), site, bounds))
+        Ok(Self::over(&Arc::new(header), &Arc::new(block), address, bounds))
     }
 
-    fn over(header: &Arc<Mapping>, block: &Arc<Mapping>, site: Site, bounds: Bounds) -> Self {
+    fn over(header: &Arc<Mapping>, block: &Arc<Mapping>, address: BlockAddress, bounds: Bounds) -> Self {
         let short = Bounds { message_bytes: CONTROL_BYTES_MAX as u32, chunk_bytes: 0 };
         PeerBlock {
             control: Consumer::new(
@@ -84,10 +89,10 @@ impl PeerBlock {
             ),
             chunks: None,
             made: false,
-            directory: View::new(header, HEADER_DIRECTORY + 4 * site.reader as usize),
+            directory: View::new(header, HEADER_DIRECTORY + 4 * address.reader as usize),
             state: View::new(block, BLOCK_STATE),
             seen: 0,
-            wish: View::new(block, BLOCK_WISH),
+            bell_request: View::new(block, BLOCK_BELL_REQUEST),
             waits_for_room: View::new(block, BLOCK_WAITS_FOR_ROOM),
             credits: View::new(block, BLOCK_CREDITS),
             mailboxes: View::new(block, BLOCK_MAILBOXES),
@@ -98,25 +103,25 @@ impl PeerBlock {
         }
     }
 
-    /// How it stands with the peer: one look at a line that nobody writes while it lives.
+    /// The liveness of the peer: one load from a cache line that nobody writes while the peer lives.
     pub fn life(&self) -> LifeState {
         self.life.state()
     }
 
     // Hot: per look.
-    /// Whether the peer has made its block for us; before that nothing of it may be touched (a look at a hole takes
-    /// memory).
+    /// Whether the peer has made its block for us. Before that nothing of it may be read, because reading a hole
+    /// takes memory.
     pub fn is_made(&mut self) -> Result<bool, Garbage> {
-        if self.made { Ok(true) } else { self.look_at_directory() }
+        if self.made { Ok(true) } else { self.read_directory() }
     }
 
-    /// As `is_made`, for who only looks; garbage counts as made, so that `is_made` finds it.
-    pub fn stands(&self) -> bool {
+    /// The same for polling alone. Garbage counts as made, so that `is_made` finds it.
+    pub fn may_be_made(&self) -> bool {
         self.made || self.directory.load(Ordering::Acquire) != NOT_MADE
     }
 
     #[cold]
-    fn look_at_directory(&mut self) -> Result<bool, Garbage> {
+    fn read_directory(&mut self) -> Result<bool, Garbage> {
         // SYNC: a prepared block, with `Outbox::make_block`.
         match self.directory.load(Ordering::Acquire) {
             NOT_MADE => Ok(false),
@@ -129,15 +134,19 @@ impl PeerBlock {
     }
 
     // Hot: per look.
-    /// Whether the state word says something new: `look` reads it.
-    pub fn has_news(&self) -> bool {
+    /// Whether the state word has changed: `take_states` reads it.
+    pub fn state_changed(&self) -> bool {
         self.state.load(Ordering::Relaxed) != self.seen
     }
 
-    /// Takes what the state word says: a chunk ring that was made, states in mailboxes, each handed to `state`: at
-    /// most `at_most`. Gives how many those were.
+    /// Reads the state word: the chunk ring if it was made, and at most `at_most` new states, each of which is handed
+    /// to `state`. Returns how many states that were.
     #[cold]
-    pub fn look(&mut self, at_most: u32, mut state: impl FnMut(Arrival<'_>)) -> Result<u32, Garbage> {
+    pub fn take_states(
+        &mut self,
+        at_most: u32,
+        mut state: impl FnMut(RingMessage<'_>),
+    ) -> Result<u32, Garbage> {
         // SYNC: a prepared chunk ring, with `Block::make_chunks`.
         // SYNC: mailbox content, with `Block::put_state`.
         let word = self.state.load(Ordering::Acquire);
@@ -164,23 +173,24 @@ impl PeerBlock {
     }
 
     // Hot: per message.
-    /// What the peer wishes to be rung for. Before it has made its block: everything.
-    pub fn wish(&mut self) -> Wish {
+    /// The events for which the peer asks for a bell. All of them before it has made its block.
+    pub fn bell_request(&mut self) -> BellRequest {
         if self.made {
             // A hint; no order is needed (see `sleep`).
-            return Wish(self.wish.load(Ordering::Relaxed));
+            return BellRequest(self.bell_request.load(Ordering::Relaxed));
         }
-        self.first_wish()
+        self.first_bell_request()
     }
 
     #[cold]
-    fn first_wish(&mut self) -> Wish {
+    fn first_bell_request(&mut self) -> BellRequest {
         // Garbage in the directory is found where the peer's rings are read.
         let made = self.is_made().unwrap_or(false);
-        if made { Wish(self.wish.load(Ordering::Relaxed)) } else { Wish::EVERYTHING }
+        if made { BellRequest(self.bell_request.load(Ordering::Relaxed)) } else { BellRequest::ALL }
     }
 
-    /// Whether the peer claims to have something for us that found no room. Only a hint: see `Block::set_waits_for_room`.
+    /// Whether the peer claims to have a message for us that found no room. Only a hint: see
+    /// `Block::set_waits_for_room`.
     pub fn waits_for_room(&self) -> bool {
         self.made && self.waits_for_room.load(Ordering::Relaxed) != 0
     }
@@ -193,20 +203,4 @@ impl PeerBlock {
         // SYNC: credit, with `Block::set_credit`.
         self.credits[ring as usize].load(Ordering::Acquire)
     }
-}
-
-/// Maps the head of the outbox of the process at `owner`, once it is known for one.
-pub(crate) fn map_header(
-    descriptor: BorrowedFd<'_>,
-    owner: u32,
-    slots: u32,
-) -> Result<Mapping, SegmentError> {
-    assert!(owner < slots, "a slot that the node does not have");
-    mapping::check_file(descriptor, outbox_bytes(slots), true)?;
-    let header = Mapping::new(descriptor, 0, header_bytes(slots), Access::Read)?;
-    let stands = header.at::<AtomicU64>(HEADER_MAGIC).load(Ordering::Acquire) == MAGIC
-        && header.at::<AtomicU32>(HEADER_LAYOUT).load(Ordering::Relaxed) == LAYOUT
-        && header.at::<AtomicU32>(HEADER_SLOT).load(Ordering::Relaxed) == owner
-        && header.at::<AtomicU32>(HEADER_SLOTS).load(Ordering::Relaxed) == slots;
-    if stands { Ok(header) } else { Err(SegmentError::LayoutDiffers) }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reserving memory without waking the OOM killer.
 //!
-//! A memory cgroup kills where it should refuse: fallocate beyond its limit ends in the OOM killer, not in ENOSPC. So the
-//! limits up the tree and what is used under them are read first, and what would not fit is refused.
+//! A memory cgroup kills where it should refuse: fallocate beyond its limit ends in the OOM killer, not in ENOSPC. So
+//! the limits up the tree and the memory used under them are read first, and a reservation that would not fit is
+//! refused.
 //!
-//! Nobody holds a lock between the reading and the fallocate, and all processes of a node may stand between them at once,
-//! having read the same figure. So each leaves what all of them could be about to take: [`keep_free`].
+//! No lock is held between that and the fallocate, and all processes of a node may be there at once, having read the
+//! same figure. So each leaves free what all of them together may be about to reserve: [`keep_free`].
 
 use crate::SegmentError;
 use crate::layout::{BLOCK_BYTES, BLOCK_CHUNKS, header_bytes};
@@ -13,14 +14,14 @@ use crate::mapping::allocate;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::os::fd::OwnedFd;
 
-/// What has to stay free under every limit on a node with `slots` slots where `wished` is to stay free in any case: the
-/// longest range that an outbox reserves at once, for each process.
-pub(crate) fn keep_free(wished: u64, slots: u32) -> u64 {
+/// What must stay free under every limit on a node with `slots` slots: `requested`, or more: the longest range that an
+/// outbox reserves at once, for each process.
+pub(crate) fn keep_free(requested: u64, slots: u32) -> u64 {
     let longest = BLOCK_CHUNKS.max(BLOCK_BYTES - BLOCK_CHUNKS).max(header_bytes(slots));
-    wished.max(u64::from(slots) * longest as u64)
+    requested.max(u64::from(slots) * longest as u64)
 }
 
-/// Which parts of an outbox were reserved already. They stay when a block is withdrawn, and are not charged twice.
+/// Which parts of an outbox are reserved. They stay reserved when a block is released, and are not charged twice.
 #[derive(Debug)]
 pub(crate) struct Reserved(Box<[AtomicU8]>);
 
@@ -37,7 +38,7 @@ impl Reserved {
         Reserved((0..slots).map(|_| AtomicU8::new(0)).collect())
     }
 
-    /// Has `reserve` do it, unless it was done.
+    /// Calls `reserve`, unless that part was reserved before.
     pub(crate) fn once(
         &self,
         peer: u32,

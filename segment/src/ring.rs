@@ -7,14 +7,16 @@
 //!   words 1 to 7:                      header, then the payload where both fit (56 bytes)
 //! ```
 //!
-//! A longer payload lies in the ring's byte area, at a place that the consumer computes for itself: payloads follow one
-//! another in whole lines, and begin at the front again where the rest is too short. So no offset is believed.
+//! A longer payload lies in the ring's byte area, at an offset that the consumer computes for itself: payloads follow
+//! one another in whole lines, and begin at the front again where the rest is too short. No offset is read from the
+//! peer.
 //!
-//! The sequence of position `p` is `p + 1`; a slot that is not ready holds that of a lap earlier (the maker writes these
-//! before the ring is announced). A kill between any two instructions leaves a slot either published or not. No locked
-//! instruction, no fence, no system call, no allocation on either side.
+//! The sequence of position `p` is `p + 1`; a slot that is not ready holds the sequence of the previous wrap-around
+//! (the producer writes these before it announces the ring). A kill between any two instructions leaves a slot either
+//! published or not. No locked instruction, no fence, no system call, no allocation on either side.
 //!
-//! Positions are 32 bits and wrap; they begin at [`START`], a few laps before the wrap, so that every run takes it.
+//! Positions are 32 bits and wrap around; they begin at [`START`], shortly before that, so that every test exercises
+//! it.
 
 use crate::atomic::{AtomicU8, Ordering};
 use crate::line::Line;
@@ -22,23 +24,23 @@ pub use crate::line::{Garbage, HEADER_BYTES_MAX};
 use crate::line::{Image, Word0};
 use core::ops::Deref;
 
-/// Where the positions of every ring begin: four laps of the largest before they wrap.
+/// Where the positions of every ring begin: the largest ring is filled four times before they wrap around.
 pub(crate) const START: u32 = 0u32.wrapping_sub(4 * 64);
 
-/// Whose message it is, and its first bytes.
+/// What the first word of a slot says, and the message's header.
 #[derive(Clone, Copy, Debug)]
-pub struct Envelope<'a> {
-    /// The layer above's.
+pub struct SlotHeader<'a> {
+    /// The identifier of the layer above.
     pub id: u8,
     /// At most [`HEADER_BYTES_MAX`] bytes.
     pub header: &'a [u8],
-    /// A piece of a large message rather than a message.
+    /// A chunk of a large message rather than a message.
     pub chunk: bool,
 }
 
-/// Where a payload is to be written: whole, from the front.
+/// Where the producer writes a payload: all of it, from the front.
 #[derive(Debug)]
-pub enum Room<'a> {
+pub enum PayloadMut<'a> {
     /// A private buffer, published as one line.
     Private(&'a mut [u8]),
     /// The byte area of our own outbox, which the peer can already read.
@@ -47,25 +49,24 @@ pub enum Room<'a> {
 
 /// A payload that arrived.
 #[derive(Clone, Copy, Debug)]
-pub enum Lent<'a> {
+pub enum PayloadRef<'a> {
     /// Copied already.
     Private(&'a [u8]),
-    /// In the peer's outbox: it may change while it is copied. A limit of this type: to load is all that may be done with
-    /// it. The mapping is read-only, so a store, though safe code could say it, ends the process by SIGSEGV. Who takes it
-    /// makes a `Payload` of it at once, which can only be copied out.
+    /// In the peer's outbox: it may change while it is copied. Read-only: the type has stores, and one of them would
+    /// end the process by SIGSEGV. A receiver makes a `Payload` of it at once, which can only be copied out.
     Shared(&'a [AtomicU8]),
 }
 
-/// One whole message or chunk, for as long as it is looked at.
+/// One complete message or chunk, valid during the call.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
-    /// What the sender said.
-    pub envelope: Envelope<'a>,
-    /// What it carries.
-    pub payload: Lent<'a>,
+pub struct RingMessage<'a> {
+    /// Identifier, header, kind.
+    pub slot_header: SlotHeader<'a>,
+    /// The payload.
+    pub payload: PayloadRef<'a>,
 }
 
-/// Prepares a ring before it is announced: every slot looks consumed.
+/// Prepares a ring before it is announced: every slot is free.
 pub(crate) fn prepare<const SLOTS: usize>(lines: &[Line; SLOTS]) {
     for (slot, line) in (0u32..).zip(lines) {
         let a_lap_earlier = START.wrapping_add(slot).wrapping_add(1).wrapping_sub(SLOTS as u32);
@@ -73,20 +74,20 @@ pub(crate) fn prepare<const SLOTS: usize>(lines: &[Line; SLOTS]) {
     }
 }
 
-/// The writing end. `L` and `A` lead to the slots and the byte area of our own outbox.
+/// The sending end. `L` and `A` lead to the slots and the byte area of our own segment.
 #[derive(Debug)]
 pub struct Producer<L, A, const SLOTS: usize, const AREA: usize> {
     lines: L,
     area: A,
     /// The next slot to publish.
     position: u32,
-    /// The consumer has done with every slot before this one, as far as we know.
+    /// The consumer has given credit for every slot before this one.
     credited: u32,
-    /// Where the next payload begins in the byte area, counted from the start of time.
+    /// Where the next payload begins in the byte area, as a byte offset that only grows.
     head: u32,
-    /// The consumer has done with every byte before this one.
+    /// The consumer has given credit for every byte before this one.
     tail: u32,
-    /// Where the payload of each slot ended.
+    /// Where the payload of each slot ends.
     ends: [u32; SLOTS],
 }
 
@@ -101,11 +102,12 @@ where
     }
 
     // Hot: per message.
-    /// Publishes one message whose payload of `bytes` bytes `fill` writes. Without room `fill` comes back, not called.
+    /// Publishes one message whose payload of `bytes` bytes `fill` writes. Without room it returns `fill`, not
+    /// called.
     #[inline(always)]
-    pub fn push<F: FnOnce(Room<'_>)>(
+    pub fn push<F: FnOnce(PayloadMut<'_>)>(
         &mut self,
-        envelope: Envelope<'_>,
+        slot_header: SlotHeader<'_>,
         bytes: usize,
         fill: F,
     ) -> Result<(), F> {
@@ -113,33 +115,33 @@ where
             return Err(fill);
         }
         let mut image = Image::zeroed();
-        let header_bytes = envelope.header.len();
+        let header_bytes = slot_header.header.len();
         let body = image.body_mut();
-        body[..header_bytes].copy_from_slice(envelope.header);
+        body[..header_bytes].copy_from_slice(slot_header.header);
         if header_bytes + bytes <= Line::INLINE_BYTES {
-            fill(Room::Private(&mut body[header_bytes..header_bytes + bytes]));
+            fill(PayloadMut::Private(&mut body[header_bytes..header_bytes + bytes]));
         } else {
             let Some((start, base)) = self.place(bytes) else { return Err(fill) };
             let at = start as usize & (AREA - 1);
-            fill(Room::Shared(&self.area[at..at + bytes]));
+            fill(PayloadMut::Shared(&self.area[at..at + bytes]));
             self.head = start.wrapping_add(whole_lines(bytes));
             self.tail = base;
         }
-        self.publish(envelope, bytes, &image);
+        self.publish(slot_header, bytes, &image);
         Ok(())
     }
 
     // Hot: per message.
     #[inline(always)]
-    fn publish(&mut self, envelope: Envelope<'_>, bytes: usize, image: &Image) {
+    fn publish(&mut self, slot_header: SlotHeader<'_>, bytes: usize, image: &Image) {
         let slot = self.position as usize & (SLOTS - 1);
         self.ends[slot] = self.head;
         self.position = self.position.wrapping_add(1);
         let word = Word0 {
             sequence: self.position,
-            id: envelope.id,
-            header_bytes: envelope.header.len() as u8,
-            chunk: envelope.chunk,
+            id: slot_header.id,
+            header_bytes: slot_header.header.len() as u8,
+            chunk: slot_header.chunk,
             payload_bytes: bytes as u16,
         };
         let line = &self.lines[slot];
@@ -151,14 +153,15 @@ where
     /// Where a payload of so many bytes would begin, and the oldest byte then in use; `None` where there is no room.
     fn place(&self, bytes: usize) -> Option<(u32, u32)> {
         let start = payload_start(self.head, bytes, AREA);
-        // With no byte in flight those skipped at the end are in nobody's way. (Slots may be: messages that lie in their
-        // lines are credited only a quarter of the ring at a time, and a payload as long as the area cannot wait for that.)
+        // With no byte in flight the bytes skipped at the end are free too. (Slots may be in flight: messages that
+        // lie in their lines are credited only a quarter of the ring at a time, and a payload as long as the area
+        // cannot wait for that.)
         let base = if self.head == self.tail { start } else { self.tail };
         let used = start.wrapping_sub(base) as usize + whole_lines(bytes) as usize;
         (used <= AREA).then_some((start, base))
     }
 
-    /// Whether anything is published that the consumer has not given credit for, as far as we know.
+    /// Whether the consumer has given credit for everything that was published.
     pub fn is_idle(&self) -> bool {
         self.in_flight() == 0
     }
@@ -174,7 +177,7 @@ where
         self.position.wrapping_sub(self.credited)
     }
 
-    /// The consumer says that it has done with every slot before `consumed`. Refuses what it cannot have consumed.
+    /// Takes credit: the consumer has read every slot before `consumed`. Refuses a position that it cannot have read.
     pub fn credit(&mut self, consumed: u32) -> Result<(), Garbage> {
         let newly = consumed.wrapping_sub(self.credited);
         if newly > self.in_flight() {
@@ -183,7 +186,7 @@ where
         if newly != 0 {
             self.credited = consumed;
             let end = self.ends[consumed.wrapping_sub(1) as usize & (SLOTS - 1)];
-            // Slots older than bytes that were skipped say less than we know.
+            // After the end of the area was skipped, the ends of older slots are stale.
             if end.wrapping_sub(self.tail) as i32 > 0 {
                 self.tail = end;
             }
@@ -192,27 +195,27 @@ where
     }
 }
 
-/// The reading end. `L` and `A` lead to the slots and the byte area of the peer's outbox.
+/// The receiving end. `L` and `A` lead to the slots and the byte area of the peer's segment.
 #[derive(Debug)]
 pub struct Consumer<L, A, const SLOTS: usize, const AREA: usize> {
     lines: L,
     area: A,
     /// The next slot to read.
     position: u32,
-    /// The last position that we gave credit up to.
+    /// The last position for which credit was given.
     credited: u32,
-    /// Where the next payload begins in the byte area, counted from the start of time.
+    /// Where the next payload begins in the byte area, as a byte offset that only grows.
     head: u32,
     head_credited: u32,
     bounds: Bounds,
 }
 
-/// The longest payloads that a correct peer sends: our own words, from our card.
+/// The longest payloads that a correct peer sends: what our own card says.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Of a message.
+    /// The longest payload of a message.
     pub message_bytes: u32,
-    /// Of a chunk; 0 where none may come.
+    /// The longest chunk; 0 where none may come.
     pub chunk_bytes: u32,
 }
 
@@ -227,14 +230,14 @@ where
     }
 
     // Hot: per look.
-    /// Whether `take` would find something to say.
+    /// Whether `take` would find a message, or garbage.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        // The common answer is "as it was a lap ago"; garbage counts as ready, so that `take` finds it.
+        // Mostly the slot is as the previous wrap-around left it. Garbage counts as ready, so that `take` finds it.
         self.head_word().0 as u32 != self.not_yet()
     }
 
-    /// How many slots have been read so far, modulo 2^32, from a start that is the same in every ring.
+    /// The number of slots read, modulo 2^32, from a start that is the same in every ring.
     pub fn consumed(&self) -> u32 {
         self.position
     }
@@ -253,9 +256,9 @@ where
     }
 
     // Hot: per message.
-    /// Hands the next message to `look`, if one is there; its slot is free afterwards (see [`owed`](Self::owed)).
+    /// Hands the next message to `look`, if there is one. Its slot is free afterwards (see [`owed`](Self::owed)).
     #[inline(always)]
-    pub fn take(&mut self, look: impl FnOnce(Arrival<'_>)) -> Result<bool, Garbage> {
+    pub fn take(&mut self, look: impl FnOnce(RingMessage<'_>)) -> Result<bool, Garbage> {
         let (word, line) = self.head_word();
         if word as u32 == self.not_yet() {
             return Ok(false);
@@ -269,7 +272,7 @@ where
         line.load_body(&mut image);
         let (header_bytes, bytes) = (usize::from(word.header_bytes), usize::from(word.payload_bytes));
         let (header, rest) = image.body().split_at(header_bytes);
-        let envelope = Envelope { id: word.id, header, chunk: word.chunk };
+        let slot_header = SlotHeader { id: word.id, header, chunk: word.chunk };
         let longest = if word.chunk { self.bounds.chunk_bytes } else { self.bounds.message_bytes };
         if bytes > longest as usize {
             return Err(Garbage);
@@ -277,22 +280,22 @@ where
         // The slot is consumed before `look` runs: one that panics, and whose caller goes on, must not see it again.
         if let Some(inline) = rest.get(..bytes) {
             self.position = next;
-            look(Arrival { envelope, payload: Lent::Private(inline) });
+            look(RingMessage { slot_header, payload: PayloadRef::Private(inline) });
         } else {
             let start = payload_start(self.head, bytes, AREA);
             let at = start as usize & (AREA.wrapping_sub(1));
-            // Out of bounds where the peer's word names a longer payload than the area has room for.
+            // Out of bounds where the peer's word claims a longer payload than the area has room for.
             let lent = self.area.get(at..at + bytes).ok_or(Garbage)?;
             self.head = start.wrapping_add(whole_lines(bytes));
             self.position = next;
-            look(Arrival { envelope, payload: Lent::Shared(lent) });
+            look(RingMessage { slot_header, payload: PayloadRef::Shared(lent) });
         }
         Ok(true)
     }
 
     // Hot: per look.
-    /// Whether credit is worth publishing: a quarter of the slots or of the bytes has been read, or, the ring being
-    /// empty, any bytes at all (a payload as long as the area needs all of it).
+    /// Whether credit is worth publishing: a quarter of the slots or of the bytes has been read, or, with an empty
+    /// ring, any bytes at all (a payload as long as the area needs all of it).
     pub fn owed(&self, empty: bool) -> bool {
         let slots = self.position.wrapping_sub(self.credited);
         let bytes = self.head.wrapping_sub(self.head_credited) as usize;
@@ -320,7 +323,8 @@ fn whole_lines(bytes: usize) -> u32 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::{
-        Arrival, Bounds, Consumer, Envelope, Garbage, HEADER_BYTES_MAX, Lent, Line, Producer, Room, prepare,
+        Bounds, Consumer, Garbage, HEADER_BYTES_MAX, Line, PayloadMut, PayloadRef, Producer, RingMessage,
+        SlotHeader, prepare,
     };
     use crate::atomic::{AtomicU8, AtomicU64, Ordering};
     use mend_base::Random;
@@ -347,26 +351,26 @@ mod tests {
         (Producer::new(lines.clone(), area.clone()), Consumer::new(lines.clone(), area, bounds), lines)
     }
 
-    fn write(room: Room<'_>, bytes: &[u8]) {
+    fn write(room: PayloadMut<'_>, bytes: &[u8]) {
         match room {
-            Room::Private(to) => to.copy_from_slice(bytes),
-            Room::Shared(to) => {
+            PayloadMut::Private(to) => to.copy_from_slice(bytes),
+            PayloadMut::Shared(to) => {
                 assert_eq!(to.len(), bytes.len());
                 to.iter().zip(bytes).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
             }
         }
     }
 
-    fn copy(arrival: Arrival<'_>) -> (u8, Vec<u8>, Vec<u8>) {
-        let payload = match arrival.payload {
-            Lent::Private(bytes) => bytes.to_vec(),
-            Lent::Shared(bytes) => bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect(),
+    fn copy(message: RingMessage<'_>) -> (u8, Vec<u8>, Vec<u8>) {
+        let payload = match message.payload {
+            PayloadRef::Private(bytes) => bytes.to_vec(),
+            PayloadRef::Shared(bytes) => bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect(),
         };
-        (arrival.envelope.id, arrival.envelope.header.to_vec(), payload)
+        (message.slot_header.id, message.slot_header.header.to_vec(), payload)
     }
 
-    fn envelope(id: u8, header: &[u8]) -> Envelope<'_> {
-        Envelope { id, header, chunk: false }
+    fn slot_header(id: u8, header: &[u8]) -> SlotHeader<'_> {
+        SlotHeader { id, header, chunk: false }
     }
 
     #[test]
@@ -380,14 +384,14 @@ mod tests {
             let bytes = if random.once_in(2) { random.below(17) } else { random.below(513) };
             let payload: Vec<u8> = (0..bytes).map(|_| random.bits() as u8).collect();
             let id = random.bits() as u8;
-            match producer.push(envelope(id, &header), payload.len(), |room| write(room, &payload)) {
+            match producer.push(slot_header(id, &header), payload.len(), |room| write(room, &payload)) {
                 Ok(()) => {
                     sent.push_back((id, header, payload));
                     pushed += 1;
                 }
                 Err(_) => {
                     refused += 1;
-                    while consumer.take(|arrival| assert_eq!(Some(copy(arrival)), sent.pop_front())).unwrap()
+                    while consumer.take(|message| assert_eq!(Some(copy(message)), sent.pop_front())).unwrap()
                     {
                     }
                     assert!(sent.is_empty());
@@ -404,7 +408,7 @@ mod tests {
         use std::panic::{AssertUnwindSafe, catch_unwind};
         let (mut producer, mut consumer, _) = ring();
         for (id, bytes) in [(1, 8), (2, 100), (3, 8), (4, 100)] {
-            producer.push(envelope(id, b""), bytes, |room| write(room, &vec![id; bytes])).ok().unwrap();
+            producer.push(slot_header(id, b""), bytes, |room| write(room, &vec![id; bytes])).ok().unwrap();
         }
         for id in [1, 2] {
             let read = AssertUnwindSafe(|| consumer.take(|_| panic!("the reader of message {id} fails")));
@@ -412,7 +416,7 @@ mod tests {
         }
         for (id, bytes) in [(3, 8), (4, 100)] {
             let expected = (id, Vec::new(), vec![id; bytes]);
-            assert_eq!(consumer.take(|arrival| assert_eq!(copy(arrival), expected)), Ok(true));
+            assert_eq!(consumer.take(|message| assert_eq!(copy(message), expected)), Ok(true));
         }
         assert_eq!(consumer.take(|_| unreachable!()), Ok(false));
     }
@@ -420,8 +424,8 @@ mod tests {
     #[test]
     fn a_payload_as_long_as_the_area_fits_once_all_has_been_read() {
         let (mut producer, mut consumer, _) = ring();
-        producer.push(envelope(1, b""), 100, |room| write(room, &[1; 100])).ok().unwrap();
-        let chunk = Envelope { id: 0, header: b"abcd", chunk: true };
+        producer.push(slot_header(1, b""), 100, |room| write(room, &[1; 100])).ok().unwrap();
+        let chunk = SlotHeader { id: 0, header: b"abcd", chunk: true };
         assert!(producer.push(chunk, AREA, |_| unreachable!()).is_err());
         assert!(!producer.has_room(AREA));
         assert!(consumer.take(|_| ()).unwrap());
@@ -429,27 +433,27 @@ mod tests {
         producer.credit(consumer.give_credit()).unwrap();
         assert!(producer.has_room(AREA));
         producer.push(chunk, AREA, |room| write(room, &[7; AREA])).ok().unwrap();
-        assert!(consumer.take(|arrival| assert_eq!(copy(arrival).2, [7; AREA])).ok().unwrap());
+        assert!(consumer.take(|message| assert_eq!(copy(message).2, [7; AREA])).ok().unwrap());
     }
 
     #[test]
     fn a_payload_as_long_as_the_area_fits_while_messages_without_bytes_are_not_credited() {
         let (mut producer, mut consumer, _) = ring();
         for bytes in [AREA / 8, AREA / 4, AREA / 2] {
-            producer.push(envelope(1, b""), bytes, |room| write(room, &vec![1; bytes])).ok().unwrap();
+            producer.push(slot_header(1, b""), bytes, |room| write(room, &vec![1; bytes])).ok().unwrap();
         }
         while consumer.take(|_| ()).unwrap() {}
         producer.credit(consumer.give_credit()).unwrap();
-        producer.push(envelope(2, b"in its line"), 0, |_| ()).ok().unwrap();
+        producer.push(slot_header(2, b"in its line"), 0, |_| ()).ok().unwrap();
         assert!(consumer.take(|_| ()).unwrap());
         assert!(!consumer.owed(true), "one slot is not worth credit");
         assert!(producer.has_room(AREA));
-        let chunk = Envelope { id: 0, header: b"abcd", chunk: true };
+        let chunk = SlotHeader { id: 0, header: b"abcd", chunk: true };
         producer.push(chunk, AREA, |room| write(room, &[7; AREA])).ok().unwrap();
         // Credit for the message alone frees nothing of what the chunk uses, and takes nothing back.
         producer.credit(consumer.give_credit()).unwrap();
         assert!(!producer.has_room(17));
-        assert!(consumer.take(|arrival| assert_eq!(copy(arrival).2, [7; AREA])).unwrap());
+        assert!(consumer.take(|message| assert_eq!(copy(message).2, [7; AREA])).unwrap());
         producer.credit(consumer.give_credit()).unwrap();
         assert!(producer.has_room(AREA));
     }
@@ -458,19 +462,19 @@ mod tests {
     fn a_full_ring_takes_nothing_until_it_gets_credit() {
         let (mut producer, mut consumer, _) = ring();
         for _ in 0..SLOTS {
-            producer.push(envelope(1, b"h"), 0, |_| ()).ok().unwrap();
+            producer.push(slot_header(1, b"h"), 0, |_| ()).ok().unwrap();
         }
-        assert!(producer.push(envelope(1, b"h"), 0, |_| ()).is_err());
+        assert!(producer.push(slot_header(1, b"h"), 0, |_| ()).is_err());
         while consumer.take(|_| ()).unwrap() {}
-        assert!(producer.push(envelope(1, b"h"), 0, |_| ()).is_err());
+        assert!(producer.push(slot_header(1, b"h"), 0, |_| ()).is_err());
         producer.credit(consumer.give_credit()).unwrap();
-        producer.push(envelope(1, b"h"), 0, |_| ()).ok().unwrap();
+        producer.push(slot_header(1, b"h"), 0, |_| ()).ok().unwrap();
     }
 
     #[test]
     fn credit_for_what_was_not_sent_or_was_credited_before_is_garbage() {
         let (mut producer, mut consumer, _) = ring();
-        producer.push(envelope(1, b""), 0, |_| ()).ok().unwrap();
+        producer.push(slot_header(1, b""), 0, |_| ()).ok().unwrap();
         consumer.take(|_| ()).unwrap();
         let right = consumer.give_credit();
         for wrong in [right.wrapping_add(1), right.wrapping_sub(2), !right, right ^ 1 << 31] {
@@ -497,8 +501,8 @@ mod tests {
             let (header, payload) = (usize::from(lengths & 0xbf), (word >> 48) as usize);
             let longest = if lengths & 0x40 != 0 { 1024 } else { 512 };
             let fine = header <= HEADER_BYTES_MAX && payload <= longest;
-            let taken = consumer.take(|arrival| {
-                let (_, seen_header, seen_payload) = copy(arrival);
+            let taken = consumer.take(|message| {
+                let (_, seen_header, seen_payload) = copy(message);
                 assert_eq!((seen_header.len(), seen_payload.len()), (header, payload));
             });
             let wanted = match sequence {
@@ -520,7 +524,7 @@ mod tests {
             scope.spawn(|| {
                 for number in 0..total {
                     let bytes = (number % 300) as usize + 8;
-                    let fill = |room: Room<'_>| {
+                    let fill = |room: PayloadMut<'_>| {
                         let mut payload = vec![number as u8; bytes];
                         payload[..8].copy_from_slice(&number.to_le_bytes());
                         write(room, &payload);
@@ -529,13 +533,13 @@ mod tests {
                         producer.credit(credit.load(Ordering::Acquire) as u32).unwrap();
                         std::thread::yield_now();
                     }
-                    producer.push(envelope(3, b"x"), bytes, fill).ok().unwrap();
+                    producer.push(slot_header(3, b"x"), bytes, fill).ok().unwrap();
                 }
             });
             let mut expected = 0u64;
             while expected < total {
-                let taken = consumer.take(|arrival| {
-                    let (_, _, payload) = copy(arrival);
+                let taken = consumer.take(|message| {
+                    let (_, _, payload) = copy(message);
                     assert_eq!(payload[..8], expected.to_le_bytes());
                     assert!(payload[8..].iter().all(|&byte| byte == expected as u8));
                     assert_eq!(payload.len(), (expected % 300) as usize + 8);

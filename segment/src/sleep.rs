@@ -8,15 +8,16 @@
 //!     └────── owner: leave ────┴───── owner: leave ────┘      (each `leave` begins the next generation)
 //! ```
 //!
-//! Only the owner leaves "asleep". Whoever sees "asleep" or "rung" calls the kernel: the one who moved it to "rung" may
-//! have been killed before it did. Neither side fences towards the other. A waker whose look at the word went before the
-//! owner's announcement was visible wakes nobody; the owner's first sleep lasts 1 ms at most and is followed by a look,
-//! and no store stays in a store buffer that long (design "Shared memory"). In the model that look comes after `settle()`.
+//! Only the owner makes the transition from "asleep" to "awake". Each waker that sees "asleep" or "rung" calls the
+//! kernel, because the one that changed it to "rung" may have been killed before its call. Neither side has a fence
+//! towards the other. A waker that reads the word before the owner's announcement is visible does not wake it; the
+//! owner's first sleep lasts at most 1 ms and is followed by a poll, and no store stays in a store buffer that long.
+//! In the model that poll comes after `settle()`.
 
 use crate::atomic::{AtomicU32, Ordering, fence};
 
-/// One process's sleep word. Hints only: whatever another process writes here, its owner looks again when its time-out
-/// ends.
+/// The sleep word of one process. Only hints: whatever another process writes here, the owner polls again when its
+/// sleep times out.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct SleepWord(AtomicU32);
@@ -28,22 +29,23 @@ const RUNG: u32 = 2;
 const GENERATION: u32 = 4;
 
 impl SleepWord {
-    /// A word of its own, for models.
+    /// A word on its own, for models.
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
         SleepWord(AtomicU32::new(AWAKE))
     }
 
-    /// The owner will look once more and then sleep.
+    /// The owner will poll once more and then sleep.
     pub(crate) fn announce(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        // SYNC: asleep before the last look, with no other side: hints only, so Release is for good manners, and the
-        // fence (a cold path) makes the look that follows see all but what is in a sender's store buffer.
+        // SYNC: asleep before the last poll, with no other side: only a hint, so no order is required for
+        // correctness, and the fence (a cold path) makes the poll that follows see everything except what is in a
+        // sender's store buffer.
         self.0.store(word & !STATE | ASLEEP, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// What the word reads while the owner sleeps undisturbed; `None` if it was rung, or never announced.
+    /// The value of the word while the owner sleeps; `None` if it was rung, or never announced.
     pub(crate) fn asleep(&self) -> Option<u32> {
         let word = self.0.load(Ordering::Acquire);
         (word & STATE == ASLEEP).then_some(word)
@@ -56,7 +58,7 @@ impl SleepWord {
     }
 
     // Hot: per rung message.
-    /// A waker's part: whether the kernel must be called.
+    /// A waker's part: returns whether it must call the kernel.
     pub(crate) fn rouse(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
         word & STATE != AWAKE && self.mark_rung(word)
@@ -65,7 +67,7 @@ impl SleepWord {
     #[cold]
     fn mark_rung(&self, word: u32) -> bool {
         if word & STATE == ASLEEP {
-            // Lost to another waker, or to the owner who left: either way calling the kernel is right or harmless.
+            // Another waker was faster, or the owner is awake: to call the kernel is right or harmless.
             let _ = self.0.compare_exchange(word, word & !STATE | RUNG, Ordering::AcqRel, Ordering::Relaxed);
         }
         true
@@ -85,25 +87,25 @@ unsafe impl crate::mapping::Shared for SleepWord {}
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// Somebody rang, or a signal came: look.
+    /// A bell was rung, or a signal came.
     Rung,
-    /// Nobody rang: look all the same.
+    /// Nothing came; the caller polls all the same.
     TimedOut,
 }
 
-/// Sleeps on a word that is asleep, across processes.
+/// Waits on a word that is asleep, across processes.
 #[cfg(not(loom))]
 pub(crate) fn wait(word: &SleepWord, at_most: mend_base::Duration) -> Woken {
     use rustix::thread::futex;
     let Some(asleep) = word.asleep() else { return Woken::Rung };
     match futex::wait(word.word(), futex::Flags::empty(), asleep, Some(&timespec(at_most))) {
         Err(rustix::io::Errno::TIMEDOUT) => Woken::TimedOut,
-        // Woken, another value, or a signal handler ran: all mean "look".
+        // Woken, another value, or a signal handler ran: the caller polls.
         _ => Woken::Rung,
     }
 }
 
-/// As the kernel takes it.
+/// The span as the kernel takes it.
 #[cfg(not(loom))]
 pub fn timespec(span: mend_base::Duration) -> rustix::thread::futex::Timespec {
     rustix::thread::futex::Timespec {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Several transports as one (Open MPI's BML): to oneself and shared memory inlined, networks behind one `dyn` each.
+//! Several transports as one (Open MPI's BML): loopback and shared memory inlined, networks behind one `dyn` each.
 
 use crate::network::once;
 use crate::{
@@ -8,99 +8,102 @@ use crate::{
 };
 use mend_base::{Instant, PeerIndex};
 
-/// `Own` (to oneself) where it connects, else `Near` (shared memory), else the first network that does. Either may be
-/// absent, because the user excluded it (`MEND_BTL`); then its peers are reached by the next, or not at all.
+/// `L` (loopback) where it connects, else `S` (shared memory), else the first network that does. Either may be
+/// absent, because the user excluded it (`MEND_BTL`); then its peers are reached by the next transport, or not at
+/// all.
 ///
 /// ```
 /// use mend_base::{Job, Peer, PeerIndex};
-/// use mend_transport::{Bml, Btl, Card, ConnectError, Loopback, Way};
+/// use mend_transport::{Bml, Btl, Card, ConnectError, Loopback, BmlEndpoint};
 ///
 /// let (me, somebody) = (Peer::new(Job(1), 0), Peer::new(Job(1), 1));
 /// let mut all: Bml<Loopback, Loopback> = Bml::new(Some(Loopback::new(me)), None, Vec::new());
 /// let mut card = Card::default();
 /// all.advertise(&mut card);
-/// assert_eq!(all.connect(PeerIndex(0), &card), Ok(Way::Own(0)));
+/// assert_eq!(all.connect(PeerIndex(0), &card), Ok(BmlEndpoint::Loopback(0)));
 /// let mut foreign = Card::default();
 /// Loopback::new(somebody).advertise(&mut foreign);
 /// assert_eq!(all.connect(PeerIndex(1), &foreign), Err(ConnectError::Unreachable));
 /// ```
-pub struct Bml<Own: Btl, Near: Btl> {
-    own: Option<Own>,
-    near: Option<Near>,
+pub struct Bml<L: Btl, S: Btl> {
+    loopback: Option<L>,
+    shm: Option<S>,
     networks: Vec<Box<dyn Network>>,
-    /// Turns so far: tells when the networks are due although shared memory is busy.
-    turns: u32,
-    /// Which of the inlined two goes first: they change places when one used the whole budget.
-    own_first: bool,
+    /// Calls of progress: tells when the networks are due although shared memory is busy.
+    calls: u32,
+    /// Which of the two inlined transports goes first. They change places when one used the whole budget.
+    loopback_first: bool,
     /// Which network goes first.
     first_network: u8,
 }
 
-/// The way to a peer: which transport, and its endpoint there.
+/// An endpoint of a Bml: a transport, and the endpoint there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way<O, N> {
-    /// To oneself.
-    Own(O),
-    /// Through shared memory.
-    Near(N),
-    /// Through a network.
-    Far {
-        /// Its place among the networks.
+pub enum BmlEndpoint<O, N> {
+    /// Of the loopback.
+    Loopback(O),
+    /// Of shared memory.
+    Shm(N),
+    /// Of a network.
+    Network {
+        /// The index of the network.
         network: u8,
-        /// Its endpoint.
+        /// The endpoint there.
         endpoint: u32,
     },
 }
 
-impl<Own: Btl, Near: Btl> Bml<Own, Near> {
-    /// These transports as one.
-    pub fn new(own: Option<Own>, near: Option<Near>, networks: Vec<Box<dyn Network>>) -> Self {
+impl<L: Btl, S: Btl> Bml<L, S> {
+    /// Combines these transports.
+    pub fn new(loopback: Option<L>, shm: Option<S>, networks: Vec<Box<dyn Network>>) -> Self {
         assert!(networks.len() <= NETWORKS_MAX, "more networks than any host has");
-        Bml { own, near, networks, turns: 0, own_first: true, first_network: 0 }
+        Bml { loopback, shm, networks, calls: 0, loopback_first: true, first_network: 0 }
     }
 
-    fn own(&mut self) -> &mut Own {
-        self.own.as_mut().expect(OF_ANOTHER)
+    fn loopback(&mut self) -> &mut L {
+        self.loopback.as_mut().expect(OTHER_BML)
     }
 
-    fn near(&mut self) -> &mut Near {
-        self.near.as_mut().expect(OF_ANOTHER)
+    fn shm(&mut self) -> &mut S {
+        self.shm.as_mut().expect(OTHER_BML)
     }
 
     fn network(&mut self, index: u8) -> &mut dyn Network {
         &mut *self.networks[usize::from(index)]
     }
 
-    fn progress_own(
+    fn progress_loopback(
         &mut self,
         now: Instant,
         budget: u32,
-        sink: &mut impl Sink<Way<Own::Endpoint, Near::Endpoint>>,
+        sink: &mut impl Sink<BmlEndpoint<L::Endpoint, S::Endpoint>>,
     ) -> u32 {
-        match &mut self.own {
-            Some(own) if budget > 0 => own.progress(now, budget, &mut Named(sink, Way::Own)),
+        match &mut self.loopback {
+            Some(loopback) if budget > 0 => {
+                loopback.progress(now, budget, &mut MapEndpoint(sink, BmlEndpoint::Loopback))
+            }
             _ => 0,
         }
     }
 
-    fn progress_near(
+    fn progress_shm(
         &mut self,
         now: Instant,
         budget: u32,
-        sink: &mut impl Sink<Way<Own::Endpoint, Near::Endpoint>>,
+        sink: &mut impl Sink<BmlEndpoint<L::Endpoint, S::Endpoint>>,
     ) -> u32 {
-        match &mut self.near {
-            Some(near) if budget > 0 => near.progress(now, budget, &mut Named(sink, Way::Near)),
+        match &mut self.shm {
+            Some(shm) if budget > 0 => shm.progress(now, budget, &mut MapEndpoint(sink, BmlEndpoint::Shm)),
             _ => 0,
         }
     }
 
-    /// Each network once, another one first each time.
+    /// Makes progress of each network once, beginning with another one each time.
     fn progress_networks(
         &mut self,
         now: Instant,
         budget: u32,
-        sink: &mut impl Sink<Way<Own::Endpoint, Near::Endpoint>>,
+        sink: &mut impl Sink<BmlEndpoint<L::Endpoint, S::Endpoint>>,
     ) -> u32 {
         let count = self.networks.len() as u8;
         if count == 0 {
@@ -108,43 +111,44 @@ impl<Own: Btl, Near: Btl> Bml<Own, Near> {
         }
         let mut events = 0;
         for step in 0..count {
-            let network = wrap(self.first_network + step, count);
+            let network = modulo(self.first_network + step, count);
             if events < budget {
-                let way = |endpoint| Way::Far { network, endpoint };
-                events += self.network(network).progress(now, budget - events, &mut Named(&mut *sink, way));
+                let map = |endpoint| BmlEndpoint::Network { network, endpoint };
+                events +=
+                    self.network(network).progress(now, budget - events, &mut MapEndpoint(&mut *sink, map));
             }
         }
-        self.first_network = wrap(self.first_network + 1, count);
+        self.first_network = modulo(self.first_network + 1, count);
         events
     }
 }
 
-impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
-    type Endpoint = Way<Own::Endpoint, Near::Endpoint>;
+impl<L: Btl, S: Btl> Btl for Bml<L, S> {
+    type Endpoint = BmlEndpoint<L::Endpoint, S::Endpoint>;
 
     fn advertise(&self, card: &mut Card) {
-        self.own.iter().for_each(|own| own.advertise(card));
-        self.near.iter().for_each(|near| near.advertise(card));
+        self.loopback.iter().for_each(|loopback| loopback.advertise(card));
+        self.shm.iter().for_each(|shm| shm.advertise(card));
         self.networks.iter().for_each(|network| network.advertise(card));
     }
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<Self::Endpoint, ConnectError> {
-        if let Some(own) = &mut self.own {
-            match own.connect(peer, card) {
+        if let Some(loopback) = &mut self.loopback {
+            match loopback.connect(peer, card) {
                 Err(ConnectError::Unreachable) => {}
-                answer => return answer.map(Way::Own),
+                answer => return answer.map(BmlEndpoint::Loopback),
             }
         }
-        if let Some(near) = &mut self.near {
-            match near.connect(peer, card) {
+        if let Some(shm) = &mut self.shm {
+            match shm.connect(peer, card) {
                 Err(ConnectError::Unreachable) => {}
-                answer => return answer.map(Way::Near),
+                answer => return answer.map(BmlEndpoint::Shm),
             }
         }
         for (network, btl) in (0u8..).zip(&mut self.networks) {
             match btl.connect(peer, card) {
                 Err(ConnectError::Unreachable) => {}
-                answer => return answer.map(|endpoint| Way::Far { network, endpoint }),
+                answer => return answer.map(|endpoint| BmlEndpoint::Network { network, endpoint }),
             }
         }
         Err(ConnectError::Unreachable)
@@ -152,33 +156,35 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
 
     fn limits(&self, to: Self::Endpoint) -> &Limits {
         match to {
-            Way::Own(endpoint) => self.own.as_ref().expect(OF_ANOTHER).limits(endpoint),
-            Way::Near(endpoint) => self.near.as_ref().expect(OF_ANOTHER).limits(endpoint),
-            Way::Far { network, endpoint } => self.networks[usize::from(network)].limits(endpoint),
+            BmlEndpoint::Loopback(endpoint) => self.loopback.as_ref().expect(OTHER_BML).limits(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm.as_ref().expect(OTHER_BML).limits(endpoint),
+            BmlEndpoint::Network { network, endpoint } => {
+                self.networks[usize::from(network)].limits(endpoint)
+            }
         }
     }
 
     fn quarantine(&mut self, endpoint: Self::Endpoint) {
         match endpoint {
-            Way::Own(endpoint) => self.own().quarantine(endpoint),
-            Way::Near(endpoint) => self.near().quarantine(endpoint),
-            Way::Far { network, endpoint } => self.network(network).quarantine(endpoint),
+            BmlEndpoint::Loopback(endpoint) => self.loopback().quarantine(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm().quarantine(endpoint),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).quarantine(endpoint),
         }
     }
 
     fn resume(&mut self, endpoint: Self::Endpoint) {
         match endpoint {
-            Way::Own(endpoint) => self.own().resume(endpoint),
-            Way::Near(endpoint) => self.near().resume(endpoint),
-            Way::Far { network, endpoint } => self.network(network).resume(endpoint),
+            BmlEndpoint::Loopback(endpoint) => self.loopback().resume(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm().resume(endpoint),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).resume(endpoint),
         }
     }
 
     fn sever(&mut self, endpoint: Self::Endpoint) {
         match endpoint {
-            Way::Own(endpoint) => self.own().sever(endpoint),
-            Way::Near(endpoint) => self.near().sever(endpoint),
-            Way::Far { network, endpoint } => self.network(network).sever(endpoint),
+            BmlEndpoint::Loopback(endpoint) => self.loopback().sever(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm().sever(endpoint),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).sever(endpoint),
         }
     }
 
@@ -194,9 +200,9 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
         match to {
-            Way::Near(endpoint) => self.near().send(endpoint, class, id, header, len, fill),
-            Way::Own(endpoint) => self.own().send(endpoint, class, id, header, len, fill),
-            Way::Far { network, endpoint } => {
+            BmlEndpoint::Shm(endpoint) => self.shm().send(endpoint, class, id, header, len, fill),
+            BmlEndpoint::Loopback(endpoint) => self.loopback().send(endpoint, class, id, header, len, fill),
+            BmlEndpoint::Network { network, endpoint } => {
                 self.network(network).send(endpoint, class, id, header, len, &mut once(fill))
             }
         }
@@ -212,9 +218,9 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
         match to {
-            Way::Near(endpoint) => self.near().send_chunk(endpoint, stream, len, fill),
-            Way::Own(endpoint) => self.own().send_chunk(endpoint, stream, len, fill),
-            Way::Far { network, endpoint } => {
+            BmlEndpoint::Shm(endpoint) => self.shm().send_chunk(endpoint, stream, len, fill),
+            BmlEndpoint::Loopback(endpoint) => self.loopback().send_chunk(endpoint, stream, len, fill),
+            BmlEndpoint::Network { network, endpoint } => {
                 self.network(network).send_chunk(endpoint, stream, len, &mut once(fill))
             }
         }
@@ -224,17 +230,19 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
     #[inline]
     fn ready(&self, from: Self::Endpoint) -> bool {
         match from {
-            Way::Near(endpoint) => self.near.as_ref().is_some_and(|near| near.ready(endpoint)),
-            Way::Own(endpoint) => self.own.as_ref().is_some_and(|own| own.ready(endpoint)),
-            Way::Far { network, endpoint } => self.networks[usize::from(network)].ready(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm.as_ref().is_some_and(|shm| shm.ready(endpoint)),
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback.as_ref().is_some_and(|loopback| loopback.ready(endpoint))
+            }
+            BmlEndpoint::Network { network, endpoint } => self.networks[usize::from(network)].ready(endpoint),
         }
     }
 
     // Hot: per look.
     #[inline(always)]
     fn has_message(&self, from: Self::Endpoint) -> bool {
-        match (from, &self.near) {
-            (Way::Near(endpoint), Some(near)) => near.has_message(endpoint),
+        match (from, &self.shm) {
+            (BmlEndpoint::Shm(endpoint), Some(shm)) => shm.has_message(endpoint),
             _ => false,
         }
     }
@@ -247,9 +255,9 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
         from: Self::Endpoint,
         sink: &mut impl Sink<Self::Endpoint>,
     ) -> u32 {
-        match (from, &mut self.near) {
-            (Way::Near(endpoint), Some(near)) => {
-                near.take_message(now, endpoint, &mut Named(sink, Way::Near))
+        match (from, &mut self.shm) {
+            (BmlEndpoint::Shm(endpoint), Some(shm)) => {
+                shm.take_message(now, endpoint, &mut MapEndpoint(sink, BmlEndpoint::Shm))
             }
             _ => 0,
         }
@@ -257,19 +265,19 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
 
     // Hot: per turn.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<Self::Endpoint>) -> u32 {
-        self.turns = self.turns.wrapping_add(1);
-        let due = self.turns & (NETWORK_TURNS - 1) == 0;
-        // When they are due the networks go first, so that a busy neighbour cannot use up the budget before them.
+        self.calls = self.calls.wrapping_add(1);
+        let due = self.calls & (CALLS_PER_NETWORK_POLL - 1) == 0;
+        // When they are due the networks go first, so that busy shared memory cannot use up the budget before them.
         let mut events = if due { self.progress_networks(now, budget, sink) } else { 0 };
-        if self.own_first {
-            events += self.progress_own(now, budget - events, sink);
-            events += self.progress_near(now, budget - events, sink);
+        if self.loopback_first {
+            events += self.progress_loopback(now, budget - events, sink);
+            events += self.progress_shm(now, budget - events, sink);
         } else {
-            events += self.progress_near(now, budget - events, sink);
-            events += self.progress_own(now, budget - events, sink);
+            events += self.progress_shm(now, budget - events, sink);
+            events += self.progress_loopback(now, budget - events, sink);
         }
         if events == budget {
-            self.own_first = !self.own_first;
+            self.loopback_first = !self.loopback_first;
         }
         if events == 0 && !due {
             events = self.progress_networks(now, budget, sink);
@@ -278,12 +286,12 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
     }
 
     fn check_peers(&mut self) {
-        self.own.iter_mut().for_each(Btl::check_peers);
-        self.near.iter_mut().for_each(Btl::check_peers);
+        self.loopback.iter_mut().for_each(Btl::check_peers);
+        self.shm.iter_mut().for_each(Btl::check_peers);
         self.networks.iter_mut().for_each(|network| network.check_peers());
     }
 
-    /// All are armed, or none: where one has something, the others are disarmed again.
+    /// All are armed, or none: where one is pending, the others are disarmed again.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
         let armed = self.arm_each(wake);
         if armed.is_err() {
@@ -293,34 +301,34 @@ impl<Own: Btl, Near: Btl> Btl for Bml<Own, Near> {
     }
 
     fn disarm(&mut self) {
-        self.own.iter_mut().for_each(Btl::disarm);
-        self.near.iter_mut().for_each(Btl::disarm);
+        self.loopback.iter_mut().for_each(Btl::disarm);
+        self.shm.iter_mut().for_each(Btl::disarm);
         self.networks.iter_mut().for_each(|network| network.disarm());
     }
 }
 
-impl<Own: Btl, Near: Btl> Bml<Own, Near> {
+impl<L: Btl, S: Btl> Bml<L, S> {
     fn arm_each(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
-        self.own.iter_mut().try_for_each(|own| own.arm(wake))?;
-        self.near.iter_mut().try_for_each(|near| near.arm(wake))?;
+        self.loopback.iter_mut().try_for_each(|loopback| loopback.arm(wake))?;
+        self.shm.iter_mut().try_for_each(|shm| shm.arm(wake))?;
         self.networks.iter_mut().try_for_each(|network| network.arm(wake))
     }
 }
 
-impl<Own: Btl, Near: Btl> core::fmt::Debug for Bml<Own, Near> {
+impl<L: Btl, S: Btl> core::fmt::Debug for Bml<L, S> {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         out.debug_struct("Bml")
-            .field("own", &self.own.is_some())
-            .field("near", &self.near.is_some())
+            .field("loopback", &self.loopback.is_some())
+            .field("shm", &self.shm.is_some())
             .field("networks", &self.networks.len())
             .finish_non_exhaustive()
     }
 }
 
-/// A sink that gives a transport's endpoints their names among all transports.
-struct Named<'a, S, F>(&'a mut S, F);
+/// A sink that maps a transport's endpoints to endpoints of the Bml.
+struct MapEndpoint<'a, S, F>(&'a mut S, F);
 
-impl<S: Sink<W>, W, E, F: Fn(E) -> W> Sink<E> for Named<'_, S, F> {
+impl<S: Sink<W>, W, E, F: Fn(E) -> W> Sink<E> for MapEndpoint<'_, S, F> {
     #[inline]
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
         self.0.on_message(from, id, header, payload);
@@ -348,22 +356,22 @@ impl<S: Sink<W>, W, E, F: Fn(E) -> W> Sink<E> for Named<'_, S, F> {
     }
 }
 
-/// `index`, which is less than twice `count`, on the circle of `count` places.
-fn wrap(index: u8, count: u8) -> u8 {
+/// `index` modulo `count`, for an index that is less than twice `count`.
+fn modulo(index: u8, count: u8) -> u8 {
     if index >= count { index - count } else { index }
 }
 
-/// How many turns may pass between two looks at the networks while shared memory is busy: a power of two.
-const NETWORK_TURNS: u32 = 32;
+/// Calls of progress between two polls of the networks while shared memory is busy: a power of two.
+const CALLS_PER_NETWORK_POLL: u32 = 32;
 
 const NETWORKS_MAX: usize = 16;
 
-const OF_ANOTHER: &str = "a Way names a transport of the Bml that made it";
+const OTHER_BML: &str = "the endpoint belongs to this Bml";
 
 #[cfg(test)]
 mod tests {
-    use super::{Bml, NETWORK_TURNS, Way};
-    use crate::conformance::paper::{self, Paper};
+    use super::{Bml, BmlEndpoint, CALLS_PER_NETWORK_POLL};
+    use crate::conformance::mock::{self, MockBtl};
     use crate::conformance::{Fixture, Injected};
     use crate::{
         AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Loopback, Payload, SendError, Sink, Stream,
@@ -372,24 +380,24 @@ mod tests {
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
     /// Plain queues as the near transport, or, with `FAR`, as the second of two networks.
-    struct Composed<const FAR: bool>(paper::Job<{ paper::NONE }>);
+    struct Composed<const NETWORK: bool>(mock::Job<{ mock::NONE }>);
 
-    impl<const FAR: bool> Fixture for Composed<FAR> {
-        type Btl = Bml<Loopback, Paper<{ paper::NONE }>>;
+    impl<const NETWORK: bool> Fixture for Composed<NETWORK> {
+        type Btl = Bml<Loopback, MockBtl<{ mock::NONE }>>;
         const SEES_DEATHS: bool = true;
 
         fn start(count: usize) -> (Self, Vec<Self::Btl>) {
-            let (inner, papers) = paper::Job::start(count);
-            let compose = |(number, paper)| {
-                let own = Some(Loopback::new(peer(number)));
+            let (inner, mocks) = mock::Job::start(count);
+            let compose = |(number, mock)| {
+                let loopback = Some(Loopback::new(peer(number)));
                 let unused = Box::new(Loopback::new(peer(number))) as Box<dyn Network>;
-                if FAR {
-                    Bml::new(own, None, vec![unused, Box::new(paper)])
+                if NETWORK {
+                    Bml::new(loopback, None, vec![unused, Box::new(mock)])
                 } else {
-                    Bml::new(own, Some(paper), vec![unused])
+                    Bml::new(loopback, Some(mock), vec![unused])
                 }
             };
-            (Composed(inner), (0..).zip(papers).map(compose).collect())
+            (Composed(inner), (0..).zip(mocks).map(compose).collect())
         }
 
         fn abandon(&mut self, index: usize, _btl: Self::Btl) {
@@ -405,37 +413,37 @@ mod tests {
         }
     }
 
-    mod near_conforms {
+    mod shm_conforms {
         crate::conformance!(super::Composed<false>);
     }
 
-    mod far_conforms {
+    mod network_conforms {
         crate::conformance!(super::Composed<true>);
     }
 
-    mod far_conforms_with_faults {
+    mod network_conforms_with_faults {
         crate::conformance!(super::Injected<super::Composed<true>>);
     }
 
-    /// Who sent what, by the way's name.
+    /// What arrived, by endpoint.
     #[derive(Default)]
     struct Heard {
         messages: Vec<(PeerIndex, u8)>,
-        rooms: Vec<Way<u32, u32>>,
-        severed: Vec<Way<u32, u32>>,
+        rooms: Vec<BmlEndpoint<u32, u32>>,
+        severed: Vec<BmlEndpoint<u32, u32>>,
     }
 
-    impl Sink<Way<u32, u32>> for Heard {
+    impl Sink<BmlEndpoint<u32, u32>> for Heard {
         fn on_message(&mut self, from: PeerIndex, id: AmId, _: &[u8], _: Payload<'_>) {
             self.messages.push((from, id.0));
         }
         fn on_chunk(&mut self, _: PeerIndex, _: Stream, _: Payload<'_>) {}
         fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
-        fn on_room(&mut self, _: PeerIndex, endpoint: Way<u32, u32>) {
+        fn on_room(&mut self, _: PeerIndex, endpoint: BmlEndpoint<u32, u32>) {
             self.rooms.push(endpoint);
         }
-        fn on_error(&mut self, _: PeerIndex, _: Way<u32, u32>, _: Cause) {}
-        fn on_severed(&mut self, _: PeerIndex, endpoint: Way<u32, u32>) {
+        fn on_error(&mut self, _: PeerIndex, _: BmlEndpoint<u32, u32>, _: Cause) {}
+        fn on_severed(&mut self, _: PeerIndex, endpoint: BmlEndpoint<u32, u32>) {
             self.severed.push(endpoint);
         }
     }
@@ -451,36 +459,40 @@ mod tests {
     }
 
     /// Four loopbacks with different names stand for four transports.
-    fn four() -> (Bml<Loopback, Loopback>, Vec<Way<u32, u32>>) {
+    fn four() -> (Bml<Loopback, Loopback>, Vec<BmlEndpoint<u32, u32>>) {
         let far = |number| Box::new(Loopback::new(peer(number))) as Box<dyn Network>;
         let mut bml =
             Bml::new(Some(Loopback::new(peer(0))), Some(Loopback::new(peer(1))), vec![far(2), far(3)]);
-        let ways: Vec<_> =
+        let endpoints: Vec<_> =
             (0..4).map(|number| bml.connect(PeerIndex(number), &card(number)).unwrap()).collect();
         let mut heard = Heard::default();
-        for turn in 0..100 {
-            bml.progress(Instant(turn), 1, &mut heard);
+        for time in 0..100 {
+            bml.progress(Instant(time), 1, &mut heard);
         }
-        heard.rooms.sort_by_key(|way| ways.iter().position(|each| each == way));
-        assert_eq!(heard.rooms, ways, "each connection stands, under the name that connect gave");
-        (bml, ways)
+        heard.rooms.sort_by_key(|endpoint| endpoints.iter().position(|each| each == endpoint));
+        assert_eq!(heard.rooms, endpoints, "each connection stands, under the name that connect gave");
+        (bml, endpoints)
     }
 
-    fn send(bml: &mut Bml<Loopback, Loopback>, way: Way<u32, u32>, id: u8) -> Result<(), SendError> {
-        bml.send(way, Class::Data, AmId(id), &[], 1, |mut slot| slot.put(&[id]))
+    fn send(
+        bml: &mut Bml<Loopback, Loopback>,
+        endpoint: BmlEndpoint<u32, u32>,
+        id: u8,
+    ) -> Result<(), SendError> {
+        bml.send(endpoint, Class::Data, AmId(id), &[], 1, |mut slot| slot.put(&[id]))
     }
 
     #[test]
     fn each_peer_is_reached_by_the_first_transport_that_leads_there() {
-        let (mut bml, ways) = four();
-        let far = |network| Way::Far { network, endpoint: 0 };
-        assert_eq!(ways, [Way::Own(0), Way::Near(0), far(0), far(1)]);
+        let (mut bml, endpoints) = four();
+        let far = |network| BmlEndpoint::Network { network, endpoint: 0 };
+        assert_eq!(endpoints, [BmlEndpoint::Loopback(0), BmlEndpoint::Shm(0), far(0), far(1)]);
         let nowhere = bml.connect(PeerIndex(4), &card(4));
         assert_eq!(nowhere, Err(ConnectError::Unreachable));
-        ways.iter().zip(10..).for_each(|(&way, id)| send(&mut bml, way, id).unwrap());
+        endpoints.iter().zip(10..).for_each(|(&endpoint, id)| send(&mut bml, endpoint, id).unwrap());
         let mut heard = Heard::default();
-        for turn in 0..u64::from(2 * NETWORK_TURNS) {
-            bml.progress(Instant(turn), 8, &mut heard);
+        for time in 0..u64::from(2 * CALLS_PER_NETWORK_POLL) {
+            bml.progress(Instant(time), 8, &mut heard);
         }
         heard.messages.sort_by_key(|(_, id)| *id);
         assert_eq!(heard.messages, [0, 1, 2, 3].map(|number| (PeerIndex(number), 10 + number as u8)));
@@ -488,14 +500,14 @@ mod tests {
 
     #[test]
     fn no_transport_starves_another_even_with_a_budget_of_one() {
-        let (mut bml, ways) = four();
+        let (mut bml, endpoints) = four();
         let mut heard = Heard::default();
-        for turn in 0..u64::from(16 * NETWORK_TURNS) {
-            for (&way, id) in ways.iter().zip(0..) {
+        for time in 0..u64::from(16 * CALLS_PER_NETWORK_POLL) {
+            for (&endpoint, id) in endpoints.iter().zip(0..) {
                 // Busy is fine: what counts is that each always has something.
-                let _ = send(&mut bml, way, id);
+                let _ = send(&mut bml, endpoint, id);
             }
-            assert!(bml.progress(Instant(turn), 1, &mut heard) <= 1);
+            assert!(bml.progress(Instant(time), 1, &mut heard) <= 1);
         }
         for id in 0..4 {
             let count = heard.messages.iter().filter(|(_, each)| *each == id).count();
@@ -505,31 +517,31 @@ mod tests {
 
     #[test]
     fn severing_one_way_ends_that_one_alone() {
-        let (mut bml, ways) = four();
-        bml.sever(ways[1]);
-        bml.sever(ways[3]);
-        assert_eq!(send(&mut bml, ways[1], 1), Err(SendError::PeerFailed));
-        send(&mut bml, ways[0], 5).unwrap();
+        let (mut bml, endpoints) = four();
+        bml.sever(endpoints[1]);
+        bml.sever(endpoints[3]);
+        assert_eq!(send(&mut bml, endpoints[1], 1), Err(SendError::PeerFailed));
+        send(&mut bml, endpoints[0], 5).unwrap();
         let mut heard = Heard::default();
-        for turn in 0..u64::from(2 * NETWORK_TURNS) {
-            bml.progress(Instant(turn), 8, &mut heard);
+        for time in 0..u64::from(2 * CALLS_PER_NETWORK_POLL) {
+            bml.progress(Instant(time), 8, &mut heard);
         }
-        assert_eq!(heard.severed, [ways[1], ways[3]]);
+        assert_eq!(heard.severed, [endpoints[1], endpoints[3]]);
         assert_eq!(heard.messages, [(PeerIndex(0), 5)]);
     }
 
     #[test]
     fn it_may_sleep_only_if_every_transport_may() {
-        let (mut bml, ways) = four();
+        let (mut bml, endpoints) = four();
         let mut wake = WakeSet::default();
         assert_eq!(bml.arm(&mut wake), Ok(()));
         bml.disarm();
-        for (turn, way) in (0..).zip(ways) {
-            send(&mut bml, way, 1).unwrap();
-            assert!(bml.ready(way));
+        for (time, endpoint) in (0..).zip(endpoints) {
+            send(&mut bml, endpoint, 1).unwrap();
+            assert!(bml.ready(endpoint));
             assert_eq!(bml.arm(&mut wake), Err(Pending));
-            while bml.ready(way) {
-                bml.progress(Instant(turn), 8, &mut Heard::default());
+            while bml.ready(endpoint) {
+                bml.progress(Instant(time), 8, &mut Heard::default());
             }
         }
     }

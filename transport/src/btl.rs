@@ -1,37 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One way to move bytes between processes.
+//! The interface of a byte transfer layer.
 
 use crate::{Card, Sink, WriteSlot};
 use mend_base::{Instant, PeerIndex};
 
-/// One way to move bytes between processes: shared memory, verbs, OFI. Owned by one engine, so it holds no locks. Never
-/// blocks, and calls back only from [`progress`](Btl::progress).
+/// A byte transfer layer: shared memory, verbs, OFI. One engine owns it, so it holds no locks. It never blocks, and
+/// calls back only from [`progress`](Btl::progress) and [`take_message`](Btl::take_message).
 ///
-/// Nothing here assumes that a peer lives, answers or tells the truth: what it wrote is copied once, checked in the
-/// copy, and where no correct peer writes it, reported as [`Cause::Garbage`](crate::Cause::Garbage).
+/// It does not rely on a peer being alive or correct: what a peer wrote is copied once and checked in the copy; what
+/// no correct peer writes is reported as [`Cause::Garbage`](crate::Cause::Garbage).
 pub trait Btl {
-    /// One way to one peer (a ring, a queue pair, an `fi_addr_t`); a peer may have several. An index into the
-    /// transport's own table, where its credits and queues live.
+    /// A connection to a peer (a ring, a queue pair, an `fi_addr_t`); a peer may have several. An index into the
+    /// transport's own table, where its credits and queues are.
     type Endpoint: Copy + Eq + core::fmt::Debug;
 
-    /// Adds what a peer needs to reach us, and the sizes it must obey, under this transport's id.
+    /// Adds to the card, under this transport's id, what a peer needs to connect, and the sizes that it must obey.
     fn advertise(&self, card: &mut Card);
-    /// Starts a connection; `on_room` says that it stands, `on_error` that it does not. Until then `send` is `Busy`.
+    /// Starts a connection. `on_room` reports that it is connected, `on_error` that it failed. Until then `send` is
+    /// `Busy`.
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<Self::Endpoint, ConnectError>;
-    /// Sizes and abilities of this way, fixed once connected.
+    /// Sizes and abilities of this endpoint, fixed once it is connected.
     fn limits(&self, to: Self::Endpoint) -> &Limits;
 
-    /// Suspected: nothing goes out (`Busy`), arrivals are kept, nothing is judged. Until `resume` or `sever`.
+    /// Suspends the endpoint of a suspected peer until `resume` or `sever`: sends are `Busy`, arrivals stay where
+    /// they are, no error is reported.
     fn quarantine(&mut self, endpoint: Self::Endpoint);
-    /// It lives: reconnect if need be and go on. Messages: nothing lost, nothing twice, in order. Puts and atomics
-    /// whose fate is open end as [`SendError::Unknown`].
+    /// The peer lives: continues, after a reconnection if need be. No message is lost, duplicated or reordered. Puts
+    /// and atomics whose outcome is not known end as [`SendError::Unknown`].
     fn resume(&mut self, endpoint: Self::Endpoint);
-    /// Starts to cut the peer off. What it had sent whole is handed up by the next `progress`; what it still owed us
-    /// ends, as `PeerFailed`; `on_severed` certifies the end.
+    /// Starts to disconnect. The next calls of `progress` deliver the peer's complete messages, end outstanding
+    /// operations with `PeerFailed`, and report the end with `on_severed`.
     fn sever(&mut self, endpoint: Self::Endpoint);
 
-    /// Sends `header` and then the `len` bytes that `fill` writes, as one message; both have gone out of the caller's
-    /// memory when this returns. `Busy`: nothing was sent and `fill` not called; `on_room` tells when to try again.
+    /// Sends `header` and then the `len` bytes that `fill` writes, as one message; the caller's memory may be reused
+    /// when this returns. `Busy`: nothing was sent and `fill` was not called; `on_room` reports when to try again.
     ///
     /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX); `len` at most `packed_bytes_max` (for
     /// [`Class::Control`] and [`Class::Mailbox`] `inline_bytes_max`): longer is the caller's mistake, and asserted.
@@ -44,8 +46,8 @@ pub trait Btl {
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError>;
-    /// The next piece of a large message: in order within its stream, no matching, no header. At most `chunk_bytes`.
-    /// Needs [`Ability::Streams`].
+    /// Sends the next chunk of a large message: in order within its stream, without matching and without a header. At
+    /// most `chunk_bytes`. Needs [`Ability::Streams`].
     fn send_chunk(
         &mut self,
         to: Self::Endpoint,
@@ -54,15 +56,15 @@ pub trait Btl {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError>;
 
-    /// Does the next message of this peer lie ready? Cheaper than `progress`: for spinning.
+    /// Whether something of this peer can be delivered. Cheaper than `progress`: for spinning.
     fn ready(&self, from: Self::Endpoint) -> bool;
-    /// Does a message lie at the head of this peer's data? One load: for a blocking receive that looks at its sender's ring
-    /// alone. A transport that has no such ring says no.
+    /// Whether a message is at the head of this peer's data. One load, for a blocking receive that polls its sender's
+    /// ring alone. A transport without such a ring answers no.
     fn has_message(&self, _from: Self::Endpoint) -> bool {
         false
     }
-    /// Hands up that one message, as `progress` would, and nothing else; what is not data may wait behind it. Gives how
-    /// many events that were. `now` may be stale.
+    /// Delivers that one message as `progress` would, and nothing else; control messages and chunks may wait behind
+    /// it. Returns how many events that were. `now` may be stale.
     fn take_message(
         &mut self,
         _now: Instant,
@@ -71,32 +73,34 @@ pub trait Btl {
     ) -> u32 {
         0
     }
-    /// Polls; hands at most `budget` events to `sink`. Returns how many. `now` may be stale. No endpoint starves: the
-    /// next call goes on where the budget ended this one. Nothing handed up means that the caller may give way to other
-    /// processes, not that there is nothing: [`arm`](Btl::arm) says that.
+    /// Polls, and delivers at most `budget` events to `sink`. Returns how many. `now` may be stale. No endpoint
+    /// starves: the next call continues where the budget ended this one. A return of 0 means that the caller may
+    /// yield to other processes, not that nothing is pending: [`arm`](Btl::arm) tells that.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<Self::Endpoint>) -> u32;
-    /// A timed look at every peer's life, where this transport can see it without asking anybody; in turns, where they are
-    /// many. Who is found dead is said by the next `progress`, as evidence: once, and once more after each `resume`.
+    /// Reads the liveness of peers, where this transport can do so without communication, round-robin where there are
+    /// many; called periodically. The next `progress` reports a dead peer with `on_error`: once, and once more after
+    /// each `resume`.
     fn check_peers(&mut self) {}
-    /// Before sleeping: adds what to sleep on. From then on whatever would make `progress` report or a `Busy` send
-    /// succeed wakes us, at the latest at the next timed look. `Pending`: something is there already, do not sleep.
+    /// Before sleep: adds to `wake` what to wait for. From then on everything that `progress` would report, or that
+    /// would let a `Busy` send succeed, wakes this process, at the latest at the next timed check. `Pending`: there
+    /// is something already; do not sleep.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;
-    /// After sleeping, or instead of it: nobody needs to wake us any more.
+    /// After sleep, or instead of it: no peer needs to wake this process.
     fn disarm(&mut self);
 }
 
-/// In which queue a message goes.
+/// The queue of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Class {
-    /// Flow-controlled.
+    /// Flow-controlled data.
     Data,
-    /// Never waits behind data: has slots of its own.
+    /// Control messages: they have slots of their own and never wait behind data.
     Control,
-    /// A state that replaces the last one of the same [`AmId`] not yet read: credits, set hashes, heartbeats.
+    /// A state, which replaces the last unread one of the same [`AmId`], such as credit or a heartbeat.
     Mailbox,
 }
 
-/// What a way can do besides messages, bit by bit.
+/// What an endpoint can do besides messages: one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Ability {
@@ -114,20 +118,20 @@ pub enum Ability {
     PostedReceive = 32,
     /// User memory may lie on an accelerator.
     DeviceMemory = 64,
-    /// [`WakeSet::descriptors`]: there is something for epoll to sleep on.
+    /// [`WakeSet::descriptors`]: there is a descriptor for epoll to wait on.
     SleepDescriptor = 128,
 }
 
-/// Sizes and abilities of one way.
+/// Sizes and abilities of one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// [`Ability`] bits.
     pub abilities: u32,
     /// The longest payload, in bytes, that travels with a header of [`Limits::HEADER_BYTES_MAX`] in one piece.
     pub inline_bytes_max: u32,
-    /// The longest payload of one message, in bytes: the receiver's word (its card).
+    /// The longest payload of one message, in bytes, as the receiver advertises it.
     pub packed_bytes_max: u32,
-    /// The longest chunk, in bytes: the receiver's word; 0 without [`Ability::Streams`].
+    /// The longest chunk, in bytes, as the receiver advertises it; 0 without [`Ability::Streams`].
     pub chunk_bytes: u32,
     /// The longest put or get, in bytes; 0 without them.
     pub transfer_bytes_max: u64,
@@ -137,52 +141,52 @@ impl Limits {
     /// The longest header of a message, in bytes, on any transport.
     pub const HEADER_BYTES_MAX: usize = 40;
 
-    /// Whether this way can do that.
+    /// Whether the endpoint has this ability.
     pub fn can(&self, ability: Ability) -> bool {
         self.abilities & ability as u32 != 0
     }
 }
 
-/// Which layer above a message belongs to (an active-message id): drawn from one list, in `mpi`.
+/// The layer above to which a message belongs (an active-message id). All are listed in `mpi`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct AmId(pub u8);
 
-/// A large message in flight between two processes: a number its receiver chose, validated when it comes back.
+/// A large message between two processes: a number that its receiver chose, and checks when a chunk brings it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Stream(pub u32);
 
-/// Whose operation it is (pml, osc, coll ...), slab index, generation: validated when it comes back (I4).
+/// An operation: its owner (pml, osc, coll ...), slab index and generation, checked when it comes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Cookie(pub u64);
 
-/// Why nothing was sent, or what became of an operation.
+/// Why nothing was sent, or how an operation ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendError {
-    /// No room now; not a failure.
+    /// There is no room now; not a failure.
     Busy,
     /// The endpoint is severed.
     PeerFailed,
-    /// Taken back by [`Rdma::withdraw`](crate::Rdma::withdraw).
+    /// Cancelled by [`Rdma::withdraw`](crate::Rdma::withdraw).
     Withdrawn,
-    /// The way broke in between: it may have happened, or not.
+    /// The connection broke meanwhile: the operation may have happened or not.
     Unknown,
 }
 
-/// Why there is no way.
+/// Why an endpoint could not be connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectError {
-    /// This transport does not lead there.
+    /// This transport does not reach the peer.
     Unreachable,
-    /// Space for it could not be reserved.
+    /// Memory for the connection could not be reserved.
     NoMemory,
-    /// The peer's layout, or what its card says, is not one that this version understands.
+    /// This version does not know the peer's layout, or its card.
     LayoutDiffers,
 }
 
-/// What to sleep on: the process's futex word, and, for the helper thread's epoll, descriptors.
+/// What a process waits for while it sleeps: its futex word, and, for the helper thread's epoll, descriptors.
 #[derive(Default, Debug)]
 pub struct WakeSet {
-    /// Somebody will wake the sleep word of this process.
+    /// Peers wake the sleep word of this process.
     pub futex: bool,
     /// Descriptors that become readable.
     pub descriptors: Vec<i32>,

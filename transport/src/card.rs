@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Business cards: what a process tells others so that they can reach it.
+//! Business cards: what a process tells others so that they can connect to it.
 
 use mend_base::{Reader, Wire, Writer};
 use std::os::fd::OwnedFd;
@@ -13,16 +13,16 @@ pub struct Card {
     pub layout: u32,
     /// By transport, in no order.
     pub entries: Vec<(TransportId, Vec<u8>)>,
-    /// Travels beside the bytes (SCM_RIGHTS), to processes of the same node alone.
+    /// Travels beside the bytes (SCM_RIGHTS), and only to processes of the same node.
     pub descriptor: Option<Arc<OwnedFd>>,
 }
 
-/// Which transport an entry belongs to.
+/// The transport of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TransportId(pub u8);
 
 impl TransportId {
-    /// Messages to oneself.
+    /// Messages of a process to itself.
     pub const SELF: TransportId = TransportId(1);
     /// Shared memory of one node.
     pub const SHM: TransportId = TransportId(2);
@@ -31,12 +31,12 @@ impl TransportId {
 impl Card {
     /// The longest entry, in bytes.
     pub const ENTRY_BYTES_MAX: usize = 256;
-    /// How many transports a card can hold.
+    /// The most entries of a card.
     pub const ENTRIES_MAX: usize = 8;
-    /// The layout that this version of Mend writes; another one is refused at connection in one clear line.
+    /// The layout that this version of Mend writes. A connection with another one is refused in one line.
     pub const LAYOUT: u32 = 3;
 
-    /// What `transport` advertised.
+    /// The entry of `transport`.
     pub fn entry(&self, transport: TransportId) -> Option<&[u8]> {
         self.entries.iter().find(|(id, _)| *id == transport).map(|(_, bytes)| bytes.as_slice())
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What every BTL must pass: the contract of [`Btl`] sentence by sentence, as tests over whatever a [`Fixture`] makes.
+//! The conformance suite of a BTL: each requirement of the contract of [`Btl`] is one test over the BTLs that a
+//! [`Fixture`] makes.
 //!
 //! A BTL's crate implements `Fixture` in its tests and writes `mend_transport::conformance!(MyFixture);` in a module of
-//! its own: each sentence becomes one `#[test]`. `mend_transport::conformance!(Injected<MyFixture>);` in another
+//! its own: each requirement becomes one `#[test]`. `mend_transport::conformance!(Injected<MyFixture>);` in another
 //! module runs them again with a [`FaultInjector`](crate::FaultInjector) around it ([`Injected`]).
 //!
-//! Nothing here sleeps or reads a clock: time is a count of turns, and a bound on them ends what would hang. What only
-//! real sleepers can show (lost wake-ups) is the business of the transport's own tests.
+//! No test sleeps or reads a clock: time is a count of rounds, and a bound on them ends what would hang. Lost
+//! wake-ups can only be seen with threads that sleep, in the transport's own tests.
 
 mod cluster;
 pub mod control;
@@ -14,9 +15,9 @@ pub mod evidence;
 pub mod fairness;
 mod injected;
 pub mod limits;
-pub mod order;
 #[cfg(test)]
-pub(crate) mod paper;
+pub(crate) mod mock;
+pub mod order;
 pub mod quarantine;
 pub mod room;
 pub mod sever;
@@ -39,7 +40,7 @@ pub trait Fixture: Sized {
     /// Whether `ready`, `arm` and `Busy` mean what they say. Only a [`FaultInjector`](crate::FaultInjector) does not.
     const EXACT: bool = true;
 
-    /// Whether `check_peers` finds who was [`abandon`](Fixture::abandon)ed. Not where it takes a network to know.
+    /// Whether `check_peers` finds processes that were [`abandon`](Fixture::abandon)ed. Not where that takes a network.
     const SEES_DEATHS: bool = false;
 
     /// `count` BTLs that can reach each other; one, if [`ALONE`](Fixture::ALONE).
@@ -65,7 +66,7 @@ pub trait Fixture: Sized {
     }
 }
 
-/// One `#[test]` for each sentence of the contract, over BTLs that the [`Fixture`](crate::conformance::Fixture) makes.
+/// One `#[test]` for each requirement of the contract, over BTLs that the [`Fixture`](crate::conformance::Fixture) makes.
 #[macro_export]
 macro_rules! conformance {
     ($fixture:ty) => {
@@ -86,32 +87,32 @@ macro_rules! conformance {
             streams: a_chunk_may_have_any_length_up_to_the_limit;
             limits: the_limits_agree_with_each_other;
             limits: every_length_up_to_the_limits_passes;
-            evidence: evidence_decides_nothing;
-            evidence: a_look_at_its_peers_finds_who_has_ended_and_nobody_else;
-            quarantine: a_quarantined_way_is_busy_and_judges_nothing;
+            evidence: an_error_report_changes_nothing;
+            evidence: check_peers_finds_the_peers_that_have_ended_and_no_others;
+            quarantine: a_quarantined_endpoint_is_busy_and_reports_no_error;
             quarantine: after_resume_everything_arrives_once_in_order;
-            quarantine: a_quarantined_way_can_be_severed;
-            sever: what_was_sent_whole_comes_before_the_certificate;
-            sever: the_certificate_comes_once_then_silence;
-            sever: a_severed_way_refuses_every_send;
-            sever: the_dead_are_drained;
+            quarantine: a_quarantined_endpoint_can_be_severed;
+            sever: complete_messages_come_before_the_severed_report;
+            sever: the_severed_report_comes_once_and_nothing_after_it;
+            sever: a_severed_endpoint_refuses_every_send;
+            sever: complete_messages_of_a_dead_peer_are_delivered;
             sever: severing_with_a_budget_of_one_ends_too;
             sever: severing_one_peer_leaves_the_others_unharmed;
-            sever: the_other_end_of_a_severed_way_lives_on;
+            sever: the_other_end_of_a_severed_endpoint_goes_on;
             fairness: no_peer_starves_with_a_budget_of_one;
             fairness: seven_full_queues_are_served_alike;
             fairness: progress_keeps_its_budget;
-            sleep: who_has_nothing_to_do_may_sleep;
-            sleep: who_has_something_to_do_may_not_sleep;
-            sleep: a_message_after_arm_wakes_and_is_reported;
+            sleep: arm_succeeds_where_nothing_is_pending;
+            sleep: arm_is_pending_where_something_is;
+            sleep: a_message_after_arm_wakes_and_is_delivered;
             sleep: room_after_arm_wakes_and_is_reported;
         }
     };
-    (@each $fixture:ty; $($part:ident: $sentence:ident;)*) => {
+    (@each $fixture:ty; $($part:ident: $requirement:ident;)*) => {
         $(
             #[test]
-            fn $sentence() {
-                $crate::conformance::$part::$sentence::<$fixture>();
+            fn $requirement() {
+                $crate::conformance::$part::$requirement::<$fixture>();
             }
         )*
     };

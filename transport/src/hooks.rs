@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be put around any BTL, and is one: faults by a seed, a memory of the last events, books that must balance.
-//! For tests, the simulator, and whoever looks for a fault; never in a normal build's path.
+//! BTLs around any other BTL, for tests and the simulator: a fault injector, a tracer of the last events, a check
+//! that no message is lost or duplicated.
 
 mod counter;
 mod fault_injector;

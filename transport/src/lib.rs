@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a byte transfer layer is. Read [`Btl`] and [`Sink`] first: the contract that every crate above or below agrees
-//! on. [`Loopback`] is the smallest of them, [`Bml`] several as one, and [`UserMemory`] the only way to what the user
-//! named in a call.
+//! The interface of byte transfer layers. Read [`Btl`] and [`Sink`] first: the contract between a transport and the
+//! layer above. [`Loopback`] is the smallest transport, [`Bml`] combines several, and [`UserMemory`] is the only
+//! accessor for user buffers.
 //!
-//! Not here: any real device (they are crates of their own, and do not know each other), matching, protocols.
+//! Not here: transports over a device (each is a crate, and none knows another), matching, protocols.
 #![deny(unsafe_code)]
 
 mod bml;
@@ -20,7 +20,7 @@ mod queue;
 mod rdma;
 mod sink;
 
-pub use bml::{Bml, Way};
+pub use bml::{Bml, BmlEndpoint};
 pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
 pub use card::{Card, TransportId};
 #[cfg(any(test, feature = "conformance"))]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Messages to oneself.
+//! Messages of a process to itself.
 //!
-//! Sends are kept as private copies in bounded queues and handed up by the next `progress`: never from inside `send`,
-//! so that the layer above is not called back while it is at work. Memory grows from nothing to what the traffic needs
-//! and is then used again: the steady state does not allocate.
+//! A send is kept as a private copy in a bounded queue and delivered by the next `progress`, never from inside
+//! `send`, because the layer above must not be called back from its own call. Memory grows from nothing to what the
+//! traffic needs and is then used again: the steady state does not allocate.
 //!
 //! ```text
 //!            connect            progress: on_room           quarantine
-//!   Absent ──────────▶ Connecting ──────────▶ Standing ◀──────────────▶ Quarantined
+//!   Absent ──────────▶ Connecting ──────────▶ Connected ◀──────────────▶ Quarantined
 //!                          │                     │          resume           │
 //!                          └─────────────────────┴────── sever ──────────────┘
 //!                                                          ▼   progress: what was whole, then on_severed
@@ -21,7 +21,7 @@ use crate::{
 };
 use mend_base::{Instant, Peer, PeerIndex, Reader};
 
-/// The way to oneself. Its only endpoint is number 0.
+/// The transport of a process to itself. Its only endpoint is number 0.
 ///
 /// ```
 /// use mend_base::{Instant, Job, Peer, PeerIndex};
@@ -38,30 +38,30 @@ use mend_base::{Instant, Peer, PeerIndex, Reader};
 ///     fn on_severed(&mut self, _: PeerIndex, _: E) {}
 /// }
 ///
-/// let mut myself = Loopback::new(Peer::new(Job(7), 0));
+/// let mut own = Loopback::new(Peer::new(Job(7), 0));
 /// let mut card = Card::default();
-/// myself.advertise(&mut card);
-/// let endpoint = myself.connect(PeerIndex(0), &card).unwrap();
+/// own.advertise(&mut card);
+/// let endpoint = own.connect(PeerIndex(0), &card).unwrap();
 /// let mut heard = Heard::default();
-/// myself.progress(Instant(0), 8, &mut heard); // the connection stands
-/// myself.send(endpoint, Class::Data, AmId(1), b"header", 5, |mut slot| slot.put(b"hello")).unwrap();
-/// assert!(heard.0.is_empty(), "nothing is handed up from inside send");
-/// myself.progress(Instant(1), 8, &mut heard);
+/// own.progress(Instant(0), 8, &mut heard); // the connection stands
+/// own.send(endpoint, Class::Data, AmId(1), b"header", 5, |mut slot| slot.put(b"hello")).unwrap();
+/// assert!(heard.0.is_empty(), "nothing is delivered from inside send");
+/// own.progress(Instant(1), 8, &mut heard);
 /// assert_eq!(heard.0, [b"hello"]);
 /// ```
 #[derive(Debug)]
 pub struct Loopback {
     me: Peer,
-    /// What the layer above calls us.
+    /// The index of this process in the table of the layer above.
     index: PeerIndex,
     state: State,
     /// Messages and chunks, in one order.
     data: Queue,
     control: Queue,
-    /// One for each id that ever used one.
+    /// One for each id that has ever used one.
     mailboxes: Vec<Mailbox>,
-    /// Which of the queues is looked at first, so that none starves.
-    next: MatchList,
+    /// The queue that is served first, so that none starves.
+    next: QueueKind,
     limits: Limits,
 }
 
@@ -69,14 +69,14 @@ pub struct Loopback {
 enum State {
     Absent,
     Connecting,
-    Standing,
+    Connected,
     Quarantined,
     Severing,
     Severed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum MatchList {
+enum QueueKind {
     Control,
     Data,
     Mailbox,
@@ -86,7 +86,7 @@ enum MatchList {
 #[derive(Debug)]
 struct Mailbox {
     id: AmId,
-    /// Not read yet.
+    /// It has not been delivered yet.
     fresh: bool,
     header: [u8; Limits::HEADER_BYTES_MAX],
     header_bytes: u8,
@@ -95,7 +95,7 @@ struct Mailbox {
 }
 
 impl Loopback {
-    /// The way of the process `me` to itself.
+    /// The transport of process `me` to itself.
     pub fn new(me: Peer) -> Self {
         Loopback {
             me,
@@ -104,7 +104,7 @@ impl Loopback {
             data: Queue::new(DATA_MESSAGES_MAX, DATA_BYTES_MAX),
             control: Queue::new(CONTROL_MESSAGES_MAX, CONTROL_BYTES_MAX),
             mailboxes: Vec::new(),
-            next: MatchList::Control,
+            next: QueueKind::Control,
             limits: Limits {
                 abilities: Ability::Streams as u32,
                 inline_bytes_max: INLINE_BYTES_MAX as u32,
@@ -116,29 +116,31 @@ impl Loopback {
     }
 
     // Hot: per turn.
-    /// Whether `progress` would find something to say.
+    /// Whether `progress` has an event to deliver.
     #[inline]
-    fn has_news(&self) -> bool {
+    fn has_events(&self) -> bool {
         match self.state {
             State::Absent | State::Quarantined | State::Severed => false,
             State::Connecting | State::Severing => true,
-            State::Standing => {
-                self.holds_something() || self.data.has_room_news() || self.control.has_room_news()
+            State::Connected => {
+                self.holds_something()
+                    || self.data.room_is_unannounced()
+                    || self.control.room_is_unannounced()
             }
         }
     }
 
     fn may_send(&self) -> Result<(), SendError> {
         match self.state {
-            State::Standing => Ok(()),
+            State::Connected => Ok(()),
             State::Absent | State::Connecting | State::Quarantined => Err(SendError::Busy),
             State::Severing | State::Severed => Err(SendError::PeerFailed),
         }
     }
 
-    /// Whether what lies here may be handed up now.
+    /// Whether messages may be delivered now.
     fn delivers(&self) -> bool {
-        matches!(self.state, State::Standing | State::Severing)
+        matches!(self.state, State::Connected | State::Severing)
     }
 
     fn holds_something(&self) -> bool {
@@ -161,12 +163,12 @@ impl Loopback {
         mailbox.fresh = true;
     }
 
-    /// Hands up one thing of `match_list`, if one lies there.
-    fn deliver(&mut self, match_list: MatchList, sink: &mut impl Sink<u32>) -> bool {
-        match match_list {
-            MatchList::Control => deliver_first(&mut self.control, self.index, sink),
-            MatchList::Data => deliver_first(&mut self.data, self.index, sink),
-            MatchList::Mailbox => {
+    /// Delivers one message of this queue, if there is one.
+    fn deliver(&mut self, kind: QueueKind, sink: &mut impl Sink<u32>) -> bool {
+        match kind {
+            QueueKind::Control => deliver_first(&mut self.control, self.index, sink),
+            QueueKind::Data => deliver_first(&mut self.data, self.index, sink),
+            QueueKind::Mailbox => {
                 let Some(mailbox) = self.mailboxes.iter_mut().find(|mailbox| mailbox.fresh) else {
                     return false;
                 };
@@ -179,36 +181,36 @@ impl Loopback {
         }
     }
 
-    /// Hands up one thing, whichever match list's turn it is.
+    /// Delivers one message, from the queues in turn.
     fn deliver_next(&mut self, sink: &mut impl Sink<u32>) -> bool {
         for _ in 0..3 {
-            let match_list = self.next;
-            self.next = match_list.after();
-            if self.deliver(match_list, sink) {
+            let kind = self.next;
+            self.next = kind.after();
+            if self.deliver(kind, sink) {
                 return true;
             }
         }
         false
     }
 
-    /// Whether a `Busy` sender has room now; says so once.
+    /// Whether a send that was `Busy` would find room now; true once.
     fn announces_room(&mut self) -> bool {
-        // Both are asked: one callback serves them both.
+        // Both queues are asked: one callback serves both.
         let data = self.data.take_room();
         let control = self.control.take_room();
         data || control
     }
 
-    /// One event, if there is one.
+    /// Delivers one event, if there is one.
     fn step(&mut self, sink: &mut impl Sink<u32>) -> bool {
         match self.state {
             State::Absent | State::Quarantined | State::Severed => false,
             State::Connecting => {
-                self.state = State::Standing;
+                self.state = State::Connected;
                 sink.on_room(self.index, ENDPOINT);
                 true
             }
-            State::Standing => {
+            State::Connected => {
                 if self.announces_room() {
                     sink.on_room(self.index, ENDPOINT);
                     return true;
@@ -233,7 +235,8 @@ impl Btl for Loopback {
         card.entries.push((TransportId::SELF, self.me.0.to_le_bytes().to_vec()));
     }
 
-    /// Stands from the next `progress` on. A second call gives the same endpoint; after its end there is no other.
+    /// Connected from the next `progress` on. A second call returns the same endpoint; once it is severed there is no
+    /// other.
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
         let entry = card.entry(TransportId::SELF).and_then(|bytes| Reader::new(bytes).u64());
         if entry != Some(self.me.0) {
@@ -245,7 +248,7 @@ impl Btl for Loopback {
                 self.state = State::Connecting;
                 Ok(ENDPOINT)
             }
-            State::Connecting | State::Standing | State::Quarantined => Ok(ENDPOINT),
+            State::Connecting | State::Connected | State::Quarantined => Ok(ENDPOINT),
             State::Severing | State::Severed => Err(ConnectError::Unreachable),
         }
     }
@@ -255,14 +258,14 @@ impl Btl for Loopback {
     }
 
     fn quarantine(&mut self, _endpoint: u32) {
-        if matches!(self.state, State::Connecting | State::Standing) {
+        if matches!(self.state, State::Connecting | State::Connected) {
             self.state = State::Quarantined;
         }
     }
 
     fn resume(&mut self, _endpoint: u32) {
         if self.state == State::Quarantined {
-            // Whoever was answered Busy meanwhile hears `on_room` once more.
+            // A send that was `Busy` meanwhile gets `on_room` once more.
             self.state = State::Connecting;
         }
     }
@@ -285,7 +288,7 @@ impl Btl for Loopback {
     ) -> Result<(), SendError> {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than any may be");
         let most = if class == Class::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
-        assert!(len <= most, "a payload longer than this way's limits");
+        assert!(len <= most, "a payload longer than the limits");
         self.may_send()?;
         match class {
             Class::Data => self.data.push(Kind::Message(id), header, len, fill),
@@ -305,7 +308,7 @@ impl Btl for Loopback {
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
-        assert!(len <= CHUNK_BYTES, "a chunk longer than this way's limits");
+        assert!(len <= CHUNK_BYTES, "a chunk longer than the limits");
         self.may_send()?;
         self.data.push(Kind::Chunk(stream), &[], len, fill)
     }
@@ -316,7 +319,7 @@ impl Btl for Loopback {
 
     #[inline]
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
-        if !self.has_news() {
+        if !self.has_events() {
             return 0;
         }
         let mut events = 0;
@@ -326,20 +329,20 @@ impl Btl for Loopback {
         events
     }
 
-    /// Nobody else sends here, so nothing needs to wake us.
+    /// No other process sends here, so nothing needs to wake this one.
     fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
-        if self.has_news() { Err(Pending) } else { Ok(()) }
+        if self.has_events() { Err(Pending) } else { Ok(()) }
     }
 
     fn disarm(&mut self) {}
 }
 
-impl MatchList {
+impl QueueKind {
     fn after(self) -> Self {
         match self {
-            MatchList::Control => MatchList::Data,
-            MatchList::Data => MatchList::Mailbox,
-            MatchList::Mailbox => MatchList::Control,
+            QueueKind::Control => QueueKind::Data,
+            QueueKind::Data => QueueKind::Mailbox,
+            QueueKind::Mailbox => QueueKind::Control,
         }
     }
 }
@@ -357,7 +360,7 @@ impl Mailbox {
     }
 }
 
-/// Hands up the oldest of a queue.
+/// Delivers the oldest message of a queue.
 fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) -> bool {
     // Removed first: a sink that panics must not get it again.
     let Some((record, payload)) = queue.pop() else { return false };
@@ -419,11 +422,11 @@ mod tests {
         let mut other = Card::default();
         Loopback::new(Peer::new(Job(1), 1)).advertise(&mut other);
         let mut mine = Card::default();
-        let mut myself = Loopback::new(Peer::new(Job(1), 0));
-        myself.advertise(&mut mine);
-        assert_eq!(myself.connect(PeerIndex(3), &other), Err(ConnectError::Unreachable));
-        assert_eq!(myself.connect(PeerIndex(3), &Card::default()), Err(ConnectError::Unreachable));
-        assert_eq!(myself.connect(PeerIndex(3), &mine), Ok(0));
+        let mut own = Loopback::new(Peer::new(Job(1), 0));
+        own.advertise(&mut mine);
+        assert_eq!(own.connect(PeerIndex(3), &other), Err(ConnectError::Unreachable));
+        assert_eq!(own.connect(PeerIndex(3), &Card::default()), Err(ConnectError::Unreachable));
+        assert_eq!(own.connect(PeerIndex(3), &mine), Ok(0));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A [`Btl`] behind a pointer, for those whose messages take longer than a call through one.
+//! A [`Btl`] behind a pointer, for transports whose messages take longer than a call through one.
 
 use crate::{
     AmId, Btl, Card, Class, ConnectError, Limits, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
 };
 use mend_base::{Instant, PeerIndex};
 
-/// [`Btl`] for transports whose messages take longer than a function pointer: object-safe, call by call the same
-/// contract. Every [`Btl`] whose endpoint is a `u32` is one.
+/// [`Btl`] in an object-safe form, for transports whose messages take longer than a call through a pointer: call by
+/// call the same contract. Every [`Btl`] whose endpoint is a `u32` is a `Network`.
 pub trait Network {
     /// [`Btl::advertise`].
     fn advertise(&self, card: &mut Card);

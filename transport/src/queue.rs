@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A bounded queue of messages in private memory: a ring of bytes, and in front of it a ring of what lies where.
+//! A bounded queue of messages in private memory: a byte ring buffer and a ring of descriptors.
 
 use crate::{AmId, Limits, SendError, Stream, WriteSlot};
 use std::collections::VecDeque;
@@ -7,16 +7,16 @@ use std::collections::VecDeque;
 /// Messages in order. Memory grows from nothing, up to the bound, and is used again.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Oldest first. Their places in `memory` follow each other around the ring.
+    /// Oldest first. Their payloads follow each other in `memory`, which is a ring.
     records: VecDeque<Record>,
     memory: Vec<u8>,
     messages_max: usize,
     bytes_max: usize,
-    /// The payload that was answered `Busy` and has not been told of room yet.
+    /// The length of the payload that was answered `Busy`, until room for it is announced.
     refused: Option<usize>,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Message(AmId),
@@ -41,7 +41,7 @@ impl Record {
 }
 
 impl Queue {
-    /// An empty queue for at most so much; allocates nothing.
+    /// An empty queue with these bounds; allocates nothing.
     pub(crate) fn new(messages_max: usize, bytes_max: usize) -> Self {
         Queue { records: VecDeque::new(), memory: Vec::new(), messages_max, bytes_max, refused: None }
     }
@@ -51,7 +51,7 @@ impl Queue {
     }
 
     // Hot: per message.
-    /// Appends a message whose payload `fill` writes; `Busy` where it does not fit now.
+    /// Appends a message whose payload `fill` writes. `Busy` where it does not fit now.
     pub(crate) fn push(
         &mut self,
         kind: Kind,
@@ -84,22 +84,22 @@ impl Queue {
         Some((record, payload))
     }
 
-    /// Whether somebody was answered `Busy` whose message would fit now.
-    pub(crate) fn has_room_news(&self) -> bool {
+    /// Whether a message that was answered `Busy` would fit now.
+    pub(crate) fn room_is_unannounced(&self) -> bool {
         self.refused.is_some_and(|bytes| self.place(bytes).is_some() || self.grown(bytes).is_some())
     }
 
-    /// The same, and says it once only.
+    /// The same, and true only once.
     pub(crate) fn take_room(&mut self) -> bool {
-        let news = self.has_room_news();
-        if news {
+        let room = self.room_is_unannounced();
+        if room {
             self.refused = None;
         }
-        news
+        room
     }
 
     // Hot: per message.
-    /// Where a payload of so many bytes can lie in one piece now.
+    /// Where a payload of so many bytes fits in one piece now.
     fn place(&self, payload_bytes: usize) -> Option<usize> {
         let needed = occupied(payload_bytes);
         let (Some(oldest), Some(newest)) = (self.records.front(), self.records.back()) else {
@@ -111,7 +111,7 @@ impl Queue {
         let tail = oldest.at;
         let head = newest.at + occupied(newest.payload_bytes);
         if head <= tail {
-            // The newest lies before the oldest: free is what is between them.
+            // The newest is before the oldest: the bytes between them are free.
             return (needed <= tail - head).then_some(head);
         }
         if needed <= self.memory.len() - head {
@@ -120,7 +120,7 @@ impl Queue {
         (needed <= tail).then_some(0)
     }
 
-    /// How long the memory would have to be for the payload to fit; `None` where the bounds forbid it.
+    /// The length of memory that the payload needs; `None` where the bounds forbid it.
     #[cold]
     fn grown(&self, payload_bytes: usize) -> Option<usize> {
         let live: usize = self.records.iter().map(|record| occupied(record.payload_bytes)).sum();
@@ -132,7 +132,7 @@ impl Queue {
         Some(needed.max(2 * self.memory.len()).next_power_of_two().clamp(FIRST_BYTES, self.bytes_max))
     }
 
-    /// Doubles the memory until the payload fits, within the bound; what lies there moves to the front.
+    /// Doubles the memory until the payload fits, within the bound, and moves the payloads to the front.
     #[cold]
     fn place_by_growing(&mut self, payload_bytes: usize) -> Option<usize> {
         let mut memory = vec![0; self.grown(payload_bytes)?];
@@ -148,7 +148,7 @@ impl Queue {
     }
 }
 
-/// What a payload takes of the ring: never nothing, so that a full ring and an empty one differ.
+/// The bytes that a payload takes of the ring: never 0, so that a full ring differs from an empty one.
 const fn occupied(payload_bytes: usize) -> usize {
     if payload_bytes == 0 { ALIGN } else { payload_bytes.next_multiple_of(ALIGN) }
 }

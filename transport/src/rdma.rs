@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Transports that reach into their peers' registered memory. Declared so that nothing stands in its way; its first
-//! user comes with the networks.
+//! The interface of transports with remote memory access. Reserved for the network transports; unused so far.
 
 use crate::{Btl, Cookie, SendError, UserMemory};
 
-/// A transport that reads and writes registered memory of its peers: verbs, most of OFI, shared memory for what lies in
-/// an outbox. Everything that takes time ends in `on_done`, exactly once.
+/// A transport that reads and writes registered memory of its peers: verbs, most of OFI, shared memory for what is in
+/// an outbox. Each operation that takes time ends in `on_done`, exactly once.
 pub trait Rdma: Btl {
-    /// Memory that the device may use, whoever the peer.
+    /// Registered memory, usable with every peer.
     type Region;
-    /// What a peer exposed to us.
+    /// Memory that a peer exposed to this process.
     type Remote;
 
     /// Safe, because making a `UserMemory` was not: see `transport/src/memory.rs`.
     fn register(&mut self, memory: &UserMemory) -> Result<Self::Region, RegisterError>;
-    /// Ends the device's use of the region.
+    /// Ends the device's access to the region.
     fn unregister(&mut self, region: Self::Region, done: Cookie);
-    /// Lets this peer at the region, as the key says; the key travels in a message (at most 96 bytes).
+    /// Gives this peer access to the region. The key travels in a message (at most 96 bytes).
     fn expose(
         &mut self,
         region: &Self::Region,
         to: Self::Endpoint,
         access: Access,
     ) -> Result<RemoteKey, RegisterError>;
-    /// Once `done`, the key opens nothing: also towards a peer that lives (revoke, cancel: I7).
+    /// Revokes the key. Once `done`, also a living peer has no access with it.
     fn unexpose(&mut self, key: RemoteKey, done: Cookie);
-    /// Checks and keeps what a peer's key opens.
+    /// Checks a peer's key and keeps what it gives access to.
     fn import(&mut self, from: Self::Endpoint, key: &[u8]) -> Result<Self::Remote, RegisterError>;
 
     /// Copies local bytes to the peer.
@@ -44,7 +43,7 @@ pub trait Rdma: Btl {
         remote: Span<'_, Self::Remote>,
         done: Cookie,
     ) -> Result<(), SendError>;
-    /// On a 64-bit word at `remote`; its old value into `local`.
+    /// An atomic operation on a 64-bit word at `remote`; its old value goes to `local`.
     fn atomic(
         &mut self,
         to: Self::Endpoint,
@@ -55,7 +54,7 @@ pub trait Rdma: Btl {
     ) -> Result<(), SendError>;
     /// `done` when all earlier puts and atomics to this peer are in its memory.
     fn flush(&mut self, to: Self::Endpoint, done: Cookie) -> Result<(), SendError>;
-    /// The next message with this `label` goes straight into `into`. Needs
+    /// Posts a receive: the next message with this `label` goes straight to `into`. Needs
     /// [`Ability::PostedReceive`](crate::Ability::PostedReceive).
     fn post(
         &mut self,
@@ -64,7 +63,8 @@ pub trait Rdma: Btl {
         into: Span<'_, Self::Region>,
         done: Cookie,
     ) -> Result<(), SendError>;
-    /// Takes an operation back as far as it can be; its cookie ends, and after that its memory is silent.
+    /// Cancels an operation as far as possible. Its cookie ends, and afterwards the device does not access its memory
+    /// any more.
     fn withdraw(&mut self, operation: Cookie);
 }
 
@@ -79,44 +79,44 @@ pub struct Access {
     pub atomic: bool,
 }
 
-/// What opens exposed memory: opaque bytes, at most 96.
+/// The key to exposed memory: opaque bytes, at most 96.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoteKey(pub Vec<u8>);
 
-/// A piece of a region.
+/// A range of a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a, R> {
-    /// Of this.
+    /// The region.
     pub region: &'a R,
-    /// From here, in bytes.
+    /// The first byte.
     pub offset: u64,
-    /// So many.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
-/// What to do to a remote word.
+/// An atomic operation on a remote word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Atomic {
-    /// Add, and give the old value.
+    /// Adds, and returns the old value.
     FetchAdd(u64),
-    /// Replace if it is as expected, and give the old value.
+    /// Replaces the value if it is as expected, and returns the old value.
     CompareSwap {
-        /// What it must be.
+        /// The value that the word must have.
         expected: u64,
-        /// What it becomes.
+        /// The value that it gets.
         desired: u64,
     },
-    /// Replace, and give the old value.
+    /// Replaces the value, and returns the old one.
     Swap(u64),
 }
 
 /// Why memory could not be registered, exposed or imported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegisterError {
-    /// Locked memory, or memory for the books, ran out.
+    /// Locked memory, or memory for registration metadata, ran out.
     NoMemory,
-    /// The device has no more.
+    /// The device has no more regions.
     TooManyRegions,
-    /// The key is not one that a correct peer makes.
+    /// No correct peer makes this key.
     BadKey,
 }

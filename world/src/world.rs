@@ -189,7 +189,7 @@ impl World {
         let (slot, slots) = (place.slot, place.slots);
         let bells = Arc::new(place.bells);
         let shm = if settings.allows("btl", "shm") && slots > 1 {
-            let place = mend_btl_shm::Place { slot, slots, bells: Arc::clone(&bells) };
+            let place = mend_btl_shm::NodeSlot { slot, slots, bells: Arc::clone(&bells) };
             Some(Shm::new(place, settings.number("pml.eager_bytes") as u32, &settings)?)
         } else {
             None

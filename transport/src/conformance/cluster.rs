@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A few connected BTLs, what each of them heard, and the turns they take.
+//! A few connected BTLs, what each of them delivered, and their rounds of progress.
 
 use super::Fixture;
 use crate::{Ability, AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
@@ -7,19 +7,19 @@ use core::fmt;
 use mend_base::{Instant, PeerIndex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Connected BTLs. Process `j` is `PeerIndex(j)` in everybody's table.
+/// Connected BTLs. Process `j` is `PeerIndex(j)` in the table of each.
 pub struct Cluster<F: Fixture> {
-    /// What made them.
+    /// The fixture that made them.
     pub fixture: F,
     nodes: Vec<Node<F::Btl>>,
-    turns: u64,
+    calls: u64,
 }
 
 struct Node<B: Btl> {
     /// `None`: it was abandoned.
     btl: Option<B>,
-    /// To each process.
-    ways: Vec<Option<B::Endpoint>>,
+    /// Its endpoint to each process.
+    endpoints: Vec<Option<B::Endpoint>>,
     heard: Recorder<B::Endpoint>,
 }
 
@@ -40,7 +40,7 @@ pub enum Heard<E> {
     Severed(PeerIndex, E),
 }
 
-/// A sink that keeps everything.
+/// A sink that records everything.
 #[derive(Clone, Debug)]
 pub struct Recorder<E> {
     /// In the order of the callbacks.
@@ -53,7 +53,7 @@ impl<F: Fixture> Cluster<F> {
         let (fixture, btls) = F::start(count);
         let nodes: Vec<_> = btls.into_iter().map(Node::new).collect();
         assert_eq!(nodes.len(), if F::ALONE { 1 } else { count }, "the fixture made too few or too many");
-        let mut cluster = Cluster { fixture, nodes, turns: 0 };
+        let mut cluster = Cluster { fixture, nodes, calls: 0 };
         cluster.connect_all();
         cluster
     }
@@ -63,9 +63,12 @@ impl<F: Fixture> Cluster<F> {
         let pairs: Vec<_> = self.pairs().collect();
         for &(from, to) in &pairs {
             let peer = PeerIndex(to as u32);
-            let way = (0..STEPS).find_map(|_| self.btl(from).connect(peer, &cards[to]).ok());
-            self.nodes[from].ways =
-                Self::with(&self.nodes[from].ways, to, way.expect("a peer of the same fixture is reachable"));
+            let endpoint = (0..STEPS).find_map(|_| self.btl(from).connect(peer, &cards[to]).ok());
+            self.nodes[from].endpoints = Self::with(
+                &self.nodes[from].endpoints,
+                to,
+                endpoint.expect("a peer of the same fixture is reachable"),
+            );
         }
         let stands = |cluster: &Self| {
             pairs.iter().all(|&(from, to)| {
@@ -81,16 +84,16 @@ impl<F: Fixture> Cluster<F> {
         self.nodes.iter_mut().for_each(|node| node.heard.all.clear());
     }
 
-    fn with(ways: &[Option<Way<F>>], to: usize, way: Way<F>) -> Vec<Option<Way<F>>> {
-        let mut ways = ways.to_vec();
-        if ways.len() <= to {
-            ways.resize(to + 1, None);
+    fn with(endpoints: &[Option<Endpoint<F>>], to: usize, endpoint: Endpoint<F>) -> Vec<Option<Endpoint<F>>> {
+        let mut endpoints = endpoints.to_vec();
+        if endpoints.len() <= to {
+            endpoints.resize(to + 1, None);
         }
-        ways[to] = Some(way);
-        ways
+        endpoints[to] = Some(endpoint);
+        endpoints
     }
 
-    /// Who is connected to whom.
+    /// All pairs of sender and receiver.
     pub fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<F> {
         let count = self.nodes.len();
         let all = (0..count).flat_map(move |from| (0..count).map(move |to| (from, to)));
@@ -99,25 +102,25 @@ impl<F: Fixture> Cluster<F> {
 
     /// The sender and the receiver of a test of two.
     pub const SENDER: usize = 0;
-    /// Its other end.
+    /// The receiver.
     pub const RECEIVER: usize = if F::ALONE { 0 } else { 1 };
 
     /// The BTL of process `index`.
     pub fn btl(&mut self, index: usize) -> &mut F::Btl {
-        self.nodes[index].btl.as_mut().expect("the test does not use whom it abandoned")
+        self.nodes[index].btl.as_mut().expect("a process that the test has not abandoned")
     }
 
-    /// Its way to process `to`.
-    pub fn way(&self, from: usize, to: usize) -> Way<F> {
-        self.nodes[from].ways[to].expect("a way that the test connected")
+    /// Its endpoint to process `to`.
+    pub fn endpoint(&self, from: usize, to: usize) -> Endpoint<F> {
+        self.nodes[from].endpoints[to].expect("an endpoint that the test connected")
     }
 
-    /// What `index` heard so far.
-    pub fn heard(&self, index: usize) -> &[Heard<Way<F>>] {
+    /// What was delivered at `index` so far.
+    pub fn heard(&self, index: usize) -> &[Heard<Endpoint<F>>] {
         &self.nodes[index].heard.all
     }
 
-    /// Forgets what `index` heard.
+    /// Forgets what was delivered at `index`.
     pub fn forget(&mut self, index: usize) {
         self.nodes[index].heard.all.clear();
     }
@@ -129,11 +132,11 @@ impl<F: Fixture> Cluster<F> {
     }
 
     /// One `progress` of `index`, with a budget.
-    pub fn turn_with(&mut self, index: usize, budget: u32) -> u32 {
-        self.turns += 1;
-        let now = Instant(self.turns * NS_PER_TURN);
+    pub fn progress_with(&mut self, index: usize, budget: u32) -> u32 {
+        self.calls += 1;
+        let now = Instant(self.calls * NS_PER_CALL);
         let node = &mut self.nodes[index];
-        let btl = node.btl.as_mut().expect("the test does not use whom it abandoned");
+        let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
         let before = node.heard.all.len();
         let events = btl.progress(now, budget, &mut node.heard);
         assert!(
@@ -144,40 +147,40 @@ impl<F: Fixture> Cluster<F> {
     }
 
     /// One `progress` of `index`.
-    pub fn turn(&mut self, index: usize) -> u32 {
-        self.turn_with(index, BUDGET)
+    pub fn progress(&mut self, index: usize) -> u32 {
+        self.progress_with(index, BUDGET)
     }
 
-    /// One `progress` of `index` whose sink panics at each event once it has noted it. Whether it did.
-    pub fn turn_with_a_panic(&mut self, index: usize) -> bool {
-        self.turns += 1;
-        let now = Instant(self.turns * NS_PER_TURN);
+    /// One `progress` of `index` whose sink panics at each event once it has recorded it. Returns whether it did.
+    pub fn progress_with_a_panic(&mut self, index: usize) -> bool {
+        self.calls += 1;
+        let now = Instant(self.calls * NS_PER_CALL);
         let node = &mut self.nodes[index];
-        let btl = node.btl.as_mut().expect("the test does not use whom it abandoned");
+        let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
         let mut sink = Panicking(&mut node.heard);
         catch_unwind(AssertUnwindSafe(|| btl.progress(now, BUDGET, &mut sink))).is_err()
     }
 
-    /// What somebody does who waits for `from` alone: takes its next message, if one lies there.
+    /// Takes the next message of `from`, if there is one, as a blocking receive from that peer does.
     pub fn take(&mut self, index: usize, from: usize) {
-        let way = self.way(index, from);
-        let now = Instant(self.turns * NS_PER_TURN);
+        let endpoint = self.endpoint(index, from);
+        let now = Instant(self.calls * NS_PER_CALL);
         let node = &mut self.nodes[index];
-        let btl = node.btl.as_mut().expect("the test does not use whom it abandoned");
-        if btl.has_message(way) {
+        let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
+        if btl.has_message(endpoint) {
             let before = node.heard.all.len();
-            let events = btl.take_message(now, way, &mut node.heard);
+            let events = btl.take_message(now, endpoint, &mut node.heard);
             assert_eq!(node.heard.all.len() - before, events as usize, "one message, and nothing else");
         }
     }
 
-    /// One turn of everybody who lives.
+    /// One round of all processes that live.
     pub fn progress_all(&mut self) -> u32 {
         let living: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].btl.is_some()).collect();
-        living.into_iter().map(|index| self.turn(index)).sum()
+        living.into_iter().map(|index| self.progress(index)).sum()
     }
 
-    /// Turns until `done`.
+    /// Makes rounds until `done`.
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         for _ in 0..STEPS {
             if done(self) {
@@ -185,11 +188,11 @@ impl<F: Fixture> Cluster<F> {
             }
             self.progress_all();
         }
-        panic!("after {STEPS} turns still not: {what}; {}", self.emergency_channel());
+        panic!("after {STEPS} rounds still not: {what}; {}", self.last_events());
     }
 
-    /// What everybody heard last, in short.
-    fn emergency_channel(&self) -> String {
+    /// The last events of all processes, in short.
+    fn last_events(&self) -> String {
         let mut words = String::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let all = &node.heard.all;
@@ -199,31 +202,31 @@ impl<F: Fixture> Cluster<F> {
         words
     }
 
-    /// How much was heard so far; evidence, which may repeat for ever, is not news.
+    /// The number of events so far. Errors may repeat for ever and are not counted.
     fn news(&self) -> usize {
         let heard = self.nodes.iter().flat_map(|node| &node.heard.all);
         heard.filter(|heard| !matches!(heard, Heard::Error(..))).count()
     }
 
-    /// Turns until nobody reports anything any more.
+    /// Makes rounds until no process has an event any more.
     pub fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..STEPS {
             let before = self.news();
             self.progress_all();
             quiet = if self.news() == before { quiet + 1 } else { 0 };
-            if quiet == QUIET_TURNS {
+            if quiet == QUIET_ROUNDS {
                 return;
             }
         }
-        panic!("after {STEPS} turns there is still news");
+        panic!("after {STEPS} rounds there is still news");
     }
 
     /// Tries once to send message `number`: its payload and header follow from the number.
     pub fn try_send(&mut self, from: usize, to: usize, class: Class, number: u32, len: usize) -> Sent {
-        let way = self.way(from, to);
+        let endpoint = self.endpoint(from, to);
         let mut filled = false;
-        let answer = self.btl(from).send(way, class, ID, &number.to_le_bytes(), len, |mut slot| {
+        let answer = self.btl(from).send(endpoint, class, ID, &number.to_le_bytes(), len, |mut slot| {
             filled = true;
             slot.put(&pattern(number, len));
         });
@@ -231,7 +234,7 @@ impl<F: Fixture> Cluster<F> {
         answer
     }
 
-    /// Sends message `number`, turning while there is no room.
+    /// Sends message `number`, with rounds while there is no room.
     pub fn send(&mut self, from: usize, to: usize, class: Class, number: u32, len: usize) {
         for _ in 0..STEPS {
             match self.try_send(from, to, class, number, len) {
@@ -240,14 +243,14 @@ impl<F: Fixture> Cluster<F> {
                 Err(error) => panic!("message {number} from {from} to {to}: {error:?}"),
             };
         }
-        panic!("no room for message {number} from {from} to {to} after {STEPS} turns");
+        panic!("no room for message {number} from {from} to {to} after {STEPS} rounds");
     }
 
-    /// Tries once to send piece `number` of a stream.
+    /// Tries once to send chunk `number` of a stream.
     pub fn try_chunk(&mut self, from: usize, to: usize, stream: Stream, number: u32, len: usize) -> Sent {
-        let way = self.way(from, to);
+        let endpoint = self.endpoint(from, to);
         let mut filled = false;
-        let answer = self.btl(from).send_chunk(way, stream, len, |mut slot| {
+        let answer = self.btl(from).send_chunk(endpoint, stream, len, |mut slot| {
             filled = true;
             slot.put(&pattern(number, len));
         });
@@ -255,7 +258,7 @@ impl<F: Fixture> Cluster<F> {
         answer
     }
 
-    /// Sends piece `number` of a stream, turning while there is no room.
+    /// Sends chunk `number` of a stream, with rounds while there is no room.
     pub fn chunk(&mut self, from: usize, to: usize, stream: Stream, number: u32, len: usize) {
         for _ in 0..STEPS {
             match self.try_chunk(from, to, stream, number, len) {
@@ -264,10 +267,10 @@ impl<F: Fixture> Cluster<F> {
                 Err(error) => panic!("chunk {number} from {from} to {to}: {error:?}"),
             };
         }
-        panic!("no room for chunk {number} from {from} to {to} after {STEPS} turns");
+        panic!("no room for chunk {number} from {from} to {to} after {STEPS} rounds");
     }
 
-    /// Sends data messages `0..` of `len` bytes until there is no room, without a turn of anybody. How many went out.
+    /// Sends data messages `0..` of `len` bytes until there is no room, without a round. Returns how many went out.
     pub fn fill_up(&mut self, from: usize, to: usize, len: usize) -> u32 {
         let (mut number, mut refused) = (0, 0);
         while number < MESSAGES_MAX {
@@ -279,7 +282,7 @@ impl<F: Fixture> Cluster<F> {
                 Err(error) => panic!("message {number} from {from} to {to}: {error:?}"),
             }
         }
-        panic!("{MESSAGES_MAX} messages went out without anybody receiving one: the queue has no bound");
+        panic!("{MESSAGES_MAX} messages went out without a receiver: the queue has no bound");
     }
 
     /// The numbers of the messages that `at` got from `from`, in order; their headers and payloads are checked.
@@ -303,28 +306,28 @@ impl<F: Fixture> Cluster<F> {
         chunks.flatten().copied().collect()
     }
 
-    /// How often `at` was told that the way to `peer` is severed.
-    pub fn certificates(&self, at: usize, peer: usize) -> usize {
-        let (peer, way) = (PeerIndex(peer as u32), self.way(at, peer));
-        self.heard(at).iter().filter(|heard| **heard == Heard::Severed(peer, way)).count()
+    /// How often `on_severed` was called at `at` for its endpoint to `peer`.
+    pub fn severed_reports(&self, at: usize, peer: usize) -> usize {
+        let (peer, endpoint) = (PeerIndex(peer as u32), self.endpoint(at, peer));
+        self.heard(at).iter().filter(|heard| **heard == Heard::Severed(peer, endpoint)).count()
     }
 
-    /// How often `at` was told of room towards `peer`.
+    /// How often `on_room` was called at `at` for its endpoint to `peer`.
     pub fn rooms(&self, at: usize, peer: usize) -> usize {
-        let (peer, way) = (PeerIndex(peer as u32), self.way(at, peer));
-        self.heard(at).iter().filter(|heard| **heard == Heard::Room(peer, way)).count()
+        let (peer, endpoint) = (PeerIndex(peer as u32), self.endpoint(at, peer));
+        self.heard(at).iter().filter(|heard| **heard == Heard::Room(peer, endpoint)).count()
     }
 
-    /// Whether the way between sender and receiver can do that.
+    /// Whether the endpoint between sender and receiver can do that.
     pub fn can(&mut self, ability: Ability) -> bool {
-        let way = self.way(Self::SENDER, Self::RECEIVER);
-        self.btl(Self::SENDER).limits(way).can(ability)
+        let endpoint = self.endpoint(Self::SENDER, Self::RECEIVER);
+        self.btl(Self::SENDER).limits(endpoint).can(ability)
     }
 
     /// The longest message and the longest chunk between sender and receiver, and what fits in one piece.
     pub fn sizes(&mut self) -> (usize, usize, usize) {
-        let way = self.way(Self::SENDER, Self::RECEIVER);
-        let limits = self.btl(Self::SENDER).limits(way);
+        let endpoint = self.endpoint(Self::SENDER, Self::RECEIVER);
+        let limits = self.btl(Self::SENDER).limits(endpoint);
         (limits.packed_bytes_max as usize, limits.chunk_bytes as usize, limits.inline_bytes_max as usize)
     }
 }
@@ -348,7 +351,7 @@ impl<E> fmt::Display for Heard<E> {
 
 impl<B: Btl> Node<B> {
     fn new(btl: B) -> Self {
-        Node { btl: Some(btl), ways: Vec::new(), heard: Recorder { all: Vec::new() } }
+        Node { btl: Some(btl), endpoints: Vec::new(), heard: Recorder { all: Vec::new() } }
     }
 
     fn card(&mut self) -> Card {
@@ -438,20 +441,20 @@ fn number_of(id: AmId, header: &[u8], payload: &[u8]) -> u32 {
 }
 
 /// The endpoint of a fixture's BTL.
-pub(super) type Way<F> = <<F as Fixture>::Btl as Btl>::Endpoint;
+pub(super) type Endpoint<F> = <<F as Fixture>::Btl as Btl>::Endpoint;
 
-/// What a send answers.
+/// The answer of a send.
 pub(super) type Sent = Result<(), SendError>;
 
 /// The suite's own active-message id.
 pub(super) const ID: AmId = AmId(7);
 
-/// The budget of a turn where the sentence does not say another.
+/// The budget of a round where the requirement does not say another.
 pub(super) const BUDGET: u32 = 64;
 
-/// A bound on the turns of any wait: whoever needs more hangs.
+/// A bound on the rounds of any wait: more of them are a hang.
 pub(super) const STEPS: usize = 100_000;
 
-const QUIET_TURNS: usize = 64;
-const NS_PER_TURN: u64 = 10_000;
+const QUIET_ROUNDS: usize = 64;
+const NS_PER_CALL: u64 = 10_000;
 const MESSAGES_MAX: u32 = 1 << 16;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Control never waits behind data, and a mailbox holds the last state.
 
-use super::cluster::{ID, Way, pattern};
+use super::cluster::{Endpoint, ID, pattern};
 use super::{Cluster, Fixture, Heard};
 use crate::{AmId, Btl, Class, SendError};
 use mend_base::PeerIndex;
 
-/// The data queue is full and nobody has received: a control message still goes out, and does not wait until all of the
-/// data was handed up.
+/// The data queue is full and nothing was received: a control message still goes out, and does not wait until all of
+/// the data was delivered.
 pub fn control_passes_data_that_waits<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -24,7 +24,7 @@ pub fn control_passes_data_that_waits<F: Fixture>() {
     let mut numbers = cluster.numbers(receiver, sender);
     let place = numbers.iter().position(|&number| number == CONTROL);
     let place = place.expect("it has just arrived");
-    assert!(place < sent as usize, "control was handed up after all {sent} messages before it");
+    assert!(place < sent as usize, "control was delivered after all {sent} messages before it");
     numbers.remove(place);
     assert_eq!(numbers, (0..sent).collect::<Vec<_>>());
 }
@@ -68,7 +68,7 @@ pub fn mailboxes_of_different_ids_are_different<F: Fixture>() {
     }
     let from = PeerIndex(sender as u32);
     let arrived = |cluster: &Cluster<F>, id| {
-        let wanted: Heard<Way<F>> = Heard::Message(from, id, vec![id.0], pattern(u32::from(id.0), 8));
+        let wanted: Heard<Endpoint<F>> = Heard::Message(from, id, vec![id.0], pattern(u32::from(id.0), 8));
         cluster.heard(receiver).contains(&wanted)
     };
     cluster.until("both states arrive", |cluster| ids.iter().all(|&id| arrived(cluster, id)));
@@ -76,10 +76,10 @@ pub fn mailboxes_of_different_ids_are_different<F: Fixture>() {
 
 fn post<F: Fixture>(cluster: &mut Cluster<F>, id: AmId) {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let way = cluster.way(sender, receiver);
+    let endpoint = cluster.endpoint(sender, receiver);
     let state = pattern(u32::from(id.0), 8);
     let fill = |mut slot: crate::WriteSlot<'_>| slot.put(&state);
-    while cluster.btl(sender).send(way, Class::Mailbox, id, &[id.0], 8, fill) == Err(SendError::Busy) {
+    while cluster.btl(sender).send(endpoint, Class::Mailbox, id, &[id.0], 8, fill) == Err(SendError::Busy) {
         assert!(!F::EXACT, "a state does not wait");
     }
 }

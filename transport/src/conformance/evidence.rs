@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `on_error` is evidence: it may be mistaken and repeat, and decides nothing.
+//! `on_error` is only evidence: it may be mistaken and repeat, and changes no state.
 
 use super::injected::{Injected, Noisy};
 use super::{Cluster, Fixture, Heard};
 use crate::{Btl, Cause, Class};
 use mend_base::PeerIndex;
 
-/// False evidence in every other turn: everything goes on as if nothing had been said, also after the layer above
-/// suspected somebody for it and took that back.
-pub fn evidence_decides_nothing<F: Fixture>() {
+/// False errors in every second round: everything continues as without them, also after the layer above suspected a
+/// peer for one and took that back.
+pub fn an_error_report_changes_nothing<F: Fixture>() {
     let mut cluster = Cluster::<Injected<F, Noisy>>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let way = cluster.way(sender, receiver);
+    let endpoint = cluster.endpoint(sender, receiver);
     for number in 0..500 {
         cluster.send(sender, receiver, Class::Data, number, 100);
         cluster.progress_all();
         if number % 50 == 49 {
-            cluster.btl(sender).quarantine(way);
+            cluster.btl(sender).quarantine(endpoint);
             cluster.progress_all();
-            cluster.btl(sender).resume(way);
+            cluster.btl(sender).resume(endpoint);
         }
     }
     cluster.settle();
     let errors = cluster.heard(sender).iter().filter(|heard| matches!(heard, Heard::Error(..))).count();
-    assert!(errors >= 50, "only {errors} pieces of evidence in 500 turns");
+    assert!(errors >= 50, "only {errors} pieces of evidence in 500 rounds");
     assert_eq!(cluster.numbers(receiver, sender), (0..500).collect::<Vec<_>>());
-    assert_eq!(cluster.certificates(sender, receiver), 0);
-    assert_eq!(cluster.certificates(receiver, sender), 0);
+    assert_eq!(cluster.severed_reports(sender, receiver), 0);
+    assert_eq!(cluster.severed_reports(receiver, sender), 0);
 }
 
-/// A timed look says nothing of those who live; who has ended it finds, where it can, once; and once more after a resume,
-/// so that a verdict that came too early is not the last one.
-pub fn a_look_at_its_peers_finds_who_has_ended_and_nobody_else<F: Fixture>() {
+/// `check_peers` reports no peer that lives. It reports a peer that has ended, where the transport can see that,
+/// once, and once more after each resume: the layer above may have resumed it too early.
+pub fn check_peers_finds_the_peers_that_have_ended_and_no_others<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(3);
     look::<F>(&mut cluster);
     if !F::EXACT {
-        // The fault injector's evidence says such things of the living too.
+        // The fault injector reports such errors of living peers too.
         return;
     }
     assert_eq!(ends(&cluster, 0), 0, "everybody lives");
@@ -43,21 +43,21 @@ pub fn a_look_at_its_peers_finds_who_has_ended_and_nobody_else<F: Fixture>() {
         return;
     }
     cluster.abandon(1);
-    let way = cluster.way(0, 1);
+    let endpoint = cluster.endpoint(0, 1);
     for found in 1..=3 {
         (0..3).for_each(|_| look::<F>(&mut cluster));
         assert_eq!((ends(&cluster, 0), ends(&cluster, 2)), (found, 1));
-        cluster.btl(0).quarantine(way);
+        cluster.btl(0).quarantine(endpoint);
         (0..3).for_each(|_| look::<F>(&mut cluster));
-        assert_eq!(ends(&cluster, 0), found, "who is quarantined is suspected already");
-        cluster.btl(0).resume(way);
+        assert_eq!(ends(&cluster, 0), found, "a quarantined peer is not checked");
+        cluster.btl(0).resume(endpoint);
     }
-    cluster.btl(0).sever(way);
-    cluster.until("the way is severed", |cluster| cluster.certificates(0, 1) == 1);
+    cluster.btl(0).sever(endpoint);
+    cluster.until("the endpoint is severed", |cluster| cluster.severed_reports(0, 1) == 1);
     cluster.forget(0);
     look::<F>(&mut cluster);
-    assert_eq!(ends(&cluster, 0), 0, "nothing is looked at of a way that is gone");
-    assert_eq!(cluster.certificates(2, 1), 0);
+    assert_eq!(ends(&cluster, 0), 0, "an endpoint that is severed is not checked");
+    assert_eq!(cluster.severed_reports(2, 1), 0);
 }
 
 fn look<F: Fixture>(cluster: &mut Cluster<F>) {
@@ -69,7 +69,7 @@ fn look<F: Fixture>(cluster: &mut Cluster<F>) {
     (0..10).for_each(|_| _ = cluster.progress_all());
 }
 
-/// How often process `at` heard that process 1 has ended. No other's end may be said.
+/// How often process `at` was told that process 1 has ended. Of no other may that be reported.
 fn ends<F: Fixture>(cluster: &Cluster<F>, at: usize) -> usize {
     let said = cluster.heard(at).iter().filter_map(|heard| match heard {
         Heard::Error(peer, _, Cause::Exited) => Some(*peer),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A budget bounds a turn, and starves nobody.
+//! A budget bounds a call of progress, and no peer starves.
 
 use super::{Cluster, Fixture, Heard};
 use crate::Class;
 
-/// Two peers flood the third, whose budget is one event a turn: both get through in time, again and again.
+/// Two peers flood the third, whose budget is one event a round: messages of both arrive all the time.
 pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
     if F::ALONE {
         return;
@@ -16,21 +16,21 @@ pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
             while cluster.try_send(from, 0, Class::Data, next[from], 16).is_ok() {
                 next[from] += 1;
             }
-            cluster.turn(from);
+            cluster.progress(from);
         }
-        cluster.turn_with(0, 1);
+        cluster.progress_with(0, 1);
     }
     let got = [cluster.numbers(0, 1).len(), cluster.numbers(0, 2).len()];
     let all = got[0] + got[1];
     assert!(got.iter().all(|&each| each >= all / 8), "of {all} messages the peers got through {got:?}");
-    assert!(all >= 200, "only {all} messages in 2000 turns");
+    assert!(all >= 200, "only {all} messages in 2000 rounds");
     cluster.settle();
     for from in [1, 2] {
         assert_eq!(cluster.numbers(0, from), (0..next[from]).collect::<Vec<_>>(), "from {from}");
     }
 }
 
-/// Seven peers always have more to send than there is room: of each thousand messages, none gets through with more than three
+/// Seven peers always have more to send than there is room: of each thousand messages none sends more than three
 /// times as many as another.
 pub fn seven_full_queues_are_served_alike<F: Fixture>() {
     if F::ALONE {
@@ -44,9 +44,9 @@ pub fn seven_full_queues_are_served_alike<F: Fixture>() {
                 while cluster.try_send(from, 0, Class::Data, *number, 8).is_ok() {
                     *number += 1;
                 }
-                cluster.turn(from);
+                cluster.progress(from);
             }
-            cluster.turn_with(0, budget);
+            cluster.progress_with(0, budget);
         }
         for window in cluster.heard(0).chunks_exact(1000) {
             let of = |peer: u32| {
@@ -60,7 +60,7 @@ pub fn seven_full_queues_are_served_alike<F: Fixture>() {
     }
 }
 
-/// `progress` hands up at most its budget (the cluster counts), says how many, and goes on the next time.
+/// `progress` delivers at most its budget (the cluster counts), returns how many, and continues in the next call.
 pub fn progress_keeps_its_budget<F: Fixture>() {
     for budget in [1, 2, 3, 7] {
         let mut cluster = Cluster::<F>::connected(2);
@@ -68,16 +68,16 @@ pub fn progress_keeps_its_budget<F: Fixture>() {
         let sent = cluster.fill_up(sender, receiver, 16);
         for _ in 0..super::cluster::STEPS {
             if sender != receiver {
-                cluster.turn(sender);
+                cluster.progress(sender);
             }
             let before = cluster.heard(receiver).len();
-            let events = cluster.turn_with(receiver, budget);
+            let events = cluster.progress_with(receiver, budget);
             assert_eq!(events as usize, cluster.heard(receiver).len() - before, "progress miscounts");
             if cluster.numbers(receiver, sender).len() == sent as usize {
                 break;
             }
         }
         assert_eq!(cluster.numbers(receiver, sender), (0..sent).collect::<Vec<_>>());
-        cluster.turn_with(receiver, 0);
+        cluster.progress_with(receiver, 0);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fixtures whose BTLs have hooks around them.
+//! Fixtures with a fault injector or a counter around each BTL.
 
 use super::Fixture;
 use crate::{Counter, FaultInjector, Faults, Ledger};
@@ -12,9 +12,9 @@ pub struct Injected<F, P = Often> {
     plan: PhantomData<P>,
 }
 
-/// Which faults.
+/// The faults to inject.
 pub trait Plan {
-    /// These.
+    /// How often each fault happens.
     const FAULTS: Faults;
 }
 
@@ -22,7 +22,7 @@ pub trait Plan {
 #[derive(Debug)]
 pub struct Often;
 
-/// Evidence in every other turn, and nothing else.
+/// A false error in every second round, and nothing else.
 #[derive(Debug)]
 pub struct Noisy;
 
@@ -59,8 +59,8 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
     }
 }
 
-/// The BTLs of `F`, each with a [`Counter`] around it, all in one ledger: whatever a test of the suite does, nothing
-/// arrives that was not sent, or twice, or after a certificate.
+/// The BTLs of `F`, each with a [`Counter`] around it, all in one ledger: in no test of the suite does a message
+/// arrive that was not sent, or twice, or after `on_severed`.
 #[derive(Debug)]
 pub struct Counted<F> {
     inner: F,

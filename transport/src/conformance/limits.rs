@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a way says of itself is so.
+//! The limits of an endpoint are consistent, and hold.
 
-use super::cluster::{ID, Way, pattern};
+use super::cluster::{Endpoint, ID, pattern};
 use super::{Cluster, Fixture, Heard};
 use crate::{Ability, Btl, Class, Limits, SendError};
 use mend_base::PeerIndex;
 
-/// The numbers make sense together, and do not change.
+/// The limits are consistent, and do not change.
 pub fn the_limits_agree_with_each_other<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let way = cluster.way(sender, receiver);
-    let limits = cluster.btl(sender).limits(way).clone();
+    let endpoint = cluster.endpoint(sender, receiver);
+    let limits = cluster.btl(sender).limits(endpoint).clone();
     assert!(limits.inline_bytes_max <= limits.packed_bytes_max, "{limits:?}");
     assert!(limits.inline_bytes_max >= 64, "control messages need some room: {limits:?}");
     assert_eq!(limits.can(Ability::Streams), limits.chunk_bytes > 0, "{limits:?}");
@@ -22,7 +22,7 @@ pub fn the_limits_agree_with_each_other<F: Fixture>() {
     );
     cluster.send(sender, receiver, Class::Data, 0, 8);
     cluster.settle();
-    assert_eq!(*cluster.btl(sender).limits(way), limits);
+    assert_eq!(*cluster.btl(sender).limits(endpoint), limits);
 }
 
 /// Headers from nothing to the longest, payloads from nothing to the longest, of each class.
@@ -42,15 +42,15 @@ pub fn every_length_up_to_the_limits_passes<F: Fixture>() {
 
 fn one_passes<F: Fixture>(cluster: &mut Cluster<F>, class: Class, header_bytes: usize, len: usize) {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let way = cluster.way(sender, receiver);
+    let endpoint = cluster.endpoint(sender, receiver);
     let (header, payload) = (pattern(1, header_bytes), pattern(2, len));
     cluster.forget(receiver);
     while let Err(error) =
-        cluster.btl(sender).send(way, class, ID, &header, len, |mut slot| slot.put(&payload))
+        cluster.btl(sender).send(endpoint, class, ID, &header, len, |mut slot| slot.put(&payload))
     {
         assert_eq!(error, SendError::Busy);
         cluster.progress_all();
     }
-    let arrived: Heard<Way<F>> = Heard::Message(PeerIndex(sender as u32), ID, header, payload);
+    let arrived: Heard<Endpoint<F>> = Heard::Message(PeerIndex(sender as u32), ID, header, payload);
     cluster.until("the message arrives as it was sent", |cluster| cluster.heard(receiver).contains(&arrived));
 }

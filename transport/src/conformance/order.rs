@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Messages arrive whole, once, and in the order of their sending.
+//! Messages arrive complete, once, and in the order in which they were sent.
 
 use super::{Cluster, Fixture, Heard};
 use crate::{Btl, Class};
@@ -19,7 +19,7 @@ pub fn messages_arrive_whole_and_in_order<F: Fixture>() {
     assert_eq!(cluster.numbers(receiver, sender), (0..1000).collect::<Vec<_>>());
 }
 
-/// Everybody sends to everybody at once.
+/// All processes send to all others at once.
 pub fn peers_do_not_disturb_each_others_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(3);
     let pairs: Vec<_> = cluster.pairs().collect();
@@ -35,31 +35,31 @@ pub fn peers_do_not_disturb_each_others_order<F: Fixture>() {
     }
 }
 
-/// `ready` is false where nothing lies, true once a message does, and false again after it was handed up.
+/// `ready` is false without a message, true once there is one, and false again after it was delivered.
 pub fn ready_says_that_a_message_lies_there<F: Fixture>() {
     if !F::EXACT {
         return;
     }
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let back = cluster.way(receiver, sender);
+    let back = cluster.endpoint(receiver, sender);
     for number in 0..200 {
         assert!(!cluster.btl(receiver).ready(back), "before message {number}");
         cluster.send(sender, receiver, Class::Data, number, 8);
         let lies_there = (0..super::cluster::STEPS).any(|_| {
             if sender != receiver {
-                cluster.turn(sender);
+                cluster.progress(sender);
             }
             cluster.btl(receiver).ready(back)
         });
         assert!(lies_there, "message {number} lies there and ready says no");
-        cluster.until("the message is handed up", |cluster| {
+        cluster.until("the message is delivered", |cluster| {
             cluster.numbers(receiver, sender).len() == number as usize + 1
         });
     }
 }
 
-/// Whoever waits for one peer alone may take its messages one by one, between turns or without any.
+/// A receiver that waits for one peer alone may take its messages one by one, between rounds or without any.
 pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -69,7 +69,7 @@ pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
         let most = if random.once_in(8) { packed } else { packed.min(60) };
         cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
         if random.once_in(3) {
-            cluster.turn(receiver);
+            cluster.progress(receiver);
         }
         for _ in 0..random.below(4) {
             cluster.take(receiver, sender);
@@ -79,7 +79,7 @@ pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     assert_eq!(cluster.numbers(receiver, sender), (0..1000).collect::<Vec<_>>());
 }
 
-/// A sink may panic and its caller go on: the event at which it did is over, and the others follow.
+/// A sink may panic and its caller continue: that event is over, and the others follow.
 pub fn a_sink_that_panics_gets_each_message_once_in_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -90,7 +90,7 @@ pub fn a_sink_that_panics_gets_each_message_once_in_order<F: Fixture>() {
         let most = if random.once_in(4) { packed } else { packed.min(60) };
         cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
         while random.once_in(2) {
-            panics += u32::from(cluster.turn_with_a_panic(receiver));
+            panics += u32::from(cluster.progress_with_a_panic(receiver));
         }
     }
     cluster.settle();

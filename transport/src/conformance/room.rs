@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queues are bounded; `Busy` means that nothing happened, and `on_room` tells when to try again.
+//! Queues are bounded; `Busy` means that nothing happened, and `on_room` reports when to try again.
 
 use super::{Cluster, Fixture};
 use crate::{Class, SendError};
 
-/// Without a receiver the queue fills up; from then on sends answer `Busy` and leave `fill` alone (the cluster checks
-/// that on every send). What went out before arrives, and nothing else.
+/// Without a receiver the queue fills up; from then on sends answer `Busy` and do not call `fill` (the cluster checks
+/// that on every send). The messages sent before arrive, and nothing else.
 pub fn a_full_queue_is_busy_and_does_not_call_fill<F: Fixture>() {
     for len in [0, 8, 1000] {
         let mut cluster = Cluster::<F>::connected(2);
         let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
         let sent = cluster.fill_up(sender, receiver, len);
-        assert!(sent > 0, "a standing way takes a message");
+        assert!(sent > 0, "a standing endpoint takes a message");
         if F::EXACT {
             for number in 0..10 {
                 let again = cluster.try_send(sender, receiver, Class::Data, 1000 + number, len);
@@ -27,7 +27,7 @@ pub fn a_full_queue_is_busy_and_does_not_call_fill<F: Fixture>() {
     }
 }
 
-/// A sender that waits for `on_room` after each `Busy` gets everything through.
+/// A sender that waits for `on_room` after each `Busy` sends all its messages.
 pub fn room_comes_after_busy_and_nothing_is_lost<F: Fixture>() {
     for len in [8, 1000] {
         let mut cluster = Cluster::<F>::connected(2);
@@ -50,7 +50,7 @@ pub fn room_comes_after_busy_and_nothing_is_lost<F: Fixture>() {
     }
 }
 
-/// A peer that does not receive holds up only those who send to it.
+/// A peer that does not receive delays only messages to itself.
 pub fn one_full_peer_does_not_stop_the_others<F: Fixture>() {
     if F::ALONE {
         return;
@@ -59,13 +59,13 @@ pub fn one_full_peer_does_not_stop_the_others<F: Fixture>() {
     let sent = cluster.fill_up(0, 1, 64);
     for number in 0..500 {
         while cluster.try_send(0, 2, Class::Data, number, 64).is_err() {
-            cluster.turn(0);
-            cluster.turn(2);
+            cluster.progress(0);
+            cluster.progress(2);
         }
     }
     for _ in 0..1000 {
-        cluster.turn(0);
-        cluster.turn(2);
+        cluster.progress(0);
+        cluster.progress(2);
     }
     assert_eq!(cluster.numbers(2, 0), (0..500).collect::<Vec<_>>());
     cluster.settle();

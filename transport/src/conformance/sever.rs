@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cutting a peer off: whole messages first, then the certificate, once, then silence.
+//! Disconnecting a peer: its complete messages, then the severed report exactly once, then nothing.
 
 use super::cluster::pattern;
 use super::{Cluster, Fixture, Heard};
@@ -7,14 +7,14 @@ use crate::{Ability, Btl, Class, SendError, Stream};
 
 const STREAM: Stream = Stream(9);
 
-/// Everything of all classes that lay there when `sever` was called is handed up before `on_severed`.
-pub fn what_was_sent_whole_comes_before_the_certificate<F: Fixture>() {
+/// All messages of all classes that are there when `sever` is called are delivered before `on_severed`.
+pub fn complete_messages_come_before_the_severed_report<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let expected = send_some_of_each::<F>(&mut cluster);
-    let back = cluster.way(receiver, sender);
+    let back = cluster.endpoint(receiver, sender);
     cluster.btl(receiver).sever(back);
-    cluster.until("the certificate comes", |cluster| cluster.certificates(receiver, sender) == 1);
+    cluster.until("the severed report comes", |cluster| cluster.severed_reports(receiver, sender) == 1);
     assert_some_of_each::<F>(&cluster, &expected);
 }
 
@@ -52,35 +52,36 @@ fn assert_some_of_each<F: Fixture>(cluster: &Cluster<F>, stream: &[u8]) {
     assert_eq!(rest, [100, 101, 102, 103, 200], "control and the mailbox");
     assert!(cluster.stream(receiver, STREAM) == stream, "chunks");
     let last = cluster.heard(receiver).last();
-    assert!(matches!(last, Some(Heard::Severed(..))), "after the certificate came {last:?}");
+    assert!(matches!(last, Some(Heard::Severed(..))), "after the severed report came {last:?}");
 }
 
-/// However often `sever` is called, and whatever the other end still does, one certificate is the end.
-pub fn the_certificate_comes_once_then_silence<F: Fixture>() {
+/// However often `sever` is called, and whatever the other end still does, there is one severed report and nothing
+/// after it.
+pub fn the_severed_report_comes_once_and_nothing_after_it<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let back = cluster.way(receiver, sender);
+    let back = cluster.endpoint(receiver, sender);
     cluster.fill_up(receiver, sender, 64);
     cluster.btl(receiver).sever(back);
     cluster.btl(receiver).sever(back);
-    cluster.until("the certificate comes", |cluster| cluster.certificates(receiver, sender) == 1);
+    cluster.until("the severed report comes", |cluster| cluster.severed_reports(receiver, sender) == 1);
     cluster.forget(receiver);
     for number in 0..100 {
-        // The other end may not know yet: it may send, be busy, or know that we are gone.
+        // The other end may not know yet: its send may succeed, be busy or fail.
         let _ = cluster.try_send(sender, receiver, Class::Data, number, 64);
         let _ = cluster.try_send(sender, receiver, Class::Mailbox, number, 64);
         cluster.progress_all();
     }
     cluster.settle();
-    assert!(cluster.heard(receiver).is_empty(), "after the certificate: {:?}", cluster.heard(receiver));
+    assert!(cluster.heard(receiver).is_empty(), "after the severed report: {:?}", cluster.heard(receiver));
 }
 
-/// From the call of `sever` on, and for ever.
-pub fn a_severed_way_refuses_every_send<F: Fixture>() {
+/// A send fails from the call of `sever` on.
+pub fn a_severed_endpoint_refuses_every_send<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let way = cluster.way(sender, receiver);
-    cluster.btl(sender).sever(way);
+    let endpoint = cluster.endpoint(sender, receiver);
+    cluster.btl(sender).sever(endpoint);
     for _ in 0..2 {
         for class in [Class::Data, Class::Control, Class::Mailbox] {
             let answer = cluster.try_send(sender, receiver, class, 0, 8);
@@ -93,8 +94,8 @@ pub fn a_severed_way_refuses_every_send<F: Fixture>() {
     }
 }
 
-/// A process that ended abruptly: what it had sent whole arrives (Row PP7), then its certificate.
-pub fn the_dead_are_drained<F: Fixture>() {
+/// A process ended abruptly: its complete messages arrive (Row PP7), then the severed report.
+pub fn complete_messages_of_a_dead_peer_are_delivered<F: Fixture>() {
     if F::ALONE {
         return;
     }
@@ -102,37 +103,37 @@ pub fn the_dead_are_drained<F: Fixture>() {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let expected = send_some_of_each::<F>(&mut cluster);
     cluster.abandon(sender);
-    let back = cluster.way(receiver, sender);
+    let back = cluster.endpoint(receiver, sender);
     cluster.btl(receiver).sever(back);
-    cluster.until("the certificate comes", |cluster| cluster.certificates(receiver, sender) == 1);
+    cluster.until("the severed report comes", |cluster| cluster.severed_reports(receiver, sender) == 1);
     let evidence = |heard: &Heard<_>| matches!(heard, Heard::Error(..));
     assert!(!F::EXACT || !cluster.heard(receiver).iter().any(evidence), "a whole message is not garbage");
     assert_some_of_each::<F>(&cluster, &expected);
 }
 
-/// Draining goes on where the budget ended it.
+/// The drain continues where the budget ended it.
 pub fn severing_with_a_budget_of_one_ends_too<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let expected = send_some_of_each::<F>(&mut cluster);
-    let back = cluster.way(receiver, sender);
+    let back = cluster.endpoint(receiver, sender);
     cluster.btl(receiver).sever(back);
     for _ in 0..super::cluster::STEPS {
-        if cluster.certificates(receiver, sender) == 1 {
+        if cluster.severed_reports(receiver, sender) == 1 {
             break;
         }
-        cluster.turn_with(receiver, 1);
+        cluster.progress_with(receiver, 1);
     }
     assert_some_of_each::<F>(&cluster, &expected);
 }
 
-/// Three processes; the first cuts off the second while everybody sends: the others do not notice.
+/// Three processes; the first severs the second while all send: the others are not affected.
 pub fn severing_one_peer_leaves_the_others_unharmed<F: Fixture>() {
     if F::ALONE {
         return;
     }
     let mut cluster = Cluster::<F>::connected(3);
-    let dead = cluster.way(0, 1);
+    let dead = cluster.endpoint(0, 1);
     let living = [(0, 2), (2, 0), (1, 2), (2, 1)];
     for number in 0..400 {
         if number == 100 {
@@ -144,27 +145,27 @@ pub fn severing_one_peer_leaves_the_others_unharmed<F: Fixture>() {
         let _ = cluster.try_send(1, 0, Class::Data, number, 32);
     }
     cluster.settle();
-    assert_eq!(cluster.certificates(0, 1), 1);
+    assert_eq!(cluster.severed_reports(0, 1), 1);
     for (from, to) in living {
         assert_eq!(cluster.numbers(to, from), (0..400).collect::<Vec<_>>(), "from {from} to {to}");
     }
 }
 
-/// Whoever was cut off and lives may send into the void, and cut off its side in turn.
-pub fn the_other_end_of_a_severed_way_lives_on<F: Fixture>() {
+/// A living process that was severed may still send, without effect, and sever its own end later.
+pub fn the_other_end_of_a_severed_endpoint_goes_on<F: Fixture>() {
     if F::ALONE {
         return;
     }
     let mut cluster = Cluster::<F>::connected(2);
-    let there = cluster.way(0, 1);
+    let there = cluster.endpoint(0, 1);
     cluster.btl(0).sever(there);
-    cluster.until("the certificate comes", |cluster| cluster.certificates(0, 1) == 1);
+    cluster.until("the severed report comes", |cluster| cluster.severed_reports(0, 1) == 1);
     for number in 0..5000 {
         let answer = cluster.try_send(1, 0, Class::Data, number, 32);
         assert!(matches!(answer, Ok(()) | Err(SendError::Busy | SendError::PeerFailed)), "{answer:?}");
-        cluster.turn(1);
+        cluster.progress(1);
     }
-    let back = cluster.way(1, 0);
+    let back = cluster.endpoint(1, 0);
     cluster.btl(1).sever(back);
-    cluster.until("the other certificate comes", |cluster| cluster.certificates(1, 0) == 1);
+    cluster.until("the other severed report comes", |cluster| cluster.severed_reports(1, 0) == 1);
 }

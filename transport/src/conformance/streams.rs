@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Large messages in pieces: in order within a stream, whatever else is on its way.
+//! Large messages in chunks: in order within a stream, whatever else is in flight.
 
 use super::cluster::{STEPS, pattern};
 use super::{Cluster, Fixture};
@@ -34,7 +34,7 @@ pub fn streams_interleave_each_in_order<F: Fixture>() {
     assert_eq!(cluster.numbers(receiver, sender), (0..400).collect::<Vec<_>>());
 }
 
-/// Chunks go out until there is no room; then `Busy`, room, and on.
+/// Chunks go out until there is no room; `Busy`, then `on_room`, and more chunks.
 pub fn a_full_stream_is_busy_and_loses_nothing<F: Fixture>() {
     let Some(mut cluster) = two_with_streams::<F>() else { return };
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -56,7 +56,7 @@ pub fn a_full_stream_is_busy_and_loses_nothing<F: Fixture>() {
         }
     }
     cluster.settle();
-    assert!(waits > 0, "200 chunks went out without anybody receiving one: the stream has no bound");
+    assert!(waits > 0, "200 chunks went out without a receiver: the stream has no bound");
     assert!(cluster.stream(receiver, STREAMS[0]) == expected, "the stream is not what was sent");
 }
 

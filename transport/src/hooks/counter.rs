@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Books: what goes in comes out, once, whole; and nothing comes after a certificate.
+//! Checks that every message is delivered exactly once and unchanged, and that no callback follows `on_severed`.
 //!
-//! The BTLs of one job share a [`Ledger`]. A message or piece of a stream is entered when its send succeeds and crossed
-//! out when somebody hears it, by its contents: one that nobody sent, or that comes twice, or changed on its way, is
-//! caught at the moment it arrives. What must be empty at the end is asked by [`Ledger::assert_conserved`]. Requests are not a
-//! transport's: each of them ends once by the books of `mend_base::LifecycleCheck`.
+//! The BTLs of one job share a [`Ledger`]. A message or chunk is recorded when its send succeeds and removed, by its
+//! contents, when it is delivered: one that was never sent, comes twice or was changed fails the test at that moment.
+//! [`Ledger::assert_conserved`] checks that nothing is missing at the end. That each request ends once is checked by
+//! `mend_base::LifecycleCheck`.
 
 use crate::{
     AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
@@ -15,27 +15,27 @@ use mend_base::{Instant, PeerIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// A BTL whose events are counted in a ledger.
+/// A BTL whose events are recorded in a ledger.
 #[derive(Debug)]
 pub struct Counter<B: Btl> {
     inner: B,
     ledger: Ledger,
     counts: Counts,
-    ways: Vec<Way<B::Endpoint>>,
+    endpoints: Vec<Tracked<B::Endpoint>>,
 }
 
-/// How many of each this BTL has seen.
+/// How many events of each kind this BTL has seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Messages that went out.
     pub sent: u64,
     /// Sends and chunks answered `Busy`.
     pub busy: u64,
-    /// Pieces of streams that went out.
+    /// Chunks that went out.
     pub chunks_sent: u64,
-    /// Messages handed up.
+    /// Messages delivered.
     pub messages: u64,
-    /// Pieces of streams handed up.
+    /// Chunks delivered.
     pub chunks: u64,
     /// Operations that ended.
     pub done: u64,
@@ -47,26 +47,26 @@ pub struct Counts {
     pub severed: u64,
 }
 
-/// What all BTLs of one job write into. A clone is the same ledger.
+/// The record of all BTLs of one job. A clone is the same ledger.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Rc<RefCell<Books>>);
+pub struct Ledger(Rc<RefCell<Entries>>);
 
 #[derive(Debug, Default)]
-struct Books {
-    /// On their way, by digest: each must arrive.
+struct Entries {
+    /// In flight, by digest: each must arrive.
     messages: BTreeMap<u64, u64>,
-    /// On their way, by digest: each may be replaced by a later one.
+    /// In flight, by digest: each may be replaced by a later one.
     states: BTreeMap<u64, u64>,
-    /// Bytes on their way, by stream.
+    /// Bytes in flight, by stream.
     streams: BTreeMap<Stream, u64>,
-    /// Operations begun and not ended.
+    /// Operations that have begun and not ended.
     open: BTreeSet<Cookie>,
-    /// Somebody was cut off: what was on its way to or from it may be lost.
+    /// An endpoint was severed: messages in flight on it may be lost.
     severed: bool,
 }
 
 #[derive(Debug)]
-struct Way<E> {
+struct Tracked<E> {
     peer: PeerIndex,
     endpoint: E,
     state: State,
@@ -91,24 +91,24 @@ impl Ledger {
         assert!(self.0.borrow_mut().open.insert(cookie), "{cookie:?} began while it was open");
     }
 
-    /// Nobody sends any more and everything was handed up: asserts that nothing is missing. Where somebody was severed,
-    /// what was on its way to or from it may be.
+    /// Asserts that nothing is missing, once nobody sends and everything was delivered. Where an endpoint was
+    /// severed, messages in flight on it may be missing.
     pub fn assert_conserved(&self) {
-        let books = self.0.borrow();
-        assert!(books.open.is_empty(), "operations that never ended: {:?}", books.open);
-        if !books.severed {
-            let missing: u64 = books.messages.values().sum();
+        let entries = self.0.borrow();
+        assert!(entries.open.is_empty(), "operations that never ended: {:?}", entries.open);
+        if !entries.severed {
+            let missing: u64 = entries.messages.values().sum();
             assert_eq!(missing, 0, "messages that were sent and never arrived");
-            let streams: Vec<_> = books.streams.iter().filter(|(_, bytes)| **bytes > 0).collect();
+            let streams: Vec<_> = entries.streams.iter().filter(|(_, bytes)| **bytes > 0).collect();
             assert!(streams.is_empty(), "bytes of streams that never arrived: {streams:?}");
         }
     }
 }
 
-impl Books {
+impl Entries {
     fn send(&mut self, class: Class, digest: u64) {
-        let match_list = if class == Class::Mailbox { &mut self.states } else { &mut self.messages };
-        *match_list.entry(digest).or_default() += 1;
+        let counts = if class == Class::Mailbox { &mut self.states } else { &mut self.messages };
+        *counts.entry(digest).or_default() += 1;
     }
 
     fn arrive(&mut self, digest: u64) -> bool {
@@ -116,10 +116,10 @@ impl Books {
     }
 }
 
-/// Crosses one entry out, if there is one.
-fn take(match_list: &mut BTreeMap<u64, u64>, digest: u64) -> bool {
-    match match_list.get_mut(&digest) {
-        Some(1) => match_list.remove(&digest).is_some(),
+/// Removes one entry, if there is one.
+fn take(counts: &mut BTreeMap<u64, u64>, digest: u64) -> bool {
+    match counts.get_mut(&digest) {
+        Some(1) => counts.remove(&digest).is_some(),
         Some(count) => {
             *count -= 1;
             true
@@ -131,7 +131,7 @@ fn take(match_list: &mut BTreeMap<u64, u64>, digest: u64) -> bool {
 impl<B: Btl> Counter<B> {
     /// `inner`, counted in `ledger`.
     pub fn new(inner: B, ledger: &Ledger) -> Self {
-        Counter { inner, ledger: ledger.clone(), counts: Counts::default(), ways: Vec::new() }
+        Counter { inner, ledger: ledger.clone(), counts: Counts::default(), endpoints: Vec::new() }
     }
 
     /// What this BTL has seen.
@@ -139,15 +139,16 @@ impl<B: Btl> Counter<B> {
         self.counts
     }
 
-    /// The BTL without its counter. What it still held is lost to the ledger, as if it had been severed.
+    /// The BTL without its counter. Messages that it still held are lost to the ledger, as if it had been severed.
     pub fn into_inner(self) -> B {
         self.ledger.0.borrow_mut().severed = true;
         self.inner
     }
 
-    /// Asserts that every `sever` was answered by its certificate, and [`Ledger::assert_conserved`].
+    /// Asserts that every `sever` was answered by `on_severed`, and [`Ledger::assert_conserved`].
     pub fn assert_conserved(&self) {
-        let waiting: Vec<_> = self.ways.iter().filter(|way| way.state == State::Severing).collect();
+        let waiting: Vec<_> =
+            self.endpoints.iter().filter(|tracked| tracked.state == State::Severing).collect();
         assert!(waiting.is_empty(), "severed without a certificate: {waiting:?}");
         self.ledger.assert_conserved();
     }
@@ -158,8 +159,12 @@ impl<B: Btl> Counter<B> {
     }
 
     fn assert_refused(&self, to: B::Endpoint, answer: Result<(), SendError>) {
-        let open = self.ways.iter().all(|way| way.endpoint != to || way.state == State::Open);
-        assert!(open || answer == Err(SendError::PeerFailed), "a send to a severed way answered {answer:?}");
+        let open =
+            self.endpoints.iter().all(|tracked| tracked.endpoint != to || tracked.state == State::Open);
+        assert!(
+            open || answer == Err(SendError::PeerFailed),
+            "a send to a severed tracked answered {answer:?}"
+        );
     }
 }
 
@@ -172,8 +177,8 @@ impl<B: Btl> Btl for Counter<B> {
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<B::Endpoint, ConnectError> {
         let endpoint = self.inner.connect(peer, card)?;
-        if !self.ways.iter().any(|way| way.endpoint == endpoint) {
-            self.ways.push(Way { peer, endpoint, state: State::Open });
+        if !self.endpoints.iter().any(|tracked| tracked.endpoint == endpoint) {
+            self.endpoints.push(Tracked { peer, endpoint, state: State::Open });
         }
         Ok(endpoint)
     }
@@ -192,9 +197,12 @@ impl<B: Btl> Btl for Counter<B> {
 
     fn sever(&mut self, endpoint: B::Endpoint) {
         self.ledger.0.borrow_mut().severed = true;
-        let way = self.ways.iter_mut().find(|way| way.endpoint == endpoint && way.state == State::Open);
-        if let Some(way) = way {
-            way.state = State::Severing;
+        let tracked = self
+            .endpoints
+            .iter_mut()
+            .find(|tracked| tracked.endpoint == endpoint && tracked.state == State::Open);
+        if let Some(tracked) = tracked {
+            tracked.state = State::Severing;
         }
         self.inner.sever(endpoint);
     }
@@ -246,13 +254,13 @@ impl<B: Btl> Btl for Counter<B> {
     }
 
     fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        let (books, counts, ways) = (&self.ledger.0, &mut self.counts, &mut self.ways[..]);
-        self.inner.take_message(now, from, &mut Auditor { sink, books, counts, ways })
+        let (entries, counts, endpoints) = (&self.ledger.0, &mut self.counts, &mut self.endpoints[..]);
+        self.inner.take_message(now, from, &mut Auditor { sink, entries, counts, endpoints })
     }
 
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        let (books, counts, ways) = (&self.ledger.0, &mut self.counts, &mut self.ways[..]);
-        self.inner.progress(now, budget, &mut Auditor { sink, books, counts, ways })
+        let (entries, counts, endpoints) = (&self.ledger.0, &mut self.counts, &mut self.endpoints[..]);
+        self.inner.progress(now, budget, &mut Auditor { sink, entries, counts, endpoints })
     }
 
     fn check_peers(&mut self) {
@@ -270,69 +278,72 @@ impl<B: Btl> Btl for Counter<B> {
 
 struct Auditor<'a, S, E> {
     sink: &'a mut S,
-    books: &'a RefCell<Books>,
+    entries: &'a RefCell<Entries>,
     counts: &'a mut Counts,
-    ways: &'a mut [Way<E>],
+    endpoints: &'a mut [Tracked<E>],
 }
 
 impl<S, E: Copy + Eq> Auditor<'_, S, E> {
-    /// Nothing comes from a peer all of whose ways are severed.
-    fn assert_not_gone(&self, peer: PeerIndex, what: &str) {
-        let mut ways = self.ways.iter().filter(|way| way.peer == peer).peekable();
-        let gone = ways.peek().is_some() && ways.all(|way| way.state == State::Severed);
+    /// No message comes from a peer all of whose endpoints are severed.
+    fn assert_peer_not_severed(&self, peer: PeerIndex, what: &str) {
+        let mut endpoints = self.endpoints.iter().filter(|tracked| tracked.peer == peer).peekable();
+        let gone = endpoints.peek().is_some() && endpoints.all(|tracked| tracked.state == State::Severed);
         assert!(!gone, "{what} of {peer:?} after its certificate");
     }
 
-    fn assert_way_not_gone(&self, endpoint: E, what: &str) {
-        let gone = self.ways.iter().any(|way| way.endpoint == endpoint && way.state == State::Severed);
-        assert!(!gone, "{what} of a way after its certificate");
+    fn assert_not_severed(&self, endpoint: E, what: &str) {
+        let gone = self
+            .endpoints
+            .iter()
+            .any(|tracked| tracked.endpoint == endpoint && tracked.state == State::Severed);
+        assert!(!gone, "{what} of a tracked after its certificate");
     }
 }
 
 impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Auditor<'_, S, E> {
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
-        self.assert_not_gone(from, "a message");
+        self.assert_peer_not_severed(from, "a message");
         self.counts.messages += 1;
-        let known = self.books.borrow_mut().arrive(digest(id, header, &payload.to_vec()));
+        let known = self.entries.borrow_mut().arrive(digest(id, header, &payload.to_vec()));
         assert!(known, "a message of {from:?} with {id:?} that nobody sent, or that came twice");
         self.sink.on_message(from, id, header, payload);
     }
 
     fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
-        self.assert_not_gone(from, "a chunk");
+        self.assert_peer_not_severed(from, "a chunk");
         self.counts.chunks += 1;
-        let bytes = self.books.borrow().streams.get(&stream).copied().unwrap_or(0);
+        let bytes = self.entries.borrow().streams.get(&stream).copied().unwrap_or(0);
         let rest = bytes.checked_sub(payload.len() as u64);
         assert!(rest.is_some(), "more bytes of {stream:?} arrive than were sent");
-        self.books.borrow_mut().streams.insert(stream, rest.unwrap_or(0));
+        self.entries.borrow_mut().streams.insert(stream, rest.unwrap_or(0));
         self.sink.on_chunk(from, stream, payload);
     }
 
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
         self.counts.done += 1;
-        assert!(self.books.borrow_mut().open.remove(&done), "{done:?} ended twice, or never began");
+        assert!(self.entries.borrow_mut().open.remove(&done), "{done:?} ended twice, or never began");
         self.sink.on_done(done, result);
     }
 
     fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        self.assert_way_not_gone(endpoint, "room");
+        self.assert_not_severed(endpoint, "room");
         self.counts.rooms += 1;
         self.sink.on_room(to, endpoint);
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
-        self.assert_way_not_gone(endpoint, "evidence");
+        self.assert_not_severed(endpoint, "evidence");
         self.counts.errors += 1;
         self.sink.on_error(peer, endpoint, cause);
     }
 
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
-        self.assert_way_not_gone(endpoint, "a second certificate");
+        self.assert_not_severed(endpoint, "a second certificate");
         self.counts.severed += 1;
-        let way = self.ways.iter_mut().find(|way| way.endpoint == endpoint);
-        let asked = way.is_some_and(|way| {
-            let asked = way.state == State::Severing;
-            way.state = State::Severed;
+        let tracked = self.endpoints.iter_mut().find(|tracked| tracked.endpoint == endpoint);
+        let asked = tracked.is_some_and(|tracked| {
+            let asked = tracked.state == State::Severing;
+            tracked.state = State::Severed;
             asked
         });
         assert!(asked, "a certificate that nobody asked for");
@@ -340,7 +351,7 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Auditor<'_, S, E> {
     }
 }
 
-/// FNV-1a over everything that a message says, lengths included.
+/// FNV-1a over all of a message, lengths included.
 fn digest(id: AmId, header: &[u8], payload: &[u8]) -> u64 {
     let lengths = [header.len() as u64, payload.len() as u64].map(u64::to_le_bytes);
     let bytes = [id.0].into_iter().chain(lengths.into_iter().flatten());

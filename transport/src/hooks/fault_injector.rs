@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything that the contract of [`Btl`] allows and that rarely happens by itself: refusals, lateness, idle turns,
-//! mistaken evidence. A seed decides.
+//! Faults that the contract of [`Btl`] allows and that are rare by themselves: refusals, delays, calls of progress
+//! that do nothing, mistaken errors. A seed decides when.
 
 use crate::{
     AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
@@ -8,13 +8,13 @@ use crate::{
 };
 use mend_base::{Instant, PeerIndex, Random};
 
-/// A BTL that is as difficult as it may be.
+/// A BTL with injected faults.
 #[derive(Debug)]
 pub struct FaultInjector<B: Btl> {
     inner: B,
     faults: Faults,
-    fate: Fate,
-    ways: Vec<Way<B::Endpoint>>,
+    dice: Dice,
+    endpoints: Vec<Tracked<B::Endpoint>>,
 }
 
 /// How often each fault happens.
@@ -26,18 +26,18 @@ pub struct Faults {
     pub busy: OneIn,
     /// `send_chunk` answers `Busy`, though there is room; `on_room` follows.
     pub chunk_busy: OneIn,
-    /// `on_room` stays away for another turn.
+    /// `on_room` is delayed by another call of progress.
     pub late_room: OneIn,
     /// `progress` does nothing.
-    pub idle: OneIn,
+    pub progress_skipped: OneIn,
     /// `progress` has a budget of one.
-    pub short: OneIn,
-    /// `progress` reports evidence against a peer that did nothing.
+    pub budget_one: OneIn,
+    /// `progress` reports an error of a peer that did nothing.
     pub error: OneIn,
-    /// `ready` says no.
-    pub blind: OneIn,
-    /// `arm` says `Pending`.
-    pub restless: OneIn,
+    /// `ready` answers no.
+    pub ready_false: OneIn,
+    /// `arm` answers `Pending`.
+    pub arm_pending: OneIn,
 }
 
 /// Once in so many calls, on average; 0: never.
@@ -46,49 +46,49 @@ pub struct OneIn(pub u64);
 
 /// The seed's decisions, in their order.
 #[derive(Debug)]
-struct Fate {
+struct Dice {
     random: core::cell::RefCell<Random>,
 }
 
 #[derive(Debug)]
-struct Way<E> {
+struct Tracked<E> {
     peer: PeerIndex,
     endpoint: E,
     state: State,
-    /// We refused a send, or hold back an `on_room`.
+    /// A send was refused, or an `on_room` is delayed.
     room_owed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Connecting,
-    Standing,
+    Connected,
     Quarantined,
     Severed,
 }
 
 impl Faults {
-    /// None.
+    /// No faults.
     pub const NONE: Faults = Faults {
         connect: OneIn(0),
         busy: OneIn(0),
         chunk_busy: OneIn(0),
         late_room: OneIn(0),
-        idle: OneIn(0),
-        short: OneIn(0),
+        progress_skipped: OneIn(0),
+        budget_one: OneIn(0),
         error: OneIn(0),
-        blind: OneIn(0),
-        restless: OneIn(0),
+        ready_false: OneIn(0),
+        arm_pending: OneIn(0),
     };
 
-    /// Rather often, but `ready` and `arm` tell the truth: what the conformance suite runs with.
+    /// Many faults, but `ready` and `arm` are exact: the conformance suite runs with these.
     pub const OFTEN: Faults = Faults {
         connect: OneIn(3),
         busy: OneIn(5),
         chunk_busy: OneIn(5),
         late_room: OneIn(3),
-        idle: OneIn(4),
-        short: OneIn(4),
+        progress_skipped: OneIn(4),
+        budget_one: OneIn(4),
         error: OneIn(50),
         ..Faults::NONE
     };
@@ -97,7 +97,7 @@ impl Faults {
 impl<B: Btl> FaultInjector<B> {
     /// `inner`, with faults as `seed` decides.
     pub fn new(inner: B, faults: Faults, seed: u64) -> Self {
-        FaultInjector { inner, faults, fate: Fate { random: Random(seed).into() }, ways: Vec::new() }
+        FaultInjector { inner, faults, dice: Dice { random: Random(seed).into() }, endpoints: Vec::new() }
     }
 
     /// Other faults from now on.
@@ -110,53 +110,54 @@ impl<B: Btl> FaultInjector<B> {
         self.inner
     }
 
-    fn way(&mut self, endpoint: B::Endpoint) -> Option<&mut Way<B::Endpoint>> {
-        self.ways.iter_mut().find(|way| way.endpoint == endpoint)
+    fn tracked(&mut self, endpoint: B::Endpoint) -> Option<&mut Tracked<B::Endpoint>> {
+        self.endpoints.iter_mut().find(|tracked| tracked.endpoint == endpoint)
     }
 
     fn set_state(&mut self, endpoint: B::Endpoint, from: &[State], to: State) {
-        if let Some(way) = self.way(endpoint)
-            && from.contains(&way.state)
+        if let Some(tracked) = self.tracked(endpoint)
+            && from.contains(&tracked.state)
         {
-            way.state = to;
+            tracked.state = to;
         }
     }
 
-    /// Whether a send to a standing way is refused this time; if so, room is owed.
+    /// Whether this send is refused, if the endpoint is connected; then `on_room` must follow.
     fn refuses(&mut self, to: B::Endpoint, how_often: OneIn) -> bool {
-        let refused = self.fate.strikes(how_often);
-        match self.way(to) {
-            Some(way) if refused && way.state == State::Standing => {
-                way.room_owed = true;
+        let refused = self.dice.strikes(how_often);
+        match self.tracked(to) {
+            Some(tracked) if refused && tracked.state == State::Connected => {
+                tracked.room_owed = true;
                 true
             }
             _ => false,
         }
     }
 
-    /// Pays what is owed, as far as fate and the budget let it.
-    fn pay_rooms(&mut self, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
+    /// Calls `on_room` where it was delayed, as far as the dice and the budget allow.
+    fn deliver_delayed_rooms(&mut self, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
         let mut events = 0;
-        for way in &mut self.ways {
-            let due = way.room_owed && way.state == State::Standing && events < budget;
-            if due && !self.fate.strikes(self.faults.late_room) {
-                way.room_owed = false;
-                sink.on_room(way.peer, way.endpoint);
+        for tracked in &mut self.endpoints {
+            let due = tracked.room_owed && tracked.state == State::Connected && events < budget;
+            if due && !self.dice.strikes(self.faults.late_room) {
+                tracked.room_owed = false;
+                sink.on_room(tracked.peer, tracked.endpoint);
                 events += 1;
             }
         }
         events
     }
 
-    /// Evidence against somebody who stands.
-    fn accuse(&mut self, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        if budget == 0 || !self.fate.strikes(self.faults.error) {
+    /// Injects a false error on a connected endpoint.
+    fn inject_error(&mut self, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
+        if budget == 0 || !self.dice.strikes(self.faults.error) {
             return 0;
         }
-        let standing: Vec<_> = self.ways.iter().filter(|way| way.state == State::Standing).collect();
-        let Some(way) = standing.get(self.fate.below(standing.len())) else { return 0 };
+        let connected: Vec<_> =
+            self.endpoints.iter().filter(|tracked| tracked.state == State::Connected).collect();
+        let Some(tracked) = connected.get(self.dice.below(connected.len())) else { return 0 };
         const CAUSES: [Cause; 4] = [Cause::Exited, Cause::LinkDown, Cause::Silent, Cause::Refused];
-        sink.on_error(way.peer, way.endpoint, CAUSES[self.fate.below(CAUSES.len())]);
+        sink.on_error(tracked.peer, tracked.endpoint, CAUSES[self.dice.below(CAUSES.len())]);
         1
     }
 }
@@ -169,12 +170,12 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<B::Endpoint, ConnectError> {
-        if self.fate.strikes(self.faults.connect) {
+        if self.dice.strikes(self.faults.connect) {
             return Err(ConnectError::NoMemory);
         }
         let endpoint = self.inner.connect(peer, card)?;
-        if self.way(endpoint).is_none() {
-            self.ways.push(Way { peer, endpoint, state: State::Connecting, room_owed: false });
+        if self.tracked(endpoint).is_none() {
+            self.endpoints.push(Tracked { peer, endpoint, state: State::Connecting, room_owed: false });
         }
         Ok(endpoint)
     }
@@ -184,17 +185,17 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 
     fn quarantine(&mut self, endpoint: B::Endpoint) {
-        self.set_state(endpoint, &[State::Connecting, State::Standing], State::Quarantined);
+        self.set_state(endpoint, &[State::Connecting, State::Connected], State::Quarantined);
         self.inner.quarantine(endpoint);
     }
 
     fn resume(&mut self, endpoint: B::Endpoint) {
-        self.set_state(endpoint, &[State::Quarantined], State::Standing);
+        self.set_state(endpoint, &[State::Quarantined], State::Connected);
         self.inner.resume(endpoint);
     }
 
     fn sever(&mut self, endpoint: B::Endpoint) {
-        self.set_state(endpoint, &[State::Connecting, State::Standing, State::Quarantined], State::Severed);
+        self.set_state(endpoint, &[State::Connecting, State::Connected, State::Quarantined], State::Severed);
         self.inner.sever(endpoint);
     }
 
@@ -227,15 +228,15 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 
     fn ready(&self, from: B::Endpoint) -> bool {
-        self.inner.ready(from) && !self.fate.strikes(self.faults.blind)
+        self.inner.ready(from) && !self.dice.strikes(self.faults.ready_false)
     }
 
     fn has_message(&self, from: B::Endpoint) -> bool {
-        self.inner.has_message(from) && !self.fate.strikes(self.faults.blind)
+        self.inner.has_message(from) && !self.dice.strikes(self.faults.ready_false)
     }
 
     fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        if self.fate.strikes(self.faults.idle) {
+        if self.dice.strikes(self.faults.progress_skipped) {
             return 0;
         }
         // Nothing but a message comes of it, and messages are not held back.
@@ -243,15 +244,20 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        if self.fate.strikes(self.faults.idle) {
+        if self.dice.strikes(self.faults.progress_skipped) {
             return 0;
         }
-        let mut events = self.pay_rooms(budget, sink);
-        events += self.accuse(budget - events, sink);
+        let mut events = self.deliver_delayed_rooms(budget, sink);
+        events += self.inject_error(budget - events, sink);
         let rest = budget - events;
-        let rest = if self.fate.strikes(self.faults.short) { rest.min(1) } else { rest };
-        let mut filter =
-            Filter { sink, ways: &mut self.ways, fate: &self.fate, late: self.faults.late_room, held: 0 };
+        let rest = if self.dice.strikes(self.faults.budget_one) { rest.min(1) } else { rest };
+        let mut filter = Filter {
+            sink,
+            endpoints: &mut self.endpoints,
+            dice: &self.dice,
+            late: self.faults.late_room,
+            held: 0,
+        };
         let reported = self.inner.progress(now, rest, &mut filter);
         events + reported - filter.held
     }
@@ -261,9 +267,10 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
-        // What we owe nobody will wake us for.
-        let owed = self.ways.iter().any(|way| way.room_owed && way.state == State::Standing);
-        if owed || self.fate.strikes(self.faults.restless) {
+        // Nobody will wake this process for the callbacks that were delayed here.
+        let owed =
+            self.endpoints.iter().any(|tracked| tracked.room_owed && tracked.state == State::Connected);
+        if owed || self.dice.strikes(self.faults.arm_pending) {
             return Err(Pending);
         }
         self.inner.arm(wake)
@@ -274,13 +281,13 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 }
 
-/// Between the transport and the layer above: holds some rooms back.
+/// Between the transport and the layer above: delays some `on_room`.
 struct Filter<'a, S, E> {
     sink: &'a mut S,
-    ways: &'a mut [Way<E>],
-    fate: &'a Fate,
+    endpoints: &'a mut [Tracked<E>],
+    dice: &'a Dice,
     late: OneIn,
-    /// Events that the transport reported and nobody heard yet.
+    /// Events that the transport counted and that were delayed.
     held: u32,
 }
 
@@ -298,17 +305,17 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Filter<'_, S, E> {
     }
 
     fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        let way = self.ways.iter_mut().find(|way| way.endpoint == endpoint);
-        let Some(way) = way else { return self.sink.on_room(to, endpoint) };
-        if way.state == State::Connecting {
-            way.state = State::Standing;
+        let tracked = self.endpoints.iter_mut().find(|tracked| tracked.endpoint == endpoint);
+        let Some(tracked) = tracked else { return self.sink.on_room(to, endpoint) };
+        if tracked.state == State::Connecting {
+            tracked.state = State::Connected;
         }
-        if way.state == State::Standing && self.fate.strikes(self.late) {
-            way.room_owed = true;
+        if tracked.state == State::Connected && self.dice.strikes(self.late) {
+            tracked.room_owed = true;
             self.held += 1;
             return;
         }
-        way.room_owed = false;
+        tracked.room_owed = false;
         self.sink.on_room(to, endpoint);
     }
 
@@ -321,7 +328,7 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Filter<'_, S, E> {
     }
 }
 
-impl Fate {
+impl Dice {
     fn strikes(&self, how_often: OneIn) -> bool {
         how_often.0 > 0 && self.random.borrow_mut().once_in(how_often.0)
     }

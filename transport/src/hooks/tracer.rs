@@ -9,7 +9,7 @@ use core::fmt;
 use mend_base::{Instant, PeerIndex};
 use std::collections::VecDeque;
 
-/// A BTL whose last events are remembered. Its `Display` lists them, the oldest first.
+/// A BTL that keeps its last events. Its `Display` lists them, the oldest first.
 #[derive(Debug)]
 pub struct Tracer<B: Btl> {
     inner: B,
@@ -19,7 +19,7 @@ pub struct Tracer<B: Btl> {
 /// A call, with its answer, or a callback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<E> {
-    /// `connect`, and what it gave.
+    /// `connect`, and its answer.
     Connect(PeerIndex, Result<E, ConnectError>),
     /// `quarantine`.
     Quarantine(E),
@@ -54,7 +54,7 @@ pub enum Event<E> {
 struct Tape<E> {
     events: VecDeque<(u64, Event<E>)>,
     kept: usize,
-    /// How many there have ever been.
+    /// How many events there have been.
     count: u64,
 }
 
@@ -232,10 +232,10 @@ mod tests {
         let mut traced = Tracer::new(Loopback::new(Peer::new(Job(1), 0)), 3);
         let mut card = Card::default();
         traced.advertise(&mut card);
-        let way = traced.connect(PeerIndex(5), &card).unwrap();
+        let endpoint = traced.connect(PeerIndex(5), &card).unwrap();
         let mut heard = Recorder { all: Vec::new() };
         traced.progress(Instant(0), 8, &mut heard);
-        traced.send(way, Class::Control, AmId(2), b"h", 4, |mut slot| slot.put(b"abcd")).unwrap();
+        traced.send(endpoint, Class::Control, AmId(2), b"h", 4, |mut slot| slot.put(b"abcd")).unwrap();
         traced.progress(Instant(0), 8, &mut heard);
         let events: Vec<_> = traced.events().copied().collect();
         let expected = [

@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What becomes of a way whose peer is suspected or dead (design "How a death travels"): quarantine, resume, drain and sever.
+//! How an endpoint ends: liveness checks, quarantine and resume, garbage, and severing with its drain.
 
-use crate::endpoint::{Laps, State};
-use crate::{NOBODY, Report, Shm, ShmEndpoint};
+use crate::endpoint::State;
+use crate::link::Quota;
+use crate::{Callback, NOBODY, Shm, ShmEndpoint};
 use mend_segment::{CHUNK_SLOTS, CONTROL_SLOTS, Garbage, MAILBOXES, MESSAGE_SLOTS};
 use mend_transport::{Cause, Sink};
 
-/// At most one lap of each ring is handed up: threads of the dead may still run for a moment.
-const ONE_LAP: Laps = Laps {
+/// One ring's length of each ring: threads of a dead process may still run for a moment.
+const ONE_RING_EACH: Quota = Quota {
     rings: [CONTROL_SLOTS as u32, MESSAGE_SLOTS as u32, CHUNK_SLOTS as u32],
     states: MAILBOXES as u32,
 };
 
-/// Life words in one look: each is a line of its own, in another page.
+/// Liveness words that one check reads: each is a cache line of its own, in another page.
 const LIVES_AT_ONCE: usize = 64;
 
 impl Shm {
-    /// Reads the life words of those whom nobody suspects yet, in a round. A mark is evidence like any other: whoever can
-    /// write its outbox can mark it.
+    /// Reads the life words of open endpoints, in turn. A marked word is only evidence, because a process can
+    /// mark its own word.
     #[cold]
-    pub(crate) fn look_at_lives(&mut self) {
+    pub(crate) fn check_liveness(&mut self) {
         for _ in 0..self.endpoints.len().min(LIVES_AT_ONCE) {
             self.checked = (self.checked + 1) % self.endpoints.len();
             let endpoint = &mut self.endpoints[self.checked];
             if let State::Open(link) = &endpoint.state
-                && !endpoint.said_dead
+                && !endpoint.death_reported
                 && link.theirs.life().is_marked()
             {
-                endpoint.said_dead = true;
-                let report = Report::Error(Cause::Exited);
-                self.reports.push_back((ShmEndpoint(self.checked as u32), report));
+                endpoint.death_reported = true;
+                let callback = Callback::Error(Cause::Exited);
+                self.callbacks.push_back((ShmEndpoint(self.checked as u32), callback));
             }
         }
     }
 
     pub(crate) fn quarantine_endpoint(&mut self, index: usize) {
-        self.unwatch(index);
+        self.stop_polling(index);
         let state = &mut self.endpoints[index].state;
         *state = match core::mem::replace(state, State::Severed) {
             State::Open(link) => State::Quarantined(link),
@@ -43,13 +44,30 @@ impl Shm {
         };
     }
 
-    /// It lives: look at it again, and say so to who found it busy. Who wrote garbage is never resumed.
+    /// The peer wrote what no correct peer writes: reported once, and nothing more is read of it.
+    #[cold]
+    pub(crate) fn found_garbage(&mut self, index: usize) {
+        self.stop_polling(index);
+        let endpoint = &mut self.endpoints[index];
+        endpoint.invalid_credit = false;
+        match core::mem::replace(&mut endpoint.state, State::Severed) {
+            State::Open(link) => endpoint.state = State::Garbled(link),
+            other => {
+                endpoint.state = other;
+                return;
+            }
+        }
+        self.callbacks.push_back((ShmEndpoint(index as u32), Callback::Error(Cause::Garbage)));
+    }
+
+    /// The peer lives: it is polled again, and `on_room` is called where a send found no room. An endpoint with
+    /// garbage is never resumed.
     pub(crate) fn resume_endpoint(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         match core::mem::replace(&mut endpoint.state, State::Severed) {
             State::Quarantined(link) => {
                 endpoint.state = State::Open(link);
-                endpoint.said_dead = false;
+                endpoint.death_reported = false;
             }
             other => {
                 endpoint.state = other;
@@ -59,17 +77,17 @@ impl Shm {
         if endpoint.blocked {
             endpoint.unblock(self.polling.armed);
             self.blocked.retain(|&each| each as usize != index);
-            self.reports.push_back((ShmEndpoint(index as u32), Report::Room));
+            self.callbacks.push_back((ShmEndpoint(index as u32), Callback::Room));
         }
         self.promote(index);
     }
 
     pub(crate) fn start_to_sever(&mut self, index: usize) {
-        self.unwatch(index);
+        self.stop_polling(index);
         let endpoint = &mut self.endpoints[index];
-        let none = Laps { rings: [0; 3], states: 0 };
+        let none = Quota { rings: [0; 3], states: 0 };
         endpoint.state = match core::mem::replace(&mut endpoint.state, State::Severed) {
-            State::Open(link) | State::Quarantined(link) => State::Severing(link, ONE_LAP),
+            State::Open(link) | State::Quarantined(link) => State::Severing(link, ONE_RING_EACH),
             State::Garbled(link) => State::Severing(link, none),
             other => {
                 endpoint.state = other;
@@ -78,14 +96,14 @@ impl Shm {
         };
         endpoint.blocked = false;
         self.blocked.retain(|&each| each as usize != index);
-        // Room, or evidence, means nothing any more.
-        self.reports.retain(|(each, _)| each.0 as usize != index);
+        // Room and errors of this endpoint are of no use any more.
+        self.callbacks.retain(|(each, _)| each.0 as usize != index);
         self.severing.push(index as u32);
     }
 
-    /// Goes on with cutting off: what was whole, then `on_severed`. Gives how many events that were.
+    /// Continues to sever: delivers complete messages, then calls `on_severed`. Returns how many events that were.
     #[cold]
-    pub(crate) fn cut(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
+    pub(crate) fn disconnect_some(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;
         while events < budget
             && let Some(&index) = self.severing.first()
@@ -95,21 +113,21 @@ impl Shm {
                 break;
             }
             self.severing.remove(0);
-            self.end(index as usize);
+            self.unmap_peer(index as usize);
             sink.on_severed(self.endpoints[index as usize].peer, ShmEndpoint(index));
             events += 1;
         }
         events
     }
 
-    /// Hands up what the dead had sent whole; nothing is left where that is less than `budget`.
+    /// Delivers complete messages of the dead peer. Fewer than `budget`: there are no more.
     fn drain(&mut self, index: usize, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let endpoint = &mut self.endpoints[index];
-        let State::Severing(link, laps) = &mut endpoint.state else { return 0 };
+        let State::Severing(link, quota) = &mut endpoint.state else { return 0 };
         let mut events = 0;
-        // Garbage, now as before, ends what is read of it.
+        // Garbage ends the drain.
         while events < budget && link.theirs.is_made() == Ok(true) {
-            match link.hand_up(endpoint.peer, budget - events, laps, sink) {
+            match link.hand_up(endpoint.peer, budget - events, quota, sink) {
                 Ok(0) | Err(Garbage) => break,
                 Ok(some) => events += some,
             }
@@ -117,13 +135,13 @@ impl Shm {
         events
     }
 
-    /// Unmaps what was its, and takes what was ours for it out of our directory.
-    fn end(&mut self, index: usize) {
+    /// Unmaps the peer's outbox, and removes its block from our directory.
+    fn unmap_peer(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         if let State::Severing(link, _) = core::mem::replace(&mut endpoint.state, State::Severed) {
-            link.mine.withdraw();
+            link.mine.release();
         }
         self.by_slot[endpoint.slot as usize] = NOBODY;
-        self.place.bells.clear(self.place.slot, endpoint.slot);
+        self.node.bells.clear(self.node.slot, endpoint.slot);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A BTL made of plain queues, to test the suite itself: it passes as it is, and each way of breaking the contract in
-//! one place ([`Mutation`]) is caught by the sentence that forbids it.
+//! A BTL made of plain queues, to test the suite itself: it passes unbroken, and with each [`Mutation`] that breaks
+//! the contract in one place it fails the test of that requirement.
 
 use super::{Fixture, control, evidence, fairness, limits, order, quarantine, room, sever, sleep, streams};
 use crate::{
@@ -29,7 +29,7 @@ const CHUNKS_SWAP: Mutation = 11;
 const QUARANTINE_SENDS: Mutation = 12;
 const QUARANTINE_DROPS: Mutation = 13;
 const SEVER_FORGETS: Mutation = 14;
-const CERTIFIES_TWICE: Mutation = 15;
+const REPORTS_SEVERED_TWICE: Mutation = 15;
 const TALKS_AFTERWARDS: Mutation = 16;
 const SEVERED_SENDS: Mutation = 17;
 const SEVER_HURTS_OTHERS: Mutation = 18;
@@ -41,32 +41,32 @@ const WAKES_NO_RECEIVER: Mutation = 23;
 const WAKES_NO_SENDER: Mutation = 24;
 const READY_LIES: Mutation = 25;
 const SHORTENS_HEADERS: Mutation = 26;
-const DOUBTS_THE_LIVING: Mutation = 27;
+const SUSPECTS_THE_LIVING: Mutation = 27;
 const SAYS_DEATHS_AGAIN: Mutation = 28;
 const SAYS_DEATHS_NEVER_AGAIN: Mutation = 29;
 const REPEATS_AFTER_A_PANIC: Mutation = 30;
 
 pub(crate) struct Job<const M: Mutation> {
-    board: Rc<RefCell<Board>>,
+    fabric: Rc<RefCell<MockFabric>>,
 }
 
-/// What all processes of a job see.
+/// The state that all processes of a job share.
 #[derive(Default)]
-struct Board {
-    /// From, to.
-    lines: BTreeMap<(u32, u32), Line>,
-    /// Who sleeps, and who of them was woken.
+struct MockFabric {
+    /// By sender and receiver.
+    links: BTreeMap<(u32, u32), MockLink>,
+    /// The processes that sleep, and whether each was woken.
     sleepers: BTreeMap<u32, bool>,
-    /// Who has ended.
+    /// The processes that have ended.
     dead: BTreeSet<u32>,
 }
 
 #[derive(Default)]
-struct Line {
+struct MockLink {
     data: VecDeque<Item>,
     control: VecDeque<Item>,
     mailboxes: BTreeMap<u8, Item>,
-    /// The sender was refused and not told of room yet.
+    /// A send was `Busy`, and room was not announced since.
     refused: bool,
     sent: u32,
 }
@@ -77,28 +77,28 @@ enum Item {
     Chunk(Stream, Vec<u8>),
 }
 
-pub(crate) struct Paper<const M: Mutation> {
+pub(crate) struct MockBtl<const M: Mutation> {
     me: u32,
-    board: Rc<RefCell<Board>>,
-    ways: Vec<Way>,
-    /// Which way is looked at first.
+    fabric: Rc<RefCell<MockFabric>>,
+    endpoints: Vec<MockEndpoint>,
+    /// The endpoint that is served first.
     first: usize,
     limits: Limits,
 }
 
-struct Way {
+struct MockEndpoint {
     peer: PeerIndex,
     slot: u32,
     state: State,
-    /// Whether its peer is dead, as far as anybody has looked.
-    end: End,
+    /// Whether its peer has ended, as far as `check_peers` has seen.
+    end: PeerEnd,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum PeerEnd {
     Unknown,
     Found,
-    Argument,
+    Reported,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,11 +111,11 @@ enum State {
 }
 
 impl<const M: Mutation> Fixture for Job<M> {
-    type Btl = Paper<M>;
+    type Btl = MockBtl<M>;
     const SEES_DEATHS: bool = true;
 
-    fn start(count: usize) -> (Self, Vec<Paper<M>>) {
-        let board = Rc::new(RefCell::new(Board::default()));
+    fn start(count: usize) -> (Self, Vec<MockBtl<M>>) {
+        let fabric = Rc::new(RefCell::new(MockFabric::default()));
         let limits = Limits {
             abilities: Ability::Streams as u32,
             inline_bytes_max: 100,
@@ -123,35 +123,40 @@ impl<const M: Mutation> Fixture for Job<M> {
             chunk_bytes: 2048,
             transfer_bytes_max: 0,
         };
-        let paper =
-            |me| Paper { me, board: Rc::clone(&board), ways: Vec::new(), first: 0, limits: limits.clone() };
-        let all = (0..count as u32).map(paper).collect();
-        (Job { board }, all)
+        let mock = |me| MockBtl {
+            me,
+            fabric: Rc::clone(&fabric),
+            endpoints: Vec::new(),
+            first: 0,
+            limits: limits.clone(),
+        };
+        let all = (0..count as u32).map(mock).collect();
+        (Job { fabric }, all)
     }
 
-    fn abandon(&mut self, index: usize, _btl: Paper<M>) {
+    fn abandon(&mut self, index: usize, _btl: MockBtl<M>) {
         self.end(index);
     }
 
     fn announce_sleep(&mut self, index: usize) {
-        self.board.borrow_mut().sleepers.insert(index as u32, false);
+        self.fabric.borrow_mut().sleepers.insert(index as u32, false);
     }
 
     fn was_woken(&mut self, index: usize) -> Option<bool> {
-        self.board.borrow_mut().sleepers.remove(&(index as u32))
+        self.fabric.borrow_mut().sleepers.remove(&(index as u32))
     }
 }
 
 impl<const M: Mutation> Job<M> {
-    /// Process `index` is dead, and others can see it.
+    /// Process `index` has ended, and others can see it.
     pub(crate) fn end(&mut self, index: usize) {
-        self.board.borrow_mut().dead.insert(index as u32);
+        self.fabric.borrow_mut().dead.insert(index as u32);
     }
 }
 
-impl Board {
-    fn line(&mut self, from: u32, to: u32) -> &mut Line {
-        self.lines.entry((from, to)).or_default()
+impl MockFabric {
+    fn link(&mut self, from: u32, to: u32) -> &mut MockLink {
+        self.links.entry((from, to)).or_default()
     }
 
     fn wake(&mut self, whom: u32) {
@@ -159,9 +164,9 @@ impl Board {
     }
 }
 
-impl Line {
+impl MockLink {
     fn has_room(&self) -> bool {
-        self.data.len() < LINE_MESSAGES
+        self.data.len() < LINK_MESSAGES
     }
 
     fn take<const M: Mutation>(&mut self) -> Option<Item> {
@@ -170,7 +175,7 @@ impl Line {
         {
             return self.data.pop_back();
         }
-        let mailbox = |line: &mut Line| line.mailboxes.pop_first().map(|(_, item)| item);
+        let mailbox = |link: &mut MockLink| link.mailboxes.pop_first().map(|(_, item)| item);
         self.control.pop_front().or_else(|| mailbox(self)).or_else(|| self.data.pop_front())
     }
 
@@ -197,44 +202,45 @@ impl Line {
     }
 }
 
-impl<const M: Mutation> Paper<M> {
-    fn admit(&mut self, way: usize, data: bool) -> Result<(), SendError> {
-        let state = self.ways[way].state;
-        let slot = self.ways[way].slot;
+impl<const M: Mutation> MockBtl<M> {
+    fn admit(&mut self, endpoint: usize, data: bool) -> Result<(), SendError> {
+        let state = self.endpoints[endpoint].state;
+        let slot = self.endpoints[endpoint].slot;
         match state {
             State::Connecting => Err(SendError::Busy),
             State::Quarantined if M != QUARANTINE_SENDS => Err(SendError::Busy),
             State::Severing | State::Severed if M != SEVERED_SENDS => Err(SendError::PeerFailed),
             _ if !data || M == HAS_NO_BOUND => Ok(()),
             _ => {
-                let mut board = self.board.borrow_mut();
-                let line = board.line(self.me, slot);
-                line.refused |= !line.has_room();
-                if line.has_room() { Ok(()) } else { Err(SendError::Busy) }
+                let mut fabric = self.fabric.borrow_mut();
+                let link = fabric.link(self.me, slot);
+                link.refused |= !link.has_room();
+                if link.has_room() { Ok(()) } else { Err(SendError::Busy) }
             }
         }
     }
 
-    fn post(&mut self, way: usize, class: Class, item: Item) {
-        let slot = self.ways[way].slot;
-        let mut board = self.board.borrow_mut();
-        board.line(self.me, slot).put::<M>(class, item);
+    fn post(&mut self, endpoint: usize, class: Class, item: Item) {
+        let slot = self.endpoints[endpoint].slot;
+        let mut fabric = self.fabric.borrow_mut();
+        fabric.link(self.me, slot).put::<M>(class, item);
         if M != WAKES_NO_RECEIVER {
-            board.wake(slot);
+            fabric.wake(slot);
         }
     }
 
-    /// One event of this way, if it has one.
+    /// Delivers one event of this endpoint, if there is one.
     fn step(&mut self, index: usize, sink: &mut impl Sink<u32>) -> bool {
-        let Way { peer, slot, state, end } = self.ways[index];
+        let MockEndpoint { peer, slot, state, end } = self.endpoints[index];
         let name = index as u32;
-        if end == End::Found {
-            self.ways[index].end = if M == SAYS_DEATHS_AGAIN { End::Unknown } else { End::Argument };
+        if end == PeerEnd::Found {
+            self.endpoints[index].end =
+                if M == SAYS_DEATHS_AGAIN { PeerEnd::Unknown } else { PeerEnd::Reported };
             sink.on_error(peer, name, Cause::Exited);
             return true;
         }
         if state == State::Connecting {
-            self.ways[index].state = State::Standing;
+            self.endpoints[index].state = State::Standing;
             sink.on_room(peer, name);
             return true;
         }
@@ -242,7 +248,7 @@ impl<const M: Mutation> Paper<M> {
             || (state == State::Severing && M != SEVER_FORGETS)
             || (state == State::Severed && M == TALKS_AFTERWARDS);
         if state == State::Quarantined && M == QUARANTINE_DROPS {
-            self.board.borrow_mut().line(slot, self.me).data.clear();
+            self.fabric.borrow_mut().link(slot, self.me).data.clear();
         }
         let announced = state == State::Standing && self.take_room(slot);
         if announced {
@@ -254,11 +260,11 @@ impl<const M: Mutation> Paper<M> {
             Some(Item::Message(id, header, payload)) => {
                 if M == REPEATS_AFTER_A_PANIC {
                     let item = Item::Message(id, header.clone(), payload.clone());
-                    self.board.borrow_mut().line(slot, self.me).data.push_front(item);
+                    self.fabric.borrow_mut().link(slot, self.me).data.push_front(item);
                 }
                 sink.on_message(peer, id, &header, Payload::from(&payload[..]));
                 if M == REPEATS_AFTER_A_PANIC {
-                    self.board.borrow_mut().line(slot, self.me).data.pop_front();
+                    self.fabric.borrow_mut().link(slot, self.me).data.pop_front();
                 }
                 true
             }
@@ -267,9 +273,9 @@ impl<const M: Mutation> Paper<M> {
                 true
             }
             None if state == State::Severing => {
-                self.ways[index].state = State::Severed;
+                self.endpoints[index].state = State::Severed;
                 sink.on_severed(peer, name);
-                if M == CERTIFIES_TWICE {
+                if M == REPORTS_SEVERED_TWICE {
                     sink.on_severed(peer, name);
                 }
                 true
@@ -279,57 +285,57 @@ impl<const M: Mutation> Paper<M> {
     }
 
     fn take_room(&mut self, slot: u32) -> bool {
-        let mut board = self.board.borrow_mut();
-        let line = board.line(self.me, slot);
-        let news = line.refused && line.has_room() && M != NEVER_ANNOUNCES_ROOM;
-        line.refused &= !news;
+        let mut fabric = self.fabric.borrow_mut();
+        let link = fabric.link(self.me, slot);
+        let news = link.refused && link.has_room() && M != NEVER_ANNOUNCES_ROOM;
+        link.refused &= !news;
         news
     }
 
     fn take(&mut self, slot: u32) -> Option<Item> {
-        let mut board = self.board.borrow_mut();
-        let item = board.line(slot, self.me).take::<M>();
+        let mut fabric = self.fabric.borrow_mut();
+        let item = fabric.link(slot, self.me).take::<M>();
         if item.is_some() && M != WAKES_NO_SENDER {
-            board.wake(slot);
+            fabric.wake(slot);
         }
         item
     }
 
     fn has_something(&self) -> bool {
-        let mut board = self.board.borrow_mut();
-        self.ways.iter().any(|way| match way.state {
-            _ if way.end == End::Found => true,
+        let mut fabric = self.fabric.borrow_mut();
+        self.endpoints.iter().any(|endpoint| match endpoint.state {
+            _ if endpoint.end == PeerEnd::Found => true,
             State::Connecting | State::Severing => true,
             State::Quarantined | State::Severed => false,
             State::Standing => {
-                let out = board.line(self.me, way.slot);
+                let out = fabric.link(self.me, endpoint.slot);
                 let room = out.refused && out.has_room();
-                room || !board.line(way.slot, self.me).is_empty()
+                room || !fabric.link(endpoint.slot, self.me).is_empty()
             }
         })
     }
 }
 
-impl Clone for Way {
+impl Clone for MockEndpoint {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl Copy for Way {}
+impl Copy for MockEndpoint {}
 
-impl<const M: Mutation> Btl for Paper<M> {
+impl<const M: Mutation> Btl for MockBtl<M> {
     type Endpoint = u32;
 
     fn advertise(&self, card: &mut Card) {
-        card.entries.push((PAPER, self.me.to_le_bytes().to_vec()));
+        card.entries.push((MOCK, self.me.to_le_bytes().to_vec()));
     }
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
-        let entry = card.entry(PAPER).ok_or(ConnectError::Unreachable)?;
+        let entry = card.entry(MOCK).ok_or(ConnectError::Unreachable)?;
         let slot = Reader::new(entry).u32().ok_or(ConnectError::LayoutDiffers)?;
-        self.ways.push(Way { peer, slot, state: State::Connecting, end: End::Unknown });
-        Ok(self.ways.len() as u32 - 1)
+        self.endpoints.push(MockEndpoint { peer, slot, state: State::Connecting, end: PeerEnd::Unknown });
+        Ok(self.endpoints.len() as u32 - 1)
     }
 
     fn limits(&self, _to: u32) -> &Limits {
@@ -337,25 +343,25 @@ impl<const M: Mutation> Btl for Paper<M> {
     }
 
     fn quarantine(&mut self, endpoint: u32) {
-        self.ways[endpoint as usize].state = State::Quarantined;
+        self.endpoints[endpoint as usize].state = State::Quarantined;
     }
 
     fn resume(&mut self, endpoint: u32) {
-        let way = &mut self.ways[endpoint as usize];
-        way.state = State::Connecting;
+        let endpoint = &mut self.endpoints[endpoint as usize];
+        endpoint.state = State::Connecting;
         if M != SAYS_DEATHS_NEVER_AGAIN {
-            way.end = End::Unknown;
+            endpoint.end = PeerEnd::Unknown;
         }
     }
 
     fn sever(&mut self, endpoint: u32) {
-        let way = &mut self.ways[endpoint as usize];
-        way.end = End::Argument;
-        if way.state != State::Severed {
-            way.state = State::Severing;
+        let endpoint = &mut self.endpoints[endpoint as usize];
+        endpoint.end = PeerEnd::Reported;
+        if endpoint.state != State::Severed {
+            endpoint.state = State::Severing;
         }
         if M == SEVER_HURTS_OTHERS {
-            self.board.borrow_mut().lines.clear();
+            self.fabric.borrow_mut().links.clear();
         }
     }
 
@@ -400,8 +406,8 @@ impl<const M: Mutation> Btl for Paper<M> {
     }
 
     fn ready(&self, from: u32) -> bool {
-        let slot = self.ways[from as usize].slot;
-        M == READY_LIES || !self.board.borrow_mut().line(slot, self.me).is_empty()
+        let slot = self.endpoints[from as usize].slot;
+        M == READY_LIES || !self.fabric.borrow_mut().link(slot, self.me).is_empty()
     }
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
@@ -410,8 +416,8 @@ impl<const M: Mutation> Btl for Paper<M> {
         if M == STARVES {
             self.first = 0;
         }
-        while events < budget && idle < self.ways.len() {
-            let index = self.first % self.ways.len();
+        while events < budget && idle < self.endpoints.len() {
+            let index = self.first % self.endpoints.len();
             let news = self.step(index, sink);
             (events, idle) = if news { (events + 1, 0) } else { (events, idle + 1) };
             if M != STARVES || !news {
@@ -422,11 +428,11 @@ impl<const M: Mutation> Btl for Paper<M> {
     }
 
     fn check_peers(&mut self) {
-        let dead = &self.board.borrow().dead;
-        for way in &mut self.ways {
-            let looked_at = way.state == State::Standing && way.end == End::Unknown;
-            if looked_at && (dead.contains(&way.slot) || M == DOUBTS_THE_LIVING) {
-                way.end = End::Found;
+        let dead = &self.fabric.borrow().dead;
+        for endpoint in &mut self.endpoints {
+            let looked_at = endpoint.state == State::Standing && endpoint.end == PeerEnd::Unknown;
+            if looked_at && (dead.contains(&endpoint.slot) || M == SUSPECTS_THE_LIVING) {
+                endpoint.end = PeerEnd::Found;
             }
         }
     }
@@ -439,8 +445,8 @@ impl<const M: Mutation> Btl for Paper<M> {
     fn disarm(&mut self) {}
 }
 
-const PAPER: TransportId = TransportId(200);
-const LINE_MESSAGES: usize = 40;
+const MOCK: TransportId = TransportId(200);
+const LINK_MESSAGES: usize = 40;
 
 mod unbroken {
     crate::conformance!(super::Job<{ super::NONE }>);
@@ -454,9 +460,9 @@ mod counted {
     crate::conformance!(crate::conformance::Counted<super::Job<{ super::NONE }>>);
 }
 
-/// The sentence fails.
-fn assert_caught(mutation: Mutation, sentence: fn()) {
-    let answer = std::panic::catch_unwind(sentence);
+/// The requirement fails.
+fn assert_caught(mutation: Mutation, requirement: fn()) {
+    let answer = std::panic::catch_unwind(requirement);
     assert!(answer.is_err(), "the suite passes a transport with mutation {mutation}");
 }
 
@@ -467,8 +473,8 @@ fn a_broken_transport_of_messages_is_caught() {
     assert_caught(SWAPS, order::peers_do_not_disturb_each_others_order::<Job<SWAPS>>);
     assert_caught(CORRUPTS, order::messages_arrive_whole_and_in_order::<Job<CORRUPTS>>);
     assert_caught(READY_LIES, order::ready_says_that_a_message_lies_there::<Job<READY_LIES>>);
-    let sentence = order::a_sink_that_panics_gets_each_message_once_in_order::<Job<REPEATS_AFTER_A_PANIC>>;
-    assert_caught(REPEATS_AFTER_A_PANIC, sentence);
+    let requirement = order::a_sink_that_panics_gets_each_message_once_in_order::<Job<REPEATS_AFTER_A_PANIC>>;
+    assert_caught(REPEATS_AFTER_A_PANIC, requirement);
     assert_caught(SHORTENS_HEADERS, limits::every_length_up_to_the_limits_passes::<Job<SHORTENS_HEADERS>>);
     assert_caught(CHUNKS_SWAP, streams::a_full_stream_is_busy_and_loses_nothing::<Job<CHUNKS_SWAP>>);
 }
@@ -477,13 +483,13 @@ fn a_broken_transport_of_messages_is_caught() {
 fn broken_flow_control_is_caught() {
     assert_caught(FILLS_WHEN_BUSY, room::a_full_queue_is_busy_and_does_not_call_fill::<Job<FILLS_WHEN_BUSY>>);
     assert_caught(HAS_NO_BOUND, room::a_full_queue_is_busy_and_does_not_call_fill::<Job<HAS_NO_BOUND>>);
-    let sentence = room::room_comes_after_busy_and_nothing_is_lost::<Job<NEVER_ANNOUNCES_ROOM>>;
-    assert_caught(NEVER_ANNOUNCES_ROOM, sentence);
+    let requirement = room::room_comes_after_busy_and_nothing_is_lost::<Job<NEVER_ANNOUNCES_ROOM>>;
+    assert_caught(NEVER_ANNOUNCES_ROOM, requirement);
     assert_caught(CONTROL_WAITS, control::control_passes_data_that_waits::<Job<CONTROL_WAITS>>);
-    let sentence = control::a_mailbox_holds_the_last_state::<Job<MAILBOX_KEEPS_THE_FIRST>>;
-    assert_caught(MAILBOX_KEEPS_THE_FIRST, sentence);
-    let sentence = control::mailboxes_of_different_ids_are_different::<Job<ONE_MAILBOX_FOR_ALL>>;
-    assert_caught(ONE_MAILBOX_FOR_ALL, sentence);
+    let requirement = control::a_mailbox_holds_the_last_state::<Job<MAILBOX_KEEPS_THE_FIRST>>;
+    assert_caught(MAILBOX_KEEPS_THE_FIRST, requirement);
+    let requirement = control::mailboxes_of_different_ids_are_different::<Job<ONE_MAILBOX_FOR_ALL>>;
+    assert_caught(ONE_MAILBOX_FOR_ALL, requirement);
     assert_caught(STARVES, fairness::no_peer_starves_with_a_budget_of_one::<Job<STARVES>>);
     assert_caught(STARVES, fairness::seven_full_queues_are_served_alike::<Job<STARVES>>);
     assert_caught(EXCEEDS_ITS_BUDGET, fairness::progress_keeps_its_budget::<Job<EXCEEDS_ITS_BUDGET>>);
@@ -491,47 +497,54 @@ fn broken_flow_control_is_caught() {
 
 #[test]
 fn a_broken_end_is_caught() {
-    let sentence = quarantine::a_quarantined_way_is_busy_and_judges_nothing::<Job<QUARANTINE_SENDS>>;
-    assert_caught(QUARANTINE_SENDS, sentence);
-    let sentence = quarantine::after_resume_everything_arrives_once_in_order::<Job<QUARANTINE_DROPS>>;
-    assert_caught(QUARANTINE_DROPS, sentence);
+    let requirement =
+        quarantine::a_quarantined_endpoint_is_busy_and_reports_no_error::<Job<QUARANTINE_SENDS>>;
+    assert_caught(QUARANTINE_SENDS, requirement);
+    let requirement = quarantine::after_resume_everything_arrives_once_in_order::<Job<QUARANTINE_DROPS>>;
+    assert_caught(QUARANTINE_DROPS, requirement);
     assert_caught(
         SEVER_FORGETS,
-        sever::what_was_sent_whole_comes_before_the_certificate::<Job<SEVER_FORGETS>>,
+        sever::complete_messages_come_before_the_severed_report::<Job<SEVER_FORGETS>>,
     );
-    assert_caught(SEVER_FORGETS, sever::the_dead_are_drained::<Job<SEVER_FORGETS>>);
-    assert_caught(CERTIFIES_TWICE, sever::the_certificate_comes_once_then_silence::<Job<CERTIFIES_TWICE>>);
-    assert_caught(TALKS_AFTERWARDS, sever::the_certificate_comes_once_then_silence::<Job<TALKS_AFTERWARDS>>);
-    assert_caught(SEVERED_SENDS, sever::a_severed_way_refuses_every_send::<Job<SEVERED_SENDS>>);
-    let sentence = sever::severing_one_peer_leaves_the_others_unharmed::<Job<SEVER_HURTS_OTHERS>>;
-    assert_caught(SEVER_HURTS_OTHERS, sentence);
+    assert_caught(SEVER_FORGETS, sever::complete_messages_of_a_dead_peer_are_delivered::<Job<SEVER_FORGETS>>);
+    assert_caught(
+        REPORTS_SEVERED_TWICE,
+        sever::the_severed_report_comes_once_and_nothing_after_it::<Job<REPORTS_SEVERED_TWICE>>,
+    );
+    assert_caught(
+        TALKS_AFTERWARDS,
+        sever::the_severed_report_comes_once_and_nothing_after_it::<Job<TALKS_AFTERWARDS>>,
+    );
+    assert_caught(SEVERED_SENDS, sever::a_severed_endpoint_refuses_every_send::<Job<SEVERED_SENDS>>);
+    let requirement = sever::severing_one_peer_leaves_the_others_unharmed::<Job<SEVER_HURTS_OTHERS>>;
+    assert_caught(SEVER_HURTS_OTHERS, requirement);
 }
 
 #[test]
 fn a_broken_look_at_peers_is_caught() {
-    let sentence =
-        evidence::a_look_at_its_peers_finds_who_has_ended_and_nobody_else::<Job<DOUBTS_THE_LIVING>>;
-    assert_caught(DOUBTS_THE_LIVING, sentence);
-    let sentence =
-        evidence::a_look_at_its_peers_finds_who_has_ended_and_nobody_else::<Job<SAYS_DEATHS_AGAIN>>;
-    assert_caught(SAYS_DEATHS_AGAIN, sentence);
-    let sentence =
-        evidence::a_look_at_its_peers_finds_who_has_ended_and_nobody_else::<Job<SAYS_DEATHS_NEVER_AGAIN>>;
-    assert_caught(SAYS_DEATHS_NEVER_AGAIN, sentence);
+    let requirement =
+        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<SUSPECTS_THE_LIVING>>;
+    assert_caught(SUSPECTS_THE_LIVING, requirement);
+    let requirement =
+        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<SAYS_DEATHS_AGAIN>>;
+    assert_caught(SAYS_DEATHS_AGAIN, requirement);
+    let requirement =
+        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<SAYS_DEATHS_NEVER_AGAIN>>;
+    assert_caught(SAYS_DEATHS_NEVER_AGAIN, requirement);
 }
 
 #[test]
 fn a_broken_sleep_is_caught() {
-    assert_caught(NEVER_PENDING, sleep::who_has_something_to_do_may_not_sleep::<Job<NEVER_PENDING>>);
-    assert_caught(ALWAYS_PENDING, sleep::who_has_nothing_to_do_may_sleep::<Job<ALWAYS_PENDING>>);
+    assert_caught(NEVER_PENDING, sleep::arm_is_pending_where_something_is::<Job<NEVER_PENDING>>);
+    assert_caught(ALWAYS_PENDING, sleep::arm_succeeds_where_nothing_is_pending::<Job<ALWAYS_PENDING>>);
     assert_caught(
         WAKES_NO_RECEIVER,
-        sleep::a_message_after_arm_wakes_and_is_reported::<Job<WAKES_NO_RECEIVER>>,
+        sleep::a_message_after_arm_wakes_and_is_delivered::<Job<WAKES_NO_RECEIVER>>,
     );
     assert_caught(WAKES_NO_SENDER, sleep::room_after_arm_wakes_and_is_reported::<Job<WAKES_NO_SENDER>>);
 }
 
-/// Sends forty messages and asks the books.
+/// Sends forty messages and checks the counts.
 fn lifecycle_check<F: Fixture>() {
     let mut cluster = super::Cluster::<super::Counted<F>>::connected(2);
     (0..40).for_each(|number| cluster.send(0, 1, Class::Data, number, 8));

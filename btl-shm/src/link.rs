@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The shared memory of one connection: what this process writes for the peer, and what the peer writes for it, from which
+//! messages are delivered to the layer above.
+
+use mend_base::PeerIndex;
+use mend_segment::{BellRequest, Block, Garbage, PayloadRef, PeerBlock, Ring, RingMessage};
+use mend_transport::{AmId, Payload, Sink, Stream};
+
+/// An endpoint of shared memory: its index in the transport's table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShmEndpoint(pub(crate) u32);
+
+/// The rings of a block, in the order in which they are polled.
+pub(crate) const RINGS: [Ring; 3] = [Ring::Control, Ring::Messages, Ring::Chunks];
+
+/// The memory of both ends.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The block that this process writes for the peer.
+    pub(crate) mine: Block,
+    /// The block that the peer writes for this process.
+    pub(crate) theirs: PeerBlock,
+    /// Successive polls that ended because of the budget, modulo 4: where the next one begins, see [`Link::hand_up`].
+    budget_cuts: u8,
+}
+
+/// How many messages may still be taken from each ring, and how many states. While a dead peer is drained that is one
+/// ring's length each, because threads of the dead process may still run for a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Quota {
+    pub(crate) rings: [u32; 3],
+    pub(crate) states: u32,
+}
+
+/// A quota with which all owed credit is given, as for empty rings.
+pub(crate) const EMPTY: Quota = Quota { rings: [1; 3], states: 1 };
+
+/// Messages of one kind that one poll takes, so that an endpoint that always has some leaves time for the others.
+pub(crate) const PER_KIND: u32 = 16;
+
+impl Link {
+    pub(crate) fn new(mine: Block, theirs: PeerBlock) -> Self {
+        Link { mine, theirs, budget_cuts: 0 }
+    }
+
+    // Hot: per look.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.theirs.may_be_made()
+            && (self.theirs.messages.is_ready()
+                || self.theirs.control.is_ready()
+                || self.theirs.state_changed()
+                || self.theirs.chunks.as_ref().is_some_and(|chunks| chunks.is_ready()))
+    }
+
+    // Hot: per look.
+    /// Delivers what is there, as far as `budget` and `quota` allow, and takes it off `quota`. States and control
+    /// come first: they do not wait behind data. But where the budget ends one poll after the other, each ring in
+    /// turn goes before them, or the last one would never be reached.
+    pub(crate) fn hand_up(
+        &mut self,
+        peer: PeerIndex,
+        budget: u32,
+        quota: &mut Quota,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<u32, Garbage> {
+        let mut events = 0;
+        if let Some(ring) = self.budget_cuts.checked_sub(1) {
+            events = self.hand_up_ring(usize::from(ring), peer, budget, quota, sink)?;
+        }
+        if self.theirs.state_changed() && quota.states > 0 {
+            let most = quota.states.min(budget - events);
+            let states = self.theirs.take_states(most, |state| deliver_message(peer, state, sink))?;
+            (events, quota.states) = (events + states, quota.states - states);
+        }
+        for ring in 0..RINGS.len() {
+            events += self.hand_up_ring(ring, peer, budget - events, quota, sink)?;
+        }
+        self.budget_cuts = if events == budget { (self.budget_cuts + 1) % 4 } else { 0 };
+        Ok(events)
+    }
+
+    // Hot: per look.
+    #[inline]
+    fn hand_up_ring(
+        &mut self,
+        ring: usize,
+        peer: PeerIndex,
+        budget: u32,
+        quota: &mut Quota,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<u32, Garbage> {
+        let (theirs, left) = (&mut self.theirs, &mut quota.rings[ring]);
+        let most = budget.min(*left);
+        let (mut events, mut fine) = (0, Ok(()));
+        while events < most {
+            let taken = match ring {
+                0 => theirs.control.take(|message| fine = fine.and(deliver_control(peer, message, sink)))?,
+                1 => theirs.messages.take(|message| fine = fine.and(deliver(peer, message, sink)))?,
+                _ => {
+                    let Some(chunks) = &mut theirs.chunks else { break };
+                    chunks.take(|message| fine = fine.and(deliver_chunk(peer, message, sink)))?
+                }
+            };
+            if !taken {
+                break;
+            }
+            events += 1;
+        }
+        *left -= events;
+        fine.map(|()| events)
+    }
+
+    /// Gives credit where enough is owed. Returns whether the peer has to be rung for it.
+    #[inline(always)]
+    pub(crate) fn give_credit(&mut self, left: Quota) -> bool {
+        let (mine, theirs) = (&self.mine, &mut self.theirs);
+        let mut given = false;
+        if theirs.control.owed(left.rings[0] > 0) {
+            mine.set_credit(Ring::Control, theirs.control.give_credit());
+            given = true;
+        }
+        if theirs.messages.owed(left.rings[1] > 0) {
+            mine.set_credit(Ring::Messages, theirs.messages.give_credit());
+            given = true;
+        }
+        if let Some(chunks) = &mut theirs.chunks
+            && chunks.owed(left.rings[2] > 0)
+        {
+            mine.set_credit(Ring::Chunks, chunks.give_credit());
+            given = true;
+        }
+        given && theirs.bell_request().has(BellRequest::CREDIT)
+    }
+}
+
+// Hot: per control message.
+fn deliver_control(
+    peer: PeerIndex,
+    message: RingMessage<'_>,
+    sink: &mut impl Sink<ShmEndpoint>,
+) -> Result<(), Garbage> {
+    // Chunks have no place among control messages.
+    if message.slot_header.chunk {
+        return Err(Garbage);
+    }
+    deliver_message(peer, message, sink);
+    Ok(())
+}
+
+// Hot: per message.
+#[inline(always)]
+pub(crate) fn deliver(
+    peer: PeerIndex,
+    message: RingMessage<'_>,
+    sink: &mut impl Sink<ShmEndpoint>,
+) -> Result<(), Garbage> {
+    if message.slot_header.chunk {
+        return deliver_chunk(peer, message, sink);
+    }
+    deliver_message(peer, message, sink);
+    Ok(())
+}
+
+// Hot: per message.
+#[inline(always)]
+fn deliver_message(peer: PeerIndex, message: RingMessage<'_>, sink: &mut impl Sink<ShmEndpoint>) {
+    sink.on_message(peer, AmId(message.slot_header.id), message.slot_header.header, payload(message.payload));
+}
+
+// Hot: per chunk.
+fn deliver_chunk(
+    peer: PeerIndex,
+    message: RingMessage<'_>,
+    sink: &mut impl Sink<ShmEndpoint>,
+) -> Result<(), Garbage> {
+    let header: [u8; 4] = message.slot_header.header.try_into().map_err(|_| Garbage)?;
+    if !message.slot_header.chunk {
+        return Err(Garbage);
+    }
+    sink.on_chunk(peer, Stream(u32::from_le_bytes(header)), payload(message.payload));
+    Ok(())
+}
+
+// Hot: per message.
+fn payload(lent: PayloadRef<'_>) -> Payload<'_> {
+    match lent {
+        PayloadRef::Private(bytes) => Payload::from(bytes),
+        PayloadRef::Shared(bytes) => Payload::from(bytes),
+    }
+}
