@@ -125,7 +125,7 @@ impl Roles {
             1 => mpi.probe(self.world, Source::Any, tag).await.err(),
             _ => mpi.receive(self.world, Source::Any, tag, &room).await.err(),
         };
-        assert!(missed.is_none() || !self.process.has_loopback, "{}", missed.expect("asked"));
+        assert!(missed.is_none() || !self.process.own_comes_next, "{}", missed.expect("asked"));
         // By the network it comes later.
         mpi.acknowledge(self.world, None).expect("it stands");
         if which == 1 || missed.take().is_some() {
