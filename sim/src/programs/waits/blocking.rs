@@ -118,6 +118,10 @@ impl Roles {
         self.death_is_known().await;
         self.process.at("waits: own message", 0);
         let (mpi, tag, room) = (&self.process.mpi, TagSelector::Tag(OWN), poisoned(0));
+        // The loopback stands from the first message on.
+        let first = mpi.send(self.world, self.caller, OWN, &Buffer::zeroed(0));
+        mpi.receive(self.world, Source::Rank(self.caller), tag, &room).await.expect("we live");
+        first.await.expect("we live");
         let sent = mpi.send(self.world, self.caller, OWN, &Buffer::zeroed(0));
         let which = self.process.below(3);
         let mut missed = match which {
