@@ -16,22 +16,11 @@
 //! order of the requests. A status holds its MPI_ERROR only where the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The
 //! failure that the error handler hears of is that of the lowest index.
 
-use crate::unsatisfiable::ends_the_wait;
-use crate::{Class, Detail, Engine, Error, Request, State};
+use crate::engine::unsatisfiable::ends_the_wait;
+use crate::{Class, Detail, Engine, Error, RequestHandle, State};
 use mend_pml::Status;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
-
-/// A request as a program holds it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RequestHandle {
-    /// `MPI_REQUEST_NULL`.
-    Null,
-    /// Complete when it was started, with an empty status; no table holds it.
-    Done,
-    /// One of the engine's.
-    Request(Request),
-}
 
 /// For which of its requests a call waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
