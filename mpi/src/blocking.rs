@@ -6,7 +6,7 @@
 //! PROC_FAILED (row PP9), after the engine has made progress once more, so that what has come already is received first
 //! (row PP13).
 
-use crate::unsatisfiable::ends_the_wait;
+use crate::engine::unsatisfiable::ends_the_wait;
 use crate::{Class, CommKey, Detail, Engine, Error, Request, State};
 use mend_base::{Source, TagSelector};
 use mend_pml::Status;

@@ -18,34 +18,55 @@
 //! go through it, those to whom it was not created comm refuse them as soon as they know its name (else when they leave), and
 //! freeing it is local. That all come to know whether all have it, is for agreement.
 
+//!
+//! A part of the engine: it owns the operations; each call is lent the [`Context`], of which it changes the communicator's
+//! count of operations, and what the schedule starts at the PML.
+
+mod channel;
 mod liveness_query;
 
-use crate::communicator::create::{Contribution, PendingCreation};
-use crate::engine::no_such_request;
-use crate::{CommKey, Detail, Engine, Error, Request, Started, State};
+use crate::communicator::{Communicators, PendingCreation};
+use crate::funnel::Funnel;
+use crate::layers::Layers;
+use crate::registry::Registry;
+use crate::request::no_such_request;
+use crate::{CommKey, Detail, Error, State};
+use channel::CollectiveChannel;
 use liveness_query::LivenessQuery;
-use mend_base::{Key, PeerIndex, Rank, Slab, Tag};
+use mend_base::{Key, LifecycleCheck, LifecycleCounts, PeerIndex, Slab, Tag};
 use mend_coll::{Collective, Schedule};
-use mend_comm::Group;
 use mend_pml::{Status, Waiter};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
-/// A collective operation that has a request.
-#[derive(Debug)]
-pub(crate) struct Running {
-    comm: CommKey,
-    stage: Stage,
-    /// Nobody will look at it any more.
-    detached: bool,
-    /// Who sleeps until it is over.
-    pub(crate) waiter: Option<Waiter>,
+/// What an operation works with, lent for the length of a call.
+pub(crate) struct Context<'a, N: Btl, R> {
+    pub layers: &'a mut Layers<N, R>,
+    pub communicators: &'a mut Communicators,
+    pub funnel: &'a mut Funnel<N::Endpoint>,
+    pub registry: &'a Registry,
 }
 
-impl Running {
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Done(..))
-    }
+/// What became of an operation: its result, and the communicator that it made.
+type Ended = (Result<Status, Error>, Option<CommKey>);
+
+/// What starting one gave.
+pub(crate) enum Begun {
+    /// It is over; no request was made.
+    Done(Status),
+    /// It goes on, or is a creation, of which somebody must ask what was made.
+    Running(Key),
+}
+
+/// A collective operation that has a request.
+#[derive(Debug)]
+struct Running {
+    comm: CommKey,
+    stage: Stage,
+    /// The request was freed.
+    detached: bool,
+    /// The thread that sleeps until it is over.
+    waiter: Option<Waiter>,
 }
 
 #[derive(Debug)]
@@ -61,298 +82,249 @@ struct Active {
     tag: Tag,
     creation: Option<PendingCreation>,
     /// The schedule is over: a member has left, and why is not known yet.
-    doubt: Option<LivenessQuery>,
+    query: Option<LivenessQuery>,
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Starts a collective operation. All members start the same ones in the same order (MPI-5.0 §6.1).
-    pub fn collective(&mut self, comm: CommKey, call: Collective) -> Result<Started, Error> {
-        let (started, _) = self.start(comm, call, None)?;
-        Ok(started)
+/// Collective operations under way, and those whose result was not looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Collectives {
+    table: Slab<Running>,
+    /// Those that are not over: what progress polls.
+    active: Vec<Key>,
+    /// Each of `table` ends once.
+    lifecycle_check: LifecycleCheck,
+    /// Waiters of operations that have ended.
+    ended_waiters: Vec<Waiter>,
+}
+
+impl Collectives {
+    // Hot: per progress.
+    /// Whether none is active.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty()
     }
 
-    /// Starts to make a communicator with the same members (MPI_COMM_DUP).
-    pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
-        self.entry(comm)?;
-        let number = self.number()?;
-        let (creation, call) = PendingCreation::dup(&self.entry(comm)?.communicator, number);
-        self.start_creation(comm, creation, call)
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
     }
 
-    /// Starts to make a communicator of those who name the same color, ordered by key; `None`: of none (MPI_COMM_SPLIT).
-    pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
-        self.entry(comm)?;
-        let mine = Contribution { color, key, number: self.number()? };
-        let (creation, call) = PendingCreation::split(&self.entry(comm)?.communicator, mine);
-        self.start_creation(comm, creation, call)
+    /// Asserts that each ends once and is released once; how many so far.
+    pub fn lifecycle_counts(&self) -> LifecycleCounts {
+        let is_over = |running: &Running| matches!(running.stage, Stage::Done(..));
+        self.lifecycle_check.assert_agrees(self.table.iter().map(|(key, running)| (key, is_over(running))));
+        self.lifecycle_check.counts()
     }
 
-    /// Starts to make a communicator of `group`, which is of `comm` (MPI_COMM_CREATE).
-    pub fn create(&mut self, comm: CommKey, group: &Group) -> Result<Started, Error> {
-        let parent = &self.entry(comm)?.communicator;
-        PendingCreation::contribution_of_member(parent, group, 0)?;
-        let number = self.number()?;
-        let parent = &self.entry(comm)?.communicator;
-        let (creation, call) =
-            PendingCreation::split(parent, PendingCreation::contribution_of_member(parent, group, number)?);
-        self.start_creation(comm, creation, call)
+    /// The requests that an operation waits for.
+    pub fn awaited_by(&self, key: Key) -> &[mend_pml::Request] {
+        match self.table.get(key).map(|running| &running.stage) {
+            Some(Stage::Active(active)) => active.schedule.awaited(),
+            _ => &[],
+        }
     }
 
-    /// The communicator that the operation made, once it is done. `None`: we are no member of it.
-    pub fn created(&mut self, request: Request) -> Option<CommKey> {
-        let Request::Collective(key) = request else { return None };
-        match &mut self.collectives.get_mut(key)?.stage {
+    /// The communicator that the operation made, once it is done. `None`: this process is no member of it.
+    pub fn take_created(&mut self, key: Key) -> Option<CommKey> {
+        match &mut self.table.get_mut(key)?.stage {
             Stage::Active(_) => None,
             Stage::Done(_, created) => created.take(),
         }
     }
 
-    /// A communicator's making always has a request, since somebody must ask what was made.
-    fn start_creation(
-        &mut self,
-        comm: CommKey,
-        creation: PendingCreation,
-        call: Collective,
-    ) -> Result<Started, Error> {
-        let (started, created) = self.start(comm, call, Some(creation))?;
-        let Started::Done(status) = started else { return Ok(started) };
-        let stage = Stage::Done(Ok(status), created);
-        let key = self.collectives.insert(Running { comm, stage, detached: false, waiter: None });
-        self.lifecycle_check.begin(key);
-        self.lifecycle_check.end(key);
-        Ok(Started::Running(Request::Collective(key)))
-    }
-
-    fn start(
+    /// Starts an operation. All members start the same ones in the same order (MPI-5.0 §6.1).
+    pub fn start<N: Btl, R: Runtime>(
         &mut self,
         comm: CommKey,
         call: Collective,
         creation: Option<PendingCreation>,
-    ) -> Result<(Started, Option<CommKey>), Error> {
-        let entry = self.entry(comm)?;
-        if let Some(&failed) = entry.failures.known().first() {
+        context: &mut Context<'_, N, R>,
+    ) -> Result<Begun, Error> {
+        let entry = context.communicators.valid(comm)?;
+        if let Some(&failed) = entry.failures().known().first() {
             // Row CO4
             mend_base::reach!("mpi.collective: a member had failed");
             return Err(Error::of(Detail::ProcFailed(failed)));
         }
-        let schedule = mend_coll::schedule(entry.communicator.rank, entry.communicator.size(), call);
-        let tag = Tag((entry.operations % (1 << 31)) as i32);
-        if let Some(entry) = self.communicators.get_mut(comm.0)
-            && matches!(schedule, Ok(_) | Err(mend_coll::Error::NoMemory))
-        {
+        let schedule = mend_coll::schedule(entry.communicator().rank, entry.communicator().size(), call);
+        let tag = entry.tag();
+        if let Some(entry) = context.communicators.get_mut(comm) {
             // Where memory fails here alone, the others have this operation too: the next one must not meet it.
-            entry.operations = entry.operations.wrapping_add(1);
+            if matches!(schedule, Ok(_) | Err(mend_coll::Error::NoMemory)) {
+                entry.count_operation();
+            }
+            if schedule.is_ok() {
+                entry.begin_operation();
+            }
         }
-        let mut active = Active { schedule: schedule?, tag, creation, doubt: None };
-        if let Some(entry) = self.communicators.get_mut(comm.0) {
-            entry.running += 1;
+        let is_creation = creation.is_some();
+        let mut active = Active { schedule: schedule?, tag, creation, query: None };
+        match progress(comm, &mut active, context) {
+            Some((Err(error), _)) => Err(error),
+            Some((Ok(status), _)) if !is_creation => Ok(Begun::Done(status)),
+            Some((result, created)) => Ok(Begun::Running(self.insert(comm, Stage::Done(result, created)))),
+            None => Ok(Begun::Running(self.insert(comm, Stage::Active(active)))),
         }
-        if let Some((result, created)) = self.progress_one(comm, &mut active) {
-            return result.map(|status| (Started::Done(status), created));
-        }
-        let key = self.collectives.insert(Running {
-            comm,
-            stage: Stage::Active(active),
-            detached: false,
-            waiter: None,
-        });
+    }
+
+    fn insert(&mut self, comm: CommKey, stage: Stage) -> Key {
+        let is_active = matches!(stage, Stage::Active(_));
+        let key = self.table.insert(Running { comm, stage, detached: false, waiter: None });
         self.lifecycle_check.begin(key);
-        self.active.push(key);
-        self.checks_of_wait = 0;
-        Ok((Started::Running(Request::Collective(key)), None))
+        if is_active {
+            self.active.push(key);
+        } else {
+            self.lifecycle_check.end(key);
+        }
+        key
     }
 
-    /// Turns every operation that is not over; how many ended.
-    pub(crate) fn progress_collectives(&mut self) -> u32 {
-        let mut ended = 0;
-        // Taken out for the time: ending an operation may, in later issues, start one.
-        let mut active = core::mem::take(&mut self.active);
-        active.retain(|&key| {
-            let over = self.progress_by_key(key);
-            ended += u32::from(over);
-            !over
-        });
-        active.append(&mut self.active);
-        self.active = active;
-        ended
-    }
-
-    /// Whether this one is over now.
-    fn progress_by_key(&mut self, key: Key) -> bool {
-        let Some(running) = self.collectives.get_mut(key) else { return true };
-        let (comm, nothing) = (running.comm, Stage::Done(Ok(Status::EMPTY), None));
-        let Stage::Active(mut active) = core::mem::replace(&mut running.stage, nothing) else { return true };
-        if let Some((result, created)) = self.progress_one(comm, &mut active) {
-            self.settle(key, result, created);
-            return true;
-        }
-        if let Some(running) = self.collectives.get_mut(key) {
-            running.stage = Stage::Active(active);
-        }
-        false
-    }
-
-    /// Turns one schedule; what came of it, if it is over.
-    fn progress_one(
-        &mut self,
-        comm: CommKey,
-        active: &mut Active,
-    ) -> Option<(Result<Status, Error>, Option<CommKey>)> {
-        let channel = self.communicators.get(comm.0)?.collective;
-        let mut context_kind = crate::collective_channel::CollectiveChannel {
-            net: &mut self.net,
-            pml: &mut self.pml,
-            channel,
-            tag: active.tag,
-        };
-        let result = active.schedule.progress(&mut context_kind)?;
-        if let Err(mend_pml::Error::PeerLeft(_)) = result {
-            let doubt = active.doubt.take().unwrap_or_else(|| self.query_liveness(comm));
-            if !self.is_answered(&doubt) {
-                active.doubt = Some(doubt);
-                return None;
-            }
-        }
-        Some(self.conclude(comm, active.creation.as_ref(), result))
-    }
-
-    /// The end of every operation: what came of it.
-    fn conclude(
-        &mut self,
-        comm: CommKey,
-        creation: Option<&PendingCreation>,
-        result: Result<(), mend_pml::Error>,
-    ) -> (Result<Status, Error>, Option<CommKey>) {
-        let made = match (result, creation) {
-            (Ok(()), None) => Ok(None),
-            (Ok(()), Some(creation)) => self.commit_creation(comm, creation),
-            (Err(error), creation) => {
-                creation.into_iter().for_each(|creation| self.roll_back(comm, creation));
-                Err(Error::from(error))
-            }
-        };
-        if let Some(entry) = self.communicators.get_mut(comm.0) {
-            entry.running -= 1;
-        }
-        self.release_if_unused(comm);
-        match made {
-            Ok(created) => (Ok(Status::EMPTY), created),
-            Err(error) => (Err(error), None),
-        }
+    /// Makes progress on every operation that is not over; how many ended.
+    pub fn progress<N: Btl, R: Runtime>(&mut self, context: &mut Context<'_, N, R>) -> u32 {
+        self.end_some(|comm, active| progress(comm, active, context))
     }
 
     /// A step of publishing a death, after the requests: ends every operation on a communicator that holds the dead. Its
     /// point-to-point messages go on (Row CO12), and so does every other communicator (Row CO5).
-    pub(crate) fn interrupt_collectives(&mut self, dead: PeerIndex) {
-        // None starts or is turned meanwhile: nothing here calls back.
+    pub fn interrupt<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, context: &mut Context<'_, N, R>) {
+        self.end_some(|comm, active| {
+            let entry = context.communicators.get(comm)?;
+            let (rank, channel) = (entry.rank_of(dead)?, entry.collective());
+            mend_base::reach!("mpi.collective: interrupted");
+            let error = mend_pml::Error::ProcFailed(rank);
+            let mut channel = CollectiveChannel::new(context.layers, channel, active.tag);
+            active.schedule.interrupt(&mut channel, error);
+            Some(conclude(comm, active.creation.as_ref(), Err(error), context))
+        });
+    }
+
+    /// Ends those active ones of which `step` says how; how many.
+    fn end_some(&mut self, mut step: impl FnMut(CommKey, &mut Active) -> Option<Ended>) -> u32 {
+        let before = self.active.len();
         let mut active = core::mem::take(&mut self.active);
-        active.retain(|&key| !self.interrupt(key, dead));
+        active.retain(|&key| {
+            let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
+                return false;
+            };
+            let Some((result, created)) = step(*comm, active) else { return true };
+            self.settle(key, result, created);
+            false
+        });
         self.active = active;
+        (before - self.active.len()) as u32
     }
 
-    /// Whether this one is over now.
-    fn interrupt(&mut self, key: Key, dead: PeerIndex) -> bool {
-        let Some(running) = self.collectives.get_mut(key) else { return true };
-        let comm = running.comm;
-        let Some(entry) = self.communicators.get(comm.0) else { return true };
-        let Some(rank) = entry.members.iter().position(|member| *member == dead) else { return false };
-        mend_base::reach!("mpi.collective: interrupted");
-        let (channel, nothing) = (entry.collective, Stage::Done(Ok(Status::EMPTY), None));
-        let Stage::Active(mut active) = core::mem::replace(&mut running.stage, nothing) else { return true };
-        let error = mend_pml::Error::ProcFailed(Rank(rank as u32));
-        let mut context_kind = crate::collective_channel::CollectiveChannel {
-            net: &mut self.net,
-            pml: &mut self.pml,
-            channel,
-            tag: active.tag,
-        };
-        active.schedule.interrupt(&mut context_kind, error);
-        let (result, created) = self.conclude(comm, active.creation.as_ref(), Err(error));
-        self.settle(key, result, created);
-        true
-    }
-
-    /// An operation with a request is over.
+    /// An operation is over.
     fn settle(&mut self, key: Key, result: Result<Status, Error>, created: Option<CommKey>) {
-        let Some(running) = self.collectives.get_mut(key) else { return };
+        let Some(running) = self.table.get_mut(key) else { return };
         running.stage = Stage::Done(result, created);
         let detached = running.detached;
-        let waiter = running.waiter.take();
-        self.waiters.ended(waiter);
+        self.ended_waiters.extend(running.waiter.take());
         self.lifecycle_check.end(key);
         if detached {
-            self.forget_collective(key);
+            self.forget(key);
         }
     }
 
-    /// The making of a communicator has failed here. Where its name had come already, others may have it, and what they
-    /// send on it is refused.
-    fn roll_back(&mut self, parent: CommKey, creation: &PendingCreation) {
-        let Some(entry) = self.communicators.get(parent.0) else { return };
-        if let Some(identity) = creation.identity(&entry.communicator)
-            && !self.pml.is_used(identity)
-        {
-            mend_base::reach!("mpi.collective: created elsewhere, perhaps, and not here");
-            self.pml.never(identity);
+    /// The runtime says that a peer lives: queries that wait for that are answered, or ask again.
+    pub fn on_alive<N: Btl, R: Runtime>(&mut self, member: PeerIndex, context: &mut Context<'_, N, R>) {
+        let mut again = false;
+        for key in &self.active {
+            if let Some(Running { stage: Stage::Active(Active { query: Some(query), .. }), .. }) =
+                self.table.get_mut(*key)
+            {
+                again |= query.on_alive(member);
+            }
+        }
+        if again {
+            liveness_query::ask_again(member, context);
         }
     }
 
-    fn commit_creation(
-        &mut self,
-        parent: CommKey,
-        creation: &PendingCreation,
-    ) -> Result<Option<CommKey>, Error> {
-        let Some(entry) = self.communicators.get(parent.0) else { return Ok(None) };
-        match creation.finish(&entry.communicator)? {
-            None => Ok(None),
-            Some(created) => self.commit(parent, created).map(Some),
-        }
-    }
-
-    pub(crate) fn poll_collective(&self, key: Key) -> State {
-        match self.collectives.get(key).map(|running| &running.stage) {
+    // Hot: per poll.
+    /// Where an operation stands.
+    pub fn poll(&self, key: Key) -> State {
+        match self.table.get(key).map(|running| &running.stage) {
             None => State::Done(Err(no_such_request())),
             Some(Stage::Active(_)) => State::Running,
             Some(Stage::Done(result, _)) => State::Done(*result),
         }
     }
 
-    /// Nothing for one that is over.
-    pub(crate) fn set_collective_waiter(&mut self, key: Key, waiter: Waiter) {
-        if let Some(running) = self.collectives.get_mut(key)
+    /// The end of an operation wakes `waiter`; nothing for one that is over.
+    pub fn wake_at_end(&mut self, key: Key, waiter: Waiter) {
+        if let Some(running) = self.table.get_mut(key)
             && matches!(running.stage, Stage::Active(_))
         {
             running.waiter = Some(waiter);
         }
     }
 
-    pub(crate) fn release_collective(&mut self, key: Key) {
-        if matches!(self.collectives.get(key), Some(Running { stage: Stage::Done(..), .. })) {
-            self.forget_collective(key);
+    /// The waiter of an operation that has ended; each comes once.
+    pub fn next_ended_waiter(&mut self) -> Option<Waiter> {
+        self.ended_waiters.pop()
+    }
+
+    /// The result of one that is over was looked at.
+    pub fn release(&mut self, key: Key) {
+        if matches!(self.table.get(key), Some(Running { stage: Stage::Done(..), .. })) {
+            self.forget(key);
         }
     }
 
-    pub(crate) fn detach_collective(&mut self, key: Key) {
-        match self.collectives.get_mut(key) {
+    /// Nobody asks for it any more: it goes on to its end.
+    pub fn detach(&mut self, key: Key) {
+        match self.table.get_mut(key) {
             None => {}
             Some(running) if matches!(running.stage, Stage::Active(_)) => running.detached = true,
-            Some(_) => self.forget_collective(key),
+            Some(_) => self.forget(key),
         }
     }
 
-    fn forget_collective(&mut self, key: Key) {
+    fn forget(&mut self, key: Key) {
         self.lifecycle_check.forget(key);
-        self.collectives.remove(key);
+        self.table.remove(key);
     }
 }
 
-/// What an operation that is not over waits for.
-pub(crate) fn awaited_by(collectives: &Slab<Running>, key: Key) -> &[mend_pml::Request] {
-    match collectives.get(key).map(|running| &running.stage) {
-        Some(Stage::Active(active)) => active.schedule.awaited(),
-        _ => &[],
+/// Makes progress on one schedule; what came of it, if it is over.
+fn progress<N: Btl, R: Runtime>(
+    comm: CommKey,
+    active: &mut Active,
+    context: &mut Context<'_, N, R>,
+) -> Option<Ended> {
+    let channel = context.communicators.get(comm)?.collective();
+    let mut channel = CollectiveChannel::new(context.layers, channel, active.tag);
+    let result = active.schedule.progress(&mut channel)?;
+    if let Err(mend_pml::Error::PeerLeft(_)) = result {
+        let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, context));
+        if !query.is_answered(context.funnel) {
+            return None;
+        }
     }
+    Some(conclude(comm, active.creation.as_ref(), result, context))
 }
 
-#[cfg(test)]
-mod tests;
+/// The end of every operation: what came of it.
+fn conclude<N: Btl, R: Runtime>(
+    comm: CommKey,
+    creation: Option<&PendingCreation>,
+    result: Result<(), mend_pml::Error>,
+    context: &mut Context<'_, N, R>,
+) -> Ended {
+    let Context { layers, communicators, registry, .. } = context;
+    let made = match (result, creation) {
+        (Ok(()), None) => Ok(None),
+        (Ok(()), Some(creation)) => communicators.commit(comm, creation, registry, layers),
+        (Err(error), creation) => {
+            creation.into_iter().for_each(|creation| communicators.roll_back(comm, creation, layers));
+            Err(Error::from(error))
+        }
+    };
+    communicators.end_operation(comm, layers);
+    match made {
+        Ok(created) => (Ok(Status::EMPTY), created),
+        Err(error) => (Err(error), None),
+    }
+}

@@ -2,126 +2,387 @@
 //! The communicators of one process: what each is, and the channels its two context kinds have at the PML. Making them is
 //! [`create`]'s; freeing one is local (design "Context ids"): no barrier, no agreement on a number.
 
-pub(crate) mod create;
-mod failures;
+//!
+//! A part of the engine: it owns the table of communicators and this process's identities; it calls the PML, at which it opens
+//! and closes channels, and asks the registry who has failed.
 
-use crate::{CommKey, Detail, Engine, Error};
-use create::Created;
-use mend_base::{ContextKind, Identity, PeerIndex, Rank};
-use mend_comm::{Communicator, Failures};
+mod create;
+
+use crate::layers::Layers;
+use crate::registry::Registry;
+use crate::{CommKey, Detail, Error};
+pub(crate) use create::{Contribution, Created, PendingCreation};
+use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab, Tag};
+use mend_comm::{Communicator, Failures, Group};
 use mend_pml::Channel;
-use mend_runtime::Runtime;
+use mend_proto::identity::IdentityAllocator;
 use mend_transport::Btl;
 use std::sync::Arc;
 
 /// A communicator in this process's table.
 #[derive(Debug)]
 pub(crate) struct CommEntry {
-    /// As a value.
-    pub communicator: Communicator,
+    communicator: Communicator,
     /// Its members' places in our tables; shared by the communicators that have the same ones.
-    pub members: Arc<[PeerIndex]>,
+    members: Arc<[PeerIndex]>,
     /// The user's messages.
-    pub user: Channel,
+    user: Channel,
     /// Collective operations' messages.
-    pub collective: Channel,
+    collective: Channel,
     /// Who of them has failed, and of whom the program has said that it knows.
-    pub failures: Failures,
+    failures: Failures,
     /// How many collective operations were started on it: the next one's tag.
-    pub operations: u32,
+    operations: u32,
     /// Collective operations that still run on it.
-    pub running: u32,
+    running: u32,
     /// The handle is gone; the entry goes with the last operation that runs.
-    pub freed: bool,
+    freed: bool,
 }
 
 impl CommEntry {
-    /// The rank, if it is one of this communicator.
+    // Hot: per message.
+    /// The channel of the user's messages, for a rank that must be one of this communicator.
     #[inline]
-    pub fn check(&self, rank: Rank) -> Result<Rank, Error> {
+    pub fn channel_to(&self, rank: Rank) -> Result<Channel, Error> {
         let size = self.communicator.size();
-        if rank.0 < size { Ok(rank) } else { Err(Error::of(Detail::NoSuchRank(rank, Some(size)))) }
+        if rank.0 < size { Ok(self.user) } else { Err(Error::of(Detail::NoSuchRank(rank, Some(size)))) }
+    }
+
+    /// The channel of the user's messages.
+    #[inline]
+    pub fn user(&self) -> Channel {
+        self.user
+    }
+
+    /// The channel of collective operations.
+    pub fn collective(&self) -> Channel {
+        self.collective
+    }
+
+    /// As a value.
+    pub fn communicator(&self) -> &Communicator {
+        &self.communicator
+    }
+
+    /// Its members' places.
+    pub fn members(&self) -> &Arc<[PeerIndex]> {
+        &self.members
+    }
+
+    /// Its failed members.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// The rank of a peer in it.
+    pub fn rank_of(&self, peer: PeerIndex) -> Option<Rank> {
+        self.members.iter().position(|member| *member == peer).map(|at| Rank(at as u32))
+    }
+
+    /// The tag of the collective operation that is started now.
+    pub fn tag(&self) -> Tag {
+        Tag((self.operations % (1 << 31)) as i32)
+    }
+
+    /// All members have started this operation: the next one has another tag.
+    pub fn count_operation(&mut self) {
+        self.operations = self.operations.wrapping_add(1);
+    }
+
+    /// A collective operation runs from now on.
+    pub fn begin_operation(&mut self) {
+        self.running += 1;
     }
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// The communicator, while its handle stands.
-    pub fn communicator(&self, comm: CommKey) -> Option<&Communicator> {
-        self.entry(comm).ok().map(|entry| &entry.communicator)
+/// The communicators of this process.
+#[derive(Debug)]
+pub(crate) struct Communicators {
+    table: Slab<CommEntry>,
+    world: CommKey,
+    myself: CommKey,
+    identities: IdentityAllocator,
+}
+
+/// The numbers of WORLD, whose creator is its rank 0, and SELF: everybody knows them without asking.
+const WORLD_NUMBER: u32 = 0;
+const SELF_NUMBER: u32 = 1;
+const _: () = assert!(WORLD_NUMBER < IdentityAllocator::FIRST && SELF_NUMBER < IdentityAllocator::FIRST);
+
+impl Communicators {
+    /// None yet, of this process.
+    pub fn new(me: Peer) -> Self {
+        let nobody = CommKey(Key { index: 0, generation: 0 });
+        Communicators {
+            table: Slab::new(),
+            world: nobody,
+            myself: nobody,
+            identities: IdentityAllocator::new(me),
+        }
+    }
+
+    /// WORLD of `size` ranks and SELF, whose member has the place `index`.
+    pub fn open_predefined<N: Btl, R>(
+        &mut self,
+        me: Peer,
+        size: u32,
+        index: PeerIndex,
+        layers: &mut Layers<N, R>,
+    ) {
+        let first = Peer::new(me.job(), 0);
+        let world = Communicator {
+            identity: Identity { creator: first, number: WORLD_NUMBER },
+            rank: Rank(me.number()),
+            group: Arc::new(Group::consecutive(first, size)),
+        };
+        let nobody_failed = Registry::default();
+        self.world = self.enter(world, (0..size).map(PeerIndex).collect(), &nobody_failed, layers);
+        let myself = Communicator {
+            identity: Identity { creator: me, number: SELF_NUMBER },
+            rank: Rank(0),
+            group: Arc::new(Group::consecutive(me, 1)),
+        };
+        self.myself = self.enter(myself, Arc::new([index]), &nobody_failed, layers);
+    }
+
+    /// MPI_COMM_WORLD.
+    pub fn world(&self) -> CommKey {
+        self.world
+    }
+
+    /// MPI_COMM_SELF.
+    pub fn myself(&self) -> CommKey {
+        self.myself
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
     }
 
     // Hot: per message.
+    /// One whose handle is valid.
     #[inline]
-    pub(crate) fn entry(&self, comm: CommKey) -> Result<&CommEntry, Error> {
-        match self.communicators.get(comm.0) {
+    pub fn valid(&self, comm: CommKey) -> Result<&CommEntry, Error> {
+        match self.table.get(comm.0) {
             Some(entry) if !entry.freed => Ok(entry),
             _ => Err(Error::of(Detail::NoSuchCommunicator)),
         }
     }
 
+    // Hot: per blocking receive.
+    /// One that exists; its handle may have been freed.
+    #[inline]
+    pub fn get(&self, comm: CommKey) -> Option<&CommEntry> {
+        self.table.get(comm.0)
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, comm: CommKey) -> Option<&mut CommEntry> {
+        self.table.get_mut(comm.0)
+    }
+
+    /// The one whose user's messages go over this channel.
+    pub fn of_channel(&self, channel: Channel) -> Option<&CommEntry> {
+        self.table.iter().map(|(_, entry)| entry).find(|entry| entry.user == channel)
+    }
+
     /// MPI_Comm_free as this process sees it: the handle is gone at once, operations that run on it go on.
-    pub fn free(&mut self, comm: CommKey) -> Result<(), Error> {
+    pub fn free<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) -> Result<(), Error> {
         if comm == self.world || comm == self.myself {
             return Err(Error::of(Detail::PredefinedCommunicator));
         }
-        self.entry(comm)?;
-        if let Some(entry) = self.communicators.get_mut(comm.0) {
+        self.valid(comm)?;
+        if let Some(entry) = self.table.get_mut(comm.0) {
             entry.freed = true;
         }
-        self.release_if_unused(comm);
+        self.release_if_unused(comm, layers);
         Ok(())
     }
 
-    /// Takes a freed communicator out when nothing runs on it any more.
-    pub(crate) fn release_if_unused(&mut self, comm: CommKey) {
-        if !self.communicators.get(comm.0).is_some_and(|entry| entry.freed && entry.running == 0) {
-            return;
+    /// A collective operation on it has ended.
+    pub fn end_operation<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
+        if let Some(entry) = self.table.get_mut(comm.0) {
+            entry.running -= 1;
         }
-        let entry = self.communicators.remove(comm.0).expect("it was found above");
-        self.pml.close(entry.user);
-        self.pml.close(entry.collective);
+        self.release_if_unused(comm, layers);
+    }
+
+    /// Takes a freed communicator out when nothing runs on it any more.
+    fn release_if_unused<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
+        if self.table.get(comm.0).is_some_and(|entry| entry.freed && entry.running == 0)
+            && let Some(entry) = self.table.remove(comm.0)
+        {
+            layers.pml.close(entry.user);
+            layers.pml.close(entry.collective);
+        }
     }
 
     /// Closes every communicator: nothing is received any more, and what is offered is refused.
-    pub(crate) fn close_all(&mut self) {
-        let entries = core::mem::take(&mut self.communicators);
-        for (_, entry) in entries.iter() {
-            self.pml.close(entry.user);
-            self.pml.close(entry.collective);
+    pub fn close_all<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) {
+        for (_, entry) in core::mem::take(&mut self.table).iter() {
+            layers.pml.close(entry.user);
+            layers.pml.close(entry.collective);
         }
-        self.pml.leave();
+        layers.pml.leave();
     }
 
     /// The next number of this process for an identity: never given twice (I5).
-    pub(crate) fn number(&mut self) -> Result<u32, Error> {
+    pub fn number(&mut self) -> Result<u32, Error> {
         let identity = self.identities.allocate().ok_or(Error::of(Detail::IdentitiesExhausted))?;
         Ok(identity.number)
     }
 
-    /// A communicator that the exchange over `parent` has brought forth.
-    pub(crate) fn commit(&mut self, parent: CommKey, created: Created) -> Result<CommKey, Error> {
-        let parents = &self.communicators.get(parent.0).ok_or(Error::of(Detail::NoSuchCommunicator))?.members;
-        let members = match &created.ranks {
-            None => Arc::clone(parents),
-            Some(ranks) => ranks.iter().map(|rank| parents[rank.index()]).collect(),
+    /// The communicator that the exchange over `parent` has made; `None`: this process is no member of it.
+    pub fn commit<N: Btl, R>(
+        &mut self,
+        parent: CommKey,
+        creation: &PendingCreation,
+        registry: &Registry,
+        layers: &mut Layers<N, R>,
+    ) -> Result<Option<CommKey>, Error> {
+        let Some(entry) = self.table.get(parent.0) else { return Ok(None) };
+        let Some(Created { communicator, ranks }) = creation.finish(&entry.communicator)? else {
+            return Ok(None);
         };
-        let identity = created.communicator.identity;
-        // A member that names two communicators alike is out of its mind; their messages could not be told apart.
-        if self.pml.is_used(identity) {
+        let members = match &ranks {
+            None => Arc::clone(&entry.members),
+            Some(ranks) => ranks.iter().map(|rank| entry.members[rank.index()]).collect(),
+        };
+        // No correct member gives two communicators one identity; their messages could not be told apart.
+        if layers.pml.is_used(communicator.identity) {
             return Err(Error::of(Detail::BadCreation));
         }
-        Ok(self.enter(created.communicator, members))
+        Ok(Some(self.enter(communicator, members, registry, layers)))
+    }
+
+    /// The making of a communicator has failed here. Where its name had come already, others may have it, and what they
+    /// send on it is refused.
+    pub fn roll_back<N: Btl, R>(
+        &self,
+        parent: CommKey,
+        creation: &PendingCreation,
+        layers: &mut Layers<N, R>,
+    ) {
+        let Some(entry) = self.table.get(parent.0) else { return };
+        if let Some(identity) = creation.identity(&entry.communicator)
+            && !layers.pml.is_used(identity)
+        {
+            mend_base::reach!("mpi.collective: created elsewhere, perhaps, and not here");
+            layers.pml.never(identity);
+        }
     }
 
     /// Opens both context kinds, and enters the communicator into the table. Messages that came before go to it now.
-    pub(crate) fn enter(&mut self, communicator: Communicator, members: Arc<[PeerIndex]>) -> CommKey {
-        let (identity, rank): (Identity, Rank) = (communicator.identity, communicator.rank);
-        let user = self.pml.open(identity, ContextKind::PointToPoint, rank, Arc::clone(&members));
-        let collective = self.pml.open(identity, ContextKind::Collective, rank, Arc::clone(&members));
-        let failures = self.failures_among(&members);
+    pub fn enter<N: Btl, R>(
+        &mut self,
+        communicator: Communicator,
+        members: Arc<[PeerIndex]>,
+        registry: &Registry,
+        layers: &mut Layers<N, R>,
+    ) -> CommKey {
+        let (identity, rank) = (communicator.identity, communicator.rank);
+        let user = layers.pml.open(identity, ContextKind::PointToPoint, rank, Arc::clone(&members));
+        let collective = layers.pml.open(identity, ContextKind::Collective, rank, Arc::clone(&members));
+        let mut failures = Failures::default();
+        for failed in registry.failed() {
+            let at = members.iter().position(|member| member == failed);
+            at.into_iter().for_each(|at| failures.add(Rank(at as u32)));
+        }
         let (operations, running, freed) = (0, 0, false);
         let entry =
             CommEntry { communicator, members, user, collective, failures, operations, running, freed };
-        CommKey(self.communicators.insert(entry))
+        CommKey(self.table.insert(entry))
+    }
+
+    /// The second step of publishing a death, after the registry: every communicator that holds the dead knows of it.
+    pub fn on_failed(&mut self, dead: PeerIndex) {
+        for (_, entry) in self.table.iter_mut() {
+            if let Some(rank) = entry.rank_of(dead) {
+                entry.failures.add(rank);
+            }
+        }
+    }
+
+    /// Acknowledges the first `at_most` known failures, or all; how many are acknowledged now.
+    pub fn acknowledge<N: Btl, R>(
+        &mut self,
+        comm: CommKey,
+        at_most: Option<u32>,
+        layers: &mut Layers<N, R>,
+    ) -> Result<u32, Error> {
+        self.valid(comm)?;
+        let Some(entry) = self.table.get_mut(comm.0) else { return Ok(0) };
+        let acknowledged = entry.failures.acknowledge(at_most);
+        layers.pml.acknowledge(entry.user, acknowledged);
+        Ok(acknowledged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Communicators;
+    use crate::layers::Layers;
+    use crate::scripted::{Rehearsal, Script, Wires, peer};
+    use crate::{CommKey, Detail, Registry};
+    use mend_base::{Identity, PeerIndex, Rank};
+    use mend_comm::Communicator;
+
+    /// Rank 0 of three.
+    fn communicators() -> (Communicators, Layers<Wires, Script>) {
+        let (mut communicators, mut layers) =
+            (Communicators::new(peer(0)), Rehearsal::default().layers(0, 3));
+        communicators.open_predefined(peer(0), 3, PeerIndex(0), &mut layers);
+        (communicators, layers)
+    }
+
+    fn duplicate(communicators: &mut Communicators, layers: &mut Layers<Wires, Script>) -> CommKey {
+        let entry = communicators.get(communicators.world()).unwrap();
+        let (identity, members) = (Identity { creator: peer(0), number: 9 }, entry.members().clone());
+        let communicator = Communicator { identity, ..entry.communicator().clone() };
+        let mut registry = Registry::default();
+        registry.append(PeerIndex(2));
+        communicators.enter(communicator, members, &registry, layers)
+    }
+
+    #[test]
+    fn a_freed_communicator_goes_with_its_last_operation() {
+        let (mut communicators, mut layers) = communicators();
+        let comm = duplicate(&mut communicators, &mut layers);
+        communicators.get_mut(comm).unwrap().begin_operation();
+        communicators.free(comm, &mut layers).unwrap();
+        assert_eq!(communicators.valid(comm).unwrap_err().detail, Detail::NoSuchCommunicator);
+        assert!(communicators.get(comm).is_some());
+        communicators.end_operation(comm, &mut layers);
+        assert!(communicators.get(comm).is_none());
+    }
+
+    #[test]
+    fn predefined_communicators_are_not_freed() {
+        let (mut communicators, mut layers) = communicators();
+        for comm in [communicators.world(), communicators.myself()] {
+            let refused = communicators.free(comm, &mut layers).unwrap_err();
+            assert_eq!(refused.detail, Detail::PredefinedCommunicator);
+        }
+    }
+
+    #[test]
+    fn a_communicator_knows_its_failed_members_from_the_registry_and_from_then_on() {
+        let (mut communicators, mut layers) = communicators();
+        let comm = duplicate(&mut communicators, &mut layers);
+        assert_eq!(communicators.valid(comm).unwrap().failures().known(), [Rank(2)]);
+        communicators.on_failed(PeerIndex(1));
+        assert_eq!(communicators.valid(comm).unwrap().failures().known(), [Rank(2), Rank(1)]);
+        let myself = communicators.myself();
+        assert!(communicators.valid(myself).unwrap().failures().known().is_empty());
+        assert_eq!(communicators.acknowledge(comm, Some(1), &mut layers), Ok(1));
+    }
+
+    #[test]
+    fn a_rank_beyond_the_size_is_refused_at_the_engine() {
+        let (communicators, _layers) = communicators();
+        let world = communicators.valid(communicators.world()).unwrap();
+        assert!(world.channel_to(Rank(2)).is_ok());
+        assert_eq!(world.channel_to(Rank(3)).unwrap_err().detail, Detail::NoSuchRank(Rank(3), Some(3)));
     }
 }

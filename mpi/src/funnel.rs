@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one door for news about peers, good or bad, whoever brings them. What a transport reports is evidence: the peer
+//! The one door for notices about peers, good or bad, from any source. What a transport reports is evidence: the peer
 //! is quarantined and the runtime asked. What the runtime says is a declaration: it is obeyed, in the order drain and sever,
 //! registry, communicators, requests, collectives, version, waiters (design "How a death travels"). So nobody sees an error that names a
 //! failed process before the registry lists it (I2, Row AK3).
@@ -11,134 +11,248 @@
 //!                                                                                               the order of the declarations
 //! ```
 
-use crate::contact::Contact;
-use crate::{Engine, JobNotice};
-use mend_base::{Peer, PeerIndex};
-use mend_pml::{Gone, Upcalls};
+//!
+//! A part of the engine: it owns how each peer stands, what came up and is not examined yet, and the ends that are to be
+//! published; it calls transports, PML and runtime. The engine publishes what [`next_end`](Funnel::next_end) gives.
+
+mod contact;
+
+use crate::layers::Layers;
+use contact::{Contact, Contacts};
+use mend_base::{Job, Peer, PeerIndex};
+use mend_pml::Gone;
 use mend_runtime::{Notice, Runtime};
-use mend_transport::{AmId, Btl, Card, Cause, ConnectError, Payload};
+use mend_transport::{Btl, Card, Cause, ConnectError};
 use std::collections::VecDeque;
 
-/// What came up from the transports in one turn, to be looked at when they are no longer borrowed.
+/// What the shell above must act on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobNotice {
+    /// The job is being ended.
+    Aborted {
+        /// Its exit code.
+        code: i32,
+    },
+}
+
+/// How far it is known what became of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Nothing was declared; whether a question to the runtime waits for its answer.
+    Open {
+        /// One waits.
+        questioned: bool,
+    },
+    /// Its end is declared, and published soon.
+    Declared,
+    /// Its end is published.
+    Published,
+}
+
+/// Evidence, declarations, and the order in which they are published.
 #[derive(Debug)]
 pub(crate) struct Funnel<E> {
+    contacts: Contacts<E>,
+    /// What came up from the transports, to be examined when they are no longer borrowed.
     evidence: Vec<(PeerIndex, Cause)>,
     severed: Vec<(PeerIndex, E)>,
     /// Whose ends are still to be published, in the order of the declarations.
     declared: VecDeque<PeerIndex>,
+    /// Ends to be published now.
+    ended: VecDeque<(PeerIndex, Gone)>,
+    /// The runtime's version when its notices were taken.
+    seen_version: u32,
+    job_notices: VecDeque<JobNotice>,
 }
 
-impl<E> Default for Funnel<E> {
-    fn default() -> Self {
-        Funnel { evidence: Vec::new(), severed: Vec::new(), declared: VecDeque::new() }
+impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
+    /// For the peers that `job` numbered below `size`, before a runtime of this version has given any notice.
+    pub fn new(job: Job, size: u32, version: u32) -> Self {
+        Funnel {
+            contacts: Contacts::new(job, size),
+            evidence: Vec::new(),
+            severed: Vec::new(),
+            declared: VecDeque::new(),
+            ended: VecDeque::new(),
+            seen_version: version.wrapping_sub(1),
+            job_notices: VecDeque::new(),
+        }
     }
-}
 
-impl<E> Funnel<E> {
     /// Whether nothing came up.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.evidence.is_empty() && self.severed.is_empty()
     }
-}
 
-impl<E: Copy> Upcalls<E> for Funnel<E> {
-    /// Nobody here listens to other ids yet, so no correct peer sends them.
-    fn on_message(&mut self, from: PeerIndex, _id: AmId, _header: &[u8], _payload: Payload<'_>) {
-        self.evidence.push((from, Cause::Garbage));
-    }
-
-    fn on_error(&mut self, peer: PeerIndex, _endpoint: E, cause: Cause) {
+    /// Something speaks against a peer; examined after the transports have been polled.
+    #[cold]
+    pub fn on_evidence(&mut self, peer: PeerIndex, cause: Cause) {
         self.evidence.push((peer, cause));
     }
 
-    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+    /// A transport has severed an endpoint.
+    #[cold]
+    pub fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
         self.severed.push((peer, endpoint));
     }
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Looks at what the last turn's progress brought. How many ends of peers were published: whoever waits looks again.
-    #[cold]
-    pub(crate) fn take_funnel(&mut self) -> u32 {
-        let evidence = core::mem::take(&mut self.funnel.evidence);
-        for (peer, cause) in evidence {
-            self.suspect(peer, cause);
+impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
+    /// Whether the runtime has notices that were not taken.
+    #[inline]
+    pub fn has_notices(&self, runtime: &impl Runtime) -> bool {
+        runtime.fault_version() != self.seen_version
+    }
+
+    /// The place of `peer`; a new one where it has none yet.
+    pub fn place(&mut self, peer: Peer) -> PeerIndex {
+        self.contacts.place(peer)
+    }
+
+    /// Who has this place.
+    pub fn peer(&self, index: PeerIndex) -> Peer {
+        self.contacts.peer(index)
+    }
+
+    /// How far it is known what became of a peer.
+    pub fn fate(&self, index: PeerIndex) -> Fate {
+        match self.contacts.state(index) {
+            Some(Contact::Gone(_)) => Fate::Published,
+            Some(Contact::Severing { .. } | Contact::Drained { .. }) => Fate::Declared,
+            None | Some(Contact::Asked | Contact::Connected { .. }) => {
+                Fate::Open { questioned: self.contacts.is_questioned(index) }
+            }
         }
-        let severed = core::mem::take(&mut self.funnel.severed);
-        let ended = severed.len() as u32;
+    }
+
+    /// Whether neither side has asked for the other, and no question about it waits.
+    pub fn is_unknown(&self, index: PeerIndex) -> bool {
+        self.contacts.state(index).is_none() && !self.contacts.is_questioned(index)
+    }
+
+    /// Peers that were asked for, and have not answered.
+    pub fn asked(&self) -> usize {
+        self.contacts.iter().filter(|(_, state)| *state == Contact::Asked).count()
+    }
+
+    /// Whether somebody is being severed.
+    pub fn some_severing(&self) -> bool {
+        self.contacts.some_severing()
+    }
+
+    /// Whether the shell must act on something.
+    #[inline]
+    pub fn has_job_notices(&self) -> bool {
+        !self.job_notices.is_empty()
+    }
+
+    /// What the shell must act on, oldest first.
+    pub fn next_job_notice(&mut self) -> Option<JobNotice> {
+        self.job_notices.pop_front()
+    }
+
+    /// The shell acts on what there is for it after the next progress that has events: this makes it one.
+    pub fn announce_job_notices(&mut self, runtime: &impl Runtime) {
+        if self.has_job_notices() {
+            self.seen_version = runtime.fault_version().wrapping_sub(1);
+        }
+    }
+
+    /// The notices of the runtime are taken now; how many of the shell's there are already.
+    pub fn begin_notices(&mut self, runtime: &impl Runtime) -> u32 {
+        self.seen_version = runtime.fault_version();
+        self.job_notices.len() as u32
+    }
+
+    /// The next end to be published; the requests of that peer end with it.
+    pub fn next_end(&mut self) -> Option<(PeerIndex, Gone)> {
+        self.ended.pop_front()
+    }
+
+    /// Examines what the last progress brought. How many endpoints were severed: whoever waits polls again.
+    #[cold]
+    pub fn examine<N: Btl<Endpoint = E>, R: Runtime>(&mut self, layers: &mut Layers<N, R>) -> u32 {
+        for (peer, cause) in core::mem::take(&mut self.evidence) {
+            self.suspect(peer, cause, layers);
+        }
+        let severed = core::mem::take(&mut self.severed);
+        let count = severed.len() as u32;
         for (peer, endpoint) in severed {
             self.severed(peer, endpoint);
         }
-        ended
+        count
     }
 
-    /// Takes what the runtime has to say, and cuts off to the end whom it names: at most one lap of each of their rings, or
-    /// as far as the transport gets now.
-    #[cold]
-    pub(crate) fn catch_up(&mut self) {
-        if self.runtime.fault_version() != self.seen_version {
-            self.take_notices();
+    /// One notice of the runtime. A peer that it says lives, if it ever had a place.
+    pub fn on_notice<N: Btl<Endpoint = E>, R: Runtime>(
+        &mut self,
+        notice: Notice,
+        layers: &mut Layers<N, R>,
+    ) -> Option<PeerIndex> {
+        match notice {
+            Notice::Contact { peer, card } => self.contact(peer, &card, layers),
+            Notice::Refused { peer, cause } => self.declare(peer, Gone::Unreachable(cause), layers),
+            Notice::Finalized(peer) => self.declare(peer, Gone::Finalized, layers),
+            Notice::Failed(peer) => self.declare(peer, Gone::Failed, layers),
+            Notice::Alive(peer) => return self.alive(peer, layers),
+            Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
         }
-        while self.contacts.some_severing() {
-            let events = self.pml.progress(&mut self.net, self.now, &mut self.funnel);
-            if events + self.take_funnel() == 0 {
-                mend_base::reach!("mpi.funnel: severing takes longer");
-                break;
-            }
-        }
-        self.leave_notices();
+        None
     }
 
-    /// Progress within a call that would answer that a receive has a pending failure: what has come already is received first
-    /// (row PP13), and a program that waits in a loop moves on.
+    /// Asks the runtime for a peer that something is sent to.
     #[cold]
-    pub(crate) fn progress_again(&mut self) {
-        self.repeated_progress = self.repeated_progress.wrapping_add(1);
-        self.progress(self.now);
-        self.leave_notices();
-    }
-
-    /// The shell acts on what there is for it after the next turn that has events: this makes it one.
-    fn leave_notices(&mut self) {
-        if self.has_notices() {
-            self.seen_version = self.runtime.fault_version().wrapping_sub(1);
-        }
-    }
-
-    /// Takes everything the runtime has to say.
-    #[cold]
-    pub(crate) fn take_notices(&mut self) -> u32 {
-        let mut taken = self.job_notices.len() as u32;
-        self.seen_version = self.runtime.fault_version();
-        while let Some(notice) = self.runtime.notice() {
-            taken += 1;
-            match notice {
-                Notice::Contact { peer, card } => self.contact(peer, &card),
-                Notice::Refused { peer, cause } => self.declaration(peer, Gone::Unreachable(cause)),
-                Notice::Finalized(peer) => self.declaration(peer, Gone::Finalized),
-                Notice::Failed(peer) => self.declaration(peer, Gone::Failed),
-                Notice::Alive(peer) => self.alive(peer),
-                Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
-            }
-        }
-        taken
-    }
-
-    /// Asks the runtime for a peer that somebody sends to.
-    #[cold]
-    pub(crate) fn look_up(&mut self, index: PeerIndex) {
+    pub fn look_up<N: Btl<Endpoint = E>, R: Runtime>(&mut self, index: PeerIndex, layers: &mut Layers<N, R>) {
         if self.contacts.state(index).is_some() {
             mend_base::reach!("mpi.contact: wanted again");
             return;
         }
-        match self.runtime.lookup(self.contacts.peer(index)) {
+        match layers.runtime.lookup(self.contacts.peer(index)) {
             Ok(()) => self.contacts.set(index, Contact::Asked),
             Err(_) => self.end(index, Gone::Unreachable(Cause::Refused)),
         }
     }
 
+    /// Connects a peer whose card is here; where that fails, its end is published.
+    pub fn meet<N: Btl<Endpoint = E>, R>(
+        &mut self,
+        index: PeerIndex,
+        card: &Card,
+        layers: &mut Layers<N, R>,
+    ) -> Result<(), Cause> {
+        let refused = match self.connect(index, card, layers) {
+            Ok(()) => return Ok(()),
+            Err(ConnectError::LayoutDiffers) => Cause::LayoutDiffers,
+            Err(ConnectError::NoMemory) => Cause::NoMemory,
+            Err(ConnectError::Unreachable) => Cause::Refused,
+        };
+        self.end(index, Gone::Unreachable(refused));
+        Err(refused)
+    }
+
+    fn connect<N: Btl<Endpoint = E>, R>(
+        &mut self,
+        index: PeerIndex,
+        card: &Card,
+        layers: &mut Layers<N, R>,
+    ) -> Result<(), ConnectError> {
+        if card.layout != Card::LAYOUT {
+            return Err(ConnectError::LayoutDiffers);
+        }
+        let endpoint = layers.net.connect(index, card)?;
+        self.contacts.set(index, Contact::Connected { endpoint, suspected: false });
+        layers.pml.connected(index, endpoint, layers.net.limits(endpoint));
+        Ok(())
+    }
+
     /// First contact: the peer's card is here, as ours is there.
-    fn contact(&mut self, peer: Peer, card: &Card) {
+    fn contact<N: Btl<Endpoint = E>, R: Runtime>(
+        &mut self,
+        peer: Peer,
+        card: &Card,
+        layers: &mut Layers<N, R>,
+    ) {
         let index = self.contacts.place(peer);
         match self.contacts.state(index) {
             None => mend_base::reach!("mpi.contact: they asked"),
@@ -153,72 +267,63 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 return;
             }
         }
-        let refused = match self.connect(index, card) {
-            Ok(()) => return,
-            Err(ConnectError::LayoutDiffers) => Cause::LayoutDiffers,
-            Err(ConnectError::NoMemory) => Cause::NoMemory,
-            Err(ConnectError::Unreachable) => Cause::Refused,
-        };
-        mend_base::reach!("mpi.contact: refused by us");
-        self.runtime.refuse(peer, refused);
-        self.end(index, Gone::Unreachable(refused));
-    }
-
-    /// Makes the way to a peer.
-    pub(crate) fn connect(&mut self, index: PeerIndex, card: &Card) -> Result<(), ConnectError> {
-        if card.layout != Card::LAYOUT {
-            return Err(ConnectError::LayoutDiffers);
+        if let Err(refused) = self.meet(index, card, layers) {
+            mend_base::reach!("mpi.contact: refused by us");
+            layers.runtime.refuse(peer, refused);
         }
-        let endpoint = self.net.connect(index, card)?;
-        self.contacts.set(index, Contact::Connected { endpoint, suspected: false });
-        self.pml.connected(index, endpoint, self.net.limits(endpoint));
-        Ok(())
     }
 
     /// Evidence: may be wrong, may repeat. The first against a peer quarantines it and asks; what follows adds nothing
     /// until the answer.
-    fn suspect(&mut self, index: PeerIndex, cause: Cause) {
+    fn suspect<N: Btl<Endpoint = E>, R: Runtime>(
+        &mut self,
+        index: PeerIndex,
+        cause: Cause,
+        layers: &mut Layers<N, R>,
+    ) {
         let Some(Contact::Connected { endpoint, suspected: false }) = self.contacts.state(index) else {
             mend_base::reach!("mpi.funnel: evidence again");
             return;
         };
         mend_base::reach!("mpi.funnel: evidence");
-        self.net.quarantine(endpoint);
+        layers.net.quarantine(endpoint);
         self.contacts.set(index, Contact::Connected { endpoint, suspected: true });
         let peer = self.contacts.peer(index);
         match cause {
-            Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => self.runtime.refuse(peer, cause),
-            Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => self.ask(index, cause),
+            Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => layers.runtime.refuse(peer, cause),
+            Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => {
+                self.ask(index, cause, &mut layers.runtime);
+            }
         }
     }
 
     /// Asks the runtime whether it is dead.
-    pub(crate) fn ask(&mut self, index: PeerIndex, cause: Cause) {
+    pub fn ask(&mut self, index: PeerIndex, cause: Cause, runtime: &mut impl Runtime) {
         self.contacts.question(index);
-        self.runtime.ask(self.contacts.peer(index), cause);
+        runtime.ask(self.contacts.peer(index), cause);
     }
 
     /// It was asked about, and lives.
-    fn alive(&mut self, peer: Peer) {
-        let Some(index) = self.contacts.find(peer) else { return };
+    fn alive<N: Btl<Endpoint = E>, R>(&mut self, peer: Peer, layers: &mut Layers<N, R>) -> Option<PeerIndex> {
+        let index = self.contacts.find(peer)?;
         self.contacts.answered(index);
-        self.declared_alive(index);
         if let Some(Contact::Connected { endpoint, suspected: true }) = self.contacts.state(index) {
             mend_base::reach!("mpi.funnel: resumed");
-            self.net.resume(endpoint);
+            layers.net.resume(endpoint);
             self.contacts.set(index, Contact::Connected { endpoint, suspected: false });
         }
+        Some(index)
     }
 
     /// A declaration is final. What the peer had sent whole is handed up before anybody sees it (Row PP7).
-    fn declaration(&mut self, peer: Peer, why: Gone) {
+    fn declare<N: Btl<Endpoint = E>, R>(&mut self, peer: Peer, why: Gone, layers: &mut Layers<N, R>) {
         let index = self.contacts.place(peer);
         self.contacts.answered(index);
         match self.contacts.state(index) {
             Some(Contact::Connected { endpoint, .. }) => {
                 mend_base::reach!("mpi.funnel: declaration, severing");
                 self.contacts.set(index, Contact::Severing { endpoint, why });
-                self.net.sever(endpoint);
+                layers.net.sever(endpoint);
             }
             None | Some(Contact::Asked) => {
                 mend_base::reach!("mpi.funnel: declaration, no way yet");
@@ -240,11 +345,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 return;
             }
         }
-        self.funnel.declared.push_back(index);
+        self.declared.push_back(index);
         self.publish_drained();
     }
 
-    fn severed(&mut self, index: PeerIndex, endpoint: N::Endpoint) {
+    fn severed(&mut self, index: PeerIndex, endpoint: E) {
         match self.contacts.state(index) {
             Some(Contact::Severing { endpoint: severing, why }) if severing == endpoint => {
                 self.contacts.set(index, Contact::Drained { why });
@@ -256,29 +361,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Publishes the ends of those who are drained, in the order of the declarations.
     fn publish_drained(&mut self) {
-        while let Some(&index) = self.funnel.declared.front() {
+        while let Some(&index) = self.declared.front() {
             match self.contacts.state(index) {
                 Some(Contact::Severing { .. }) => return,
                 Some(Contact::Drained { why }) => self.end(index, why),
                 _ => {}
             }
-            self.funnel.declared.pop_front();
+            self.declared.pop_front();
         }
     }
 
-    /// Publishes the end of a peer: registry, communicators, requests, collectives, version. Who waits is woken by whoever turned.
-    pub(crate) fn end(&mut self, index: PeerIndex, why: Gone) {
+    fn end(&mut self, index: PeerIndex, why: Gone) {
         self.contacts.set(index, Contact::Gone(why));
-        let failed = why == Gone::Failed && self.registry.append(index);
-        if failed {
-            self.update_views(index);
-        }
-        self.pml.gone(index, why);
-        self.waiters.concern_all();
-        if failed {
-            self.interrupt_collectives(index);
-            self.registry.publish();
-        }
+        self.ended.push_back((index, why));
     }
 }
 

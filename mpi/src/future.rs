@@ -8,9 +8,9 @@
 //! [`sendrecv`](crate::sendrecv). The executor of the futures calls [`Mpi::progress`], which wakes them when something happened.
 
 use crate::blocking::{Blocking, CommunicatorCreation, Probe};
-use crate::completion::{self, Answered, Answers, Completion, RequestHandle, Want};
+use crate::completion::{self, Answered, Answers, Completion, Want};
 use crate::sendrecv::{Exchanged, Sendrecv};
-use crate::{CommKey, Engine, Error, Started, State};
+use crate::{CommKey, Engine, Error, RequestHandle, Started, State};
 use core::cell::{Cell, Ref, RefCell, RefMut};
 use core::future::Future;
 use core::pin::Pin;
@@ -284,16 +284,16 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
 
     /// What the calls that test do first.
     fn progress_now(&self) {
-        let now = self.engine().now;
+        let now = self.engine().now();
         self.progress(now);
     }
 
     /// Works on the engine; where that made progress once more, other tasks may have something to do.
     fn watching_progress<T>(&self, work: impl FnOnce(&mut Engine<N, R>) -> T) -> T {
         let mut engine = self.engine_mut();
-        let before = engine.repeated_progress;
+        let before = engine.repeated_progress();
         let result = work(&mut engine);
-        let progressed = engine.repeated_progress != before;
+        let progressed = engine.repeated_progress() != before;
         drop(engine);
         if progressed {
             self.wake();

@@ -1,39 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What MPI means: the engine with its one crank, requests, error classes, the making of communicators, the funnel that
-//! every death enters, and futures over requests. Read [`Engine`] first.
+//! What MPI means: the engine, requests, error classes, the making of communicators, the funnel through which every death
+//! goes, the calls that wait, and futures over requests. Read [`Engine`] first.
 //!
-//! Nothing here blocks, reads a clock or the environment, or calls the user's code (Rules 5, 6, 10): an engine is
-//! a value that somebody above turns. Not here: which transports and which runtime (`world` names them, or `sim`), C.
+//! Nothing here blocks, reads a clock or the environment, or calls the user's code (Rules 5, 6, 10): an engine is a value whose
+//! [`progress`](Engine::progress) somebody above calls. Not here: which transports and which runtime (`world` names them, or
+//! `sim`), C.
+//!
+//! The engine only composes its parts, each a type whose fields are private to its file:
+//!
+//! | part (file)                     | owns                                                     | may call                         |
+//! |---------------------------------|----------------------------------------------------------|----------------------------------|
+//! | `Funnel` (funnel)               | how each peer stands; evidence; declarations and their order; notices of the job | transports, PML, runtime |
+//! | `Registry` (registry)           | who failed, in order; its version                        | nothing                          |
+//! | `Communicators` (communicator)  | the table of communicators, acknowledged failures, identities | PML; reads the registry     |
+//! | `Collectives` (collective)      | collective operations and creations under way, liveness queries | transports, PML, `Communicators`, `Funnel` |
+//! | `CompletedRequests` (request)   | requests that were complete when they were started       | nothing                          |
+//! | `Watched` (watched)             | from whom the waiting call expects something             | nothing                          |
+//! | `Waiters` (waiters)             | what sleeping threads wait for, and what concerns them all | nothing                        |
+//! | `Inquiry` (inquiry)             | when a waiter asks about unconnected peers               | nothing                          |
+//! | `Dispatch` (dispatch)           | the owners of active messages and completions            | `Funnel`, and each owner         |
+//! | `Layers` (layers)               | transports, PML, runtime: lent to the parts              |                                  |
+//!
+//! Above the engine stand values that a waiter or a future polls: [`Completion`] (the eight wait and test calls), [`Blocking`],
+//! [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. They call the engine; it knows none of them.
 #![forbid(unsafe_code)]
 
 mod blocking;
 mod class;
 mod collective;
-mod collective_channel;
 mod communicator;
 mod completion;
-mod contact;
+mod dispatch;
 mod engine;
 mod error;
 mod funnel;
 mod future;
+mod inquiry;
+mod layers;
 mod registry;
 mod request;
 #[cfg(test)]
 mod scripted;
 mod sendrecv;
-mod unsatisfiable;
 mod waiters;
 mod watched;
 
 pub use blocking::{Blocking, CommunicatorCreation, Probe};
 pub use class::Class;
-pub use completion::{Answered, Answers, Completion, Found, RequestHandle, Want, test};
-pub use engine::{Census, Engine, JobNotice, StartError};
+pub use completion::{Answered, Answers, Completion, Found, Want, test};
+pub use engine::{Census, Engine, StartError};
 pub use error::{Code, Detail, Error, cause_words};
+pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;
 pub use mend_pml::{Config, SendMode, Status, Waiter};
 pub use registry::Registry;
-pub use request::{CommKey, Request, Started, State};
+pub use request::{CommKey, Request, RequestHandle, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the shell above holds of an operation: a [`Request`], and what became of it.
 
-use crate::Error;
-use mend_base::Key;
+use crate::{Detail, Error};
+use mend_base::{Key, Slab};
 use mend_pml::Status;
 
 /// An operation under way: which table, which entry, and its generation. A handle that outlived its request is refused.
@@ -39,6 +39,50 @@ pub enum State {
     PendingFailure,
     /// It ended, well or badly; its buffer is not written any more.
     Done(Result<Status, Error>),
+}
+
+/// A request as a program holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestHandle {
+    /// `MPI_REQUEST_NULL`.
+    Null,
+    /// Complete when it was started, with an empty status; no table holds it.
+    Done,
+    /// One of the engine's.
+    Request(Request),
+}
+
+/// Requests that were complete when they were started, kept for the user's handles. A part of the engine; calls nothing.
+#[derive(Debug, Default)]
+pub(crate) struct CompletedRequests(Slab<Status>);
+
+impl CompletedRequests {
+    /// Keeps one.
+    pub fn add(&mut self, status: Status) -> Request {
+        Request::Completed(self.0.insert(status))
+    }
+
+    // Hot: per poll.
+    /// What it says.
+    pub fn poll(&self, key: Key) -> State {
+        State::Done(self.0.get(key).copied().ok_or_else(no_such_request))
+    }
+
+    /// Forgets it.
+    pub fn release(&mut self, key: Key) {
+        self.0.remove(key);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The handle of the request is stale or was never given out.
+#[cold]
+pub(crate) fn no_such_request() -> Error {
+    Error::of(Detail::NoSuchRequest)
 }
 
 const KIND_SHIFT: u32 = 30;
@@ -89,8 +133,21 @@ fn key_from_bits(bits: u64, index_mask: u32) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CommKey, Request};
+    use super::{CommKey, CompletedRequests, Request, State};
+    use crate::Detail;
     use mend_base::Key;
+    use mend_pml::Status;
+
+    #[test]
+    fn a_completed_request_says_its_status_until_it_is_released() {
+        let mut completed = CompletedRequests::default();
+        let status = Status { bytes: 5, ..Status::EMPTY };
+        let Request::Completed(key) = completed.add(status) else { panic!("it is complete") };
+        assert_eq!((completed.poll(key), completed.len()), (State::Done(Ok(status)), 1));
+        completed.release(key);
+        let State::Done(Err(error)) = completed.poll(key) else { panic!("it was released") };
+        assert_eq!((error.detail, completed.len()), (Detail::NoSuchRequest, 0));
+    }
 
     #[test]
     fn handles_come_back_as_they_went_and_never_look_predefined() {

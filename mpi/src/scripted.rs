@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! For tests: a job of few engines over wires that a test cuts where it likes, and a launcher that says what the test says.
 
+use crate::layers::Layers;
 use crate::{Config, Engine};
 use mend_base::{Instant, Job, Peer, PeerIndex};
+use mend_pml::Ob1;
 use mend_runtime::{Membership, Notice, Runtime, RuntimeError};
 use mend_transport::{
     Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Pending, SendError, Sink, Stream,
@@ -45,6 +47,17 @@ pub(crate) type Process = Engine<Wires, Script>;
 impl Rehearsal {
     /// Rank `me` of `size`.
     pub fn process(&self, me: u32, size: u32) -> Process {
+        let (wires, script) = self.ends(me, size);
+        Engine::with_config(wires, script, config()).expect("the script takes every card")
+    }
+
+    /// What lies below the engine of such a rank.
+    pub fn layers(&self, me: u32, size: u32) -> Layers<Wires, Script> {
+        let (net, runtime) = self.ends(me, size);
+        Layers { net, pml: Ob1::new(config()), runtime }
+    }
+
+    fn ends(&self, me: u32, size: u32) -> (Wires, Script) {
         let (ways, evidence, pace) = (Vec::new(), Vec::new(), usize::MAX);
         let wires = Wires { me, ways, books: self.clone(), evidence, pace };
         let membership = Membership {
@@ -55,9 +68,7 @@ impl Rehearsal {
             local_ranks: size,
             fault_tolerant: true,
         };
-        let script = Script { membership, books: self.clone(), version: 0 };
-        let config = Config { eager_bytes: 64, ..Config::default() };
-        Engine::with_config(wires, script, config).expect("the script takes every card")
+        (wires, Script { membership, books: self.clone(), version: 0 })
     }
 
     /// The launcher of `to` says this next.
@@ -81,7 +92,12 @@ impl Rehearsal {
     }
 }
 
-fn card(number: u32) -> Card {
+fn config() -> Config {
+    Config { eager_bytes: 64, ..Config::default() }
+}
+
+/// The card of rank `number`.
+pub(crate) fn card(number: u32) -> Card {
     let entries = vec![(TransportId::SHM, vec![number as u8])];
     Card { layout: Card::LAYOUT, entries, descriptor: None }
 }

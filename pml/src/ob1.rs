@@ -173,8 +173,8 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U>
         }
     }
 
-    fn on_done(&mut self, _done: Cookie, _result: Result<(), SendError>) {
-        // Nothing sent from here has a cookie: there is no put or get yet.
+    fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        self.up.on_done(done, result);
     }
 
     fn on_room(&mut self, to: PeerIndex, _endpoint: E) {

@@ -48,9 +48,8 @@ pub struct Process {
     pub board: Rc<RefCell<Board>>,
     /// Its buffers whose requests have ended: looked at when it has left.
     pub silence: Rc<RefCell<Silence>>,
-    /// Its messages to itself go by loopback, which the next progress delivers: a call of progress takes more events than all
-    /// other ranks of a small job can have caused.
-    pub has_loopback: bool,
+    /// Its messages to itself go by loopback, and one call of progress delivers them whatever else comes.
+    pub own_comes_next: bool,
     at: Rc<Cell<(&'static str, u64)>>,
     network: Shared,
     killer: Rc<Killer>,
@@ -210,6 +209,9 @@ const LOOK_ONCE_IN: u64 = 20;
 
 /// So many that a member without a connection is asked about.
 const CHECKS_AT_ONCE: u32 = 16;
+
+/// More do not come to a rank of a small job between two of its steps.
+const EVENTS_AT_ONCE: u32 = 16;
 
 /// Steps per rank after which a job that still moves is taken for one that never ends.
 const STEPS_MAX: u64 = 500_000;
@@ -482,7 +484,7 @@ impl Cluster {
         // Messages to oneself go by loopback, or by the network like everybody's.
         let own = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
         let config = config(&mut random);
-        let has_loopback = own.is_some() && config.events_per_progress > 16;
+        let own_comes_next = own.is_some() && config.events_per_progress > EVENTS_AT_ONCE;
         let net = Bml::new(own, Some(fabric), Vec::new());
         let engine = Engine::with_config(net, runtime, config).expect("the launcher takes every card");
         let process = Process {
@@ -493,7 +495,7 @@ impl Cluster {
             random: Rc::new(RefCell::new(random)),
             board: Rc::clone(&self.board),
             silence: Rc::default(),
-            has_loopback,
+            own_comes_next,
             killer: Rc::clone(&self.killer),
             at: Rc::clone(&seat.at),
             network: Rc::clone(&self.network),

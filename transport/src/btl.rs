@@ -155,9 +155,35 @@ pub struct AmId(pub u8);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Stream(pub u32);
 
-/// An operation: its owner (pml, osc, coll ...), slab index and generation, checked when it comes back.
+/// Whose operation it is, and which of its operations: validated when it comes back (I4).
+///
+/// The highest 8 bits are the owner's active-message id, the other 56 the owner's own (an index, and as much of a generation as
+/// fits).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// Bits below the owner's.
+    pub const VALUE_BITS: u32 = 56;
+
+    /// The cookie of an operation; `None`: the value has more bits than [`VALUE_BITS`](Cookie::VALUE_BITS).
+    pub const fn new(owner: AmId, value: u64) -> Option<Cookie> {
+        if value >> Cookie::VALUE_BITS != 0 {
+            return None;
+        }
+        Some(Cookie((owner.0 as u64) << Cookie::VALUE_BITS | value))
+    }
+
+    /// Whose operation it is.
+    pub const fn owner(self) -> AmId {
+        AmId((self.0 >> Cookie::VALUE_BITS) as u8)
+    }
+
+    /// Which of the owner's.
+    pub const fn value(self) -> u64 {
+        self.0 & ((1 << Cookie::VALUE_BITS) - 1)
+    }
+}
 
 /// Why nothing was sent, or how an operation ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,3 +221,18 @@ pub struct WakeSet {
 /// Something is there already: do not sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pending;
+
+#[cfg(test)]
+mod tests {
+    use super::{AmId, Cookie};
+
+    #[test]
+    fn a_cookie_gives_back_its_owner_and_value() {
+        let most = (1 << Cookie::VALUE_BITS) - 1;
+        for (owner, value) in [(0, 0), (1, 77), (255, most)] {
+            let cookie = Cookie::new(AmId(owner), value).unwrap();
+            assert_eq!((cookie.owner(), cookie.value()), (AmId(owner), value));
+        }
+        assert_eq!(Cookie::new(AmId(1), most + 1), None);
+    }
+}

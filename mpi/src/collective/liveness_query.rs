@@ -4,71 +4,81 @@
 //! (Row CO1). So nobody is blamed for leaving before each other member has been heard of: by a declaration, or by the
 //! runtime's contribution that it lives.
 
-use super::Stage;
-use crate::contact::Contact;
-use crate::{CommKey, Engine};
+use super::Context;
+use crate::CommKey;
+use crate::funnel::{Fate, Funnel};
 use mend_base::PeerIndex;
 use mend_runtime::Runtime;
 use mend_transport::{Btl, Cause};
 use std::collections::BTreeMap;
 
-/// An operation that is over but for the reason.
+/// Members that may have failed, and how many times the runtime has yet to say that each lives.
 #[derive(Debug)]
 pub(super) struct LivenessQuery {
-    /// Members that may have failed, and how many times the runtime has yet to say that each lives.
     unanswered: BTreeMap<PeerIndex, u32>,
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Asks about everybody of the communicator.
+impl LivenessQuery {
+    /// Asks about every other member of the communicator.
     #[cold]
-    pub(super) fn query_liveness(&mut self, comm: CommKey) -> LivenessQuery {
+    pub fn begin<N: Btl, R: Runtime>(comm: CommKey, context: &mut Context<'_, N, R>) -> Self {
         mend_base::reach!("mpi.collective: a member left without its part");
         let mut unanswered = BTreeMap::new();
-        let members = self.communicators.get(comm.0).map(|entry| entry.members.clone());
+        let members = context.communicators.get(comm).map(|entry| entry.members().clone());
         for &member in members.iter().flat_map(|members| members.iter()) {
-            if self.contacts.peer(member) == self.runtime.membership().peer {
+            if context.funnel.peer(member) == context.layers.runtime.membership().peer {
                 continue;
             }
-            match self.contacts.state(member) {
-                Some(Contact::Gone(_)) => continue,
-                // Judged, and published soon.
-                Some(Contact::Severing { .. } | Contact::Drained { .. }) => _ = unanswered.insert(member, 1),
-                None | Some(Contact::Asked | Contact::Connected { .. }) => {
-                    // The answer to what was asked before may be older than the death: behind it we ask again.
-                    let asked = self.contacts.is_questioned(member);
-                    unanswered.insert(member, if asked { 2 } else { 1 });
-                    if !asked {
-                        self.ask(member, Cause::Silent);
-                    }
+            match context.funnel.fate(member) {
+                Fate::Published => {}
+                Fate::Declared => _ = unanswered.insert(member, 1),
+                // The answer to what was asked before may be older than the death: behind it we ask again.
+                Fate::Open { questioned: true } => _ = unanswered.insert(member, 2),
+                Fate::Open { questioned: false } => {
+                    unanswered.insert(member, 1);
+                    context.funnel.ask(member, Cause::Silent, &mut context.layers.runtime);
                 }
             }
         }
         LivenessQuery { unanswered }
     }
 
-    /// Whether everybody has been heard of.
-    pub(super) fn is_answered(&self, doubt: &LivenessQuery) -> bool {
-        let declared = |member| matches!(self.contacts.state(member), Some(Contact::Gone(_)));
-        doubt.unanswered.iter().all(|(&member, &answers)| answers == 0 || declared(member))
+    /// Whether every member has been heard of.
+    pub fn is_answered<E: Copy + Eq + core::fmt::Debug>(&self, funnel: &Funnel<E>) -> bool {
+        let published = |member| funnel.fate(member) == Fate::Published;
+        self.unanswered.iter().all(|(&member, &answers)| answers == 0 || published(member))
     }
 
-    /// The runtime says that this one lives.
-    pub(crate) fn declared_alive(&mut self, member: PeerIndex) {
-        let mut again = false;
-        for key in &self.active {
-            if let Some(running) = self.collectives.get_mut(*key)
-                && let Stage::Active(active) = &mut running.stage
-                && let Some(answers) =
-                    active.doubt.as_mut().and_then(|doubt| doubt.unanswered.get_mut(&member))
-            {
-                *answers = answers.saturating_sub(1);
-                again |= *answers > 0;
-            }
-        }
-        if again {
-            mend_base::reach!("mpi.collective: asked again, behind an older question");
-            self.ask(member, Cause::Silent);
-        }
+    /// The runtime says that this one lives. Whether it must be asked again, behind an older question.
+    pub fn on_alive(&mut self, member: PeerIndex) -> bool {
+        let Some(answers) = self.unanswered.get_mut(&member) else { return false };
+        *answers = answers.saturating_sub(1);
+        *answers > 0
+    }
+}
+
+/// The answer was to an older question.
+#[cold]
+pub(super) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, context: &mut Context<'_, N, R>) {
+    mend_base::reach!("mpi.collective: asked again, behind an older question");
+    context.funnel.ask(member, Cause::Silent, &mut context.layers.runtime);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LivenessQuery;
+    use crate::funnel::Funnel;
+    use mend_base::{Job, PeerIndex};
+
+    #[test]
+    fn a_query_behind_an_older_question_needs_two_answers() {
+        let funnel: Funnel<u32> = Funnel::new(Job(1), 3, 0);
+        let mut query = LivenessQuery { unanswered: [(PeerIndex(1), 2), (PeerIndex(2), 1)].into() };
+        assert!(!query.is_answered(&funnel));
+        assert!(query.on_alive(PeerIndex(1)));
+        assert!(!query.on_alive(PeerIndex(2)));
+        assert!(!query.is_answered(&funnel));
+        assert!(!query.on_alive(PeerIndex(1)));
+        assert!(query.is_answered(&funnel));
     }
 }

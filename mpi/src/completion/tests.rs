@@ -260,6 +260,8 @@ fn a_call_ends_receives_that_nobody_could_serve_only_where_it_waits_for_nothing_
     assert_eq!(unsatisfiable(Want::All, "PP", Some(1)), Some(Found::All { complete: true }));
     assert_eq!(unsatisfiable(Want::Some, "PP", Some(1)), Some(Found::Several { count: 1 }));
     assert_eq!(unsatisfiable(Want::Any, "PS", Some(1)), None);
+    // The first ends, which is no fault: the call waits for the other.
+    assert_eq!(unsatisfiable(Want::All, "PS", Some(1)), None);
     assert_eq!(unsatisfiable(Want::Any, "PP", Some(2)), None);
     assert_eq!(unsatisfiable(Want::Any, "PP", None), None);
 }

@@ -1,270 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Deaths, one at a time, each step of them the test's.
+//! The funnel alone, over scripted wires: what it asks, and in which order it gives the ends.
 
-use crate::communicator::CommEntry;
-use crate::scripted::{Process, Rehearsal, peer};
-use crate::{Class, CommKey, Detail, Request, Started, State};
-use mend_base::{Identity, Instant, Rank, Source, Tag, TagSelector};
-use mend_comm::Communicator;
-use mend_datatype::Typed;
-use mend_pml::SendMode;
+use super::{Fate, Funnel};
+use crate::layers::Layers;
+use crate::scripted::{JOB, Rehearsal, Script, Wires, card, peer};
+use mend_base::PeerIndex;
+use mend_pml::Gone;
 use mend_runtime::Notice;
-use mend_transport::{Buffer, Cause, UserMemory};
-use std::sync::Arc;
+use mend_transport::Cause;
 
-const TAG: Tag = Tag(4);
-
-fn turn(process: &mut Process) -> u32 {
-    process.progress(Instant(1))
-}
-
-fn turns(count: u32, process: &mut Process) {
-    for _ in 0..count {
-        turn(process);
-    }
-}
-
-/// Two ranks of three that know each other.
-fn pair() -> (Rehearsal, Process, Process) {
+/// Rank 0 of four, connected to 1 and 2.
+fn funnel() -> (Rehearsal, Funnel<u32>, Layers<Wires, Script>) {
     let job = Rehearsal::default();
-    let (mut zero, mut one) = (job.process(0, 3), job.process(1, 3));
-    job.introduce(0, 1);
-    job.introduce(1, 0);
-    for _ in 0..3 {
-        turns(1, &mut zero);
-        turns(1, &mut one);
+    let (mut funnel, mut layers) = (Funnel::new(JOB, 4, 0), job.layers(0, 4));
+    for number in [1, 2] {
+        let contact = Notice::Contact { peer: peer(number), card: card(number) };
+        assert_eq!(funnel.on_notice(contact, &mut layers), None);
     }
-    (job, zero, one)
+    (job, funnel, layers)
 }
 
-fn bytes(buffer: &Arc<Buffer>) -> Typed {
-    Typed::bytes(UserMemory::of_buffer(buffer))
+fn ends(funnel: &mut Funnel<u32>) -> Vec<(PeerIndex, Gone)> {
+    std::iter::from_fn(|| funnel.next_end()).collect()
 }
 
-fn receive(process: &mut Process, from: Source, room: &Arc<Buffer>) -> Started {
-    let world = process.world();
-    process.receive(world, from, TagSelector::Tag(TAG), bytes(room)).expect("the arguments are right")
-}
-
-fn running(started: Started) -> Request {
-    match started {
-        Started::Running(request) => request,
-        Started::Done(status) => panic!("it is over: {status:?}"),
-    }
-}
-
-fn send(process: &mut Process, to: u32, data: &[u8]) -> Started {
-    let world = process.world();
-    let data = bytes(&Buffer::from_bytes(data));
-    process.send(world, Rank(to), TAG, SendMode::Standard, data).expect("the arguments are right")
-}
-
-fn failed(process: &mut Process) -> Vec<Rank> {
-    let world = process.world();
-    process.failed(world).expect("WORLD stands")
-}
-
-fn ended_with(process: &Process, request: Request) -> Detail {
-    match process.poll(request) {
-        State::Done(Err(error)) => error.detail,
-        other => panic!("{other:?}"),
-    }
-}
-
-// Row AK3
-#[test]
-fn whoever_an_error_names_is_listed_by_then() {
-    let (job, mut zero, _one) = pair();
-    let waiting = running(receive(&mut zero, Source::Rank(Rank(1)), &Buffer::zeroed(8)));
-    job.say(0, Notice::Failed(peer(1)));
-    while zero.poll(waiting) == State::Running {
-        assert!(turn(&mut zero) > 0, "a published death is an event: whoever waits looks again");
-    }
-    assert_eq!(ended_with(&zero, waiting), Detail::ProcFailed(Rank(1)));
-    assert_eq!(zero.communicators.get(zero.world.0).unwrap().failures.known(), [Rank(1)]);
-    assert_eq!(zero.registry().version(), 1);
-    assert_eq!(failed(&mut zero), [Rank(1)]);
-}
-
-// Rows AK1, AK11, PP7
-#[test]
-fn who_failed_is_known_without_a_turn_and_what_it_had_sent_whole_is_received() {
-    let (job, mut zero, mut one) = pair();
-    assert!(failed(&mut zero).is_empty());
-    for _ in 0..3 {
-        send(&mut one, 0, b"whole");
-        turn(&mut one);
-        turn(&mut zero);
-    }
-    drop(one);
-    job.say(0, Notice::Failed(peer(1)));
-    assert_eq!(failed(&mut zero), [Rank(1)]);
-    for _ in 0..3 {
-        let room = Buffer::zeroed(5);
-        assert!(matches!(receive(&mut zero, Source::Rank(Rank(1)), &room), Started::Done(_)));
-        assert_eq!(room.to_vec(), b"whole");
-    }
-    let never = running(receive(&mut zero, Source::Rank(Rank(1)), &Buffer::zeroed(5)));
-    assert_eq!(ended_with(&zero, never), Detail::ProcFailed(Rank(1)));
-    job.say(0, Notice::Failed(peer(2)));
-    assert_eq!(failed(&mut zero), [Rank(1), Rank(2)]);
-}
-
-// Row PP7
-#[test]
-fn who_died_or_left_before_its_contact_was_looked_at_is_drained_first() {
-    for declaration in [Notice::Failed(peer(1)), Notice::Finalized(peer(1))] {
-        let job = Rehearsal::default();
-        let (mut zero, mut one) = (job.process(0, 2), job.process(1, 2));
-        job.introduce(0, 1);
-        job.introduce(1, 0);
-        let sent = send(&mut one, 0, b"before the end");
-        turns(3, &mut one);
-        assert!(matches!(sent, Started::Done(_)) || one.pml.idle());
-        drop(one);
-        job.say(0, declaration);
-        // The receiver has not looked at anything yet.
-        turn(&mut zero);
-        turn(&mut zero);
-        let room = Buffer::zeroed(14);
-        assert!(matches!(receive(&mut zero, Source::Rank(Rank(1)), &room), Started::Done(_)));
-        assert_eq!(room.to_vec(), b"before the end");
-    }
-}
+const ONE: PeerIndex = PeerIndex(1);
+const TWO: PeerIndex = PeerIndex(2);
+const THREE: PeerIndex = PeerIndex(3);
 
 #[test]
-fn evidence_asks_once_and_a_peer_that_lives_goes_on() {
-    let (job, mut zero, mut one) = pair();
-    zero.net.evidence = vec![(1, Cause::Silent), (1, Cause::Exited)];
-    turn(&mut zero);
-    zero.net.evidence = vec![(1, Cause::Exited)];
-    turn(&mut zero);
+fn evidence_asks_once_until_the_runtime_answers() {
+    let (job, mut funnel, mut layers) = funnel();
+    funnel.on_evidence(ONE, Cause::Silent);
+    funnel.on_evidence(ONE, Cause::Exited);
+    assert!(!funnel.is_empty());
+    funnel.examine(&mut layers);
     assert_eq!(job.asked(), [(0, peer(1))]);
-    send(&mut one, 0, b"I live");
-    turn(&mut one);
-    let room = Buffer::zeroed(6);
-    let waiting = running(receive(&mut zero, Source::Rank(Rank(1)), &room));
-    turn(&mut zero);
-    assert_eq!(zero.poll(waiting), State::Running);
-    job.say(0, Notice::Alive(peer(1)));
-    turns(2, &mut zero);
-    assert!(matches!(zero.poll(waiting), State::Done(Ok(_))));
-    assert!(failed(&mut zero).is_empty());
+    assert_eq!(funnel.fate(ONE), Fate::Open { questioned: true });
+    assert_eq!(funnel.on_notice(Notice::Alive(peer(1)), &mut layers), Some(ONE));
+    assert_eq!(funnel.fate(ONE), Fate::Open { questioned: false });
+    funnel.on_evidence(ONE, Cause::Silent);
+    funnel.examine(&mut layers);
+    assert_eq!(job.asked().len(), 2);
+    assert_eq!(ends(&mut funnel), []);
 }
 
 #[test]
-fn evidence_against_one_that_was_judged_is_nothing() {
-    let (job, mut zero, _one) = pair();
-    job.say(0, Notice::Failed(peer(1)));
-    turn(&mut zero);
-    zero.net.evidence = vec![(1, Cause::Exited)];
-    turns(3, &mut zero);
-    assert_eq!(job.asked(), []);
-    job.say(0, Notice::Finalized(peer(1)));
-    job.say(0, Notice::Failed(peer(1)));
-    assert_eq!(failed(&mut zero), [Rank(1)]);
-    assert_eq!(zero.registry().version(), 1);
-}
-
-#[test]
-fn who_could_not_be_reached_and_then_failed_is_listed() {
-    let (job, mut zero, _one) = pair();
-    for other in [1, 2] {
-        job.say(0, Notice::Refused { peer: peer(other), cause: Cause::NoMemory });
+fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
+    let (_job, mut funnel, mut layers) = funnel();
+    for notice in [Notice::Failed(peer(1)), Notice::Finalized(peer(2)), Notice::Finalized(peer(3))] {
+        funnel.on_notice(notice, &mut layers);
     }
-    assert!(failed(&mut zero).is_empty());
-    for other in [1, 2] {
-        job.say(0, Notice::Failed(peer(other)));
-    }
-    assert_eq!(failed(&mut zero), [Rank(1), Rank(2)]);
+    assert_eq!((funnel.fate(ONE), funnel.some_severing()), (Fate::Declared, true));
+    // The second endpoint is severed first, and nobody connected the third peer.
+    funnel.on_severed(TWO, 1);
+    assert_eq!((funnel.examine(&mut layers), ends(&mut funnel)), (1, Vec::new()));
+    funnel.on_severed(ONE, 0);
+    funnel.examine(&mut layers);
+    let all = [(ONE, Gone::Failed), (TWO, Gone::Finalized), (THREE, Gone::Finalized)];
+    assert_eq!(ends(&mut funnel), all);
+    assert_eq!(funnel.fate(THREE), Fate::Published);
 }
 
 #[test]
-fn who_left_in_order_has_not_failed() {
-    let (job, mut zero, _one) = pair();
-    job.say(0, Notice::Finalized(peer(1)));
-    job.say(0, Notice::Failed(peer(1)));
-    assert!(failed(&mut zero).is_empty());
-}
-
-// Row AK4
-#[test]
-fn only_members_are_listed_and_a_communicator_made_later_knows_them() {
-    let (job, mut zero, _one) = pair();
-    [2, 1].into_iter().for_each(|dead| job.say(0, Notice::Failed(peer(dead))));
-    assert_eq!(failed(&mut zero), [Rank(2), Rank(1)]);
-    let myself = zero.myself();
-    assert_eq!(zero.failed(myself).unwrap(), []);
-    let later = duplicate(&mut zero);
-    assert_eq!(zero.failed(later).unwrap(), [Rank(2), Rank(1)]);
-    assert_eq!(zero.acknowledged(later).unwrap(), []);
-}
-
-fn duplicate(process: &mut Process) -> CommKey {
-    let CommEntry { communicator, members, .. } = process.communicators.get(process.world.0).unwrap();
-    let identity = Identity { creator: peer(0), number: 77 };
-    let (again, members) = (Communicator { identity, ..communicator.clone() }, Arc::clone(members));
-    process.enter(again, members)
-}
-
-// Rows AK5, AK6
-#[test]
-fn the_program_acknowledges_what_was_published_communicator_by_communicator() {
-    let (job, mut zero, _one) = pair();
-    let (world, other) = (zero.world(), duplicate(&mut zero));
-    assert_eq!(zero.acknowledge(world, None).unwrap(), 0);
-    job.say(0, Notice::Failed(peer(1)));
-    assert_eq!(zero.acknowledge(world, Some(3)).unwrap(), 0, "it was not published yet");
-    assert_eq!(failed(&mut zero), [Rank(1)]);
-    assert_eq!(zero.acknowledge(world, Some(3)).unwrap(), 1);
-    job.say(0, Notice::Failed(peer(2)));
-    assert_eq!(failed(&mut zero), [Rank(1), Rank(2)]);
-    assert_eq!(zero.acknowledged(world).unwrap(), [Rank(1)]);
-    assert_eq!(zero.acknowledged(other).unwrap(), []);
-    assert_eq!(zero.failed(other).unwrap(), [Rank(1), Rank(2)]);
-    assert_eq!(zero.acknowledge(other, Some(0)).unwrap(), 0);
+fn the_first_declaration_stands_but_an_unreachable_peer_may_fail() {
+    let (_job, mut funnel, mut layers) = funnel();
+    funnel.on_notice(Notice::Finalized(peer(3)), &mut layers);
+    funnel.on_notice(Notice::Failed(peer(3)), &mut layers);
+    assert_eq!(ends(&mut funnel), [(THREE, Gone::Finalized)]);
+    let refused = Gone::Unreachable(Cause::Refused);
+    funnel.on_notice(Notice::Refused { peer: peer(1), cause: Cause::Refused }, &mut layers);
+    funnel.on_severed(ONE, 0);
+    funnel.examine(&mut layers);
+    assert_eq!(ends(&mut funnel), [(ONE, refused)]);
+    funnel.on_notice(Notice::Failed(peer(1)), &mut layers);
+    assert_eq!(ends(&mut funnel), [(ONE, Gone::Failed)]);
 }
 
 #[test]
-fn the_end_of_the_job_is_heard_although_a_question_took_the_news() {
-    let (job, mut zero, _one) = pair();
-    job.say(0, Notice::JobAborted { code: 3 });
-    assert!(failed(&mut zero).is_empty());
-    assert!(turn(&mut zero) > 0 && zero.has_notices());
-}
-
-#[test]
-fn a_stale_communicator_is_refused() {
-    let (_job, mut zero, _one) = pair();
-    let stale = CommKey(mend_base::Key { index: 900, generation: 1 });
-    assert_eq!(zero.failed(stale).unwrap_err().class, Class::Comm);
-    assert_eq!(zero.acknowledge(stale, None).unwrap_err().class, Class::Comm);
-    assert_eq!(zero.acknowledged(stale).unwrap_err().class, Class::Comm);
-}
-
-// Row EH6
-#[test]
-fn aborting_ends_the_members_and_with_everybody_the_job() {
-    let (job, mut zero, _one) = pair();
-    let (world, myself) = (zero.world(), zero.myself());
-    zero.abort_members(myself, 4).unwrap();
-    zero.abort_members(world, 5).unwrap();
-    zero.abort_alone(6);
-    assert_eq!(job.aborted(), [(4, vec![peer(0)]), (5, vec![]), (6, vec![peer(0)])]);
-}
-
-/// Who leaves because somebody failed is declared after that one: a collective that waits for both must hear of the failure.
-#[test]
-fn ends_are_published_in_the_order_of_the_verdicts() {
-    let (job, mut zero, _one) = pair();
-    let room = Buffer::zeroed(8);
-    let of_one = running(receive(&mut zero, Source::Rank(Rank(1)), &room));
-    let of_two = running(receive(&mut zero, Source::Rank(Rank(2)), &room));
-    job.say(0, Notice::Failed(peer(1)));
-    job.say(0, Notice::Finalized(peer(2)));
-    while zero.poll(of_two) == State::Running {
-        turn(&mut zero);
-    }
-    assert_eq!(ended_with(&zero, of_one), Detail::ProcFailed(Rank(1)));
-    assert_eq!(ended_with(&zero, of_two), Detail::PeerLeft(Rank(2)));
+fn a_card_of_another_version_ends_the_peer() {
+    let (_job, mut funnel, mut layers) = funnel();
+    let mut other = card(3);
+    other.layout += 1;
+    assert_eq!(funnel.meet(THREE, &other, &mut layers), Err(Cause::LayoutDiffers));
+    assert_eq!(ends(&mut funnel), [(THREE, Gone::Unreachable(Cause::LayoutDiffers))]);
 }

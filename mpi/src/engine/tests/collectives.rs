@@ -172,7 +172,7 @@ fn who_waits_long_asks_about_every_member_that_it_never_met() {
     for (size, met) in (3..9).flat_map(|size| (2..size).map(move |met| (size, met))) {
         let strangers: Vec<u32> = (met..size).collect();
         assert_eq!(asked_of(size, met, 20, |_| ()), strangers, "{size} members, {met} met: soon");
-        let long_since = |process: &mut Process| process.checks_of_wait = 1_000;
+        let long_since = |process: &mut Process| process.inquiry.last_long();
         let later = asked_of(size, met, 16 * size, long_since);
         assert_eq!(later, strangers, "{size} members, {met} met: later");
     }
@@ -185,7 +185,7 @@ fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_quest
     let world = processes[0].world();
     let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
     let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
-    processes[0].net.evidence.push((2, Cause::Silent));
+    processes[0].layers.net.evidence.push((2, Cause::Silent));
     turn(&mut processes[0]);
     assert_eq!(job.asked(), [(0, peer(2))], "for it is suspected");
     job.say(0, Notice::Finalized(peer(1)));
@@ -281,12 +281,12 @@ fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed(
         let second = processes[1].dup(world).expect("right arguments");
         processes.pop();
         // The contribution that names it lies in the ring of 1, who takes it, or hears of the death before.
-        processes[1].net.pace = usize::from(named);
+        processes[1].layers.net.pace = usize::from(named);
         job.say(1, Notice::Failed(peer(2)));
         assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
         assert!(matches!(ended(&processes[1], second), Detail::ProcFailed(Rank(2))));
         assert_eq!(made(&mut processes[1], second), None);
-        processes[1].net.pace = usize::MAX;
+        processes[1].layers.net.pace = usize::MAX;
         let offer = processes[0]
             .send(only, Rank(1), TAG, SendMode::Synchronous, ints(&Buffer::zeroed(LARGE)))
             .expect("right arguments");
@@ -392,7 +392,7 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
         let mut random = Random(seed);
         let size = 2 + random.below(4) as u32;
         let (job, mut processes) = job(size);
-        processes.iter_mut().for_each(|process| process.net.pace = 1 + random.below(3) as usize);
+        processes.iter_mut().for_each(|process| process.layers.net.pace = 1 + random.below(3) as usize);
         let dead = Rank(random.below(size.into()) as u32);
         let mut all: Vec<_> = processes
             .into_iter()

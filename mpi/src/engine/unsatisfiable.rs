@@ -5,7 +5,8 @@
 //! Progress ends no such receive, since a program that tests may still send to itself. A call that *waits* ends it, but only
 //! where no other thread of the program could start that send.
 
-use crate::{CommKey, Engine, Error, Request};
+use super::Engine;
+use crate::{CommKey, Error, Request};
 use mend_base::Source;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -22,24 +23,24 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Whether all other members of some communicator have ended: only then is a waiting call asked in detail.
     #[inline]
     pub(crate) fn some_may_be_unsatisfiable(&self) -> bool {
-        self.pml.some_may_be_unsatisfiable()
+        self.layers.pml.some_may_be_unsatisfiable()
     }
 
     /// Whether this is a receive from any source that only this process could serve.
     #[inline]
     pub(crate) fn is_unsatisfiable(&self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.pml.is_unsatisfiable(mend_pml::Request(key)))
+        matches!(request, Request::PointToPoint(key) if self.layers.pml.is_unsatisfiable(mend_pml::Request(key)))
     }
 
     /// Ends it, if it is one. Whether it was.
     pub(crate) fn end_unsatisfiable(&mut self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.pml.end_unsatisfiable(mend_pml::Request(key)))
+        matches!(request, Request::PointToPoint(key) if self.layers.pml.end_unsatisfiable(mend_pml::Request(key)))
     }
 
     /// The same for a probe that has found nothing: with which error it ends.
     pub(crate) fn unsatisfiable_probe(&self, comm: CommKey, from: Source) -> Option<Error> {
-        let user = self.entry(comm).ok()?.user;
-        if from == Source::Any { self.pml.unsatisfiable(user).map(Error::from) } else { None }
+        let user = self.communicators.valid(comm).ok()?.user();
+        if from == Source::Any { self.layers.pml.unsatisfiable(user).map(Error::from) } else { None }
     }
 }
 

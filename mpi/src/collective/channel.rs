@@ -2,19 +2,27 @@
 //! What a collective operation sees of the engine: messages to and from the ranks of its communicator, on the context kind that
 //! no user's message enters.
 
+use crate::layers::Layers;
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_coll::PointToPoint;
 use mend_datatype::Typed;
 use mend_pml::{Channel, Error, Ob1, Request, SendMode, Started, State};
 use mend_transport::Btl;
 
-/// Transports and PML, lent to one operation for one turn.
-pub(crate) struct CollectiveChannel<'a, N: Btl> {
-    pub net: &'a mut N,
-    pub pml: &'a mut Ob1<N::Endpoint>,
-    pub channel: Channel,
+/// Transports and PML, lent to one operation for one call of progress.
+pub(super) struct CollectiveChannel<'a, N: Btl> {
+    net: &'a mut N,
+    pml: &'a mut Ob1<N::Endpoint>,
+    channel: Channel,
     /// Which operation of the communicator. An operation that is far ahead here meets its own messages there alone.
-    pub tag: Tag,
+    tag: Tag,
+}
+
+impl<'a, N: Btl> CollectiveChannel<'a, N> {
+    /// For one call of progress.
+    pub fn new<R>(layers: &'a mut Layers<N, R>, channel: Channel, tag: Tag) -> Self {
+        CollectiveChannel { net: &mut layers.net, pml: &mut layers.pml, channel, tag }
+    }
 }
 
 impl<N: Btl> PointToPoint for CollectiveChannel<'_, N> {

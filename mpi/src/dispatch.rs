@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which protocol owns what comes up from the transports: messages by their active-message id, completions by the owner in
+//! their cookie. One table for both, so that a protocol enters at one place.
+//!
+//! The PML takes its own messages before they come here. Ids that are given out, and whose protocol this version does not have, are
+//! garbage like those that nobody has: no correct peer sends them. A protocol that comes adds its arm to [`Dispatch`], and sends
+//! its control messages through a bounded queue for each peer, which belongs beside this table.
+
+use crate::funnel::Funnel;
+use mend_base::PeerIndex;
+use mend_pml::Upcalls;
+use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
+
+/// Whose messages and completions bear an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// The PML.
+    PointToPoint,
+    /// A protocol of a later version.
+    Reserved,
+    /// No protocol.
+    Nobody,
+}
+
+/// The ids that are given out.
+static OWNERS: [(AmId, Owner); 4] = [
+    (mend_pml::AM_ID, Owner::PointToPoint),
+    // The reliable broadcast of failures and revocations.
+    (AmId(2), Owner::Reserved),
+    // Agreement.
+    (AmId(3), Owner::Reserved),
+    // One-sided communication.
+    (AmId(4), Owner::Reserved),
+];
+
+/// The owner of an id.
+pub(crate) fn owner(id: AmId) -> Owner {
+    OWNERS.iter().find(|(given, _)| *given == id).map_or(Owner::Nobody, |(_, owner)| *owner)
+}
+
+/// What the PML hands up while the transports are polled.
+pub(crate) struct Dispatch<'a, E> {
+    pub funnel: &'a mut Funnel<E>,
+}
+
+impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
+    #[cold]
+    fn on_message(&mut self, from: PeerIndex, id: AmId, _header: &[u8], _payload: Payload<'_>) {
+        match owner(id) {
+            Owner::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
+            Owner::Reserved | Owner::Nobody => self.funnel.on_evidence(from, Cause::Garbage),
+        }
+    }
+
+    /// No operation of this version bears a cookie, so none ends but by a bug of a transport.
+    #[cold]
+    fn on_done(&mut self, done: Cookie, _result: Result<(), SendError>) {
+        let owner = owner(done.owner());
+        debug_assert!(false, "an operation of {owner:?} ended that was never started: {done:?}");
+    }
+
+    fn on_error(&mut self, peer: PeerIndex, _endpoint: E, cause: Cause) {
+        self.funnel.on_evidence(peer, cause);
+    }
+
+    fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
+        self.funnel.on_severed(peer, endpoint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dispatch, OWNERS, Owner, owner};
+    use crate::funnel::Funnel;
+    use mend_base::{Job, PeerIndex};
+    use mend_pml::Upcalls;
+    use mend_transport::AmId;
+
+    #[test]
+    fn every_id_has_one_owner() {
+        for (at, (id, _)) in OWNERS.iter().enumerate() {
+            assert!(OWNERS[..at].iter().all(|(before, _)| before != id), "{id:?} is given out twice");
+        }
+        assert_eq!(owner(mend_pml::AM_ID), Owner::PointToPoint);
+        assert_eq!((owner(AmId(2)), owner(AmId(99))), (Owner::Reserved, Owner::Nobody));
+    }
+
+    #[test]
+    fn a_message_of_no_protocol_is_evidence_against_its_sender() {
+        for id in [AmId(2), AmId(99)] {
+            let mut funnel: Funnel<u32> = Funnel::new(Job(1), 2, 0);
+            let nothing: &[u8] = &[];
+            Dispatch { funnel: &mut funnel }.on_message(PeerIndex(1), id, &[], nothing.into());
+            assert!(!funnel.is_empty());
+        }
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How the end of a peer becomes known: evidence and notices go through the funnel, and what it gives is published in the
+//! order registry, communicators, requests, collectives, version (design "How a death travels"). The waiters poll again, since
+//! the end of a peer is an event.
+
+use super::Engine;
+use crate::dispatch::Dispatch;
+use crate::layers::Layers;
+use mend_base::PeerIndex;
+use mend_pml::Gone;
+use mend_runtime::Runtime;
+use mend_transport::Btl;
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    /// Examines what the last progress brought. How many peers were severed.
+    #[cold]
+    pub(super) fn examine_evidence(&mut self) -> u32 {
+        let severed = self.funnel.examine(&mut self.layers);
+        self.publish_ends();
+        severed
+    }
+
+    /// Takes everything the runtime has to say.
+    #[cold]
+    pub(super) fn take_notices(&mut self) -> u32 {
+        let mut taken = self.funnel.begin_notices(&self.layers.runtime);
+        while let Some(notice) = self.layers.runtime.notice() {
+            taken += 1;
+            if let Some(alive) = self.funnel.on_notice(notice, &mut self.layers) {
+                let (collectives, mut context) = self.lend();
+                collectives.on_alive(alive, &mut context);
+            }
+            self.publish_ends();
+        }
+        taken
+    }
+
+    /// Asks the runtime for a peer that something is sent to.
+    #[cold]
+    pub(super) fn look_up(&mut self, peer: PeerIndex) {
+        self.funnel.look_up(peer, &mut self.layers);
+        self.publish_ends();
+    }
+
+    /// Takes the notices, and severs to the end whom they name: at most one lap of each of their rings, or as far as the
+    /// transport gets now.
+    #[cold]
+    pub(super) fn catch_up(&mut self) {
+        if self.funnel.has_notices(&self.layers.runtime) {
+            self.take_notices();
+        }
+        while self.funnel.some_severing() {
+            let Layers { net, pml, .. } = &mut self.layers;
+            let events = pml.progress(net, self.now, &mut Dispatch { funnel: &mut self.funnel });
+            if events + self.examine_evidence() == 0 {
+                mend_base::reach!("mpi.funnel: severing takes longer");
+                break;
+            }
+        }
+        self.funnel.announce_job_notices(&self.layers.runtime);
+    }
+
+    /// Progress within a call that would answer that a receive has a pending failure: what has come already is received first
+    /// (Row PP13), and a program that waits in a loop moves on.
+    #[cold]
+    pub(crate) fn progress_again(&mut self) {
+        self.repeated_progress = self.repeated_progress.wrapping_add(1);
+        self.progress(self.now);
+        self.funnel.announce_job_notices(&self.layers.runtime);
+    }
+
+    /// How often that was; wraps.
+    pub(crate) fn repeated_progress(&self) -> u32 {
+        self.repeated_progress
+    }
+
+    /// Publishes the ends that the funnel gives. No error names a failed process before the registry lists it (I2, Row AK3).
+    pub(super) fn publish_ends(&mut self) {
+        while let Some((peer, why)) = self.funnel.next_end() {
+            let failed = why == Gone::Failed && self.registry.append(peer);
+            if failed {
+                self.communicators.on_failed(peer);
+            }
+            self.layers.pml.gone(peer, why);
+            self.waiters.concern_all();
+            if failed {
+                let (collectives, mut context) = self.lend();
+                collectives.interrupt(peer, &mut context);
+                self.registry.publish();
+            }
+        }
+    }
+}
