@@ -2,7 +2,7 @@
 //! The exit policy: when a job is over, and with which exit code.
 //!
 //! A *survivor* is a rank that left MPI, or that ended by itself without ever coming to it: its exit code counts, and so does
-//! the code of those that MPI_Abort or an error handler ended. Of the dead, none does while anybody survives.
+//! the code of those that MPI_Abort or an error handler ended. Codes of other dead ranks count only where no rank survives.
 
 use crate::ending::Ending;
 use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankTable, Stage};
@@ -105,8 +105,8 @@ impl ExitPolicy {
         running.map(|(_, _, death)| death.at + limit).filter(|at| *at > now).min()
     }
 
-    /// Whether nothing of it is waited for: where deaths are wanted, a member without its wrapper may still tidy up. A killed
-    /// process may take its time to die, and one that dies by itself may take any to write its core.
+    /// Whether the job need not wait for this rank any longer. After a signal that ends jobs, a member whose wrapper has ended
+    /// may still clean up. A killed process may take its time to die, and one that dies by itself any time to write its core.
     fn is_over(&self, record: &RankRecord, now: Instant) -> bool {
         let child_ended = record.child_ending().is_some();
         match record.stage() {

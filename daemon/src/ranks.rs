@@ -68,7 +68,7 @@ pub(crate) struct Death {
     pub(crate) found: FoundBy,
     /// It was in MPI.
     pub(crate) inside: bool,
-    /// Its process lived on, until it was killed for it.
+    /// Its process was alive, until it was killed for it.
     pub(crate) lived: bool,
     /// Since when it is known.
     pub(crate) at: Instant,
@@ -98,7 +98,7 @@ pub(crate) enum FoundBy {
     Question(u32),
     /// It said itself that it cannot begin. Its process lives on, without MPI.
     GaveUp,
-    /// It was fenced for what it wrote to this rank, or to the daemon.
+    /// It is killed for what it wrote to this rank, or to the node daemon.
     Garbage(Option<u32>),
     /// This rank ended it, perhaps itself, with this code.
     Aborted {

@@ -19,14 +19,14 @@ pub(crate) fn report(ranks: &RankTable, rank: u32) -> Option<RankLine> {
 /// As the end of a sentence.
 fn how_it_was_found(found: FoundBy) -> String {
     match found {
-        FoundBy::LifeWord => "found by its life word".to_owned(),
-        FoundBy::DyingMark => "said by itself in its last moments".to_owned(),
+        FoundBy::LifeWord => "found by its life word, a lock that the kernel marks".to_owned(),
+        FoundBy::DyingMark => "as its own handler of fatal signals said".to_owned(),
         FoundBy::Process => "found by its process descriptor".to_owned(),
         FoundBy::Connection => "found by its closed connection".to_owned(),
         FoundBy::Question(rank) => format!("found when rank {rank} asked"),
         FoundBy::GaveUp => "as it said itself that its MPI_Init failed".to_owned(),
-        FoundBy::Garbage(Some(rank)) => format!("fenced, as it wrote garbage to rank {rank}"),
-        FoundBy::Garbage(None) => "fenced, as it wrote garbage to the daemon".to_owned(),
+        FoundBy::Garbage(Some(rank)) => format!("killed, as it wrote corrupt data to rank {rank}"),
+        FoundBy::Garbage(None) => "killed, as it wrote corrupt data to the node daemon".to_owned(),
         FoundBy::Aborted { by, code } => format!("ended by rank {by} with code {code}"),
     }
 }
@@ -67,11 +67,11 @@ pub(crate) fn blame(ranks: &RankTable, rank: u32, death: &Death, aftermath: &str
     let how = how_it_ended(ranks.get(rank)).unwrap_or_else(|| "ended".to_owned());
     match death.found {
         FoundBy::Garbage(Some(reader)) => format!(
-            "wrote garbage into memory that rank {reader} reads, and was killed for it{aftermath}. \
+            "wrote corrupt data into memory that rank {reader} reads, and was killed for it{aftermath}. \
              Most likely its program wrote through a wild pointer [E-JOB-005]"
         ),
         FoundBy::Garbage(None) => format!(
-            "wrote garbage to the daemon, and was killed for it{aftermath}. \
+            "wrote corrupt data to the node daemon, and was killed for it{aftermath}. \
              Most likely its program wrote into a descriptor that is not its own [E-JOB-006]"
         ),
         FoundBy::Aborted { by, code } if by == rank => format!(
@@ -91,7 +91,7 @@ pub(crate) fn blame(ranks: &RankTable, rank: u32, death: &Death, aftermath: &str
         ),
         _ if death.lived => format!(
             "left MPI without MPI_Finalize (as exec does), and was killed for it{aftermath}. \
-             Look at what its program starts [E-JOB-001]"
+             Check whether its program calls exec [E-JOB-001]"
         ),
         _ => format!(
             "{how} before it called MPI_Finalize{aftermath}. \

@@ -360,12 +360,12 @@ Runs MPI programs, and any others, on this node. Long options take one dash or t
   -l                      begin each line of output with [rank]
   -timeout SECONDS        end the job after that time, with exit code 124
   -bind-to core|none      pin rank i to the i-th processor, or let ranks run anywhere (default)
-  -with-ft ulfm|mpi|no    ranks may die, and the others go on (default: ulfm, mpi), or the first death ends the job
+  -with-ft ulfm|mpi|no    ulfm, mpi (default): the other ranks go on when a rank dies; no: the first death ends the job
   -exit-code survivors|worst
                           whose exit codes count (survivors)
   -test-hooks             variables MEND_TEST_... act (for Mend's own tests)
   -map-by slot|core|node, -oversubscribe, -allow-run-as-root
-                          accepted; nothing has to be asked for
+                          accepted for compatibility; no effect
 
   -h, --help   --version
 

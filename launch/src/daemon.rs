@@ -26,7 +26,7 @@ use crate::signals::{self, SignalPipe, SignalRole};
 use crate::{kill, spawn};
 use connections::Connections;
 use delivery::Delivery;
-use life::{LifeWatch, Means, WatchError};
+use life::{LifeWatch, WatchError, WatchMode};
 use mend_daemon::{Condition, Effect, JobEnd, JobEndReason, NodeDaemon, Rules};
 use mend_runtime::daemon_protocol::{Request, TurnedAway, Welcome};
 use mend_runtime::draw;
@@ -118,7 +118,7 @@ impl<'front> Driver<'front> {
             node_daemon: NodeDaemon::new(mend_base::Job(draw::random_u32()), ranks, rules),
             connections: Connections::open(&address, ranks).map_err(Failure::system)?,
             delivery: Delivery::new(slots_for(ranks))?,
-            lives: LifeWatch::new(Means::chosen(hook(LIFE_WATCH).as_deref())).map_err(Failure::System)?,
+            lives: LifeWatch::new(WatchMode::chosen(hook(LIFE_WATCH).as_deref())).map_err(Failure::System)?,
             processes: Processes::new(ranks),
             messages: Messages::new(control, &job, rules.reports_deaths),
             endings: signals::listen_to_endings().map_err(Failure::System)?,
@@ -161,9 +161,9 @@ impl<'front> Driver<'front> {
     }
 
     fn started(&mut self, rank: u32, started: spawn::Started) -> io::Result<()> {
-        let ends = [started.output.as_fd(), started.complaints.as_fd()];
+        let ends = [started.stdout.as_fd(), started.stderr.as_fd()];
         self.messages.send(&Report::Started(rank), &ends);
-        if let Some(input) = &started.input {
+        if let Some(input) = &started.stdin {
             self.messages.send(&Report::Input, &[input.as_fd()]);
         }
         self.node_daemon.on_started(rank, number(started.pid));

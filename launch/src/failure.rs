@@ -22,7 +22,7 @@ pub enum Failure {
         limit: u64,
     },
     /// The system refused something that is always needed.
-    #[error("the system refuses what every job needs: {0} [E-EXEC-002]")]
+    #[error("a system call that every job needs has failed: {0} [E-EXEC-002]")]
     System(std::io::Error),
     /// The pages that all ranks of a node share cannot be made.
     #[error("{0} [E-EXEC-003]")]

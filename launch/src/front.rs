@@ -33,7 +33,7 @@ const END_TIME_LIMIT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// How long mpiexec's own lines have to be printed, when nothing else is waited for.
-const LAST_LINES: Duration = Duration::from_millis(100);
+const FINAL_LINES_TIME_LIMIT: Duration = Duration::from_millis(100);
 
 /// How long the node daemon has to kill them; a little more than it waits for those that do not die.
 const KILL_TIME_LIMIT: Duration = kill::TIME_LIMIT.saturating_add(Duration::from_secs(1));
@@ -56,11 +56,11 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
     let node_daemon = spawn::node_daemon(daemons_end, limit).map_err(Failure::System)?;
     let mut front = Front::new(job, node_daemon, control, signals).map_err(Failure::System)?;
     if job.test_hooks {
-        front.funnels[COMPLAINTS].say(&hooks_line());
+        front.streams[STDERR].say(&hooks_line());
     }
     loop {
         if let Some(code) = front.code() {
-            take_the_end_of(node_daemon);
+            reap_node_daemon(node_daemon);
             return Ok(code);
         }
         front.step().map_err(Failure::System)?;
@@ -77,7 +77,7 @@ fn hooks_line() -> String {
 
 /// The node daemon has sent its last report: no zombie of it is left to its next parent, which may never reap (the first
 /// process of a container).
-fn take_the_end_of(node_daemon: Pid) {
+fn reap_node_daemon(node_daemon: Pid) {
     if let Ok(None) = rustix::process::waitpid(Some(node_daemon), WaitOptions::NOHANG) {
         // It ends by itself, but for one that somebody has stopped.
         let _ = rustix::process::kill_process(node_daemon, Signal::KILL);
@@ -85,8 +85,8 @@ fn take_the_end_of(node_daemon: Pid) {
     }
 }
 
-/// Of the two funnels, the one into our stderr.
-const COMPLAINTS: usize = 1;
+/// Of the two output streams, standard error.
+const STDERR: usize = 1;
 
 struct Front<'job> {
     job: &'job Job,
@@ -94,8 +94,8 @@ struct Front<'job> {
     control: OwnedFd,
     signals: Vec<SignalPipe>,
     waits: OwnedFd,
-    /// What all ranks print, into our stdout and our stderr.
-    funnels: [Funnel; 2],
+    /// What all ranks print, to stdout and to stderr.
+    streams: [OutputStream; 2],
     state: State,
     /// What a signal, the clock or a broken pipe made of the exit code.
     forced_code: Option<u8>,
@@ -118,9 +118,9 @@ enum State {
     Draining(u8),
 }
 
-/// All that flows into one of our streams. Its pipes are in a set of their own, which is not waited for while there is
-/// no room.
-struct Funnel {
+/// One of the two streams of mpiexec's output, and the pipes of all ranks that are copied to it. The pipes are in a set of their
+/// own, which is not waited for while there is no room.
+struct OutputStream {
     printer: Printer,
     joiner: Joiner,
     pipes: Vec<Option<Pipe>>,
@@ -146,7 +146,7 @@ impl Pipe {
 
 mod token {
     pub const CONTROL: u64 = 0;
-    pub const FUNNEL: u64 = 1;
+    pub const STREAM: u64 = 1;
     pub const PRINTER: u64 = 3;
     pub const SIGNAL: u64 = 5;
 }
@@ -158,10 +158,10 @@ impl<'job> Front<'job> {
         for (index, pipe) in signals.iter().enumerate() {
             listen(&waits, &pipe.arrivals, token::SIGNAL + index as u64)?;
         }
-        let funnels = [Funnel::new(job, io::stdout())?, Funnel::new(job, io::stderr())?];
-        for (index, funnel) in funnels.iter().enumerate() {
-            listen(&waits, &funnel.set, token::FUNNEL + index as u64)?;
-            listen(&waits, funnel.printer.descriptor(), token::PRINTER + index as u64)?;
+        let streams = [OutputStream::new(job, io::stdout())?, OutputStream::new(job, io::stderr())?];
+        for (index, stream) in streams.iter().enumerate() {
+            listen(&waits, &stream.set, token::STREAM + index as u64)?;
+            listen(&waits, stream.printer.descriptor(), token::PRINTER + index as u64)?;
         }
         Ok(Front {
             job,
@@ -169,7 +169,7 @@ impl<'job> Front<'job> {
             control,
             signals,
             waits,
-            funnels,
+            streams,
             state: State::Running,
             forced_code: None,
             lines: vec![],
@@ -189,14 +189,14 @@ impl<'job> Front<'job> {
             return Some(self.forced_code.unwrap_or(code));
         }
         if late {
-            self.leave_at = Some(Instant::now() + LAST_LINES);
-        } else if self.funnels.iter().any(|funnel| funnel.open > 0 && !funnel.printer.broken()) {
+            self.leave_at = Some(Instant::now() + FINAL_LINES_TIME_LIMIT);
+        } else if self.streams.iter().any(|stream| stream.open > 0 && !stream.printer.broken()) {
             return None;
         }
         for line in std::mem::take(&mut self.lines) {
-            self.funnels[COMPLAINTS].say(&line);
+            self.streams[STDERR].say(&line);
         }
-        let printed = self.funnels.iter().all(|funnel| funnel.printer.idle());
+        let printed = self.streams.iter().all(|stream| stream.printer.idle());
         printed.then(|| self.forced_code.unwrap_or(code))
     }
 
@@ -211,17 +211,17 @@ impl<'job> Front<'job> {
         for event in events {
             match event.data.u64() {
                 token::CONTROL => self.read_node_daemon()?,
-                at @ (1 | 2) => self.read((at - token::FUNNEL) as usize)?,
+                at @ (1 | 2) => self.read((at - token::STREAM) as usize)?,
                 at @ (3 | 4) => self.on_printed((at - token::PRINTER) as usize)?,
                 at => self.on_signal((at - token::SIGNAL) as usize),
             }
         }
         if quiet && matches!(self.state, State::Draining(_)) {
             // No process of the job is left to write: what still holds a pipe is none of them.
-            self.funnels.iter_mut().filter(|funnel| funnel.listening).for_each(Funnel::close_all);
+            self.streams.iter_mut().filter(|stream| stream.listening).for_each(OutputStream::close_all);
         }
         let now = Instant::now();
-        self.funnels.iter_mut().for_each(|funnel| funnel.show_begun(now));
+        self.streams.iter_mut().for_each(|stream| stream.show_begun(now));
         self.look_at_the_clock();
         Ok(())
     }
@@ -230,14 +230,14 @@ impl<'job> Front<'job> {
     fn wait_at_most(&self) -> Option<Timespec> {
         let now = Instant::now();
         if matches!(self.state, State::Draining(_)) {
-            let reading = self.funnels.iter().any(|funnel| funnel.listening && funnel.open > 0);
+            let reading = self.streams.iter().any(|stream| stream.listening && stream.open > 0);
             if reading {
                 return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
             }
         }
         let timeout = self.job.timeout.filter(|_| self.forced_code.is_none());
         let timeout = timeout.and_then(|span| self.started.checked_add(span));
-        let show = self.funnels.iter().filter_map(Funnel::show_at).min();
+        let show = self.streams.iter().filter_map(OutputStream::show_at).min();
         let next =
             [self.kill_at, self.enforce_at, self.leave_at, timeout, show].into_iter().flatten().min()?;
         let span = next.saturating_duration_since(now) + Duration::from_millis(1);
@@ -282,8 +282,8 @@ impl<'job> Front<'job> {
                 Received::Nothing => return Ok(()),
                 Received::Closed => return self.on_node_daemon_gone(),
                 Received::Message(Report::Started(rank), ends) => {
-                    for (funnel, end) in self.funnels.iter_mut().zip(ends) {
-                        funnel.add(rank, self.job.ranks() == 1, end)?;
+                    for (stream, end) in self.streams.iter_mut().zip(ends) {
+                        stream.add(rank, self.job.ranks() == 1, end)?;
                     }
                 }
                 Received::Message(Report::Input, mut ends) => {
@@ -292,7 +292,7 @@ impl<'job> Front<'job> {
                     }
                 }
                 Received::Message(Report::Line(line), _) => self.lines.push(line),
-                Received::Message(Report::LineNow(line), _) => self.funnels[COMPLAINTS].say(&line),
+                Received::Message(Report::LineNow(line), _) => self.streams[STDERR].say(&line),
                 Received::Message(Report::Ended(code), _) => self.over(code),
             }
         }
@@ -324,22 +324,22 @@ impl<'job> Front<'job> {
     }
 
     fn read(&mut self, index: usize) -> io::Result<()> {
-        let funnel = &mut self.funnels[index];
-        funnel.read()?;
-        if !funnel.printer.has_room() {
-            epoll::delete(&self.waits, &funnel.set)?;
-            funnel.listening = false;
+        let stream = &mut self.streams[index];
+        stream.read()?;
+        if !stream.printer.has_room() {
+            epoll::delete(&self.waits, &stream.set)?;
+            stream.listening = false;
         }
         Ok(())
     }
 
     fn on_printed(&mut self, index: usize) -> io::Result<()> {
-        let funnel = &mut self.funnels[index];
-        funnel.printer.seen();
-        let room = funnel.printer.has_room() && !funnel.printer.broken();
-        if room && !funnel.listening {
-            listen(&self.waits, &funnel.set, token::FUNNEL + index as u64)?;
-            funnel.listening = true;
+        let stream = &mut self.streams[index];
+        stream.printer.seen();
+        let room = stream.printer.has_room() && !stream.printer.broken();
+        if room && !stream.listening {
+            listen(&self.waits, &stream.set, token::STREAM + index as u64)?;
+            stream.listening = true;
         }
         Ok(())
     }
@@ -347,8 +347,8 @@ impl<'job> Front<'job> {
     /// Where the reader is gone, mpiexec ends as a program that SIGPIPE kills, without a line, unless all ranks have ended by
     /// then. Output that is lost in another way is never a success.
     fn look_at_printers(&mut self) {
-        for index in 0..self.funnels.len() {
-            let Some(errno) = self.funnels[index].printer.failure() else { continue };
+        for index in 0..self.streams.len() {
+            let Some(errno) = self.streams[index].printer.failure() else { continue };
             let reader_is_gone = errno == rustix::io::Errno::PIPE;
             if self.forced_code.is_some() || (reader_is_gone && self.state != State::Running) {
                 continue;
@@ -403,9 +403,9 @@ impl<'job> Front<'job> {
     }
 }
 
-impl Funnel {
+impl OutputStream {
     fn new(job: &Job, out: impl AsFd + Send + 'static) -> io::Result<Self> {
-        Ok(Funnel {
+        Ok(OutputStream {
             printer: Printer::start(out)?,
             joiner: Joiner::new(job.labels),
             pipes: vec![],

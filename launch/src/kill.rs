@@ -37,7 +37,7 @@ const CORE_TIME_LIMIT: Duration = Duration::from_secs(60);
 /// [`TIME_LIMIT`].
 pub fn kill_all(dying: &[Pid], mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
     let own = own_number();
-    // In another's /proc a number of ours is somebody else's.
+    // The numbers in a /proc of another pid name space are not those of this process's children.
     let dying = dying.iter().filter(|_| own == own_pid()).map(|pid| pid.as_raw_nonzero().get());
     let mut spared: HashSet<i32> = dying.collect();
     let began = Instant::now();

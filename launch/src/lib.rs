@@ -2,7 +2,7 @@
 //! `mpiexec` (also called `mpirun`), and the node daemon.
 //!
 //! Two processes for each job: [`front`] is what the user started: it prints, passes signals on and gives the exit
-//! code. The *node daemon* ([`daemon`]) is the parent of all ranks: it introduces them to each other and watches them. Either
+//! code. The *node daemon* ([`daemon`]) is the parent of all ranks: it exchanges their cards and monitors them. Either
 //! ends the job when the other is gone, with every process that the ranks started.
 //!
 //! Not here: what a rank does with what it is told ([`mend_runtime`]), messages. Read [`arguments::Job`] first.
@@ -42,7 +42,7 @@ pub fn main() -> ExitCode {
     result.map_or_else(complain, ExitCode::from)
 }
 
-/// Prints to stdout; a reader that left is no error.
+/// Prints to stdout; EPIPE is no error.
 fn say(text: &str) -> u8 {
     use std::io::Write;
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -68,7 +68,7 @@ fn listen_to(signal: Signal) -> io::Result<SignalPipe> {
     Ok(SignalPipe { signal, arrivals })
 }
 
-/// The endings of our children, also where this process was started to ignore SIGCHLD (`trap '' CHLD`, some daemons): the kernel
+/// The ends of our children, also where this process was started to ignore SIGCHLD (`trap '' CHLD`, some daemons): the kernel
 /// would take them then, and how, or that, a rank ended would never be known. What we start has the default again.
 pub fn listen_to_endings() -> io::Result<SignalPipe> {
     listen_to(Signal::CHILD)

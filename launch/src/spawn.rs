@@ -30,26 +30,26 @@ pub struct RankStart {
 pub struct Started {
     /// Its process.
     pub pid: Pid,
-    /// What it prints.
-    pub output: OwnedFd,
-    /// What it prints to its stderr.
-    pub complaints: OwnedFd,
-    /// Where it reads from; rank 0 alone.
-    pub input: Option<OwnedFd>,
+    /// The end of its standard output to read from.
+    pub stdout: OwnedFd,
+    /// The end of its standard error to read from.
+    pub stderr: OwnedFd,
+    /// The end of its standard input to write to; rank 0 alone.
+    pub stdin: Option<OwnedFd>,
 }
 
 /// Starts one rank. It dies with the thread that calls this.
 pub fn rank(job: &Job, app: &App, start: &RankStart) -> io::Result<Started> {
     let rank = start.address.rank;
-    let (output, output_end) = pipe()?;
-    let (complaints, complaints_end) = pipe()?;
+    let (stdout, stdout_end) = pipe()?;
+    let (stderr, stderr_end) = pipe()?;
     let mut command = Command::new(&app.program);
-    command.args(&app.arguments).stdout(output_end).stderr(complaints_end).process_group(0);
-    let input = match rank {
+    command.args(&app.arguments).stdout(stdout_end).stderr(stderr_end).process_group(0);
+    let stdin = match rank {
         0 => {
-            let (input_end, input) = pipe()?;
-            command.stdin(input_end);
-            Some(input)
+            let (stdin_end, stdin) = pipe()?;
+            command.stdin(stdin_end);
+            Some(stdin)
         }
         _ => {
             command.stdin(Stdio::null());
@@ -68,7 +68,7 @@ pub fn rank(job: &Job, app: &App, start: &RankStart) -> io::Result<Started> {
     unsafe { command.pre_exec(step) };
     let child = command.spawn()?;
     let pid = Pid::from_child(&child);
-    Ok(Started { pid, output, complaints, input })
+    Ok(Started { pid, stdout, stderr, stdin })
 }
 
 /// In the child: dies with its parent, runs where it was told, and has the usual limit on descriptors.

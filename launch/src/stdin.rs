@@ -26,7 +26,7 @@ pub fn pass_on(to: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A job in the background must not read from its terminal: the kernel would stop us for it, and most ranks never read.
+/// A job in the background must not read from its terminal: SIGTTIN would stop `mpiexec`, and most ranks never read.
 fn wait_for_foreground() {
     let input = io::stdin();
     while input.is_terminal() {

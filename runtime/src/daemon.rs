@@ -6,7 +6,7 @@
 //!   (none) ──────────▶ hello ──────────▶ Open ── the daemon's end closes, or writes garbage ──▶ Lost ──▶ Lost, told
 //! ```
 //!
-//! Who lets go of it before `finalize` could not begin: the daemon hears so, and does not take it for dead.
+//! Dropping it before `finalize` means that MPI_Init failed: the daemon is told by `GiveUp`, and does not kill the process.
 
 use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Hello, Namespaces, Request, Welcome, decode, encode};
 use crate::environment::Address;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The rank's end of the connection to its node's daemon. Blocks in [`connect`](Client::connect) alone, and, where the
-/// daemon is behind with its reading, in the last words `finalize`, `abort` and `abort_some`.
+/// daemon is behind with its reading, in `finalize`, `abort` and `abort_some`.
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
@@ -34,18 +34,18 @@ pub struct Client {
     finalized: bool,
     /// What the socket had no room for yet, in order.
     unsent: VecDeque<Unsent>,
-    /// Who has left, of whom nobody above has heard yet.
+    /// Peers that have left, as one packet said; each is a notice of its own.
     left: VecDeque<Peer>,
-    /// A look at the socket found something: the daemon's last words, or its end.
-    stirred: bool,
-    /// Moves on while something is unsent or stirs, so that whoever compares versions comes back for it.
+    /// A check found that the socket can be read: packets, or the daemon's end.
+    readable: bool,
+    /// Moves on while something is unsent or can be read, so that the engine sees another version and asks for notices.
     nudges: AtomicU32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Open,
-    /// The daemon is gone; nobody above has been told yet.
+    /// The daemon is gone; the engine has no notice of it yet.
     Lost,
     LostAndTold,
 }
@@ -91,13 +91,13 @@ impl Client {
             finalized: false,
             unsent: VecDeque::new(),
             left: VecDeque::new(),
-            stirred: false,
+            readable: false,
             nudges: AtomicU32::new(0),
         };
         Ok((client, bells))
     }
 
-    /// A second way to the daemon, for last words alone. `None`: the process has no descriptor left.
+    /// A second descriptor of the socket, for the emergency channel. `None`: the process has no descriptor left.
     pub fn emergency_channel(&self) -> Option<EmergencyChannel> {
         Some(EmergencyChannel::new(self.socket.try_clone().ok()?, self.membership.peer))
     }
@@ -123,7 +123,7 @@ impl Client {
 
     fn lose(&mut self) {
         self.state = State::Lost;
-        self.stirred = false;
+        self.readable = false;
         self.unsent.clear();
     }
 
@@ -131,7 +131,7 @@ impl Client {
         peer.job() == self.membership.peer.job() && peer != self.membership.peer
     }
 
-    /// One packet names many that have left: the first is today's notice, the others are next.
+    /// One packet names many that have left: the first is returned, the others are queued.
     fn read_left(&mut self, peers: Vec<Peer>) -> Option<Notice> {
         if !peers.iter().all(|&peer| self.in_job(peer)) {
             self.lose();
@@ -141,7 +141,7 @@ impl Client {
         self.left.pop_front().map(Notice::Finalized)
     }
 
-    /// The daemon's word is checked like any peer's: nonsense ends the connection.
+    /// The daemon's packets are checked like any peer's: garbage ends the connection.
     fn read(&mut self, packet: Packet) -> Option<Notice> {
         let answer = if packet.whole { decode(&packet.bytes) } else { None };
         let notice = match answer {
@@ -196,18 +196,18 @@ impl Runtime for Client {
         let _ = self.say(&Request::Ask(peer, cause), None);
     }
 
-    // Hot: per turn.
+    // Hot: per call of progress.
     /// Also changes when a call or a [`check`](Runtime::check) found the daemon gone, and, again and again, while
     /// something waits for room in the
     /// socket: then `notice` has something to do.
     #[inline]
     fn fault_version(&self) -> u32 {
         let version = self.faults.version(self.membership.slot);
-        if self.state != State::Lost && !self.stirred && self.unsent.is_empty() {
+        if self.state != State::Lost && !self.readable && self.unsent.is_empty() {
             return version;
         }
-        // Far from every version that the page reaches soon: no nudge equals a version of the page, and hides it. And never
-        // one twice, however many look between two that compare.
+        // Far from every version that the page reaches soon, so that it never equals one of the page; and never twice the same,
+        // however many threads read it.
         let nudge = self.nudges.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 2);
         version.wrapping_add(1 << 31).wrapping_add(nudge)
     }
@@ -219,7 +219,7 @@ impl Runtime for Client {
         }
         let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let seen = rustix::net::recv(&self.socket, &mut [0; 1], look);
-        self.stirred = !matches!(seen, Err(Errno::AGAIN | Errno::INTR));
+        self.readable = !matches!(seen, Err(Errno::AGAIN | Errno::INTR));
     }
 
     fn notice(&mut self) -> Option<Notice> {
@@ -230,7 +230,7 @@ impl Runtime for Client {
         if self.state == State::Open {
             match receive(self.socket.as_fd(), Waiting::Never) {
                 Arrival::Nothing => {
-                    self.stirred = false;
+                    self.readable = false;
                     return None;
                 }
                 Arrival::Closed => self.lose(),
@@ -259,7 +259,7 @@ impl Runtime for Client {
         self.flush(Waiting::Allowed);
     }
 
-    /// Says itself last: the daemon may kill it before it has said the others.
+    /// Names itself last: the daemon may kill it before it has named the others.
     fn abort_some(&mut self, code: i32, peers: &[Peer]) {
         let me = self.membership.peer;
         let mut named: Vec<Peer> = peers.iter().copied().filter(|&peer| self.in_job(peer)).collect();
@@ -280,7 +280,7 @@ impl Drop for Client {
     }
 }
 
-/// Tells the daemon that this process goes on without MPI. If the daemon is gone, nobody minds.
+/// Tells the daemon that this process goes on without MPI. If the daemon is gone, nothing is lost.
 fn give_up(socket: &OwnedFd) {
     send(socket.as_fd(), &encode(&Request::GiveUp), &[], Waiting::Allowed);
 }
@@ -424,9 +424,9 @@ mod tests {
     #[test]
     fn no_notice_hides_behind_a_nudge() {
         let (mut client, socket, faults) = joined();
-        client.stirred = true;
+        client.readable = true;
         let nudges: Vec<u32> = (0..64).map(|_| client.fault_version()).collect();
-        client.stirred = false;
+        client.readable = false;
         for number in 0..64 {
             let version = client.fault_version();
             assert!(!nudges.contains(&version), "bump {number}");
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn those_to_be_ended_are_named_in_packets_that_hold_so_many_and_the_caller_last() {
+    fn abort_some_names_each_peer_once_in_packets_of_bounded_size_and_the_caller_last() {
         let (mut client, socket, _faults) = joined();
         let others = (1..=300).map(|number| Peer::new(JOB, number));
         let peers: Vec<Peer> = [Peer::new(JOB, 0), Peer::new(Job(8), 1)].into_iter().chain(others).collect();
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_go_before_it_has_finalized_gives_up_and_nobody_else_does() {
+    fn a_client_that_is_dropped_before_finalize_gives_up_and_no_other_does() {
         for finalizes in [true, false] {
             let (mut client, socket, _faults) = joined();
             if finalizes {
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_turned_away_is_told_why() {
+    fn a_process_that_is_turned_away_is_told_why() {
         let (address, daemon) = daemon(Answer::TurnedAway(TurnedAway::LayoutDiffers(77)));
         let refused = Client::connect(&address).unwrap_err();
         assert!(matches!(refused, StartError::TurnedAway(TurnedAway::LayoutDiffers(77))));
@@ -537,10 +537,10 @@ mod tests {
     }
 
     #[test]
-    fn questions_about_strangers_are_not_passed_on() {
+    fn questions_about_peers_of_other_jobs_are_not_passed_on() {
         let (mut client, _socket, _faults) = joined();
-        for stranger in [Peer::new(Job(8), 1), Peer::new(JOB, 0)] {
-            assert_eq!(client.lookup(stranger), Err(RuntimeError::NoSuchPeer));
+        for foreign in [Peer::new(Job(8), 1), Peer::new(JOB, 0)] {
+            assert_eq!(client.lookup(foreign), Err(RuntimeError::NoSuchPeer));
         }
         assert_eq!(client.publish(&Card::default()), Ok(()));
         assert_eq!(client.publish(&Card::default()), Err(RuntimeError::PublishedTwice));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a rank and its node's daemon say to each other, as bytes.
+//! The messages between a rank and its node daemon, as bytes.
 //!
 //! ```text
 //!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
@@ -31,7 +31,7 @@ pub const MESSAGE_BYTES_MAX: usize = 16 + Card::BYTES_MAX;
 
 const _: () = assert!(MESSAGE_BYTES_MAX <= crate::packet::PACKET_BYTES_MAX);
 
-/// Who comes.
+/// The first message of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// [`Card::LAYOUT`] of the rank.
@@ -47,15 +47,15 @@ pub struct Hello {
 /// The namespaces of a process, by their inode numbers; 0 where /proc does not say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Namespaces {
-    /// Who is who.
+    /// Users.
     pub user: u64,
-    /// Which processes there are.
+    /// Processes.
     pub pid: u64,
-    /// Which System V segments there are.
+    /// System V segments.
     pub ipc: u64,
 }
 
-/// What a rank says.
+/// What a rank sends.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// First.
@@ -80,16 +80,16 @@ pub enum Request {
     GiveUp,
 }
 
-/// Who somebody is in the job, and how large that is.
+/// Which process of the job this is, and how large that is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Welcome {
     /// This life of this process.
     pub peer: Peer,
     /// Ranks of the job.
     pub size: u32,
-    /// Its place on the node.
+    /// Its slot on the node.
     pub slot: u32,
-    /// Places of the node.
+    /// Slots of the node.
     pub slots: u32,
     /// Ranks on the node.
     pub local_ranks: u32,
@@ -122,7 +122,7 @@ pub enum TurnedAway {
     OtherUser(u32),
 }
 
-/// What the daemon says.
+/// What the daemon sends.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// To a hello; the descriptors of bell page and fault page beside it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Numbers that nobody can guess, from the kernel: names of sockets, secrets, jobs.
+//! Numbers that cannot be guessed, from the kernel: names of sockets, secrets, jobs.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -12,7 +12,7 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
         match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
-            // Only kernels before 3.17 lack it, and Mend asks for far later ones at every turn.
+            // Only kernels before 3.17 lack it, and Mend needs far later ones in many places.
             Err(errno) => panic!("the kernel gives no random numbers: {errno}"),
         }
     }

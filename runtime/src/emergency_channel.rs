@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of the job, or of this process, asked for from where nobody may enter the engine: a signal handler that interrupted
-//! a thread inside it, or another thread of a program that promised to use one. Takes no lock and no memory, and looks at
-//! nothing that the interrupted thread may have half written: a second descriptor of the same socket, whose packets do not mix.
+//! Ends the job, or this process, from where the engine may not be entered: from a signal handler that interrupted a thread inside
+//! it, or from another thread of a program that promised to use one. Takes no lock and no memory, and reads nothing that the
+//! interrupted thread may have half written: a second descriptor of the same socket, whose packets do not mix.
 
 use crate::daemon_protocol::{Request, write_abort_some};
 use crate::packet::{Sent, Waiting, send};
 use mend_base::{Peer, Wire, Writer};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A second way to the daemon, for last words alone.
+/// A second descriptor of the socket to the daemon, for requests to end alone.
 #[derive(Debug)]
 pub struct EmergencyChannel {
     socket: OwnedFd,
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_requests_like_any_others_and_a_daemon_that_is_gone_hears_none() {
+    fn the_emergency_channel_sends_requests_like_any_other_and_says_that_a_daemon_is_gone() {
         let flags = SocketFlags::CLOEXEC;
         let (ours, daemons) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let emergency_channel = EmergencyChannel::new(ours, ME);

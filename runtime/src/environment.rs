@@ -5,18 +5,18 @@ use crate::daemon_protocol::Secret;
 use mend_base::parameter::Assignments;
 use std::ffi::OsString;
 
-/// Where the daemon is and who we are: written by `mpiexec`, read at Init. See [`Address`].
+/// Where the daemon listens, and which rank this is: written by `mpiexec`, read at Init. See [`Address`].
 pub const DAEMON: &str = "MEND_DAEMON";
 /// What `mpiexec --mca` said. See [`write_assignments`].
 pub const COMMAND_LINE: &str = "MEND_COMMAND_LINE";
 /// What `mpiexec --initial-errhandler` said. See [`InitialErrorHandler`].
 pub const INITIAL_ERROR_HANDLER: &str = "MEND_INITIAL_ERRHANDLER";
-/// For scripts: the rank in `MPI_COMM_WORLD`. We do not read it.
+/// For scripts: the rank in `MPI_COMM_WORLD`. Mend does not read it.
 pub const RANK: &str = "MEND_RANK";
-/// For scripts: the size of `MPI_COMM_WORLD`. We do not read it.
+/// For scripts: the size of `MPI_COMM_WORLD`. Mend does not read it.
 pub const SIZE: &str = "MEND_SIZE";
 
-/// Of which of the programs that `mpiexec` was given (`A : B : ...`) this is a rank, from 0: what `MPI_APPNUM` says.
+/// Which of the programs on the command line of `mpiexec` (`A : B : ...`) this rank runs, from 0: `MPI_APPNUM`.
 pub const APP_NUMBER: &str = "MEND_APPNUM";
 
 /// A hook of tests, not of users: where it is set, the daemon notifies of deaths only the ranks that ask.
@@ -34,14 +34,14 @@ pub const TEST_HOOKS: [&str; 2] = [MUTED, LIFE_WATCH];
 pub const VARIABLES: [&str; 6] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER];
 
 /// Where a job's daemon listens, and which rank this process is. A socket in the abstract name space: nothing in the
-/// file system, and no descriptor that a wrapper could lose or pass to a stranger.
+/// file system, and no descriptor that a wrapper could lose or pass to another program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
     /// The name of the socket, drawn at random.
     pub socket: [u8; 16],
     /// The daemon's network name space, by its inode number: the abstract name means nothing in another one.
     pub network: u64,
-    /// Proves that we are of the job.
+    /// Proves that a process is of the job.
     pub secret: Secret,
     /// The rank in `MPI_COMM_WORLD`.
     pub rank: u32,
@@ -122,7 +122,7 @@ impl InitialErrorHandler {
     }
 }
 
-/// Somebody else's launcher, as its variables show.
+/// The launcher of another MPI, as its variables show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignLauncher {
     /// Which of its variables was found.
@@ -131,7 +131,7 @@ pub struct ForeignLauncher {
     pub name: &'static str,
 }
 
-/// Which foreign launcher started us, if one did: the many ranks it started would each be rank 0 of 1.
+/// Which foreign launcher started this process, if one did: the many ranks it started would each be rank 0 of 1.
 ///
 /// Of Intel MPI only what its launcher sets counts: `I_MPI_ROOT` and the like are set in many a login shell. Slurm sets
 /// `SLURM_PROCID` in batch scripts too, so one task alone is nothing foreign.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a process needs from whoever started it: who it is, how to reach the others, who has left.
+//! What a process needs of its launcher: which rank it is, how to reach the others, which of them have left or failed.
 //!
 //! Read [`Runtime`] first, then [`connect_from_environment`]. It neither moves messages nor decides what a death means.
 #![forbid(unsafe_code)]
@@ -25,4 +25,4 @@ pub use exit::exit_code;
 pub use parameters::PARAMETERS;
 pub use process::Stat;
 pub use singleton::Singleton;
-pub use start::{Launched, Place, StartError, Starter, connect_from_environment};
+pub use start::{AnyRuntime, Launched, NodeSlot, StartError, connect_from_environment};

@@ -30,7 +30,7 @@ pub struct Packet {
     pub without_descriptors: bool,
 }
 
-/// What a look at a socket found.
+/// What reading from a socket found.
 #[derive(Debug)]
 pub enum Arrival {
     /// A packet.
@@ -96,7 +96,7 @@ pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-            // An empty packet looks like the end of the connection. Nobody correct writes one, so it is one.
+            // An empty packet reads like the end of the connection. No correct end writes one, so it is taken for that.
             Ok(message) if message.bytes == 0 => return Arrival::Closed,
             Ok(message) => {
                 let (descriptors, all) = taken(&mut control);

@@ -4,7 +4,7 @@
 /// What we want of that line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// The first thread has ended; the process has only with its last (pthread_exit).
+    /// The first thread has ended. The process ends with its last thread (pthread_exit).
     pub first_has_ended: bool,
     /// The number of the parent.
     pub parent: i32,

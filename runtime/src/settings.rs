@@ -78,7 +78,7 @@ fn resolve(
 ) -> Result<(Settings, Vec<ParameterError>), SettingsError> {
     let mut settings = Settings::new(declared);
     let mut refused = Vec::new();
-    let mut strangers = Vec::new();
+    let mut unknown = Vec::new();
     refused.extend(settings.apply(Origin::File, file).err().unwrap_or_default());
     let others = |name: &str| OTHER_VARIABLES.contains(&name) || VARIABLES.contains(&name);
     let environment: Assignments = variables
@@ -88,13 +88,13 @@ fn resolve(
         .collect();
     for error in settings.apply(Origin::Environment, &environment).err().unwrap_or_default() {
         match error {
-            // A variable of another program may begin like ours: said, not refused.
-            ParameterError::Unknown { .. } => strangers.push(error),
+            // A variable of another program may begin with MEND_: a warning, no error.
+            ParameterError::Unknown { .. } => unknown.push(error),
             ParameterError::BadValue { .. } => refused.push(error),
         }
     }
     refused.extend(settings.apply(Origin::CommandLine, command_line).err().unwrap_or_default());
-    if refused.is_empty() { Ok((settings, strangers)) } else { Err(SettingsError::Parameters(refused)) }
+    if refused.is_empty() { Ok((settings, unknown)) } else { Err(SettingsError::Parameters(refused)) }
 }
 
 #[cfg(test)]
@@ -122,17 +122,17 @@ mod tests {
         let file = parse_file("f", "# mine\npml.eager_bytes = 100\nbtl = self # only\n").unwrap();
         let typed = variables(&[("pml.eager_bytes", "300")]);
         let said = variables(&[("MEND_RANK", "0"), ("MEND_PML_EAGER_BYTES", "200")]);
-        let (settings, strangers) = resolve(DECLARED, &typed, &said, &file).unwrap();
+        let (settings, unknown) = resolve(DECLARED, &typed, &said, &file).unwrap();
         assert_eq!(settings.text("pml.eager_bytes"), ("300", Origin::CommandLine));
         assert_eq!(settings.text("btl"), ("self", Origin::File));
-        assert!(strangers.is_empty());
+        assert!(unknown.is_empty());
     }
 
     #[test]
     fn an_unknown_variable_is_reported_and_a_bad_value_refused() {
-        let (_, strangers) =
+        let (_, unknown) =
             resolve(DECLARED, &vec![], &variables(&[("MEND_PML_EAGER_BYTE", "1")]), &vec![]).unwrap();
-        assert_eq!(strangers.len(), 1);
+        assert_eq!(unknown.len(), 1);
         let refused = resolve(DECLARED, &vec![], &variables(&[("MEND_BTL", "tcp")]), &vec![]).unwrap_err();
         assert!(refused.to_string().contains("btl does not take 'tcp'"), "{refused}");
         assert!(parse_file("f", "nonsense").is_err());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A job of one: a process that nobody started.
+//! A job of one: a process that no launcher started.
 
 use crate::{Membership, Notice, Runtime, RuntimeError, StartError};
 use mend_base::{Job, Peer};
 use mend_segment::BellPage;
 use mend_transport::{Card, Cause};
 
-/// A job of one, without a daemon: alone, so it hears of nobody.
+/// A job of one, without a daemon: there are no notices.
 #[derive(Debug)]
 pub struct Singleton {
     membership: Membership,
@@ -37,7 +37,7 @@ impl Runtime for Singleton {
         Ok(())
     }
 
-    /// There is nobody else, and a process finds itself without being told.
+    /// There is no other process, and a process needs no introduction to itself.
     fn lookup(&mut self, _peer: Peer) -> Result<(), RuntimeError> {
         Err(RuntimeError::NoSuchPeer)
     }
@@ -56,7 +56,7 @@ impl Runtime for Singleton {
 
     fn finalize(&mut self) {}
 
-    /// Nobody else is to be ended: the caller ends itself.
+    /// There is no other process to end: the caller ends itself.
     fn abort(&mut self, _code: i32) {}
 
     /// As [`abort`](Runtime::abort): the caller ends itself, if it is among them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The beginning: finds out who started this process, and joins them.
+//! The beginning: finds the launcher of this process, and joins its job.
 
 use crate::daemon::Client;
 use crate::daemon_protocol::{TurnedAway, VERSION};
@@ -12,21 +12,21 @@ use mend_segment::{BellPage, SegmentError};
 use mend_transport::{Card, Cause};
 use std::ffi::OsString;
 
-/// A process that knows who it is.
+/// A process that has joined its job.
 #[derive(Debug)]
 pub struct Launched {
-    /// Who started it.
-    pub runtime: Starter,
-    /// Its place on the node, and what the command line said.
-    pub place: Place,
+    /// The launcher's end in this process.
+    pub runtime: AnyRuntime,
+    /// Its slot on the node, and what the command line said.
+    pub place: NodeSlot,
 }
 
-/// The place of a process on its node, and what the command line said.
+/// The slot of a process on its node, and what the command line said.
 #[derive(Debug)]
-pub struct Place {
-    /// Its place: indexes bells and sleep words.
+pub struct NodeSlot {
+    /// Its number: indexes bells and sleep words.
     pub slot: u32,
-    /// How many places there are.
+    /// How many slots there are.
     pub slots: u32,
     /// The node's bell page.
     pub bells: BellPage,
@@ -36,17 +36,17 @@ pub struct Place {
     pub error_handler: InitialErrorHandler,
 }
 
-/// Who started a process.
+/// The launcher's end in this process, of whichever kind.
 #[derive(Debug)]
-pub enum Starter {
-    /// Our `mpiexec`.
+pub enum AnyRuntime {
+    /// The client of a node daemon of `mpiexec`.
     Daemon(Client),
-    /// Nobody: a job of one.
-    Nobody(Singleton),
+    /// Without a launcher: a job of one.
+    Singleton(Singleton),
 }
 
-/// Finds out from the environment who started this process, and joins them: our daemon if `mpiexec` started us, a job of
-/// our own if nobody did. A foreign launcher is refused (R-28).
+/// Finds the launcher of this process from its environment, and joins its job: that of a node daemon if `mpiexec` started the
+/// process, a job of one if no launcher did. A foreign launcher is refused (R-28).
 ///
 /// Waits for the daemon's welcome, which depends on no other rank.
 pub fn connect_from_environment() -> Result<Launched, StartError> {
@@ -60,18 +60,18 @@ fn connect(variable: impl Fn(&str) -> Option<OsString>) -> Result<Launched, Star
     let (runtime, bells) = match text(&variable, environment::DAEMON, Address::from_text)? {
         Some(address) => {
             let (client, bells) = Client::connect(&address)?;
-            (Starter::Daemon(client), bells)
+            (AnyRuntime::Daemon(client), bells)
         }
         None => match environment::foreign_launcher(&variable) {
             Some(foreign) => return Err(StartError::Foreign(foreign)),
             None => {
                 let (singleton, bells) = Singleton::new()?;
-                (Starter::Nobody(singleton), bells)
+                (AnyRuntime::Singleton(singleton), bells)
             }
         },
     };
     let Membership { slot, slots, .. } = *runtime.membership();
-    let place = Place { slot, slots, bells, settings, error_handler: handler.unwrap_or_default() };
+    let place = NodeSlot { slot, slots, bells, settings, error_handler: handler.unwrap_or_default() };
     Ok(Launched { runtime, place })
 }
 
@@ -85,31 +85,31 @@ fn text<T>(
     value.to_str().and_then(read).map(Some).ok_or(StartError::Variable(name))
 }
 
-impl Starter {
-    /// A second way to our daemon, for the end of the job alone; `None` where nobody started us.
+impl AnyRuntime {
+    /// A second descriptor of the socket to the daemon; `None` for a singleton.
     pub fn emergency_channel(&self) -> Option<EmergencyChannel> {
         match self {
-            Starter::Daemon(client) => client.emergency_channel(),
-            Starter::Nobody(_) => None,
+            AnyRuntime::Daemon(client) => client.emergency_channel(),
+            AnyRuntime::Singleton(_) => None,
         }
     }
 
     fn any(&self) -> &dyn Runtime {
         match self {
-            Starter::Daemon(client) => client,
-            Starter::Nobody(singleton) => singleton,
+            AnyRuntime::Daemon(client) => client,
+            AnyRuntime::Singleton(singleton) => singleton,
         }
     }
 
     fn any_mut(&mut self) -> &mut dyn Runtime {
         match self {
-            Starter::Daemon(client) => client,
-            Starter::Nobody(singleton) => singleton,
+            AnyRuntime::Daemon(client) => client,
+            AnyRuntime::Singleton(singleton) => singleton,
         }
     }
 }
 
-impl Runtime for Starter {
+impl Runtime for AnyRuntime {
     fn membership(&self) -> &Membership {
         self.any().membership()
     }
@@ -130,12 +130,12 @@ impl Runtime for Starter {
         self.any_mut().ask(peer, cause);
     }
 
-    // Looked at in every turn of the crank: a branch, and no `dyn`.
+    // Read in each call of progress: a branch, and no `dyn`.
     #[inline]
     fn fault_version(&self) -> u32 {
         match self {
-            Starter::Daemon(client) => client.fault_version(),
-            Starter::Nobody(singleton) => singleton.fault_version(),
+            AnyRuntime::Daemon(client) => client.fault_version(),
+            AnyRuntime::Singleton(singleton) => singleton.fault_version(),
         }
     }
 
@@ -163,17 +163,17 @@ impl Runtime for Starter {
 /// Why a process cannot begin. Each message ends with what to do and a stable code (`docs/mpiexec.md`).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
-    /// A foreign launcher started us.
+    /// A foreign launcher started this process.
     #[error("this process was started by {} ({} is set), which Mend cannot join: each of its ranks would be rank 0 of 1; \
              start the program with Mend's own mpiexec, as in 'mpiexec -n 4 PROGRAM' [E-START-001]", .0.name, .0.variable)]
     Foreign(ForeignLauncher),
-    /// A variable of ours holds what we did not write.
+    /// A variable of the launcher's holds what it did not write.
     #[error(
         "the variable {0} does not hold what this version's mpiexec writes there; \
              start the program with the mpiexec of the same installation, or unset it [E-START-002]"
     )]
     Variable(&'static str),
-    /// Nobody listens.
+    /// No daemon listens there.
     #[error(
         "the daemon of the mpiexec that started this process does not answer ({0}): it has ended, or this is a \
              process left over from its job; start the program anew [E-START-003]"
@@ -185,7 +185,7 @@ pub enum StartError {
              process; start both in the same one, as with 'podman run --network=host' [E-START-004]"
     )]
     OtherNetwork,
-    /// It said no.
+    /// It turned this process away.
     #[error("{}", turned_away(.0))]
     TurnedAway(TurnedAway),
     /// It closed the connection.
@@ -241,14 +241,14 @@ fn turned_away(why: &TurnedAway) -> String {
              give each program a rank of its own, as in 'mpiexec -n 1 A : -n 1 B' [E-START-014]"
         ),
         TurnedAway::Over => {
-            "a program under this rank has been in MPI and left it: a second one cannot follow it; \
-             start each with an mpiexec of its own [E-START-015]"
+            "a program under this rank has been in MPI and left it: MPI cannot be initialized again under the same rank; \
+             start each program with an mpiexec of its own [E-START-015]"
                 .to_owned()
         }
         TurnedAway::Failed => {
-            "the daemon knows this rank as failed, as the process that was started for it ended before \
-             MPI_Init, or an earlier program under it could not join MPI, or died in it: no other can take its place; \
-             let a wrapper wait for its program, and run no second one [E-START-018]"
+            "this rank is known to have failed: the process that was started for it ended before MPI_Init, or an earlier program \
+             under it could not join MPI, or died in it. A rank initializes MPI once: have the wrapper wait for its program, \
+             and start no second one [E-START-018]"
                 .to_owned()
         }
         TurnedAway::NotVisible => {
@@ -268,7 +268,7 @@ fn turned_away(why: &TurnedAway) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{StartError, Starter, connect};
+    use super::{AnyRuntime, StartError, connect};
     use crate::Runtime;
     use std::ffi::OsString;
 
@@ -277,9 +277,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_started_us_so_we_are_a_job_of_one() {
+    fn a_process_without_a_launcher_is_a_job_of_one() {
         let launched = connect(with(&[("MEND_INITIAL_ERRHANDLER", "mpi_errors_return")])).unwrap();
-        assert!(matches!(launched.runtime, Starter::Nobody(_)));
+        assert!(matches!(launched.runtime, AnyRuntime::Singleton(_)));
         assert_eq!(launched.runtime.membership().size, 1);
         assert_eq!(launched.place.slots, 1);
     }

@@ -21,7 +21,7 @@ use mend_btl_shm::Shm;
 use mend_mpi::{CommKey, JobNotice, Waiter};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
-use mend_runtime::{EmergencyChannel, Launched, Runtime, Starter, exit_code};
+use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
 use mend_segment::Life;
 use mend_transport::{Bml, Loopback, Pending, WakeSet};
 use std::io::Write;
@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub type Net = Bml<Loopback, Shm>;
 
 /// The engine of this process.
-pub type Engine = mend_mpi::Engine<Net, Starter>;
+pub type Engine = mend_mpi::Engine<Net, AnyRuntime>;
 
 /// Between Init and Finalize: the engine behind its guard, and the threads that serve it.
 pub struct World {
@@ -183,7 +183,7 @@ impl World {
         if !settings.allows("coll", "basic") {
             return Err(StartError::NoCollective);
         }
-        let launched = matches!(runtime, Starter::Daemon(_));
+        let launched = matches!(runtime, AnyRuntime::Daemon(_));
         let emergency_channel = runtime.emergency_channel();
         let local_ranks = runtime.membership().local_ranks;
         let (slot, slots) = (place.slot, place.slots);

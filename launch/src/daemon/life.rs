@@ -26,7 +26,7 @@ use std::thread::Builder;
 pub struct LifeWatch {
     marks: Arc<MarkQueue>,
     threads: Vec<WatchThread>,
-    means: Means,
+    mode: WatchMode,
     watched: HashMap<u32, Watching>,
     /// Those for which there was no thread.
     without_thread: Vec<WatchedLife>,
@@ -35,33 +35,33 @@ pub struct LifeWatch {
 
 /// With how many threads life words are watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Means {
-    /// One sleeps on many (futex_waitv).
-    Together,
-    /// One for each.
-    Apart,
-    /// With none, as if none could be started.
-    Nothing,
+pub enum WatchMode {
+    /// A thread sleeps on many (futex_waitv).
+    Shared,
+    /// A thread for each.
+    PerRank,
+    /// No thread, as if none could be started: they are polled.
+    Polled,
 }
 
-impl Means {
+impl WatchMode {
     /// The best that this system has.
     pub fn here() -> Self {
-        if can_sleep_on_lives() { Means::Together } else { Means::Apart }
+        if can_sleep_on_lives() { WatchMode::Shared } else { WatchMode::PerRank }
     }
 
     /// As the test hook [`LIFE_WATCH`](mend_runtime::environment::LIFE_WATCH) says, or else the best.
     pub fn chosen(hook: Option<&str>) -> Self {
         match hook {
-            Some("apart") => Means::Apart,
-            Some("none") => Means::Nothing,
-            _ => Means::here(),
+            Some("apart") => WatchMode::PerRank,
+            Some("none") => WatchMode::Polled,
+            _ => WatchMode::here(),
         }
     }
 
     /// How many ranks a thread takes.
     fn per_thread(self) -> usize {
-        if self == Means::Together { LIVES_AT_ONCE } else { 1 }
+        if self == WatchMode::Shared { LIVES_AT_ONCE } else { 1 }
     }
 }
 
@@ -134,13 +134,13 @@ struct WatchedLife {
 
 impl LifeWatch {
     /// Watches nobody yet.
-    pub fn new(means: Means) -> io::Result<Self> {
+    pub fn new(mode: WatchMode) -> io::Result<Self> {
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let marks = Arc::new(MarkQueue { marked: Mutex::default(), ready });
         Ok(LifeWatch {
             marks,
             threads: vec![],
-            means,
+            mode,
             watched: HashMap::new(),
             without_thread: vec![],
             next: 0,
@@ -169,14 +169,14 @@ impl LifeWatch {
     fn give_threads(&mut self) -> io::Result<()> {
         while let Some(next) = self.without_thread.last().cloned() {
             let rank = next.rank;
-            let thread = match self.threads.iter().position(|thread| thread.ranks < self.means.per_thread()) {
+            let thread = match self.threads.iter().position(|thread| thread.ranks < self.mode.per_thread()) {
                 Some(thread) => {
                     self.threads[thread].ranks += 1;
                     self.threads[thread].send(Command::Watch(next));
                     thread
                 }
                 None => {
-                    self.threads.push(WatchThread::start(&self.marks, self.means, next)?);
+                    self.threads.push(WatchThread::start(&self.marks, self.mode, next)?);
                     self.threads.len() - 1
                 }
             };
@@ -195,7 +195,7 @@ impl LifeWatch {
         let thread = &mut self.threads[thread];
         thread.send(Command::Forget(number));
         // A thread that sleeps on one life would learn of another one late: it gets no other.
-        if self.means == Means::Together {
+        if self.mode == WatchMode::Shared {
             thread.ranks -= 1;
         }
     }
@@ -230,11 +230,11 @@ impl LifeWatch {
 }
 
 impl WatchThread {
-    fn start(marks: &Arc<MarkQueue>, means: Means, first: WatchedLife) -> io::Result<Self> {
-        if means == Means::Nothing {
+    fn start(marks: &Arc<MarkQueue>, mode: WatchMode, first: WatchedLife) -> io::Result<Self> {
+        if mode == WatchMode::Polled {
             return Err(rustix::io::Errno::AGAIN.into());
         }
-        let alone = means == Means::Apart;
+        let alone = mode == WatchMode::PerRank;
         let inbox = Arc::new(CommandInbox {
             commands: Mutex::new(vec![Command::Watch(first)]),
             ..CommandInbox::default()
@@ -324,7 +324,7 @@ const SLEEP_AT_MOST: Duration = Duration::from_millis(1_000);
 
 #[cfg(test)]
 mod tests {
-    use super::{LifeWatch, Mark, Means, WatchError};
+    use super::{LifeWatch, Mark, WatchError, WatchMode};
     use mend_segment::{Life, LifeState, Outbox};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::fd::AsFd;
@@ -364,9 +364,9 @@ mod tests {
     const SLOTS: u32 = 300;
 
     fn watches() -> Vec<LifeWatch> {
-        let mut means = vec![Means::here(), Means::Apart];
-        means.dedup();
-        means.into_iter().map(|means| LifeWatch::new(means).unwrap()).collect()
+        let mut mode = vec![WatchMode::here(), WatchMode::PerRank];
+        mode.dedup();
+        mode.into_iter().map(|mode| LifeWatch::new(mode).unwrap()).collect()
     }
 
     fn add(watch: &mut LifeWatch, slot: u32, rank: &Rank) {
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_life_without_a_thread_is_polled_and_gets_a_thread_as_soon_as_one_can_be_started() {
-        let mut watch = LifeWatch::new(Means::Nothing).unwrap();
+        let mut watch = LifeWatch::new(WatchMode::Polled).unwrap();
         let ranks: Vec<Rank> = (0..4).map(Rank::start).collect();
         for (slot, rank) in (0..3).zip(&ranks) {
             let added = watch.add(slot, rank.outbox.descriptor().as_fd(), slot, SLOTS);
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!(watch.marked(), [Mark { rank: 0, dying: false }]);
         assert!(watch.marked().is_empty());
         // A thread can be started again when the next one comes: it watches all.
-        watch.means = Means::here();
+        watch.mode = WatchMode::here();
         let (first, gone, last) = (ranks.next().unwrap(), ranks.next().unwrap(), ranks.next().unwrap());
         add(&mut watch, 3, &last);
         assert!(!watch.must_poll());

@@ -84,9 +84,9 @@ fn without_a_life_word_the_connection_or_the_process_shows_it() {
 }
 
 #[test]
-fn who_says_that_it_dies_has_failed_and_is_not_killed_before_it_is_done() {
+fn a_rank_that_says_that_it_dies_has_failed_and_is_not_killed_before_its_core_is_written() {
     let ended = reported(&["-n", "3", PROBE, "dying"]);
-    found(&ended, 0, &["was killed by SIGABRT", "in its last moments"]);
+    found(&ended, 0, &["was killed by SIGABRT", "its own handler of fatal signals"]);
     assert!(ended.stdout.contains("the core is written"), "{ended:?}");
 }
 
@@ -105,14 +105,14 @@ fn a_core_that_is_being_written_is_waited_for_when_another_rank_aborts() {
 }
 
 #[test]
-fn who_writes_garbage_to_another_is_fenced_and_nobody_else_is_disturbed() {
+fn a_rank_that_writes_garbage_to_another_is_killed_and_the_others_go_on() {
     let ended = reported(&["-n", "4", PROBE, "accuse"]);
-    found(&ended, 0, &["was killed by SIGKILL", "fenced, as it wrote garbage to rank 0"]);
+    found(&ended, 0, &["was killed by SIGKILL", "killed, as it wrote corrupt data to rank 0"]);
     assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 3, "{ended:?}");
 }
 
 #[test]
-fn where_deaths_are_muted_who_asks_is_told() {
+fn where_deaths_are_muted_a_rank_that_asks_is_answered() {
     let mut command = Command::new(MPIEXEC);
     command.args(["--test-hooks", "-n", "3", PROBE, "ask"]);
     command.env("MEND_TEST_MUTED", "1").env("MEND_REPORT", "failures");
@@ -122,20 +122,20 @@ fn where_deaths_are_muted_who_asks_is_told() {
 }
 
 #[test]
-fn who_asks_is_told_once_more_though_it_has_heard() {
+fn a_rank_that_asks_after_the_notice_is_answered_by_another() {
     let ended = run(&["-n", "3", PROBE, "ask"]);
     assert_eq!((ended.code, ended.stdout.matches("rank 1 has failed").count()), (0, 2), "{ended:?}");
 }
 
 // Row LC6
 #[test]
-fn who_is_stopped_is_not_dead_however_often_somebody_asks() {
+fn a_stopped_rank_is_not_dead_however_often_it_is_asked_about() {
     let ended = reported(&["-n", "2", PROBE, "stopped"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
 }
 
 #[test]
-fn those_whom_a_rank_ends_have_failed_and_count_with_its_code() {
+fn the_ranks_that_abort_some_ends_have_failed_and_count_with_its_code() {
     let ended = reported(&["-n", "4", PROBE, "abort_some", "7"]);
     let reports = ended.stderr.matches("ended by rank 1 with code 7 [E-JOB-009]").count();
     assert_eq!((ended.code, reports), (7, 2), "{ended:?}");
@@ -166,7 +166,7 @@ fn a_job_without_survivors_ends_with_the_largest_code_and_names_the_first_death(
 }
 
 #[test]
-fn who_has_left_is_not_heard_any_more() {
+fn garbage_of_a_rank_that_has_left_is_ignored() {
     let ended = run(&["-n", "2", PROBE, "rave_late"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
 }

@@ -19,7 +19,7 @@ fn when_mpiexec_is_killed_nothing_is_left() {
 }
 
 #[test]
-fn when_the_keeper_is_killed_nothing_is_left_and_one_line_says_so() {
+fn when_the_node_daemon_is_killed_nothing_is_left_and_one_line_says_so() {
     for how in [Signal::KILL, Signal::TERM, Signal::ABORT] {
         let run = start(&["-n", "3", "sh", "-c", FAMILY]);
         run.until_processes(2 + 3 * FAMILY_SIZE);
@@ -35,11 +35,11 @@ fn when_the_keeper_is_killed_nothing_is_left_and_one_line_says_so() {
 
 #[test]
 fn when_either_is_killed_while_ranks_start_nothing_is_left() {
-    for kill_the_keeper in [true, false] {
+    for kill_the_node_daemon in [true, false] {
         let run = start(&["-n", "100", "sh", "-c", "setsid sleep 1000 & exec sleep 1000"]);
         let node_daemon = run.node_daemon();
         run.until_processes(6);
-        signal(if kill_the_keeper { node_daemon } else { run.child.id() as i32 }, Signal::KILL);
+        signal(if kill_the_node_daemon { node_daemon } else { run.child.id() as i32 }, Signal::KILL);
         run.until_nothing_is_left();
         run.end();
     }
@@ -65,7 +65,7 @@ fn a_job_of_ranks_that_are_stopped_can_be_ended() {
 }
 
 #[test]
-fn a_keeper_that_is_stopped_does_not_save_its_job() {
+fn a_node_daemon_that_is_stopped_does_not_save_its_job() {
     let run = start(&["-n", "2", "--timeout", "0.3", "sh", "-c", FAMILY]);
     run.until_processes(2 + 2 * FAMILY_SIZE);
     signal(run.node_daemon(), Signal::STOP);
@@ -103,7 +103,7 @@ fn orphans_of_ranks_that_end_are_taken_while_the_job_runs() {
 
 // Whoever is the next parent may be the first process of a container, which need not look after strangers.
 #[test]
-fn mpiexec_leaves_no_zombie_of_its_keeper() {
+fn mpiexec_leaves_no_zombie_of_its_node_daemon() {
     for words in [
         &["-n", "2", "true"][..],
         &["-n", "1", "false"],
