@@ -8,10 +8,12 @@
 //!
 //! Dropping it before `finalize` means that MPI_Init failed: the daemon is told by `GiveUp`, and does not kill the process.
 
+use crate::client::{Membership, Notice, Runtime, RuntimeError};
 use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Hello, Namespaces, Request, Welcome, decode, encode};
+use crate::emergency_channel::EmergencyChannel;
 use crate::environment::Address;
 use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
-use crate::{EmergencyChannel, Membership, Notice, Runtime, RuntimeError, StartError};
+use crate::start_error::StartError;
 use mend_base::Peer;
 use mend_segment::{BellPage, FaultView, above_standard_streams};
 use mend_transport::{Card, Cause};

@@ -17,6 +17,7 @@ mod process;
 pub mod settings;
 mod singleton;
 mod start;
+mod start_error;
 
 pub use client::{Membership, Notice, Runtime, RuntimeError};
 pub use daemon::{Client, namespace};
@@ -25,4 +26,5 @@ pub use exit::exit_code;
 pub use parameters::PARAMETERS;
 pub use process::Stat;
 pub use singleton::Singleton;
-pub use start::{AnyRuntime, Launched, NodeSlot, StartError, connect_from_environment};
+pub use start::{AnyRuntime, Launched, NodeSlot, connect_from_environment};
+pub use start_error::StartError;

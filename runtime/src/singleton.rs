@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A job of one: a process that no launcher started.
 
-use crate::{Membership, Notice, Runtime, RuntimeError, StartError};
+use crate::client::{Membership, Notice, Runtime, RuntimeError};
+use crate::start_error::StartError;
 use mend_base::{Job, Peer};
 use mend_segment::BellPage;
 use mend_transport::{Card, Cause};

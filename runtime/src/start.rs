@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The beginning: finds the launcher of this process, and joins its job.
 
+use crate::client::{Membership, Notice, Runtime, RuntimeError};
 use crate::daemon::Client;
-use crate::daemon_protocol::{TurnedAway, VERSION};
-use crate::environment::{self, Address, ForeignLauncher, InitialErrorHandler};
+use crate::emergency_channel::EmergencyChannel;
+use crate::environment::{self, Address, InitialErrorHandler};
 use crate::singleton::Singleton;
-use crate::{EmergencyChannel, Membership, Notice, Runtime, RuntimeError};
+use crate::start_error::StartError;
 use mend_base::Peer;
 use mend_base::parameter::Assignments;
-use mend_segment::{BellPage, SegmentError};
+use mend_segment::BellPage;
 use mend_transport::{Card, Cause};
 use std::ffi::OsString;
 
@@ -157,112 +158,6 @@ impl Runtime for AnyRuntime {
 
     fn abort_some(&mut self, code: i32, peers: &[Peer]) {
         self.any_mut().abort_some(code, peers);
-    }
-}
-
-/// Why a process cannot begin. Each message ends with what to do and a stable code (`docs/mpiexec.md`).
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum StartError {
-    /// A foreign launcher started this process.
-    #[error("this process was started by {} ({} is set), which Mend cannot join: each of its ranks would be rank 0 of 1; \
-             start the program with Mend's own mpiexec, as in 'mpiexec -n 4 PROGRAM' [E-START-001]", .0.name, .0.variable)]
-    Foreign(ForeignLauncher),
-    /// A variable of the launcher's holds what it did not write.
-    #[error(
-        "the variable {0} does not hold what this version's mpiexec writes there; \
-             start the program with the mpiexec of the same installation, or unset it [E-START-002]"
-    )]
-    Variable(&'static str),
-    /// No daemon listens there.
-    #[error(
-        "the daemon of the mpiexec that started this process does not answer ({0}): it has ended, or this is a \
-             process left over from its job; start the program anew [E-START-003]"
-    )]
-    NoDaemon(std::io::ErrorKind),
-    /// It listens in another network name space.
-    #[error(
-        "the daemon of the mpiexec that started this process is in another network name space (container) than this \
-             process; start both in the same one, as with 'podman run --network=host' [E-START-004]"
-    )]
-    OtherNetwork,
-    /// It turned this process away.
-    #[error("{}", turned_away(.0))]
-    TurnedAway(TurnedAway),
-    /// It closed the connection.
-    #[error(
-        "the daemon of the mpiexec that started this process ended during the hello; see its own message \
-             [E-START-005]"
-    )]
-    Closed,
-    /// It said what no correct daemon says.
-    #[error(
-        "the daemon of the mpiexec that started this process answered with garbage; \
-             start the program with the mpiexec of the same installation [E-START-006]"
-    )]
-    Garbage,
-    /// The pages of the node cannot be made or mapped.
-    #[error("the node's shared pages cannot be used: {0} [E-START-007]")]
-    Pages(SegmentError),
-    /// The limit on file sizes does not let them be made.
-    #[error("the node's shared pages cannot be made: {0} [E-START-019]")]
-    FileSizeLimit(SegmentError),
-}
-
-impl From<SegmentError> for StartError {
-    fn from(error: SegmentError) -> Self {
-        match error {
-            SegmentError::FileSizeLimit { .. } => StartError::FileSizeLimit(error),
-            other => StartError::Pages(other),
-        }
-    }
-}
-
-fn turned_away(why: &TurnedAway) -> String {
-    match why {
-        TurnedAway::VersionDiffers(theirs) => format!(
-            "this process's library speaks version {VERSION} of the launcher's protocol and its mpiexec version {theirs}; \
-             use the mpiexec of the same installation [E-START-010]"
-        ),
-        TurnedAway::LayoutDiffers(theirs) => format!(
-            "this process's library shares memory in layout {} and its mpiexec in layout {theirs}; \
-             use the mpiexec of the same installation [E-START-011]",
-            Card::LAYOUT
-        ),
-        TurnedAway::WrongSecret => "the daemon does not know this process's job: MEND_DAEMON was changed; \
-             start the program anew [E-START-012]"
-            .to_owned(),
-        TurnedAway::NoSuchRank => {
-            "the job has no such rank: MEND_DAEMON was changed; start the program anew \
-             [E-START-013]"
-                .to_owned()
-        }
-        TurnedAway::Taken(pid) => format!(
-            "process {pid} is this rank already: two programs under one rank cannot both call MPI_Init; \
-             give each program a rank of its own, as in 'mpiexec -n 1 A : -n 1 B' [E-START-014]"
-        ),
-        TurnedAway::Over => {
-            "a program under this rank has been in MPI and left it: MPI cannot be initialized again under the same rank; \
-             start each program with an mpiexec of its own [E-START-015]"
-                .to_owned()
-        }
-        TurnedAway::Failed => {
-            "this rank is known to have failed: the process that was started for it ended before MPI_Init, or an earlier program \
-             under it could not join MPI, or died in it. A rank initializes MPI once: have the wrapper wait for its program, \
-             and start no second one [E-START-018]"
-                .to_owned()
-        }
-        TurnedAway::NotVisible => {
-            "the daemon cannot see this process from its own pid name space, so it could not \
-             watch over it; start mpiexec outside the container, or in the same one [E-START-016]"
-                .to_owned()
-        }
-        TurnedAway::OtherUser(user) => format!(
-            "this process runs as another user than the mpiexec that started it, which runs as uid {user} and takes no others; \
-             start mpiexec as the user that the ranks run as, without sudo or su under it [E-START-020]"
-        ),
-        TurnedAway::Garbled => "the daemon did not understand this process; \
-             use the mpiexec of the same installation [E-START-017]"
-            .to_owned(),
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Process {
     pub rank: Rank,
     /// Size of WORLD.
     pub size: u32,
-    /// Numbers that all ranks of the job draw alike: what they decide together.
+    /// Random numbers that are the same on every rank: what all decide alike.
     pub together: Rc<RefCell<Random>>,
     /// Numbers of its own.
     pub random: Rc<RefCell<Random>>,
@@ -56,12 +56,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// Who writes garbage; without one, a rank that does not exist.
+    /// The rank that writes garbage; without one, a rank that does not exist.
     pub fn liar(&self) -> Rank {
         Rank(self.network.borrow().trouble.liar.map_or(self.size, |liar| liar.number))
     }
 
-    /// Who will die, or may, in the order of ranks.
+    /// The ranks that may fail in this run, in their order.
     pub fn mortals(&self) -> Vec<Rank> {
         let mut mortals = self.killer.mortals();
         mortals.sort_unstable();
@@ -142,7 +142,7 @@ pub struct Cluster {
     network: Shared,
     launcher: Rc<RefCell<Launcher>>,
     program: Program,
-    seats: Vec<Seat>,
+    ranks: Vec<RankState>,
     /// Ranks whose programs are not over.
     alive: Vec<u32>,
     steps: u64,
@@ -152,20 +152,20 @@ pub struct Cluster {
     board: Rc<RefCell<Board>>,
     /// A process is held back once in so many steps; 0: never.
     freezes_once_in: u64,
-    /// Who finds nothing to do may sleep until it is rung.
+    /// A process that finds nothing to do may sleep until it is rung.
     sleeps: bool,
     /// The daemon notifies of deaths only the ranks that ask.
     muted: bool,
 }
 
-/// One rank's place.
-struct Seat {
+/// One rank, as the scheduler sees it.
+struct RankState {
     running: Option<Running>,
     at: Rc<Cell<(&'static str, u64)>>,
     woken: Arc<Flag>,
-    /// It is not scheduled before this step, however dead that makes it look.
+    /// It is not scheduled before this step, as if stopped by SIGSTOP.
     frozen_until: u64,
-    /// It sleeps: what its runtime's version was when it lay down.
+    /// It sleeps: what its runtime's version was when it fell asleep.
     asleep: Option<u32>,
 }
 
@@ -192,7 +192,7 @@ pub struct Summary {
     pub steps: u64,
     /// What the network handed up.
     pub delivered: u64,
-    /// Who died, of those who had not left.
+    /// How many died, of those that had not left.
     pub deaths: u64,
     /// Requests that began and ended, where the build keeps books: of those who came to their end.
     pub requests: u64,
@@ -204,8 +204,8 @@ const AUDIT_ONCE_IN: u64 = 64;
 /// In steps of the scheduler. When nobody else moves any more, the stopped go on.
 const LONGEST_FREEZE: u64 = 3_000;
 
-/// How often a sleeper is scheduled and looks for itself.
-const LOOK_ONCE_IN: u64 = 20;
+/// How often a sleeping process is scheduled for its periodic check.
+const CHECK_ONCE_IN: u64 = 20;
 
 /// So many that a member without a connection is asked about.
 const CHECKS_AT_ONCE: u32 = 16;
@@ -222,7 +222,7 @@ impl Cluster {
         let mut random = Random(seed);
         let network = Network::new(random.bits());
         let launcher = Launcher::new(Job(seed as u32), size);
-        let seat = || Seat {
+        let state = || RankState {
             running: None,
             at: Rc::new(Cell::new(("not started", 0))),
             woken: Arc::default(),
@@ -236,7 +236,7 @@ impl Cluster {
             network,
             launcher,
             program,
-            seats: (0..size).map(|_| seat()).collect(),
+            ranks: (0..size).map(|_| state()).collect(),
             alive: (0..size).collect(),
             steps: 0,
             requests: 0,
@@ -259,7 +259,7 @@ impl Cluster {
         self.killer = killer;
     }
 
-    /// Processes that find nothing to do arm their transports and sleep, until they are rung or look for themselves.
+    /// Processes that find nothing to do arm their transports and sleep, until they are rung or make a periodic check.
     pub fn sleeps(&mut self) {
         self.sleeps = true;
     }
@@ -294,7 +294,7 @@ impl Cluster {
                     return Err(self.report("nothing moves any more"));
                 }
             }
-            if self.steps > STEPS_MAX * self.seats.len() as u64 {
+            if self.steps > STEPS_MAX * self.ranks.len() as u64 {
                 return Err(self.report("it moves, but does not end"));
             }
         }
@@ -303,7 +303,7 @@ impl Cluster {
         Ok(Summary { steps: self.steps, delivered, deaths, requests: self.requests })
     }
 
-    /// Who has been declared is dead to the launcher; who is dead makes no step any more.
+    /// A rank whose death was declared begins to die for the launcher; one that is dead is scheduled no more.
     fn bury(&mut self) {
         for number in self.killer.news() {
             let manner = self.killer.manner(number).expect("its death was planned");
@@ -329,8 +329,8 @@ impl Cluster {
 
     /// Nothing of the process runs any more.
     fn remove(&mut self, rank: Rank, why: &'static str) {
-        self.seats[rank.index()].running = None;
-        self.seats[rank.index()].at.set((why, 0));
+        self.ranks[rank.index()].running = None;
+        self.ranks[rank.index()].at.set((why, 0));
         self.board.borrow_mut().wake();
         self.alive.retain(|alive| *alive != rank.0);
     }
@@ -341,7 +341,7 @@ impl Cluster {
         killed.into_iter().for_each(|rank| self.remove(Rank(rank), "fenced"));
     }
 
-    /// A liar may have lied to itself about what it waits for. Whether it lived.
+    /// A rank that writes garbage may wait for what its own garbage hides: it is killed when nothing moves. Whether it was alive.
     fn kill_liar(&mut self) -> bool {
         let liar = self.network.borrow().trouble.liar.map(|liar| liar.number);
         let lives = liar.filter(|liar| self.alive.contains(liar));
@@ -361,27 +361,27 @@ impl Cluster {
         if self.is_held_back(rank) {
             return false;
         }
-        if self.seats[rank as usize].running.is_none() {
+        if self.ranks[rank as usize].running.is_none() {
             self.start(rank);
             return true;
         }
-        if self.lies_asleep(rank) {
-            return self.random.once_in(LOOK_ONCE_IN) && self.look_up(rank);
+        if self.is_asleep(rank) {
+            return self.random.once_in(CHECK_ONCE_IN) && self.check_sleeper(rank);
         }
         if self.woken(rank) && self.random.once_in(2) {
             self.poll(rank);
             return true;
         }
-        let moved = self.turn(rank) > 0;
+        let moved = self.progress(rank) > 0;
         if self.sleeps && !moved && !self.woken(rank) && self.random.once_in(3) {
-            self.lie_down(rank);
+            self.enter_sleep(rank);
         }
         moved
     }
 
-    /// As `world`'s waiter does: arms, looks once more, sleeps.
-    fn lie_down(&mut self, rank: u32) {
-        let Some(running) = &self.seats[rank as usize].running else { return };
+    /// As `world`'s waiter does: arms, polls once more, sleeps.
+    fn enter_sleep(&mut self, rank: u32) {
+        let Some(running) = &self.ranks[rank as usize].running else { return };
         let mut engine = running.mpi.engine_mut();
         self.network.borrow_mut().answer_bell(rank);
         if engine.arm(&mut WakeSet::default()).is_err() {
@@ -391,13 +391,13 @@ impl Cluster {
         mend_base::reach!("sim.cluster: asleep");
         let version = engine.runtime().fault_version();
         drop(engine);
-        self.seats[rank as usize].asleep = Some(version);
+        self.ranks[rank as usize].asleep = Some(version);
     }
 
-    /// Whether it sleeps, and nobody has rung.
-    fn lies_asleep(&mut self, rank: u32) -> bool {
-        let Some(version) = self.seats[rank as usize].asleep else { return false };
-        let Some(running) = &self.seats[rank as usize].running else { return false };
+    /// Whether it sleeps, and was not rung.
+    fn is_asleep(&mut self, rank: u32) -> bool {
+        let Some(version) = self.ranks[rank as usize].asleep else { return false };
+        let Some(running) = &self.ranks[rank as usize].running else { return false };
         let told = running.mpi.engine().runtime().fault_version() != version;
         let rung = self.network.borrow_mut().answer_bell(rank);
         if !(told || rung || self.woken(rank)) {
@@ -405,13 +405,14 @@ impl Cluster {
         }
         mend_base::reach!("sim.cluster: woken");
         running.mpi.engine_mut().disarm();
-        self.seats[rank as usize].asleep = None;
+        self.ranks[rank as usize].asleep = None;
         false
     }
 
-    /// The timed look of a sleeper. Where nobody gives evidence, which rings no bell, it finds nothing: else a ring was lost.
-    fn look_up(&mut self, rank: u32) -> bool {
-        let events = self.turn(rank);
+    /// The periodic check of a sleeping process. Where there is no evidence, which rings no bell, it finds nothing: else a ring was
+    /// lost.
+    fn check_sleeper(&mut self, rank: u32) -> bool {
+        let events = self.progress(rank);
         let trouble = self.network.borrow().trouble;
         let quiet = trouble.evidence_once_in == 0 && trouble.witness_once_in == 0;
         let lives = !self.killer.is_declared(rank);
@@ -421,12 +422,12 @@ impl Cluster {
 
     /// Whether the process is stopped, and stays so for now.
     fn is_held_back(&mut self, rank: u32) -> bool {
-        let seat = &mut self.seats[rank as usize];
+        let state = &mut self.ranks[rank as usize];
         if self.freezes_once_in > 0 && self.random.once_in(self.freezes_once_in) {
             mend_base::reach!("sim.cluster: stopped, and not dead");
-            seat.frozen_until = self.steps + self.random.below(LONGEST_FREEZE);
+            state.frozen_until = self.steps + self.random.below(LONGEST_FREEZE);
         }
-        seat.frozen_until > self.steps
+        state.frozen_until > self.steps
     }
 
     /// Hurries everything along. Whether anything moved.
@@ -436,12 +437,13 @@ impl Cluster {
         for _ in 0..4 {
             moved |= self.launcher.borrow_mut().publish(self.clock.now(), &mut self.random, true) > 0;
             for rank in self.alive.clone() {
-                if self.seats[rank as usize].running.is_none() {
+                if self.ranks[rank as usize].running.is_none() {
                     self.start(rank);
                     moved = true;
                 }
                 self.check(rank);
-                moved |= if self.lies_asleep(rank) { self.look_up(rank) } else { self.turn(rank) > 0 };
+                moved |=
+                    if self.is_asleep(rank) { self.check_sleeper(rank) } else { self.progress(rank) > 0 };
                 if self.woken(rank) {
                     self.poll(rank);
                     moved = true;
@@ -462,7 +464,7 @@ impl Cluster {
     fn check(&mut self, rank: u32) {
         for _ in 0..CHECKS_AT_ONCE {
             let lives = self.muted && !self.killer.is_declared(rank);
-            let Some(running) = self.seats[rank as usize].running.as_ref().filter(|_| lives) else { return };
+            let Some(running) = self.ranks[rank as usize].running.as_ref().filter(|_| lives) else { return };
             running.mpi.engine_mut().check();
             // As a waiter does: a probe is repeated after each check.
             self.poll(rank);
@@ -477,7 +479,7 @@ impl Cluster {
             self.launcher.borrow_mut().give_up(rank, &mut self.random);
             return self.remove(Rank(rank), "without MPI");
         }
-        let seat = &self.seats[rank as usize];
+        let state = &self.ranks[rank as usize];
         let runtime = FabricRuntime::new(&self.launcher, rank);
         let mut random = Random(self.seed ^ u64::from(rank).wrapping_mul(0x9E6D));
         let fabric = FabricBtl::new(&self.network, rank, Sizes::random(&mut random));
@@ -490,18 +492,18 @@ impl Cluster {
         let process = Process {
             mpi: Mpi::new(engine),
             rank: Rank(rank),
-            size: self.seats.len() as u32,
+            size: self.ranks.len() as u32,
             together: Rc::new(RefCell::new(Random(self.seed.wrapping_add(1)))),
             random: Rc::new(RefCell::new(random)),
             board: Rc::clone(&self.board),
             silence: Rc::default(),
             own_comes_next,
             killer: Rc::clone(&self.killer),
-            at: Rc::clone(&seat.at),
+            at: Rc::clone(&state.at),
             network: Rc::clone(&self.network),
         };
-        seat.at.set(("started", 0));
-        seat.woken.0.store(true, Ordering::Relaxed);
+        state.at.set(("started", 0));
+        state.woken.0.store(true, Ordering::Relaxed);
         let mpi = process.mpi.clone();
         let silence = Rc::clone(&process.silence);
         let (program, finished) = ((self.program)(process.clone()), mpi.clone());
@@ -511,11 +513,11 @@ impl Cluster {
             process.killer.pass(rank, Mark::Finishing);
             finished.finish().await;
         });
-        self.seats[rank as usize].running = Some(Running { mpi, silence, program });
+        self.ranks[rank as usize].running = Some(Running { mpi, silence, program });
     }
 
-    fn turn(&mut self, rank: u32) -> u32 {
-        let Some(running) = &self.seats[rank as usize].running else { return 0 };
+    fn progress(&mut self, rank: u32) -> u32 {
+        let Some(running) = &self.ranks[rank as usize].running else { return 0 };
         let events = running.mpi.progress(self.clock.now());
         if self.steps.is_multiple_of(AUDIT_ONCE_IN) {
             running.mpi.engine().lifecycle_check();
@@ -529,17 +531,17 @@ impl Cluster {
     /// Whether the program has something to do. That of a process whose death is known has not: only threads that turn
     /// its engine may go on for a moment.
     fn woken(&self, rank: u32) -> bool {
-        !self.killer.is_declared(rank) && self.seats[rank as usize].woken.0.load(Ordering::Relaxed)
+        !self.killer.is_declared(rank) && self.ranks[rank as usize].woken.0.load(Ordering::Relaxed)
     }
 
     fn poll(&mut self, rank: u32) {
-        let seat = &mut self.seats[rank as usize];
-        seat.woken.0.store(false, Ordering::Relaxed);
-        let waker = Waker::from(Arc::clone(&seat.woken));
-        let Some(running) = &mut seat.running else { return };
+        let state = &mut self.ranks[rank as usize];
+        state.woken.0.store(false, Ordering::Relaxed);
+        let waker = Waker::from(Arc::clone(&state.woken));
+        let Some(running) = &mut state.running else { return };
         let over = running.program.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         if self.trace {
-            let (what, number) = seat.at.get();
+            let (what, number) = state.at.get();
             eprintln!("{:8} rank {rank}: at {what} {number}", self.steps);
         }
         if over && self.killer.is_declared(rank) && !self.killer.is_dead(rank) {
@@ -550,8 +552,8 @@ impl Cluster {
         if over && !self.killer.is_dead(rank) {
             self.requests += oracle::balance(rank, &running.mpi);
             running.silence.borrow().check();
-            seat.running = None;
-            seat.at.set(("over", 0));
+            state.running = None;
+            state.at.set(("over", 0));
             self.launcher.borrow_mut().exit(rank, &mut self.random);
             self.alive.retain(|alive| *alive != rank);
         }
@@ -560,10 +562,10 @@ impl Cluster {
     /// What a run that went wrong looks like.
     fn report(&self, why: &str) -> String {
         let mut text = format!("seed {}, step {}: {why}\n", self.seed, self.steps);
-        for (rank, seat) in self.seats.iter().enumerate() {
-            let (what, number) = seat.at.get();
+        for (rank, state) in self.ranks.iter().enumerate() {
+            let (what, number) = state.at.get();
             let _ = writeln!(text, "  rank {rank}: at {what} {number}");
-            if let Some(running) = &seat.running {
+            if let Some(running) = &state.running {
                 let _ = writeln!(text, "    {}", oracle::state(&running.mpi));
                 if self.trace {
                     let _ = writeln!(text, "    {:?}", running.mpi.engine());

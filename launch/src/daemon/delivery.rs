@@ -2,7 +2,7 @@
 //! Sends ranks their notices. Each is sent when the rank's socket has room; its version on the fault page is bumped, and it is
 //! woken, after the packet lies there.
 
-use crate::daemon::connections::Connections;
+use super::connections::Connections;
 use mend_daemon::NodeDaemon;
 use mend_runtime::daemon_protocol::{Answer, encode};
 use mend_runtime::packet::{Sent, Waiting, send};

@@ -43,12 +43,12 @@ fn hooks_lines(ended: &Ended) -> usize {
 
 #[test]
 fn hooks_of_tests_act_only_where_the_command_line_says_so() {
-    // The probe lives on its life word: without a thread, and with reports on, that would be a line.
+    // If the hook acted, another line would say that no thread watches life words.
     let mut command = Command::new(MPIEXEC);
     command.args(["-n", "3", PROBE, "live", "30"]);
     command.env("MEND_TEST_LIFE_WATCH", "none").env("MEND_REPORT", "failures");
     let ended = start_command(command).end();
-    found(&ended, 0, &["found by its life word"]);
+    found(&ended, 0, &["was killed by SIGKILL"]);
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 
