@@ -165,7 +165,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     ) -> Result<Started, Error> {
         let channel = self.communicators.valid(comm)?.channel_to(to)?;
         let Layers { net, pml, .. } = &mut self.layers;
-        started(pml.send(net, channel, to, check_tag(tag)?, mode, data)?)
+        let send = pml.send(net, channel, to, check_tag(tag)?, mode, data)?;
+        Ok(self.started(send))
     }
 
     // Hot: per message.
@@ -179,7 +180,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     ) -> Result<Started, Error> {
         let channel = self.selected(comm, from, tag)?;
         let Layers { net, pml, .. } = &mut self.layers;
-        started(pml.receive(net, channel, from, tag, data)?)
+        let receive = pml.receive(net, channel, from, tag, data)?;
+        Ok(self.started(receive))
     }
 
     // Hot: per message.
@@ -201,7 +203,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Layers { net, pml, .. } = &mut self.layers;
         let mut up = Dispatch { funnel: &mut self.funnel };
         let patience = mend_pml::Patience { up: &mut up, now: self.now, looks };
-        started(pml.polling_receive(net, patience, channel, from, tag, data)?)
+        let receive = pml.polling_receive(net, patience, channel, from, tag, data)?;
+        Ok(self.started(receive))
     }
 
     /// Whether a message lies here that a receive would match now. Looks at what came; turns nothing.
@@ -267,12 +270,34 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             Request::Collective(key) => self.collectives.detach(key),
             Request::Completed(key) => self.completed.release(key),
         }
+        self.make_due_progress();
     }
 
     /// Takes a receive back if nothing has matched it; everything else goes on (MPI-5.0 §3.8.4).
     pub fn cancel(&mut self, request: Request) {
         if let Request::PointToPoint(key) = request {
             self.layers.pml.cancel(mend_pml::Request(key));
+        }
+        self.make_due_progress();
+    }
+
+    /// What a start of the PML has come to. A program that only starts, cancels and frees operations makes progress here, every
+    /// so many of them: otherwise it would neither send what waits nor read what its peers ask.
+    #[inline(always)]
+    fn started(&mut self, started: mend_pml::Started) -> Started {
+        match started {
+            mend_pml::Started::Done(status) => Started::Done(status),
+            mend_pml::Started::Running(mend_pml::Request(key)) => {
+                self.make_due_progress();
+                Started::Running(Request::PointToPoint(key))
+            }
+        }
+    }
+
+    #[inline]
+    fn make_due_progress(&mut self) {
+        if self.layers.pml.must_progress() {
+            self.progress(self.now);
         }
     }
 
@@ -314,14 +339,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 #[inline]
 fn check_tag(tag: Tag) -> Result<Tag, Error> {
     if tag.0 < 0 { Err(Error::of(Detail::NegativeTag(tag))) } else { Ok(tag) }
-}
-
-#[inline]
-fn started(started: mend_pml::Started) -> Result<Started, Error> {
-    Ok(match started {
-        mend_pml::Started::Done(status) => Started::Done(status),
-        mend_pml::Started::Running(mend_pml::Request(key)) => Started::Running(Request::PointToPoint(key)),
-    })
 }
 
 #[cfg(test)]

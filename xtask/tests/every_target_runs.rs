@@ -180,7 +180,7 @@ fn every_c_program_is_run_by_a_test_of_the_suite() {
 fn every_unit_with_a_longer_limit_of_its_own_exists() {
     let root = Place::find().unwrap().root;
     let folders = members(&root).into_iter().flat_map(|member| {
-        ["src/tests", "tests", "tests/jobs"].map(|folder| root.join(&member).join(folder))
+        ["src/tests", "src/ob1/tests", "tests", "tests/jobs"].map(|folder| root.join(&member).join(folder))
     });
     let text: String = folders.flat_map(|folder| rust_files(&folder)).map(|file| read(&file)).collect();
     for (test, _) in suite::LONG_UNITS {
