@@ -297,7 +297,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[inline]
     fn make_due_progress(&mut self) {
         if self.layers.pml.must_progress() {
-            self.progress(self.now);
+            self.progress_within_a_call();
         }
     }
 

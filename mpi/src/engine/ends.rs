@@ -65,6 +65,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[cold]
     pub(crate) fn progress_again(&mut self) {
         self.repeated_progress = self.repeated_progress.wrapping_add(1);
+        self.progress_within_a_call();
+    }
+
+    /// Progress that no waiter called for. What it takes of notices about the job, the next progress of a waiter reports.
+    #[cold]
+    pub(super) fn progress_within_a_call(&mut self) {
         self.progress(self.now);
         self.funnel.announce_job_notices(&self.layers.runtime);
     }
