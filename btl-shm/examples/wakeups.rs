@@ -335,15 +335,17 @@ impl<'a> Rank<'a> {
             }
         }
         self.bells.announce_sleep(self.slot);
+        let before = self.shm.statistics().arms_holding_back;
         if self.shm.arm(&mut WakeSet::default()).is_ok() {
-            self.sleep();
+            self.sleep(self.shm.statistics().arms_holding_back > before);
         }
         self.bells.leave_sleep(self.slot);
         self.shm.disarm();
         self.progress();
     }
 
-    fn sleep(&mut self) {
+    /// `holds_back`: messages of peers that have had their share wait on purpose, and are not late.
+    fn sleep(&mut self, holds_back: bool) {
         let mut span = Duration::from_millis(1);
         if cfg!(mend_mutation = "no_settle") {
             span = FOR_EVER;
@@ -360,7 +362,7 @@ impl<'a> Rank<'a> {
                 continue;
             }
             if self.progress() > 0 {
-                let late = self.lateness(due);
+                let late = if holds_back { Duration(0) } else { self.lateness(due) };
                 self.tally.latest = self.tally.latest.max(late);
                 self.tally.late += u64::from(late > ON_ITS_WAY);
                 return;

@@ -108,13 +108,15 @@ impl Shm {
     }
 
     /// Takes that back where no send has missed room since the last time, a few calls of progress ago; a process that does
-    /// nothing but send makes such a call whenever it misses room. Not at once: it may be interrupted between two sends.
+    /// nothing but send makes such a call whenever it misses room. Not at once: it may be interrupted between two sends. But a
+    /// process that is about to sleep has nothing more to send where no send misses room.
     #[cold]
     pub(crate) fn withdraw_waits(&mut self) {
-        let endpoints = &mut self.endpoints;
+        let (armed, endpoints) = (self.polling.armed, &mut self.endpoints);
         let mut waits = |index: u32| {
             let endpoint = &mut endpoints[index as usize];
-            let waits = endpoint.blocked || core::mem::take(&mut endpoint.share.missed_room);
+            let missed_room = core::mem::take(&mut endpoint.share.missed_room) && !armed;
+            let waits = endpoint.blocked || missed_room;
             if !waits && let State::Open(link) = &endpoint.state {
                 link.mine.set_waits_for_room(false);
             }
@@ -126,6 +128,7 @@ impl Shm {
 
 #[cfg(test)]
 mod tests {
+    use crate::endpoint::State;
     use crate::pair::{Heard, star};
     use crate::{Shm, ShmEndpoint};
     use mend_base::Instant;
@@ -192,6 +195,37 @@ mod tests {
             senders[..3].iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
         }
         assert_eq!(rests, 4 * super::CHECKS_BEHIND_MAX, "calls of 20,000 that delivered nothing");
+    }
+
+    #[test]
+    fn a_sender_that_sleeps_with_nothing_to_send_does_not_wait_for_room() {
+        let (mut receiver, mut senders, endpoint) = star(3);
+        let mut heard = Heard::default();
+        fill(&mut senders[0], endpoint, 0);
+        while receiver.progress(Instant(0), 64, &mut heard) > 0 {}
+        let waits = |receiver: &Shm| match &receiver.endpoints[0].state {
+            State::Open(link) => link.theirs.waits_for_room(),
+            other => unreachable!("{other:?} of a correct peer"),
+        };
+        senders[0].progress(Instant(0), 64, &mut heard);
+        assert!(waits(&receiver), "it may have been interrupted between two sends");
+        assert_eq!(senders[0].arm(&mut WakeSet::default()), Ok(()));
+        assert!(!waits(&receiver));
+    }
+
+    #[test]
+    fn a_sender_that_is_held_back_is_polled_again_when_all_others_are_severed() {
+        let (mut receiver, mut senders, endpoint) = star(3);
+        let mut heard = Heard::default();
+        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
+        while receiver.progress(Instant(0), 64, &mut heard) > 0 {
+            assert!(heard.messages.len() < 10_000, "the first sender is never held back");
+            fill(&mut senders[0], endpoint, 0);
+        }
+        receiver.sever(ShmEndpoint(1));
+        let before = heard.messages.len();
+        (0..100).for_each(|_| _ = receiver.progress(Instant(0), 64, &mut heard));
+        assert!(heard.messages.len() > before);
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub struct Statistics {
     pub demotions: u64,
     /// Calls of `arm` that found nothing: the process could sleep.
     pub arms: u64,
+    /// Calls of `arm` that found nothing but messages of endpoints that are held back: see `fairness`.
+    pub arms_holding_back: u64,
     /// Calls of `arm` that found something.
     pub pendings: u64,
     /// Messages that were found while armed although no doorbell was rung for them: see `polling`.

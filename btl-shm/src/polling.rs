@@ -163,7 +163,7 @@ impl Shm {
         if !self.waiting.is_empty() {
             self.withdraw_waits();
         }
-        if self.polled() > 1 {
+        if self.polling.polled.len() > 1 || !self.polling.held_back.is_empty() {
             self.share_fairly();
         }
     }

@@ -28,6 +28,7 @@ impl Shm {
         if arrived || !self.callbacks.is_empty() || !self.severing.is_empty() || self.is_roomy() {
             return Err(Pending);
         }
+        self.statistics.arms_holding_back += u64::from(!self.polling.held_back.is_empty());
         Ok(())
     }
 

@@ -38,7 +38,7 @@ struct Process {
 impl Process {
     fn new(bell_request: u32) -> Self {
         Process {
-            bell_request: AtomicU32::new(wish),
+            bell_request: AtomicU32::new(bell_request),
             bell: AtomicU8::new(0),
             sleep: SleepWord::new(),
             step: Mutex::new(()),
