@@ -74,14 +74,16 @@ pub(crate) fn handle_of_send(engine: &mut Engine, started: Started, comm: Comm) 
 
 /// The same where the status is wanted later.
 #[inline]
-pub(crate) fn handle_of_receive(engine: &mut Engine, started: Started, comm: Comm) -> Handle {
-    match started {
-        Started::Done(status) => {
-            let request = engine.complete(status);
-            handle(engine, request, comm)
-        }
-        Started::Running(request) => handle(engine, request, comm),
-    }
+pub(crate) fn handle_of_receive(
+    engine: &mut Engine,
+    started: Started,
+    comm: Comm,
+) -> Result<Handle, Failure> {
+    let request = match started {
+        Started::Done(status) => engine.complete(status)?,
+        Started::Running(request) => request,
+    };
+    Ok(handle(engine, request, comm))
 }
 
 // Hot: per message.

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective operations under way: each a schedule (`mend-coll`) that the crank turns over the communicator's own
+//! Collective operations under way: each a schedule (`mend-coll`) that progress moves on over the communicator's own
 //! context kind, so that the user's tags never meet it. The making of communicators is one whose result is looked at.
 //!
 //! ```text
-//!            start: turned once
+//!            start: progress once
 //!        ┌──────────────────────▶ over (no request); refused where a member has failed
 //! start ─┤
-//!        └─▶ active ──── turn ──▶ done ── release ──▶ gone
+//!        └─▶ active ── progress ─▶ done ── release ──▶ released
 //!              ├─── a member has left: done, when all are heard of
 //!              ├─── a member's death is published ──▶ done, in error
-//!              └─── detach: gone as soon as it is done
+//!              └─── detach: released as soon as it is done
 //! ```
 //!
-//! A death ends every operation of its communicators at whoever hears of it (design "Interrupted collectives"), because a member that lives may
-//! wait for one that has given up. So members differ: who was through already has succeeded (Row CO3), and a
-//! communicator that was being made may be created comm at some of them alone. It holds the dead, so only messages between two
-//! go through it, those to whom it was not created comm refuse them as soon as they know its name (else when they leave), and
-//! freeing it is local. That all come to know whether all have it, is for agreement.
-
+//! A death ends every operation of its communicators at each process that hears of it (design "Interrupted collectives"), because a
+//! member that lives may wait for one that has given up. So members differ: one that was through already has succeeded (Row CO3),
+//! and a communicator that was being made may exist at some of them alone. It holds the dead, so only messages between two go
+//! through it; members where it was not created refuse them as soon as they know its name (else when they leave), and freeing it
+//! is local. To let all know whether all have it is for agreement.
 //!
 //! A part of the engine: it owns the operations; each call is lent the [`Context`], of which it changes the communicator's
 //! count of operations, and what the schedule starts at the PML.
@@ -160,17 +159,37 @@ impl Collectives {
         }
         let is_creation = creation.is_some();
         let mut active = Active { schedule: schedule?, tag, creation, query: None };
+        // Its place is there before anything is sent: what has begun can go on.
+        let Some(key) = self.reserve(comm) else {
+            context.communicators.end_operation(comm, context.layers);
+            return Err(Error::of(Detail::NoMemory));
+        };
         match progress(comm, &mut active, context) {
-            Some((Err(error), _)) => Err(error),
-            Some((Ok(status), _)) if !is_creation => Ok(Begun::Done(status)),
-            Some((result, created)) => Ok(Begun::Running(self.insert(comm, Stage::Done(result, created)))),
-            None => Ok(Begun::Running(self.insert(comm, Stage::Active(active)))),
+            Some((Err(error), _)) => {
+                self.table.remove(key);
+                Err(error)
+            }
+            Some((Ok(status), _)) if !is_creation => {
+                self.table.remove(key);
+                Ok(Begun::Done(status))
+            }
+            Some((result, created)) => Ok(Begun::Running(self.begin(key, Stage::Done(result, created)))),
+            None => Ok(Begun::Running(self.begin(key, Stage::Active(active)))),
         }
     }
 
-    fn insert(&mut self, comm: CommKey, stage: Stage) -> Key {
+    /// A place in both tables, of an operation that has not begun; `None`: there is no memory for one.
+    fn reserve(&mut self, comm: CommKey) -> Option<Key> {
+        self.active.try_reserve(1).ok()?;
+        let stage = Stage::Done(Ok(Status::EMPTY), None);
+        self.table.try_insert(Running { comm, stage, detached: false, waiter: None })
+    }
+
+    fn begin(&mut self, key: Key, stage: Stage) -> Key {
         let is_active = matches!(stage, Stage::Active(_));
-        let key = self.table.insert(Running { comm, stage, detached: false, waiter: None });
+        if let Some(running) = self.table.get_mut(key) {
+            running.stage = stage;
+        }
         self.lifecycle_check.begin(key);
         if is_active {
             self.active.push(key);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The communicators of one process: what each is, and the channels its two context kinds have at the PML. Making them is
 //! [`create`]'s; freeing one is local (design "Context ids"): no barrier, no agreement on a number.
-
 //!
 //! A part of the engine: it owns the table of communicators and this process's identities; it calls the PML, at which it opens
 //! and closes channels, and asks the registry who has failed.
@@ -35,7 +34,7 @@ pub(crate) struct CommEntry {
     operations: u32,
     /// Collective operations that still run on it.
     running: u32,
-    /// The handle is gone; the entry goes with the last operation that runs.
+    /// The handle was freed; the entry goes with the last operation that runs.
     freed: bool,
 }
 
@@ -128,7 +127,7 @@ impl Communicators {
         size: u32,
         index: PeerIndex,
         layers: &mut Layers<N, R>,
-    ) {
+    ) -> Result<(), Error> {
         let first = Peer::new(me.job(), 0);
         let world = Communicator {
             identity: Identity { creator: first, number: WORLD_NUMBER },
@@ -136,13 +135,14 @@ impl Communicators {
             group: Arc::new(Group::consecutive(first, size)),
         };
         let nobody_failed = Registry::default();
-        self.world = self.enter(world, (0..size).map(PeerIndex).collect(), &nobody_failed, layers);
+        self.world = self.enter(world, (0..size).map(PeerIndex).collect(), &nobody_failed, layers)?;
         let myself = Communicator {
             identity: Identity { creator: me, number: SELF_NUMBER },
             rank: Rank(0),
             group: Arc::new(Group::consecutive(me, 1)),
         };
-        self.myself = self.enter(myself, Arc::new([index]), &nobody_failed, layers);
+        self.myself = self.enter(myself, Arc::new([index]), &nobody_failed, layers)?;
+        Ok(())
     }
 
     /// MPI_COMM_WORLD.
@@ -187,7 +187,7 @@ impl Communicators {
         self.table.iter().map(|(_, entry)| entry).find(|entry| entry.user == channel)
     }
 
-    /// MPI_Comm_free as this process sees it: the handle is gone at once, operations that run on it go on.
+    /// MPI_Comm_free as this process sees it: the handle is invalid at once, operations that run on it go on.
     pub fn free<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) -> Result<(), Error> {
         if comm == self.world || comm == self.myself {
             return Err(Error::of(Detail::PredefinedCommunicator));
@@ -253,7 +253,7 @@ impl Communicators {
         if layers.pml.is_used(communicator.identity) {
             return Err(Error::of(Detail::BadCreation));
         }
-        Ok(Some(self.enter(communicator, members, registry, layers)))
+        self.enter(communicator, members, registry, layers).map(Some)
     }
 
     /// The making of a communicator has failed here. Where its name had come already, others may have it, and what they
@@ -280,7 +280,7 @@ impl Communicators {
         members: Arc<[PeerIndex]>,
         registry: &Registry,
         layers: &mut Layers<N, R>,
-    ) -> CommKey {
+    ) -> Result<CommKey, Error> {
         let (identity, rank) = (communicator.identity, communicator.rank);
         let user = layers.pml.open(identity, ContextKind::PointToPoint, rank, Arc::clone(&members));
         let collective = layers.pml.open(identity, ContextKind::Collective, rank, Arc::clone(&members));
@@ -292,7 +292,14 @@ impl Communicators {
         let (operations, running, freed) = (0, 0, false);
         let entry =
             CommEntry { communicator, members, user, collective, failures, operations, running, freed };
-        CommKey(self.table.insert(entry))
+        match self.table.try_insert(entry) {
+            Some(key) => Ok(CommKey(key)),
+            None => {
+                layers.pml.close(user);
+                layers.pml.close(collective);
+                Err(Error::of(Detail::NoMemory))
+            }
+        }
     }
 
     /// The second step of publishing a death, after the registry: every communicator that holds the dead knows of it.
@@ -332,7 +339,7 @@ mod tests {
     fn communicators() -> (Communicators, Layers<Wires, Script>) {
         let (mut communicators, mut layers) =
             (Communicators::new(peer(0)), Rehearsal::default().layers(0, 3));
-        communicators.open_predefined(peer(0), 3, PeerIndex(0), &mut layers);
+        communicators.open_predefined(peer(0), 3, PeerIndex(0), &mut layers).unwrap();
         (communicators, layers)
     }
 
@@ -342,7 +349,7 @@ mod tests {
         let communicator = Communicator { identity, ..entry.communicator().clone() };
         let mut registry = Registry::default();
         registry.append(PeerIndex(2));
-        communicators.enter(communicator, members, &registry, layers)
+        communicators.enter(communicator, members, &registry, layers).unwrap()
     }
 
     #[test]

@@ -72,6 +72,9 @@ pub enum StartError {
     /// The runtime did not take our card.
     #[error("the launcher did not take this process's card: {0}")]
     Runtime(#[from] RuntimeError),
+    /// The predefined communicators could not be made.
+    #[error(transparent)]
+    Communicators(#[from] Error),
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
@@ -103,7 +106,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             polling_receives: 0,
         };
         let index = engine.funnel.place(me);
-        engine.communicators.open_predefined(me, size, index, &mut engine.layers);
+        engine.communicators.open_predefined(me, size, index, &mut engine.layers)?;
         if engine.funnel.meet(index, &card, &mut engine.layers).is_err() {
             engine.publish_ends();
         }
@@ -147,7 +150,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.communicators.valid(comm).ok().map(CommEntry::communicator)
     }
 
-    /// MPI_Comm_free as this process sees it: the handle is gone at once, operations that run on it go on.
+    /// MPI_Comm_free as this process sees it: the handle is invalid at once, operations that run on it go on.
     pub fn free(&mut self, comm: CommKey) -> Result<(), Error> {
         self.communicators.free(comm, &mut self.layers)
     }
@@ -186,7 +189,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     // Hot: per message.
     /// As [`receive`](Engine::receive), for a caller that will wait for it: looks up to `looks` times at the ring of the
-    /// sender before it posts anything. Every [`POLLED_PER_PROGRESS`]th time it does not, so that the caller turns the crank:
+    /// sender before it posts anything. Every [`POLLED_PER_PROGRESS`]th time it does not, so that the caller makes progress:
     /// two ranks that exchange messages without a pause shall not keep everything else waiting.
     #[inline(always)]
     pub fn polling_receive(
@@ -207,7 +210,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(self.started(receive))
     }
 
-    /// Whether a message lies here that a receive would match now. Looks at what came; turns nothing.
+    /// Whether a message lies here that a receive would match now. Reads what has come; makes no progress.
     pub fn probe(&mut self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Option<Status>, Error> {
         let channel = self.selected(comm, from, tag)?;
         let Layers { net, pml, .. } = &mut self.layers;
@@ -311,7 +314,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// A request that is complete when it is made, for a user's handle.
-    pub fn complete(&mut self, status: Status) -> Request {
+    pub fn complete(&mut self, status: Status) -> Result<Request, Error> {
         self.completed.add(status)
     }
 

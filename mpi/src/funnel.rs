@@ -10,7 +10,6 @@
 //!   Failed, Finalized, Refused ────────────────────────┴▶ declaration: sever ──▶ drained ──▶ severed ──▶ end: publish, in
 //!                                                                                               the order of the declarations
 //! ```
-
 //!
 //! A part of the engine: it owns how each peer stands, what came up and is not examined yet, and the ends that are to be
 //! published; it calls transports, PML and runtime. The engine publishes what [`next_end`](Funnel::next_end) gives.
@@ -118,7 +117,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     /// How far it is known what became of a peer.
     pub fn fate(&self, index: PeerIndex) -> Fate {
         match self.contacts.state(index) {
-            Some(Contact::Gone(_)) => Fate::Published,
+            Some(Contact::Ended(_)) => Fate::Published,
             Some(Contact::Severing { .. } | Contact::Drained { .. }) => Fate::Declared,
             None | Some(Contact::Asked | Contact::Connected { .. }) => {
                 Fate::Open { questioned: self.contacts.is_questioned(index) }
@@ -170,7 +169,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         self.ended.pop_front()
     }
 
-    /// Examines what the last progress brought. How many endpoints were severed: whoever waits polls again.
+    /// Examines what the last progress brought. How many endpoints were severed: waiting calls poll again.
     #[cold]
     pub fn examine<N: Btl<Endpoint = E>, R: Runtime>(&mut self, layers: &mut Layers<N, R>) -> u32 {
         for (peer, cause) in core::mem::take(&mut self.evidence) {
@@ -261,7 +260,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
                 Contact::Connected { .. }
                 | Contact::Severing { .. }
                 | Contact::Drained { .. }
-                | Contact::Gone(_),
+                | Contact::Ended(_),
             ) => {
                 mend_base::reach!("mpi.contact: told again");
                 return;
@@ -333,14 +332,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
                 mend_base::reach!("mpi.funnel: unreachable, then failed, while severing");
                 self.contacts.set(index, Contact::Severing { endpoint, why });
             }
-            Some(Contact::Drained { why: Gone::Unreachable(_) } | Contact::Gone(Gone::Unreachable(_)))
+            Some(Contact::Drained { why: Gone::Unreachable(_) } | Contact::Ended(Gone::Unreachable(_)))
                 if why == Gone::Failed =>
             {
                 mend_base::reach!("mpi.funnel: unreachable, then failed");
                 self.contacts.set(index, Contact::Drained { why });
             }
             // The first declaration stands: whatever the second says, nothing more can come or go.
-            Some(Contact::Severing { .. } | Contact::Drained { .. } | Contact::Gone(_)) => {
+            Some(Contact::Severing { .. } | Contact::Drained { .. } | Contact::Ended(_)) => {
                 mend_base::reach!("mpi.funnel: declaration again");
                 return;
             }
@@ -372,7 +371,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     }
 
     fn end(&mut self, index: PeerIndex, why: Gone) {
-        self.contacts.set(index, Contact::Gone(why));
+        self.contacts.set(index, Contact::Ended(why));
         self.ended.push_back((index, why));
     }
 }

@@ -131,7 +131,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     ) -> Blocked<N, R, Blocking> {
         self.block(|engine| match engine.polling_receive(comm, from, tag, bytes(data), 1)? {
             Started::Running(request) => Ok(Blocking::new(request)),
-            Started::Done(status) => Ok(Blocking::new(engine.complete(status))),
+            Started::Done(status) => Ok(Blocking::new(engine.complete(status)?)),
         })
     }
 
@@ -227,7 +227,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.engine_mut().free(comm)
     }
 
-    /// MPI_Comm_get_failed. Takes the news, which may end operations of other tasks.
+    /// MPI_Comm_get_failed. Takes the notices, which may end operations of other tasks.
     pub fn failed(&self, comm: CommKey) -> Result<Vec<Rank>, Error> {
         let failed = self.engine_mut().failed(comm);
         self.wake();
@@ -257,7 +257,10 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         let (handle, result) = match started {
             Ok(Started::Running(request)) => (RequestHandle::Request(request), None),
             Ok(Started::Done(Status::EMPTY)) => (RequestHandle::Done, None),
-            Ok(Started::Done(status)) => (RequestHandle::Request(self.engine_mut().complete(status)), None),
+            Ok(Started::Done(status)) => match self.engine_mut().complete(status) {
+                Ok(request) => (RequestHandle::Request(request), None),
+                Err(error) => (RequestHandle::Null, Some(Err(error))),
+            },
             Err(error) => (RequestHandle::Null, Some(Err(error))),
         };
         Operation { mpi: self.clone(), handle, result }
@@ -276,7 +279,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.block(|engine| {
             let request = match start(engine)? {
                 Started::Running(request) => request,
-                Started::Done(status) => engine.complete(status),
+                Started::Done(status) => engine.complete(status)?,
             };
             Ok(CommunicatorCreation::new(request))
         })

@@ -4,7 +4,7 @@
 
 use mend_base::PeerIndex;
 
-/// The list, and a version for whoever keeps something derived from it.
+/// The list, and a version for what is derived from it.
 #[derive(Debug, Default)]
 pub struct Registry {
     failed: Vec<PeerIndex>,

@@ -58,8 +58,9 @@ pub(crate) struct CompletedRequests(Slab<Status>);
 
 impl CompletedRequests {
     /// Keeps one.
-    pub fn add(&mut self, status: Status) -> Request {
-        Request::Completed(self.0.insert(status))
+    pub fn add(&mut self, status: Status) -> Result<Request, Error> {
+        let key = self.0.try_insert(status).ok_or_else(|| Error::of(Detail::NoMemory))?;
+        Ok(Request::Completed(key))
     }
 
     // Hot: per poll.
@@ -142,7 +143,7 @@ mod tests {
     fn a_completed_request_says_its_status_until_it_is_released() {
         let mut completed = CompletedRequests::default();
         let status = Status { bytes: 5, ..Status::EMPTY };
-        let Request::Completed(key) = completed.add(status) else { panic!("it is complete") };
+        let Request::Completed(key) = completed.add(status).unwrap() else { panic!("it is complete") };
         assert_eq!((completed.poll(key), completed.len()), (State::Done(Ok(status)), 1));
         completed.release(key);
         let State::Done(Err(error)) = completed.poll(key) else { panic!("it was released") };

@@ -17,7 +17,7 @@ use std::rc::Rc;
 /// The job that all of these processes are of.
 pub(crate) const JOB: Job = Job(3);
 
-/// Whoever is rank `number` in it.
+/// Rank `number` of it.
 pub(crate) fn peer(number: u32) -> Peer {
     Peer::new(JOB, number)
 }
@@ -30,7 +30,7 @@ enum Item {
 
 /// What lies between the processes, by sender and receiver; what each launcher's line holds; what was asked and ended.
 #[derive(Debug, Default)]
-struct Books {
+struct JobScript {
     wires: BTreeMap<(u32, u32), VecDeque<Item>>,
     said: BTreeMap<u32, VecDeque<Notice>>,
     asked: Vec<(u32, Peer)>,
@@ -39,7 +39,7 @@ struct Books {
 
 /// A job whose every event is the test's.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Rehearsal(Rc<RefCell<Books>>);
+pub(crate) struct Rehearsal(Rc<RefCell<JobScript>>);
 
 /// One engine of it.
 pub(crate) type Process = Engine<Wires, Script>;
@@ -59,7 +59,7 @@ impl Rehearsal {
 
     fn ends(&self, me: u32, size: u32) -> (Wires, Script) {
         let (ways, evidence, pace) = (Vec::new(), Vec::new(), usize::MAX);
-        let wires = Wires { me, ways, books: self.clone(), evidence, pace };
+        let wires = Wires { me, ways, job: self.clone(), evidence, pace };
         let membership = Membership {
             peer: peer(me),
             size,
@@ -68,7 +68,7 @@ impl Rehearsal {
             local_ranks: size,
             fault_tolerant: true,
         };
-        (wires, Script { membership, books: self.clone(), version: 0 })
+        (wires, Script { membership, job: self.clone(), version: 0 })
     }
 
     /// The launcher of `to` says this next.
@@ -115,7 +115,7 @@ enum State {
 pub(crate) struct Wires {
     me: u32,
     ways: Vec<(u32, PeerIndex, State)>,
-    books: Rehearsal,
+    job: Rehearsal,
     /// What the next progress reports against whom.
     pub evidence: Vec<(u32, Cause)>,
     /// The most that one progress takes from each wire; one that is severed is drained.
@@ -207,7 +207,7 @@ impl Btl for Wires {
             }
             let most = if state == State::Severing { usize::MAX } else { self.pace };
             for _ in 0..most {
-                let Some(item) = self.books.take(number, self.me) else { break };
+                let Some(item) = self.job.take(number, self.me) else { break };
                 match item {
                     Item::Message(id, header, payload) => {
                         sink.on_message(index, id, &header, payload.as_slice().into());
@@ -239,7 +239,7 @@ impl Wires {
 
     fn put(&mut self, to: u32, item: Item) {
         let wire = (self.me, self.ways[to as usize].0);
-        self.books.0.borrow_mut().wires.entry(wire).or_default().push_back(item);
+        self.job.0.borrow_mut().wires.entry(wire).or_default().push_back(item);
     }
 }
 
@@ -253,7 +253,7 @@ impl Rehearsal {
 #[derive(Debug)]
 pub(crate) struct Script {
     membership: Membership,
-    books: Rehearsal,
+    job: Rehearsal,
     version: u32,
 }
 
@@ -273,17 +273,17 @@ impl Runtime for Script {
     fn refuse(&mut self, _peer: Peer, _cause: Cause) {}
 
     fn ask(&mut self, peer: Peer, _cause: Cause) {
-        self.books.0.borrow_mut().asked.push((self.membership.peer.number(), peer));
+        self.job.0.borrow_mut().asked.push((self.membership.peer.number(), peer));
     }
 
     fn fault_version(&self) -> u32 {
-        let books = self.books.0.borrow();
-        let waiting = books.said.get(&self.membership.peer.number()).map_or(0, VecDeque::len);
+        let script = self.job.0.borrow();
+        let waiting = script.said.get(&self.membership.peer.number()).map_or(0, VecDeque::len);
         self.version.wrapping_add(waiting as u32)
     }
 
     fn notice(&mut self) -> Option<Notice> {
-        let notice = self.books.0.borrow_mut().said.get_mut(&self.membership.peer.number())?.pop_front();
+        let notice = self.job.0.borrow_mut().said.get_mut(&self.membership.peer.number())?.pop_front();
         self.version = self.version.wrapping_add(u32::from(notice.is_some()));
         notice
     }
@@ -291,10 +291,10 @@ impl Runtime for Script {
     fn finalize(&mut self) {}
 
     fn abort(&mut self, code: i32) {
-        self.books.0.borrow_mut().aborted.push((code, Vec::new()));
+        self.job.0.borrow_mut().aborted.push((code, Vec::new()));
     }
 
     fn abort_some(&mut self, code: i32, peers: &[Peer]) {
-        self.books.0.borrow_mut().aborted.push((code, peers.to_vec()));
+        self.job.0.borrow_mut().aborted.push((code, peers.to_vec()));
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn typed(buffer: *const c_void, count: u64, datatype: Datatype) -> Re
     Ok(Typed::new(memory, datatype, count))
 }
 
-/// That the communicator stands, where nothing else looks at it.
+/// That the communicator exists, where nothing else checks it.
 fn check_comm(world: &World, comm: Comm) -> Result<(), Failure> {
     world.look(|engine| comm.existing(engine)).map(|_| ())
 }
@@ -193,7 +193,7 @@ pub(crate) fn irecv(
     };
     let handle = world.with(|engine| -> Result<Handle, Failure> {
         let started = engine.receive(comm.key(engine)?, source, tag, data)?;
-        Ok(handle_of_receive(engine, started, comm))
+        handle_of_receive(engine, started, comm)
     })?;
     request.set(handle);
     Ok(())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A member has finalized without its part of a collective operation. Perhaps the program is wrong. Or the member had
-//! heard of a death, gave the operation up and left, all before the news came here: then the error must be the death's
+//! heard of a death, gave the operation up and left, all before the notice came here: then the error must be the death's
 //! (Row CO1). So nobody is blamed for leaving before each other member has been heard of: by a declaration, or by the
 //! runtime's contribution that it lives.
 

@@ -6,11 +6,11 @@
 //! unknown ───────────▶ asked ──────────────────────────────▶ connected ◀── suspected (Notice::Alive resumes)
 //!    │                   │                                       │ Notice::Finalized, Failed, Refused: sever
 //!    └─ Refused, Finalized, Failed ─▶ drained ◀── on_severed ── severing
-//!                                        └── all that was declared before is published ──▶ gone
+//!                                        └── all that was declared before is published ──▶ ended
 //! ```
-//! Ends are published in the order of the declarations, however long each takes to drain: who finalizes because somebody
-//! failed is declared after that one, and whoever waits for both must hear of the failure first.
-//! The first declaration stands, but for one case: whoever could not be reached may still fail, and that is published too.
+//! Ends are published in the order of the declarations, however long each takes to drain: a peer that finalizes because another
+//! failed is declared after that one, and a call that waits for both must hear of the failure first.
+//! The first declaration stands, but for one case: a peer that could not be reached may still fail, and that is published too.
 //! A peer that dies before its Contact was looked at is connected, and severed at once: what it had sent whole lies in its
 //! outbox (Row PP7). Notices come in the order in which the runtime gave them, so Contact is before the declaration.
 //! A peer that neither side ever wrote to has no entry: a table grows with the peers that are talked to.
@@ -44,7 +44,7 @@ pub(crate) enum Contact<E> {
         why: Gone,
     },
     /// Nothing comes from it or goes to it any more.
-    Gone(Gone),
+    Ended(Gone),
 }
 
 /// All contacts, and the places of peers.

@@ -24,11 +24,11 @@ fn job(size: u32) -> (Rehearsal, Vec<Process>) {
             job.introduce(me, other);
         }
     }
-    processes.iter_mut().for_each(turn);
+    processes.iter_mut().for_each(progress);
     (job, processes)
 }
 
-fn turn(process: &mut Process) {
+fn progress(process: &mut Process) {
     process.progress(Instant(1));
 }
 
@@ -72,7 +72,7 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
         .map(|process| process.collective(world, Collective::Barrier).expect("nobody has failed yet"))
         .collect();
     processes.pop();
-    (0..4).for_each(|_| processes.iter_mut().for_each(turn));
+    (0..4).for_each(|_| processes.iter_mut().for_each(progress));
     job.say(0, Notice::Failed(peer(2)));
     assert_eq!(processes[0].failed(world), Ok(vec![Rank(2)]));
     assert_eq!(ended(&processes[0], barriers[0]), Detail::ProcFailed(Rank(2)));
@@ -85,7 +85,7 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
     let source = Source::Rank(Rank(0));
     let received =
         processes[1].receive(world, source, TagSelector::Tag(TAG), ints(&room)).expect("right arguments");
-    (0..9).for_each(|_| processes.iter_mut().for_each(turn));
+    (0..9).for_each(|_| processes.iter_mut().for_each(progress));
     assert!(matches!(result(&processes[0], sent), Some(Ok(_))));
     assert!(matches!(result(&processes[1], received), Some(Ok(_))));
     assert_eq!(room.to_vec(), [7; LARGE]);
@@ -123,11 +123,11 @@ fn nobody_is_blamed_for_leaving_before_the_others_are_heard_of() {
         let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
         // Rank 1 refuses to start it, because it has heard of a death, or because its program is wrong; and leaves.
         job.say(0, Notice::Finalized(peer(1)));
-        (0..3).for_each(|_| turn(&mut processes[0]));
+        (0..3).for_each(|_| progress(&mut processes[0]));
         assert_eq!(result(&processes[0], waiting), None, "not before 2 is heard of");
         assert_eq!(job.asked(), [(0, peer(2))]);
         job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
-        (0..3).for_each(|_| turn(&mut processes[0]));
+        (0..3).for_each(|_| progress(&mut processes[0]));
         let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
         assert_eq!(ended(&processes[0], waiting), expected);
     }
@@ -149,16 +149,16 @@ fn asked_of(size: u32, met: u32, looks: u32, first: impl Fn(&mut Process)) -> Ve
     let job = Rehearsal::default();
     let mut process = job.process(1, size);
     (0..met).filter(|&other| other != 1).for_each(|other| job.introduce(1, other));
-    turn(&mut process);
+    progress(&mut process);
     let world = process.world();
     process.collective(world, Collective::Barrier).expect("nobody has failed yet");
     first(&mut process);
     let mut answered = 0;
     for _ in 0..looks {
         process.check();
-        turn(&mut process);
+        progress(&mut process);
         answer_what_is_new(&job, &mut answered);
-        turn(&mut process);
+        progress(&mut process);
     }
     let mut asked: Vec<u32> = job.asked().iter().map(|(_, about)| about.number()).collect();
     asked.sort_unstable();
@@ -170,11 +170,11 @@ fn asked_of(size: u32, met: u32, looks: u32, first: impl Fn(&mut Process)) -> Ve
 #[test]
 fn who_waits_long_asks_about_every_member_that_it_never_met() {
     for (size, met) in (3..9).flat_map(|size| (2..size).map(move |met| (size, met))) {
-        let strangers: Vec<u32> = (met..size).collect();
-        assert_eq!(asked_of(size, met, 20, |_| ()), strangers, "{size} members, {met} met: soon");
+        let unconnected: Vec<u32> = (met..size).collect();
+        assert_eq!(asked_of(size, met, 20, |_| ()), unconnected, "{size} members, {met} met: soon");
         let long_since = |process: &mut Process| process.inquiry.last_long();
         let later = asked_of(size, met, 16 * size, long_since);
-        assert_eq!(later, strangers, "{size} members, {met} met: later");
+        assert_eq!(later, unconnected, "{size} members, {met} met: later");
     }
 }
 
@@ -186,12 +186,12 @@ fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_quest
     let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
     let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
     processes[0].layers.net.evidence.push((2, Cause::Silent));
-    turn(&mut processes[0]);
+    progress(&mut processes[0]);
     assert_eq!(job.asked(), [(0, peer(2))], "for it is suspected");
     job.say(0, Notice::Finalized(peer(1)));
     let mut answered = 0;
     for _ in 0..9 {
-        (0..3).for_each(|_| turn(&mut processes[0]));
+        (0..3).for_each(|_| progress(&mut processes[0]));
         let both = job.asked().len() == 2;
         assert!(
             both || result(&processes[0], waiting).is_none(),
@@ -215,18 +215,18 @@ fn the_answer_to_one_operation_in_doubt_is_none_to_a_later_one() {
         };
         let first = begin(&mut processes[0]);
         job.say(0, Notice::Finalized(peer(1)));
-        (0..3).for_each(|_| turn(&mut processes[0]));
+        (0..3).for_each(|_| progress(&mut processes[0]));
         assert_eq!(job.asked(), [(0, peer(2))]);
         // Rank 2 lives when this question is answered, and may be dead before the next one is asked.
         let second = begin(&mut processes[0]);
-        (0..3).for_each(|_| turn(&mut processes[0]));
+        (0..3).for_each(|_| progress(&mut processes[0]));
         job.say(0, Notice::Alive(peer(2)));
-        (0..3).for_each(|_| turn(&mut processes[0]));
+        (0..3).for_each(|_| progress(&mut processes[0]));
         assert_eq!(ended(&processes[0], first), Detail::PeerLeft(Rank(1)));
         assert_eq!(result(&processes[0], second), None, "its own question is not answered");
         assert_eq!(job.asked(), [(0, peer(2)); 2]);
         job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
-        (0..3).for_each(|_| turn(&mut processes[0]));
+        (0..3).for_each(|_| progress(&mut processes[0]));
         let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
         assert_eq!(ended(&processes[0], second), expected);
     }
@@ -241,7 +241,7 @@ fn a_communicator_without_the_dead_goes_on() {
         .zip(&mut processes)
         .map(|(rank, process)| process.split(world, Some(rank % 2), 0).expect("right arguments"))
         .collect();
-    (0..9).for_each(|_| processes.iter_mut().for_each(turn));
+    (0..9).for_each(|_| processes.iter_mut().for_each(progress));
     let comms: Vec<_> = halves
         .into_iter()
         .zip(&mut processes)
@@ -251,9 +251,9 @@ fn a_communicator_without_the_dead_goes_on() {
     let in_vain = allreduce(&mut processes[1], comms[1]);
     processes.pop();
     (0..3).for_each(|other| job.say(other, Notice::Failed(peer(3))));
-    processes.iter_mut().for_each(turn);
+    processes.iter_mut().for_each(progress);
     let after = allreduce(&mut processes[2], comms[2]);
-    (0..9).for_each(|_| processes.iter_mut().for_each(turn));
+    (0..9).for_each(|_| processes.iter_mut().for_each(progress));
     for (at, (started, data)) in [(0, before), (2, after)] {
         assert!(matches!(result(&processes[at], started), Some(Ok(_))));
         assert_eq!(data.to_vec(), 2u32.to_ne_bytes());
@@ -276,7 +276,7 @@ fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed(
         let (job, mut processes) = job(3);
         let world = processes[0].world();
         let first = processes[0].dup(world).expect("right arguments");
-        (0..4).for_each(|_| turn(&mut processes[0]));
+        (0..4).for_each(|_| progress(&mut processes[0]));
         let only = made(&mut processes[0], first).expect("the root of a broadcast need not wait");
         let second = processes[1].dup(world).expect("right arguments");
         processes.pop();
@@ -291,7 +291,7 @@ fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed(
             .send(only, Rank(1), TAG, SendMode::Synchronous, ints(&Buffer::zeroed(LARGE)))
             .expect("right arguments");
         processes[0].free(only).expect("it can be freed");
-        (0..9).for_each(|_| processes.iter_mut().for_each(turn));
+        (0..9).for_each(|_| processes.iter_mut().for_each(progress));
         if named {
             assert_eq!(ended(&processes[0], offer), Detail::PeerFreed(Rank(1)));
         } else {
@@ -302,7 +302,7 @@ fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed(
         let mut left = [false; 2];
         for _ in 0..9 {
             for (process, left) in processes.iter_mut().zip(&mut left) {
-                turn(process);
+                progress(process);
                 *left = process.finish();
             }
         }
@@ -350,9 +350,9 @@ fn start(process: &mut Process, seed: u64, round: u32) -> Result<(Started, Arc<B
 }
 
 impl Survivor {
-    /// Turns it, and starts the next operation when one is over; over itself at the first failure.
+    /// Makes progress, and starts the next operation when one is over; over itself at the first failure.
     fn step(&mut self, seed: u64, dead: Rank) {
-        turn(&mut self.process);
+        progress(&mut self.process);
         if self.over {
             return;
         }
@@ -402,12 +402,12 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
             })
             .collect();
         let death = random.below(120);
-        let news: Vec<_> = (0..size).map(|_| death + 1 + random.below(60)).collect();
+        let heard: Vec<_> = (0..size).map(|_| death + 1 + random.below(60)).collect();
         for step in 0.. {
             if step == death {
                 all[dead.index()] = None;
             }
-            (0..size).filter(|&at| news[at as usize] == step && at != dead.0).for_each(|at| {
+            (0..size).filter(|&at| heard[at as usize] == step && at != dead.0).for_each(|at| {
                 job.say(at, Notice::Failed(peer(dead.0)));
             });
             let at = random.below(size.into()) as usize;
@@ -423,7 +423,7 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
     }
 }
 
-/// Whoever has a communicator that others may not have sends on it, and frees it.
+/// A member that has a communicator that others may not have sends on it, and frees it.
 fn use_what_was_born(all: &mut [Survivor], dead: Rank) {
     for survivor in all {
         for comm in core::mem::take(&mut survivor.created) {
@@ -446,15 +446,15 @@ fn use_what_was_born(all: &mut [Survivor], dead: Rank) {
 /// MPI_Finalize at all: nobody waits for anybody for ever, and nothing was written after its end.
 fn leave(all: &mut [Survivor], seed: u64) {
     let mut left = vec![false; all.len()];
-    for turns in 0.. {
+    for steps in 0.. {
         for (survivor, left) in all.iter_mut().zip(&mut left) {
-            turn(&mut survivor.process);
+            progress(&mut survivor.process);
             *left = survivor.process.finish();
         }
         if left.iter().all(|left| *left) {
             break;
         }
-        assert!(turns < 2_000, "seed {seed}: somebody never leaves");
+        assert!(steps < 2_000, "seed {seed}: somebody never leaves");
     }
     for survivor in all {
         let census = survivor.process.census();

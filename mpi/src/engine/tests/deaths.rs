@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 const TAG: Tag = Tag(4);
 
-fn turn(process: &mut Process) -> u32 {
+fn progress(process: &mut Process) -> u32 {
     process.progress(Instant(1))
 }
 
-fn turns(count: u32, process: &mut Process) {
+fn progress_times(count: u32, process: &mut Process) {
     for _ in 0..count {
-        turn(process);
+        progress(process);
     }
 }
 
@@ -30,8 +30,8 @@ fn pair() -> (Rehearsal, Process, Process) {
     job.introduce(0, 1);
     job.introduce(1, 0);
     for _ in 0..3 {
-        turns(1, &mut zero);
-        turns(1, &mut one);
+        progress_times(1, &mut zero);
+        progress_times(1, &mut one);
     }
     (job, zero, one)
 }
@@ -72,12 +72,12 @@ fn ended_with(process: &Process, request: Request) -> Detail {
 
 // Row AK3
 #[test]
-fn whoever_an_error_names_is_listed_by_then() {
+fn an_error_names_only_processes_that_are_listed() {
     let (job, mut zero, _one) = pair();
     let waiting = running(receive(&mut zero, Source::Rank(Rank(1)), &Buffer::zeroed(8)));
     job.say(0, Notice::Failed(peer(1)));
     while zero.poll(waiting) == State::Running {
-        assert!(turn(&mut zero) > 0, "a published death is an event: whoever waits looks again");
+        assert!(progress(&mut zero) > 0, "a published death is an event: waiting calls poll again");
     }
     assert_eq!(ended_with(&zero, waiting), Detail::ProcFailed(Rank(1)));
     assert_eq!(zero.communicators.get(zero.world()).unwrap().failures().known(), [Rank(1)]);
@@ -92,8 +92,8 @@ fn who_failed_is_known_without_a_turn_and_what_it_had_sent_whole_is_received() {
     assert!(failed(&mut zero).is_empty());
     for _ in 0..3 {
         send(&mut one, 0, b"whole");
-        turn(&mut one);
-        turn(&mut zero);
+        progress(&mut one);
+        progress(&mut zero);
     }
     drop(one);
     job.say(0, Notice::Failed(peer(1)));
@@ -118,13 +118,13 @@ fn who_died_or_left_before_its_contact_was_looked_at_is_drained_first() {
         job.introduce(0, 1);
         job.introduce(1, 0);
         let sent = send(&mut one, 0, b"before the end");
-        turns(3, &mut one);
+        progress_times(3, &mut one);
         assert!(matches!(sent, Started::Done(_)) || one.layers.pml.idle());
         drop(one);
         job.say(0, declaration);
         // The receiver has not looked at anything yet.
-        turn(&mut zero);
-        turn(&mut zero);
+        progress(&mut zero);
+        progress(&mut zero);
         let room = Buffer::zeroed(14);
         assert!(matches!(receive(&mut zero, Source::Rank(Rank(1)), &room), Started::Done(_)));
         assert_eq!(room.to_vec(), b"before the end");
@@ -135,18 +135,18 @@ fn who_died_or_left_before_its_contact_was_looked_at_is_drained_first() {
 fn evidence_asks_once_and_a_peer_that_lives_goes_on() {
     let (job, mut zero, mut one) = pair();
     zero.layers.net.evidence = vec![(1, Cause::Silent), (1, Cause::Exited)];
-    turn(&mut zero);
+    progress(&mut zero);
     zero.layers.net.evidence = vec![(1, Cause::Exited)];
-    turn(&mut zero);
+    progress(&mut zero);
     assert_eq!(job.asked(), [(0, peer(1))]);
     send(&mut one, 0, b"I live");
-    turn(&mut one);
+    progress(&mut one);
     let room = Buffer::zeroed(6);
     let waiting = running(receive(&mut zero, Source::Rank(Rank(1)), &room));
-    turn(&mut zero);
+    progress(&mut zero);
     assert_eq!(zero.poll(waiting), State::Running);
     job.say(0, Notice::Alive(peer(1)));
-    turns(2, &mut zero);
+    progress_times(2, &mut zero);
     assert!(matches!(zero.poll(waiting), State::Done(Ok(_))));
     assert!(failed(&mut zero).is_empty());
 }
@@ -155,9 +155,9 @@ fn evidence_asks_once_and_a_peer_that_lives_goes_on() {
 fn evidence_against_one_that_was_judged_is_nothing() {
     let (job, mut zero, _one) = pair();
     job.say(0, Notice::Failed(peer(1)));
-    turn(&mut zero);
+    progress(&mut zero);
     zero.layers.net.evidence = vec![(1, Cause::Exited)];
-    turns(3, &mut zero);
+    progress_times(3, &mut zero);
     assert_eq!(job.asked(), []);
     job.say(0, Notice::Finalized(peer(1)));
     job.say(0, Notice::Failed(peer(1)));
@@ -204,7 +204,7 @@ fn duplicate(process: &mut Process) -> CommKey {
     let identity = Identity { creator: peer(0), number: 77 };
     let again = Communicator { identity, ..entry.communicator().clone() };
     let members = Arc::clone(entry.members());
-    process.communicators.enter(again, members, &process.registry, &mut process.layers)
+    process.communicators.enter(again, members, &process.registry, &mut process.layers).unwrap()
 }
 
 // Rows AK5, AK6
@@ -230,7 +230,7 @@ fn the_end_of_the_job_is_heard_although_a_question_took_the_news() {
     let (job, mut zero, _one) = pair();
     job.say(0, Notice::JobAborted { code: 3 });
     assert!(failed(&mut zero).is_empty());
-    assert!(turn(&mut zero) > 0 && zero.has_notices());
+    assert!(progress(&mut zero) > 0 && zero.has_notices());
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn ends_are_published_in_the_order_of_the_verdicts() {
     job.say(0, Notice::Failed(peer(1)));
     job.say(0, Notice::Finalized(peer(2)));
     while zero.poll(of_two) == State::Running {
-        turn(&mut zero);
+        progress(&mut zero);
     }
     assert_eq!(ended_with(&zero, of_one), Detail::ProcFailed(Rank(1)));
     assert_eq!(ended_with(&zero, of_two), Detail::PeerLeft(Rank(2)));
