@@ -7,7 +7,7 @@
 
 use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
-use mend_pml::{Channel, Config, Ob1, Patience, SendMode, Started, Upcalls};
+use mend_pml::{Channel, Config, Ob1, Owner, Patience, SendMode, Started, Upcalls};
 use mend_transport::{
     Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
     Stream, UserMemory, WakeSet, WriteSlot,
@@ -138,7 +138,7 @@ impl Pair {
         let identity = Identity { creator: Peer::new(Job(1), 0), number: 1 };
         let open = |(rank, end): (u32, &mut Ob1<u32>)| {
             end.connected(PeerIndex(1 - rank), 1 - rank, &limits);
-            end.open(identity, ContextKind::PointToPoint, Rank(rank), Arc::clone(&members))
+            end.open(identity, ContextKind::PointToPoint, Rank(rank), Arc::clone(&members), Owner(0))
         };
         let on = (0..).zip(&mut ends).map(open).collect();
         let slots = [VecDeque::with_capacity(64), VecDeque::with_capacity(64)];

@@ -12,9 +12,9 @@
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
 //! | `Funnel` (funnel)               | how each peer stands; evidence; declarations and their order; notices of the job | transports, PML, runtime |
 //! | `Registry` (registry)           | who failed, in order; its version                        | nothing                          |
-//! | `Communicators` (communicator)  | the table of communicators, acknowledged failures, identities | PML; reads the registry     |
+//! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests, acknowledged failures; identities | PML; reads the registry     |
 //! | `Collectives` (collective)      | collective operations and creations under way, liveness queries | transports, PML, `Communicators`, `Funnel` |
-//! | `CompletedRequests` (request)   | requests that were complete when they were started       | nothing                          |
+//! | `CompletedRequests` (request)   | requests that were complete when they were started, with their communicator | nothing       |
 //! | `Watched` (watched)             | from whom the waiting call expects something             | nothing                          |
 //! | `Waiters` (waiters)             | what sleeping threads wait for, and what concerns them all | nothing                        |
 //! | `Inquiry` (inquiry)             | when a waiter asks about unconnected peers               | nothing                          |
@@ -33,6 +33,7 @@ mod completion;
 mod dispatch;
 mod engine;
 mod error;
+mod error_handler;
 mod funnel;
 mod future;
 mod inquiry;
@@ -50,6 +51,7 @@ pub use class::Class;
 pub use completion::{Answered, Answers, Completion, Found, Want, test};
 pub use engine::{Census, Engine, StartError};
 pub use error::{Code, Detail, Error, cause_words};
+pub use error_handler::ErrorHandler;
 pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;

@@ -4,9 +4,10 @@
 
 use crate::calls::point_to_point::typed;
 use crate::check::{self, ArgumentError};
+use crate::comm::Comm;
 use crate::entry::Failure;
 use crate::generated::constants::IN_PLACE;
-use crate::handle::{Comm, Handle};
+use crate::handle::Handle;
 use crate::requests::finish;
 use core::ffi::c_void;
 use mend_base::Rank;

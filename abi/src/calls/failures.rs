@@ -3,9 +3,10 @@
 //! All local, all true of a communicator whoever of it is dead; none ever raises a failure of others.
 
 use crate::argument_error::ArgumentError;
+use crate::comm::Comm;
 use crate::failure::Failure;
 use crate::generated::constants::GROUP_NULL;
-use crate::handle::{Comm, Handle};
+use crate::handle::Handle;
 use crate::pointer::Out;
 use core::ffi::c_int;
 use mend_base::Rank;

@@ -2,11 +2,12 @@
 //! Groups (MPI-5.0 §7.3): values of `comm` under handles. An empty result is `MPI_GROUP_EMPTY` itself.
 
 use crate::argument_error::ArgumentError;
+use crate::comm::Comm;
 use crate::failure::Failure;
 use crate::generated::constants::{
     COMM_WORLD, GROUP_EMPTY, GROUP_NULL, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL,
 };
-use crate::handle::{self, Comm, Handle, key};
+use crate::handle::{self, Handle, key};
 use crate::pointer::{Array, Out, OutArray};
 use core::ffi::c_int;
 use mend_base::{Rank, Slab};

@@ -2,11 +2,14 @@
 //! Sends, receives and probes (MPI-5.0 chapter 3). `MPI_PROC_NULL` is answered here (§3.10); the engine knows ranks only.
 
 use crate::argument_error::ArgumentError;
+use crate::comm::Comm;
 use crate::failure::Failure;
 use crate::generated::constants::{IN_PLACE, REQUEST_NULL};
-use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
+use crate::handle::Handle;
 use crate::pointer::Out;
-use crate::requests::{self, finish, handle_of_receive, handle_of_send};
+use crate::requests::{
+    self, REQUEST_DONE, REQUEST_DONE_PROC_NULL, finish, handle_of_receive, handle_of_send,
+};
 use crate::status::{Status, Statuses};
 use core::ffi::{c_int, c_void};
 use mend_base::{Rank, Source, Tag, TagSelector};
@@ -85,8 +88,7 @@ fn immediate(
         return Ok(());
     };
     let handle = world.with(|engine| -> Result<Handle, Failure> {
-        let started = engine.send(comm.key(engine)?, dest, tag, mode, data)?;
-        Ok(handle_of_send(engine, started, comm))
+        Ok(handle_of_send(engine.send(comm.key(engine)?, dest, tag, mode, data)?))
     })?;
     request.set(handle);
     Ok(())
@@ -192,8 +194,9 @@ pub(crate) fn irecv(
         return Ok(());
     };
     let handle = world.with(|engine| -> Result<Handle, Failure> {
-        let started = engine.receive(comm.key(engine)?, source, tag, data)?;
-        handle_of_receive(engine, started, comm)
+        let key = comm.key(engine)?;
+        let started = engine.receive(key, source, tag, data)?;
+        handle_of_receive(engine, key, started)
     })?;
     request.set(handle);
     Ok(())

@@ -100,7 +100,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         net.take_message(now, ring.endpoint, &mut head);
         match head.result {
             Some(Ok(status)) => Some(Ok(Started::Done(status))),
-            Some(error) => Some(self.ended(error)),
+            Some(error) => Some(self.ended(polling.on, error)),
             None => Some(self.post_rest(net, polling)),
         }
     }
@@ -146,7 +146,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                     net.take_message(now, ring.endpoint, &mut head);
                     match head.result {
                         Some(Ok(status)) => return Ok(Started::Done(status)),
-                        Some(error) => return self.ended(error),
+                        Some(error) => return self.ended(on, error),
                         None => break,
                     }
                 }

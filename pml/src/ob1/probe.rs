@@ -3,7 +3,7 @@
 
 use super::Ob1;
 use super::peer_end::is_orphaned_rts;
-use crate::request::{Channel, Error, Request, State, Status};
+use crate::request::{Channel, Error, Owner, Request, State, Status};
 use crate::request_table::{Phase, Posted};
 use mend_base::{Source, TagSelector};
 use mend_transport::Btl;
@@ -61,9 +61,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// The channel of a request that is in the table.
-    pub fn channel_of(&self, request: Request) -> Option<Channel> {
-        self.requests.get(request.0).map(|entry| Channel(entry.channel()))
+    /// To whom a request belongs; `None`: its handle was given back, or never existed.
+    #[inline]
+    pub fn owner(&self, request: Request) -> Option<Owner> {
+        self.requests.owner(request.0)
     }
 
     /// How many operations are active on a channel: counted, so the question costs nothing.

@@ -261,7 +261,7 @@ fn messages_to_oneself_go_through_the_loopback_like_any_others() {
     net.advertise(&mut card);
     let mut ob1 = crate::Ob1::new(super::fabric::TEST_CONFIG);
     let identity = Identity { creator: Peer::new(Job(7), 0), number: 1 };
-    let on = ob1.open(identity, ContextKind::PointToPoint, Rank(0), [PeerIndex(0)].into());
+    let on = ob1.open(identity, ContextKind::PointToPoint, Rank(0), [PeerIndex(0)].into(), crate::Owner(0));
     let endpoint = net.connect(PeerIndex(0), &card).unwrap();
     ob1.connected(PeerIndex(0), endpoint, net.limits(endpoint));
     let mut heard = Nothing;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes in one test: an in-memory transport whose deliveries, refusals and budgets a seed decides.
 
-use crate::{Channel, Config, Ob1, Request, SendMode, Started, State, Status, Upcalls};
+use crate::{Channel, Config, Ob1, Owner, Request, SendMode, Started, State, Status, Upcalls};
 use mend_base::{
     ContextKind, Identity, Instant, Job, Peer, PeerIndex, Random, Rank, Source, Tag, TagSelector,
 };
@@ -243,7 +243,7 @@ impl Cluster {
     pub(super) fn open_at(&mut self, at: usize, number: u32, context_kind: ContextKind) -> Channel {
         let members: Arc<[PeerIndex]> = (0..self.nodes.len() as u32).map(PeerIndex).collect();
         let identity = Identity { creator: Peer::new(Job(1), 0), number };
-        self.nodes[at].ob1.open(identity, context_kind, Rank(at as u32), members)
+        self.nodes[at].ob1.open(identity, context_kind, Rank(at as u32), members, Owner(number))
     }
 
     pub(super) fn send(&mut self, at: usize, on: Channel, to: u32, tag: i32, bytes: &[u8]) -> Started {
