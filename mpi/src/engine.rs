@@ -27,7 +27,7 @@ use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
 use mend_datatype::Typed;
-use mend_pml::{Config, Ob1, SendMode, Status};
+use mend_pml::{Config, Ob1, Polling, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
 pub use reports::Census;
@@ -49,12 +49,7 @@ pub struct Engine<N: Btl, R: Runtime> {
     phase: Phase,
     /// Calls of progress that were made within another call; wraps.
     repeated_progress: u32,
-    /// Blocking receives so far; wraps.
-    polling_receives: u32,
 }
-
-/// Of so many blocking receives one is posted, and its caller makes progress.
-const POLLED_PER_PROGRESS: u32 = 16;
 
 /// How far MPI_Finalize is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +98,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             now: Instant(0),
             phase: Phase::Running,
             repeated_progress: 0,
-            polling_receives: 0,
         };
         let index = engine.funnel.place(me);
         engine.communicators.open_predefined(me, size, index, &mut engine.layers)?;
@@ -188,25 +182,37 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     // Hot: per message.
-    /// As [`receive`](Engine::receive), for a caller that will wait for it: looks up to `looks` times at the ring of the
-    /// sender before it posts anything. Every [`POLLED_PER_PROGRESS`]th time it does not, so that the caller makes progress:
-    /// two ranks that exchange messages without a pause shall not keep everything else waiting.
+    /// A receive whose caller will wait for it, and may [poll](Engine::poll_once) the ring of the sender before it
+    /// [posts](Engine::post) the receive. Nothing has started when this returns.
     #[inline(always)]
-    pub fn polling_receive(
-        &mut self,
+    pub fn begin_polling(
+        &self,
         comm: CommKey,
         from: Source,
         tag: TagSelector,
         data: Typed,
-        looks: u32,
-    ) -> Result<Started, Error> {
+    ) -> Result<Polling<N::Endpoint>, Error> {
         let channel = self.selected(comm, from, tag)?;
-        self.polling_receives = self.polling_receives.wrapping_add(1);
-        let looks = if self.polling_receives.is_multiple_of(POLLED_PER_PROGRESS) { 0 } else { looks };
+        Ok(self.layers.pml.begin_polling(channel, from, tag, data))
+    }
+
+    // Hot: per poll.
+    /// Polls once. `Some`: the receive has started, as [`receive`](Engine::receive) would have started it, and `polling` is
+    /// used up.
+    #[inline(always)]
+    pub fn poll_once(&mut self, polling: &mut Polling<N::Endpoint>) -> Option<Result<Started, Error>> {
         let Layers { net, pml, .. } = &mut self.layers;
         let mut up = Dispatch { funnel: &mut self.funnel };
-        let patience = mend_pml::Patience { up: &mut up, now: self.now, looks };
-        let receive = pml.polling_receive(net, patience, channel, from, tag, data)?;
+        let result = pml.poll_once(net, self.now, polling, &mut up)?;
+        Some(result.map_err(Error::from).map(|receive| self.started(receive)))
+    }
+
+    // Hot: per message that was not there yet.
+    /// Ends polling: starts the receive.
+    #[inline]
+    pub fn post(&mut self, polling: Polling<N::Endpoint>) -> Result<Started, Error> {
+        let Layers { net, pml, .. } = &mut self.layers;
+        let receive = pml.post(net, polling)?;
         Ok(self.started(receive))
     }
 
