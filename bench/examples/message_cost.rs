@@ -7,7 +7,7 @@
 
 use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
-use mend_pml::{Channel, Config, Ob1, Owner, Patience, SendMode, Started, Upcalls};
+use mend_pml::{Channel, Config, Ob1, Owner, SendMode, Started, Upcalls};
 use mend_transport::{
     Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
     Stream, UserMemory, WakeSet, WriteSlot,
@@ -179,9 +179,10 @@ impl Pair {
         self.rings.me = 1;
         let data = self.data();
         let Pair { rings, ends, on, .. } = self;
-        let patience = Patience { up: &mut Nothing, now: Instant(0), looks: 4 };
+        let mut polling = ends[1].begin_polling(on[1], Source::Rank(Rank(0)), TagSelector::Tag(Tag(7)), data);
         ends[1]
-            .polling_receive(rings, patience, on[1], Source::Rank(Rank(0)), TagSelector::Tag(Tag(7)), data)
+            .poll_once(rings, Instant(0), &mut polling, &mut Nothing)
+            .expect("a message has come")
             .expect("rank 0 exists")
     }
 

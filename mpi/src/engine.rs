@@ -28,7 +28,7 @@ use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
 use mend_datatype::Typed;
-use mend_pml::{Config, Ob1, SendMode, Status};
+use mend_pml::{Config, Ob1, Polling, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
 pub use reports::Census;
@@ -50,12 +50,7 @@ pub struct Engine<N: Btl, R: Runtime> {
     phase: Phase,
     /// Calls of progress that were made within another call; wraps.
     repeated_progress: u32,
-    /// Blocking receives so far; wraps.
-    polling_receives: u32,
 }
-
-/// Of so many blocking receives one is posted, and its caller makes progress.
-const POLLED_PER_PROGRESS: u32 = 16;
 
 /// How far MPI_Finalize is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +99,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             now: Instant(0),
             phase: Phase::Running,
             repeated_progress: 0,
-            polling_receives: 0,
         };
         let index = engine.funnel.place(me);
         engine.communicators.open_predefined(me, size, index, &mut engine.layers)?;
@@ -170,7 +164,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let channel = self.communicators.valid(comm)?.channel_to(to)?;
         let Layers { net, pml, .. } = &mut self.layers;
         let send = pml.send(net, channel, to, check_tag(tag)?, mode, data)?;
-        Ok(self.started(comm, send))
+        Ok(self.started(send))
     }
 
     // Hot: per message.
@@ -185,30 +179,42 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let channel = self.selected(comm, from, tag)?;
         let Layers { net, pml, .. } = &mut self.layers;
         let receive = pml.receive(net, channel, from, tag, data)?;
-        Ok(self.started(comm, receive))
+        Ok(self.started(receive))
     }
 
     // Hot: per message.
-    /// As [`receive`](Engine::receive), for a caller that will wait for it: looks up to `looks` times at the ring of the
-    /// sender before it posts anything. Every [`POLLED_PER_PROGRESS`]th time it does not, so that the caller makes progress:
-    /// two ranks that exchange messages without a pause shall not keep everything else waiting.
+    /// A receive whose caller will wait for it, and may [poll](Engine::poll_once) the ring of the sender before it
+    /// [posts](Engine::post) the receive. Nothing has started when this returns.
     #[inline(always)]
-    pub fn polling_receive(
-        &mut self,
+    pub fn begin_polling(
+        &self,
         comm: CommKey,
         from: Source,
         tag: TagSelector,
         data: Typed,
-        looks: u32,
-    ) -> Result<Started, Error> {
+    ) -> Result<Polling<N::Endpoint>, Error> {
         let channel = self.selected(comm, from, tag)?;
-        self.polling_receives = self.polling_receives.wrapping_add(1);
-        let looks = if self.polling_receives.is_multiple_of(POLLED_PER_PROGRESS) { 0 } else { looks };
+        Ok(self.layers.pml.begin_polling(channel, from, tag, data))
+    }
+
+    // Hot: per poll.
+    /// Polls once. `Some`: the receive has started, as [`receive`](Engine::receive) would have started it, and `polling` is
+    /// used up.
+    #[inline(always)]
+    pub fn poll_once(&mut self, polling: &mut Polling<N::Endpoint>) -> Option<Result<Started, Error>> {
         let Layers { net, pml, .. } = &mut self.layers;
         let mut up = Dispatch { funnel: &mut self.funnel };
-        let patience = mend_pml::Patience { up: &mut up, now: self.now, looks };
-        let receive = pml.polling_receive(net, patience, channel, from, tag, data)?;
-        Ok(self.started(comm, receive))
+        let result = pml.poll_once(net, self.now, polling, &mut up)?;
+        Some(result.map_err(Error::from).map(|receive| self.started(receive)))
+    }
+
+    // Hot: per message that was not there yet.
+    /// Ends polling: starts the receive.
+    #[inline]
+    pub fn post(&mut self, polling: Polling<N::Endpoint>) -> Result<Started, Error> {
+        let Layers { net, pml, .. } = &mut self.layers;
+        let receive = pml.post(net, polling)?;
+        Ok(self.started(receive))
     }
 
     /// Whether a message lies here that a receive would match now. Reads what has come; makes no progress.
@@ -312,11 +318,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// What a start of the PML has come to. A program that only starts, cancels and frees operations makes progress here, every
     /// so many of them: otherwise it would neither send what waits nor read what its peers ask.
     #[inline(always)]
-    fn started(&mut self, comm: CommKey, started: mend_pml::Started) -> Started {
+    fn started(&mut self, started: mend_pml::Started) -> Started {
         match started {
             mend_pml::Started::Done(status) => Started::Done(status),
             mend_pml::Started::Running(mend_pml::Request(key)) => {
-                self.communicators.add_request(comm);
+                if let Some(comm) = self.communicator_of(Request::PointToPoint(key)) {
+                    self.communicators.add_request(comm);
+                }
                 self.make_due_progress();
                 Started::Running(Request::PointToPoint(key))
             }

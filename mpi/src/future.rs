@@ -118,7 +118,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         tag: TagSelector,
         data: &Arc<Buffer>,
     ) -> Operation<N, R> {
-        self.begin(comm, |engine| engine.polling_receive(comm, from, tag, bytes(data), 1))
+        self.begin(comm, |engine| poll_then_post(engine, comm, from, tag, data))
     }
 
     /// MPI_Recv: with a pending failure it is cancelled, and fails (row PP9).
@@ -129,7 +129,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         tag: TagSelector,
         data: &Arc<Buffer>,
     ) -> Blocked<N, R, Blocking> {
-        self.block(|engine| match engine.polling_receive(comm, from, tag, bytes(data), 1)? {
+        self.block(|engine| match poll_then_post(engine, comm, from, tag, data)? {
             Started::Running(request) => Ok(Blocking::new(request)),
             Started::Done(status) => Ok(Blocking::new(engine.complete(comm, status)?)),
         })
@@ -544,6 +544,21 @@ impl<N: Btl, R: Runtime, W: Wait<N, R>> Drop for Blocked<N, R, W> {
         if let Some(Ok(wait)) = &self.wait {
             wait.give_up(&mut self.mpi.engine_mut());
         }
+    }
+}
+
+/// As a blocking receive of a C program, which polls more than once.
+fn poll_then_post<N: Btl, R: Runtime>(
+    engine: &mut Engine<N, R>,
+    comm: CommKey,
+    from: Source,
+    tag: TagSelector,
+    data: &Arc<Buffer>,
+) -> Result<Started, Error> {
+    let mut polling = engine.begin_polling(comm, from, tag, bytes(data))?;
+    match engine.poll_once(&mut polling) {
+        Some(started) => started,
+        None => engine.post(polling),
     }
 }
 

@@ -55,7 +55,7 @@ pub use error_handler::ErrorHandler;
 pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;
-pub use mend_pml::{Config, SendMode, Status, Waiter};
+pub use mend_pml::{Config, Polling, SendMode, Status, Waiter};
 pub use registry::Registry;
 pub use request::{CommKey, Request, RequestHandle, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

@@ -69,7 +69,7 @@ pub use config::Config;
 pub use envelope::AM_ID;
 pub use ob1::Ob1;
 pub use ob1::census::Census;
-pub use ob1::polling_receive::{Patience, Polling};
+pub use ob1::polling_receive::Polling;
 pub use parameters::PARAMETERS;
 pub use request::{Channel, Error, Gone, Owner, Request, SendMode, Started, State, Status, Waiter};
 pub use upcalls::Upcalls;

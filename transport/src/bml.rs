@@ -238,12 +238,15 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         }
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     #[inline(always)]
     fn has_message(&self, from: Self::Endpoint) -> bool {
-        match (from, &self.shm) {
-            (BmlEndpoint::Shm(endpoint), Some(shm)) => shm.has_message(endpoint),
-            _ => false,
+        match from {
+            BmlEndpoint::Shm(endpoint) => self.shm.as_ref().is_some_and(|shm| shm.has_message(endpoint)),
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback.as_ref().is_some_and(|loopback| loopback.has_message(endpoint))
+            }
+            BmlEndpoint::Network { .. } => false,
         }
     }
 
@@ -255,9 +258,12 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         from: Self::Endpoint,
         sink: &mut impl Sink<Self::Endpoint>,
     ) -> u32 {
-        match (from, &mut self.shm) {
-            (BmlEndpoint::Shm(endpoint), Some(shm)) => {
+        match (from, &mut self.shm, &mut self.loopback) {
+            (BmlEndpoint::Shm(endpoint), Some(shm), _) => {
                 shm.take_message(now, endpoint, &mut MapEndpoint(sink, BmlEndpoint::Shm))
+            }
+            (BmlEndpoint::Loopback(endpoint), _, Some(loopback)) => {
+                loopback.take_message(now, endpoint, &mut MapEndpoint(sink, BmlEndpoint::Loopback))
             }
             _ => 0,
         }

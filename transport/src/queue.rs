@@ -50,6 +50,13 @@ impl Queue {
         self.records.is_empty()
     }
 
+    // Hot: per poll.
+    /// Whether the oldest is a message, not a chunk.
+    #[inline]
+    pub(crate) fn begins_with_message(&self) -> bool {
+        self.records.front().is_some_and(|record| matches!(record.kind, Kind::Message(_)))
+    }
+
     // Hot: per message.
     /// Appends a message whose payload `fill` writes. `Busy` where it does not fit now.
     pub(crate) fn push(

@@ -10,6 +10,7 @@
 //! | `world`       | the one `World`, from Init to Finalize; `MPI_Abort`           | all below                        |
 //! | `guard`       | the engine's entry: one thread at a time                      | `cell`                           |
 //! | `wait`        | the loop of polls, yields and sleeps                          | `guard`, `roles`, `pace`         |
+//! | `polling`     | polls before a receive is posted                              | the engine                       |
 //! | `roles`       | which waiting thread makes progress, which watches            | `blocked`                        |
 //! | `blocked`     | the threads that sleep meanwhile, and what wakes each         | `cell`                           |
 //! | `pace`        | when the clock is read and a check is due                     | `spin_policy`, `sleep_slot`      |
@@ -35,6 +36,7 @@ mod helper;
 mod life;
 mod pace;
 mod parameters;
+mod polling;
 mod processors;
 mod roles;
 mod sleep_slot;

@@ -65,6 +65,8 @@ pub struct Inside<C> {
     concerned_all: u32,
     sleeps: u64,
     late_wakes: u64,
+    /// Blocking receives so far; wraps.
+    receives: u32,
 }
 
 /// What threads of this process need to wait, besides the guard.
@@ -80,18 +82,14 @@ impl Waiting {
         Waiting { sleep_slot, polls: Polls::default() }
     }
 
-    // Hot: per blocking receive.
-    /// How often a call that is about to wait may poll one ring before it makes progress.
-    #[inline]
-    pub fn polls(&self) -> u32 {
-        self.polls.get()
-    }
-
     /// This process waits no more.
     pub fn end(&self) {
         self.sleep_slot.withdraw();
     }
 }
+
+/// Of so many blocking receives one is posted at once, and its caller makes progress.
+const RECEIVES_PER_PROGRESS: u32 = 16;
 
 /// Empty calls of progress between two readings of the clock (28 ns each).
 const PROGRESS_PER_CLOCK_READ: u32 = 64;
@@ -117,6 +115,7 @@ impl<C> Inside<C> {
             concerned_all: 0,
             sleeps: 0,
             late_wakes: 0,
+            receives: 0,
         }
     }
 
@@ -200,19 +199,49 @@ pub fn begin<C: Progress, T, W>(
 ) -> T {
     let mut inside = guard.enter();
     match start(&mut inside.engine) {
-        Begun::Over(result) => {
-            if !inside.roles.is_nobody_waiting() {
-                leave_without_waiting(&mut inside, waiting);
-            }
-            result
-        }
+        Begun::Over(result) => leave_without_waiting(inside, waiting, result),
         Begun::Waits(mut what) => wait_inside(inside, waiting, move |engine| poll(&mut what, engine)),
     }
 }
 
-/// A call that might have waited did not have to: its thread is running, and so is the one to make progress next.
+// Hot: per message.
+/// As [`begin`], for a call that may poll one ring before it starts what it waits for: `start` is told how often. Every
+/// [`RECEIVES_PER_PROGRESS`]th call it is told not to, so that the call makes progress: two ranks that exchange messages without
+/// a pause shall not keep everything else waiting.
+#[inline(always)]
+pub fn begin_polling<C: Progress, T, W>(
+    guard: &Guard<Inside<C>>,
+    waiting: &Waiting,
+    start: impl FnOnce(&mut C, u32) -> Begun<T, W>,
+    mut poll: impl FnMut(&mut W, &mut C) -> Option<T>,
+) -> T {
+    let mut inside = guard.enter();
+    inside.receives = inside.receives.wrapping_add(1);
+    let polls = if inside.receives.is_multiple_of(RECEIVES_PER_PROGRESS) { 0 } else { waiting.polls.get() };
+    match start(&mut inside.engine, polls) {
+        Begun::Over(result) => leave_without_waiting(inside, waiting, result),
+        Begun::Waits(mut what) => wait_inside(inside, waiting, move |engine| poll(&mut what, engine)),
+    }
+}
+
+// Hot: per message.
+/// A call that might have waited did not have to.
+#[inline(always)]
+fn leave_without_waiting<C: Progress, T>(
+    mut inside: Entered<'_, Inside<C>>,
+    waiting: &Waiting,
+    result: T,
+) -> T {
+    if !inside.roles.is_nobody_waiting() {
+        let inside = &mut *inside;
+        take_over_progress(inside, waiting);
+    }
+    result
+}
+
+/// The thread that leaves is running, and so is the one to make progress next.
 #[cold]
-fn leave_without_waiting<C: Progress>(inside: &mut Inside<C>, waiting: &Waiting) {
+fn take_over_progress<C: Progress>(inside: &mut Inside<C>, waiting: &Waiting) {
     if inside.roles.is_owned() {
         inside.depose_owner(waiting);
     }

@@ -7,6 +7,7 @@ use crate::guard::{Guard, Threads};
 use crate::helper::Helper;
 use crate::life::{self, LivenessOwner};
 use crate::parameters::DECLARED;
+use crate::polling::poll_then_post;
 use crate::processors;
 use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
@@ -16,9 +17,10 @@ use crate::wait::{self, Begun, Inside, Progress, Waiting};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use mend_base::parameter::{Assignments, ParameterError, Settings};
-use mend_base::{Duration, Instant};
+use mend_base::{Duration, Instant, Source, TagSelector};
 use mend_btl_shm::Shm;
-use mend_mpi::{CommKey, JobNotice, Waiter};
+use mend_datatype::Typed;
+use mend_mpi::{Blocking, CommKey, JobNotice, Started, Status, Waiter};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
@@ -256,6 +258,36 @@ impl World {
         wait::begin(&self.guard, &self.waiting, start, poll)
     }
 
+    // Hot: per message.
+    /// Receives: polls the ring of the sender for some 2 us, or once where another rank waits for this processor, then posts the
+    /// receive and waits for it. `selected` says on which communicator, and from whom.
+    #[inline(always)]
+    pub fn receive<F: From<mend_mpi::Error>>(
+        &self,
+        selected: impl FnOnce(&Engine) -> Result<CommKey, F>,
+        from: Source,
+        tag: TagSelector,
+        data: Typed,
+    ) -> Result<Status, F> {
+        let start = |engine: &mut Engine, polls: u32| {
+            let started = selected(engine).and_then(|comm| {
+                let started = poll_then_post(engine, comm, from, tag, data, polls)?;
+                if let Started::Running(_) = started {
+                    engine.watch(comm, from);
+                }
+                Ok(started)
+            });
+            match started {
+                Err(error) => Begun::Over(Err(error)),
+                Ok(Started::Done(status)) => Begun::Over(Ok(status)),
+                Ok(Started::Running(request)) => Begun::Waits(Blocking::new(request)),
+            }
+        };
+        wait::begin_polling(&self.guard, &self.waiting, start, |blocking: &mut Blocking, engine| {
+            blocking.poll(engine, || self.program_threads()).map(|result| result.map_err(F::from))
+        })
+    }
+
     /// How many threads of the program may enter; `None` where that is not known. Reads the process table where more than one
     /// may: only for calls that would wait for ever otherwise.
     #[cold]
@@ -264,14 +296,6 @@ impl World {
             return Some(1);
         }
         threads::count().map(|threads| threads.alive.saturating_sub(OWN_THREADS))
-    }
-
-    // Hot: per blocking receive.
-    /// How often a call that is about to wait may poll one ring before it makes progress: for some 2 us, or once where another
-    /// rank waits for this processor.
-    #[inline]
-    pub fn looks(&self) -> u32 {
-        self.waiting.polls()
     }
 
     /// `MPI_Finalize`: returns once nothing that another process waits for is left here. After it, [`get`] gives nothing.

@@ -147,15 +147,7 @@ pub(crate) fn recv(
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let result = requests::run(world, |engine| {
-        let key = comm.key(engine)?;
-        let started = engine.polling_receive(key, source, tag, data, world.looks())?;
-        if let Started::Running(_) = started {
-            engine.watch(key, source);
-        }
-        Ok(started)
-    });
-    received(result, status)
+    received(world.receive(|engine| comm.key(engine), source, tag, data), status)
 }
 
 // Hot: per message.

@@ -30,6 +30,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// The communicator of a request that is not released.
+    #[inline]
     pub fn communicator_of(&self, request: Request) -> Option<CommKey> {
         match request {
             Request::PointToPoint(key) => {

@@ -16,17 +16,6 @@ use mend_base::{ContextId, Instant, Key, PeerIndex, Rank, Source, TagSelector};
 use mend_datatype::Typed;
 use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
 
-/// How often a receive polls before it is posted.
-#[derive(Debug)]
-pub struct Patience<'a, U> {
-    /// Hears of what is for other layers.
-    pub up: &'a mut U,
-    /// As stale as for a call of progress.
-    pub now: Instant,
-    /// The most polls.
-    pub looks: u32,
-}
-
 /// A receive that is not posted yet.
 #[derive(Debug)]
 pub struct Polling<E> {
@@ -121,38 +110,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ) -> Result<Started, Error> {
         let data = core::mem::replace(&mut polling.data, Typed::empty());
         self.receive(net, polling.on, polling.from, polling.tag, data)
-    }
-
-    // Hot: per message.
-    /// As [`receive`](Ob1::receive), for a caller that will wait for it: polls so many times for the message, and then posts.
-    #[inline(always)]
-    pub fn polling_receive<N: Btl<Endpoint = E>>(
-        &mut self,
-        net: &mut N,
-        patience: Patience<'_, impl Upcalls<E>>,
-        on: Channel,
-        from: Source,
-        tag: TagSelector,
-        data: Typed,
-    ) -> Result<Started, Error> {
-        let Patience { up, now, looks } = patience;
-        if let Source::Rank(rank) = from
-            && let Some(ring) = self.ring(on, rank)
-        {
-            for _ in 0..looks {
-                if net.has_message(ring.endpoint) {
-                    let wanted = Wanted { ring, channel: on.0, tag, data: &data };
-                    let mut head = Head { ob1: self, up, wanted, result: None };
-                    net.take_message(now, ring.endpoint, &mut head);
-                    match head.result {
-                        Some(Ok(status)) => return Ok(Started::Done(status)),
-                        Some(error) => return self.ended(on, error),
-                        None => break,
-                    }
-                }
-            }
-        }
-        self.receive(net, on, from, tag, data)
     }
 
     // Hot: per message.
