@@ -4,8 +4,9 @@
 use crate::failure::Failure;
 use crate::generated::constants::{COMM_NULL, COMM_SELF, COMM_WORLD};
 use crate::handle::Handle;
+use mend_comm::Communicator;
 use mend_mpi::{CommKey, Detail, Error};
-use mend_world::{AbortScope, Engine};
+use mend_world::{AbortScope, Engine, World};
 
 /// The handle of a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,19 @@ impl Comm {
     pub(crate) fn existing(self, engine: &Engine) -> Result<CommKey, Failure> {
         let key = self.key(engine)?;
         if engine.communicator(key).is_some() { Ok(key) } else { Err(no_such_communicator()) }
+    }
+
+    /// Reads the communicator, if it exists.
+    pub(crate) fn read<R>(self, world: &World, read: impl FnOnce(&Communicator) -> R) -> Result<R, Failure> {
+        world.look(|engine| {
+            let communicator = engine.communicator(self.key(engine)?);
+            communicator.map(read).ok_or_else(no_such_communicator)
+        })
+    }
+
+    /// The same where only its existence is asked for.
+    pub(crate) fn check(self, world: &World) -> Result<(), Failure> {
+        self.read(world, |_| ())
     }
 
     /// The handle of a communicator of the engine.

@@ -18,44 +18,31 @@ use mend_runtime::environment::APP_NUMBER;
 use mend_world::{Engine, World};
 use std::sync::{Arc, OnceLock};
 
-/// Looks at a communicator that must stand.
-pub(crate) fn look<R>(
-    world: &World,
-    comm: Comm,
-    look: impl FnOnce(&Communicator) -> R,
-) -> Result<R, Failure> {
-    world.look(|engine| {
-        let key = comm.existing(engine)?;
-        let communicator = engine.communicator(key).ok_or(ArgumentError::Communicator)?;
-        Ok(look(communicator))
-    })
-}
-
 pub(crate) fn rank(world: &World, comm: Comm, rank: Out<c_int>) -> Result<(), Failure> {
-    rank.set(look(world, comm, |communicator| communicator.rank.0 as c_int)?);
+    rank.set(comm.read(world, |communicator| communicator.rank.0 as c_int)?);
     Ok(())
 }
 
 pub(crate) fn size(world: &World, comm: Comm, size: Out<c_int>) -> Result<(), Failure> {
-    size.set(look(world, comm, |communicator| communicator.size() as c_int)?);
+    size.set(comm.read(world, |communicator| communicator.size() as c_int)?);
     Ok(())
 }
 
 pub(crate) fn test_inter(world: &World, comm: Comm, flag: Out<c_int>) -> Result<(), Failure> {
-    look(world, comm, |_| ())?;
+    comm.check(world)?;
     flag.set(0);
     Ok(())
 }
 
 pub(crate) fn group(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
-    let members = look(world, comm, |communicator| Arc::clone(&communicator.group))?;
+    let members = comm.read(world, |communicator| Arc::clone(&communicator.group))?;
     group.set(super::group::insert(members));
     Ok(())
 }
 
 pub(crate) fn compare(world: &World, one: Comm, other: Comm, result: Out<c_int>) -> Result<(), Failure> {
-    let other = look(world, other, Communicator::clone)?;
-    let congruence = look(world, one, |one| one.compare(&other))?;
+    let other = other.read(world, Communicator::clone)?;
+    let congruence = one.read(world, |one| one.compare(&other))?;
     result.set(match congruence {
         Congruence::Identical => IDENT,
         Congruence::Congruent => CONGRUENT,
@@ -100,7 +87,7 @@ pub(crate) fn split(
 
 pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>) -> Result<(), Failure> {
     made.set(COMM_NULL);
-    let members = super::group::named(group)?;
+    let members = super::group::group_of(group)?;
     make(world, made, |engine| Ok(engine.create(comm.key(engine)?, &members)?))
 }
 
@@ -150,7 +137,7 @@ pub(crate) fn get_attr(
     value: Out<*mut c_void>,
     flag: Out<c_int>,
 ) -> Result<(), Failure> {
-    look(world, comm, |_| ())?;
+    comm.check(world)?;
     flag.set(0);
     if key == KEYVAL_INVALID {
         return Err(ArgumentError::Keyval.into());
@@ -162,7 +149,7 @@ pub(crate) fn get_attr(
         HOST => &raw const NO_HOST,
         WTIME_IS_GLOBAL => &raw const CLOCKS_DIFFER,
         UNIVERSE_SIZE => {
-            let size = look(world, Comm(COMM_WORLD), |communicator| communicator.size() as i32)?;
+            let size = Comm(COMM_WORLD).read(world, |communicator| communicator.size() as i32)?;
             UNIVERSE.store(size, Ordering::Relaxed);
             UNIVERSE.as_ptr()
         }

@@ -60,7 +60,7 @@ fn set_initial_error_handler(world: &World) {
 
 /// Rank 0 warns about `MEND_` variables that are no parameters; the environment is the same in the whole job.
 fn report_unknown_parameters(world: &World) {
-    let is_first = || super::communicator::look(world, Comm(COMM_WORLD), |world| world.rank.0 == 0);
+    let is_first = || Comm(COMM_WORLD).read(world, |world| world.rank.0 == 0);
     if world.unknown_parameters().is_empty() || !is_first().unwrap_or(true) {
         return;
     }

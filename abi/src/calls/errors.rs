@@ -78,7 +78,7 @@ pub(crate) fn errhandler_free(handler: Out<Handle>) -> Result<(), Failure> {
 }
 
 pub(crate) fn comm_set_errhandler(world: &World, comm: Comm, handler: Handle) -> Result<(), Failure> {
-    super::communicator::look(world, comm, |_| ())?;
+    comm.check(world)?;
     let handler = error_handlers::find(handler).ok_or(ArgumentError::Errhandler)?;
     world.with(|engine| Ok(engine.set_error_handler(comm.key(engine)?, handler)?))
 }
@@ -94,6 +94,6 @@ pub(crate) fn comm_get_errhandler(world: &World, comm: Comm, out: Out<Handle>) -
 
 /// Success, if the handler comes back (MPI-5.0 §9.3.4).
 pub(crate) fn comm_call_errhandler(world: &World, comm: Comm, code: c_int) -> Result<(), Failure> {
-    super::communicator::look(world, comm, |_| ())?;
+    comm.check(world)?;
     Err(Failure { returned: crate::generated::constants::SUCCESS, ..Failure::new(code, Why::User) })
 }

@@ -23,7 +23,7 @@ pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Resul
         let failed = engine.failed(key)?;
         of_ranks(engine, key, &failed)
     })?;
-    super::group::keep(failed, group);
+    super::group::set_group(failed, group);
     Ok(())
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -
         let acknowledged = engine.acknowledged(key)?;
         of_ranks(engine, key, &acknowledged)
     })?;
-    super::group::keep(acknowledged, group);
+    super::group::set_group(acknowledged, group);
     Ok(())
 }
 

@@ -32,11 +32,6 @@ pub(crate) fn typed(buffer: *const c_void, count: u64, datatype: Datatype) -> Re
     Ok(Typed::new(memory, datatype, count))
 }
 
-/// That the communicator exists, where nothing else checks it.
-fn check_comm(world: &World, comm: Comm) -> Result<(), Failure> {
-    world.look(|engine| comm.existing(engine)).map(|_| ())
-}
-
 // Hot: per message.
 #[inline(always)]
 fn start_send(
@@ -63,7 +58,7 @@ fn blocking(
     comm: Comm,
 ) -> Result<(), Failure> {
     let data = typed(buffer, count, datatype)?;
-    let Some(dest) = dest else { return check_comm(world, comm) };
+    let Some(dest) = dest else { return comm.check(world) };
     finish(world, start_send(world, mode, data, dest, tag, comm)?).map(|_| ())
 }
 
@@ -83,7 +78,7 @@ fn immediate(
     request.set(REQUEST_NULL);
     let data = typed(buffer, count, datatype)?;
     let Some(dest) = dest else {
-        check_comm(world, comm)?;
+        comm.check(world)?;
         request.set(REQUEST_DONE);
         return Ok(());
     };
@@ -143,7 +138,7 @@ pub(crate) fn recv(
 ) -> Result<(), Failure> {
     let data = typed(buffer, count, datatype)?;
     let Some(source) = source else {
-        check_comm(world, comm)?;
+        comm.check(world)?;
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
@@ -181,7 +176,7 @@ pub(crate) fn irecv(
     request.set(REQUEST_NULL);
     let data = typed(buffer, count, datatype)?;
     let Some(source) = source else {
-        check_comm(world, comm)?;
+        comm.check(world)?;
         request.set(REQUEST_DONE_PROC_NULL);
         return Ok(());
     };
@@ -238,7 +233,7 @@ pub(crate) fn probe(
     status: Statuses,
 ) -> Result<(), Failure> {
     let Some(source) = source else {
-        check_comm(world, comm)?;
+        comm.check(world)?;
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
@@ -258,7 +253,7 @@ pub(crate) fn iprobe(
 ) -> Result<(), Failure> {
     flag.set(0);
     let Some(source) = source else {
-        check_comm(world, comm)?;
+        comm.check(world)?;
         flag.set(1);
         status.set_one(Status::PROC_NULL);
         return Ok(());
