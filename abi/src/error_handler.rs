@@ -46,7 +46,7 @@ fn action_of(object: ErrorObject) -> (Action, Handle) {
             let handler = error_handlers::find(named).unwrap_or_else(error_handlers::initial);
             (Action::from(&handler), COMM_NULL)
         }
-        ErrorObject::Request { comm, action } => (action, comm),
+        ErrorObject::Request(comm, action) => (action, comm),
         ErrorObject::Comm(comm) => of_comm(comm).unwrap_or_else(of_process),
         // No object, or an object of a kind that this version does not have.
         ErrorObject::Process | ErrorObject::Win | ErrorObject::Session => of_process(),

@@ -18,11 +18,8 @@ pub(crate) enum ErrorObject {
     Session,
     /// No object yet, and the handler that the object would have had.
     Errhandler(Handle),
-    /// A request: its communicator, and what that one's error handler did when the request ended.
-    Request {
-        comm: Handle,
-        action: Action,
-    },
+    /// A request on this communicator, and what that one's error handler did when the request ended.
+    Request(Handle, Action),
 }
 
 /// Why a call failed.

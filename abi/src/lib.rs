@@ -13,6 +13,7 @@
 compile_error!("handles of Mend need 64 bits");
 
 mod argument_error;
+mod buffer;
 mod calls;
 mod check;
 mod comm;

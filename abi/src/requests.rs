@@ -98,15 +98,15 @@ pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, Failure> {
     }
 }
 
-/// The object of a failed request on `comm`, whose handle may be freed (Row EH4). What its error handler does is looked up here,
-/// while the engine is not left: the next call that makes or frees a communicator may remove this one.
+/// The failure of a request on `comm`, whose handle may be freed (Row EH4). What its error handler does is looked up here, while the
+/// engine is not left: the next call that makes or frees a communicator may remove this one.
 #[cold]
-pub(crate) fn object_of(engine: &Engine, comm: Option<CommKey>) -> ErrorObject {
-    let Some(comm) = comm else { return ErrorObject::Process };
-    match engine.error_handler(comm) {
-        Some(handler) => {
-            ErrorObject::Request { comm: Comm::of(engine, comm).0, action: Action::from(handler) }
+pub(crate) fn failure_of(engine: &Engine, comm: Option<CommKey>, error: Error) -> Failure {
+    let failure = Failure::from(error);
+    match comm.and_then(|comm| Some((comm, engine.error_handler(comm)?))) {
+        Some((comm, handler)) => {
+            failure.on(ErrorObject::Request(Comm::of(engine, comm).0, Action::from(handler)))
         }
-        None => ErrorObject::Process,
+        None => failure.on(ErrorObject::Process),
     }
 }

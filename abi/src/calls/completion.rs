@@ -107,7 +107,7 @@ impl Copied {
 fn answer(engine: &Engine, answered: Result<Answered, Error>) -> Result<(Found, Option<Failure>), Failure> {
     let answered = answered.map_err(|_| Failure::from(ArgumentError::Request))?;
     let failure = answered.failure.map(|(_, error)| {
-        let failure = Failure::from(error).on(requests::object_of(engine, answered.communicator));
+        let failure = requests::failure_of(engine, answered.communicator, error);
         // The error handler gets the class of the request; the call returns that the statuses hold it (Trap 2).
         Failure { returned: answered.returned().number(), ..failure }
     });

@@ -99,6 +99,8 @@ fn checked(parameter: &Parameter, large: bool) -> String {
         }
         "out_pointer" => return format!("check::out({name}.cast::<*mut c_void>())?"),
         "comm" => return format!("Comm({name})"),
+        "datatype" | "role_datatype" => return format!("DatatypeHandle({name})"),
+        "op" => return format!("OpHandle({name})"),
         "length" => "length",
         "bytes" => "bytes",
         "dest" => "dest",
@@ -106,8 +108,6 @@ fn checked(parameter: &Parameter, large: bool) -> String {
         "root" => "root",
         "tag" => "tag",
         "recv_tag" => "recv_tag",
-        "datatype" => "datatype",
-        "op" => "op",
         "info" => "info",
         "in_status" => "in_status",
         "text" => "text",
@@ -205,6 +205,7 @@ use crate::report::{
 };
 use crate::status::Status;
 use core::ffi::{c_char, c_int, c_void};
+use mend_mpi::{DatatypeHandle, OpHandle};
 
 export! {
 ";
