@@ -186,6 +186,8 @@ impl Collectives {
     /// A place in both tables, of an operation that has not begun; `None`: there is no memory for one.
     fn reserve(&mut self, comm: CommKey) -> Option<Key> {
         self.active.try_reserve(1).ok()?;
+        // One waiter for each operation of the table at most.
+        self.ended_waiters.try_reserve(self.table.len() + 1).ok()?;
         let stage = Stage::Done(Ok(Status::EMPTY), None);
         self.table.try_insert(Running { comm, stage, detached: false, waiter: None })
     }

@@ -14,6 +14,8 @@ pub(crate) struct Waiters {
     noting: Cell<bool>,
     /// Active requests that were polled since `noting` began.
     noted: RefCell<Vec<Request>>,
+    /// There was no memory to note one.
+    unnoted: Cell<bool>,
     /// How often something happened that concerns all; wraps.
     concern_all: u32,
 }
@@ -22,6 +24,7 @@ impl Waiters {
     /// From now on active requests that are polled are noted.
     pub fn begin_noting(&self) {
         self.noting.set(true);
+        self.unnoted.set(false);
     }
 
     // Hot: per poll.
@@ -29,14 +32,19 @@ impl Waiters {
     #[inline]
     pub fn note(&self, request: Request) {
         if self.noting.get() {
-            self.noted.borrow_mut().push(request);
+            let mut noted = self.noted.borrow_mut();
+            match noted.try_reserve(1) {
+                Ok(()) => noted.push(request),
+                Err(_) => self.unnoted.set(true),
+            }
         }
     }
 
-    /// The requests that were noted; no more are.
+    /// The requests that were noted; no more are. None where one could not be noted: then any event may concern the caller.
     pub fn end_noting(&self) -> Vec<Request> {
         self.noting.set(false);
-        self.noted.take()
+        let noted = self.noted.take();
+        if self.unnoted.get() { Vec::new() } else { noted }
     }
 
     /// Something happened that may concern every waiter.

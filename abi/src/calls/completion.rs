@@ -10,7 +10,7 @@ use crate::pointer::{Out, OutArray};
 use crate::requests::{self, REQUEST_DONE_PROC_NULL, request_of, status_of_error};
 use crate::status::{Status, Statuses};
 use core::ffi::c_int;
-use mend_mpi::{Answered, Answers, Completion, Error, Found, Request, RequestHandle, Want};
+use mend_mpi::{Answered, Answers, Completion, Detail, Error, Found, Request, RequestHandle, Want};
 use mend_world::{Engine, World};
 
 /// The program's arrays.
@@ -74,9 +74,7 @@ impl Copied {
     fn of(requests: OutArray<Handle>, count: usize) -> Result<Copied, Failure> {
         requests.check(count)?;
         if count > FEW {
-            let handles: Vec<Handle> = (0..count).map(|index| requests.get(index)).collect();
-            let names = handles.iter().map(|&handle| request_of(handle)).collect::<Result<_, _>>()?;
-            return Ok(Copied::Many(handles, names));
+            return Copied::many(requests, count);
         }
         let (mut handles, mut names) = ([REQUEST_NULL; FEW], [RequestHandle::Null; FEW]);
         for index in 0..count {
@@ -84,6 +82,19 @@ impl Copied {
             names[index] = request_of(handles[index])?;
         }
         Ok(Copied::Few(handles, names, count))
+    }
+
+    /// On the heap. A program whose requests took all memory still waits for some of them at a time.
+    fn many(requests: OutArray<Handle>, count: usize) -> Result<Copied, Failure> {
+        let (mut handles, mut names) = (Vec::new(), Vec::new());
+        handles.try_reserve_exact(count).map_err(|_| Error::of(Detail::NoMemory))?;
+        names.try_reserve_exact(count).map_err(|_| Error::of(Detail::NoMemory))?;
+        for index in 0..count {
+            let handle = requests.get(index);
+            handles.push(handle);
+            names.push(request_of(handle)?);
+        }
+        Ok(Copied::Many(handles, names))
     }
 
     fn handles(&self) -> &[Handle] {
