@@ -12,7 +12,7 @@ use crate::layers::Layers;
 use crate::registry::Registry;
 use crate::{CommKey, Detail, Error};
 pub(crate) use attributes::Attributes;
-pub(crate) use create::{Contribution, Created, PendingCreation};
+pub(crate) use create::{Contribution, Created, DUP_NAMER, PendingCreation};
 use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab, Tag};
 use mend_comm::{Communicator, Failures, Group};
 use mend_pml::{Channel, Owner};
@@ -302,10 +302,22 @@ impl Communicators {
         layers.pml.leave();
     }
 
-    /// The next number of this process for an identity: never given twice (I5).
-    pub fn number(&mut self) -> Result<u32, Error> {
-        let identity = self.identities.allocate().ok_or(Error::of(Detail::IdentitiesExhausted))?;
-        Ok(identity.number)
+    /// A number of this process for the identity of a communicator made over one of `size` ranks: no other ever gets it (I5),
+    /// unless it is [unused](PendingCreation::unused_number).
+    pub fn draw_number(&mut self, size: u32) -> Result<u32, Error> {
+        let identity = match size {
+            1 => self.identities.allocate_alone(),
+            _ => self.identities.allocate(),
+        };
+        identity.map(|identity| identity.number).ok_or(Error::of(Detail::IdentitiesExhausted))
+    }
+
+    /// A number that this process drew over `parent`, and that named nothing, is drawn again later: without that, processes that
+    /// retire the names of this one's communicators would store the gaps for ever.
+    fn return_number(&mut self, parent: &Communicator, number: u32) {
+        if let Some(creator) = parent.peer(parent.rank) {
+            self.identities.give_back(Identity { creator, number });
+        }
     }
 
     /// The communicator that the exchange over `parent` has made; `None`: this process is no member of it.
@@ -317,19 +329,36 @@ impl Communicators {
         layers: &mut Layers<N, R>,
     ) -> Result<Option<CommKey>, Error> {
         let Some(entry) = self.table.get(parent.0) else { return Ok(None) };
-        let Some(Created { communicator, ranks }) = creation.finish(&entry.communicator)? else {
-            return Ok(None);
-        };
-        let members = match &ranks {
+        let created = creation.finish(&entry.communicator)?;
+        let parent = entry.communicator.clone();
+        let unused = creation.unused_number(&parent, created.as_ref());
+        let members = created.as_ref().map(|created| match &created.ranks {
             None => Arc::clone(&entry.members),
             Some(ranks) => ranks.iter().map(|rank| entry.members[rank.index()]).collect(),
+        });
+        let attributes = entry.attributes.inherited();
+        if let Some(number) = unused {
+            self.return_number(&parent, number);
+        }
+        let (Some(Created { mut communicator, .. }), Some(members)) = (created, members) else {
+            return Ok(None);
         };
+        if communicator.size() == 1 && parent.size() > 1 {
+            self.rename_alone(&parent, &mut communicator);
+        }
         // No correct member gives two communicators one identity; their messages could not be told apart.
         if layers.pml.is_used(communicator.identity) {
             return Err(Error::of(Detail::BadCreation));
         }
-        let attributes = entry.attributes.inherited();
         self.enter(communicator, members, attributes, registry, layers).map(Some)
+    }
+
+    /// A communicator of this process alone needs no name that others know: it gets one that leaves no gap.
+    fn rename_alone(&mut self, parent: &Communicator, communicator: &mut Communicator) {
+        if let Some(identity) = self.identities.allocate_alone() {
+            let drawn = core::mem::replace(&mut communicator.identity, identity);
+            self.return_number(parent, drawn.number);
+        }
     }
 
     /// The making of a communicator has failed here. Where its name had come already, others may have it, and what they

@@ -10,6 +10,7 @@ use mend_base::{Identity, Rank, Reader, Writer};
 use mend_coll::Collective;
 use mend_comm::{Communicator, Group};
 use mend_datatype::Typed;
+use mend_proto::identity::IdentityAllocator;
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub(crate) struct Contribution {
     pub color: Option<u32>,
     /// Where in it; among equals the rank in the parent decides.
     pub key: i32,
-    /// The identity's number, should this member be the one to name it.
+    /// The identity's number, should this member be the one to name it; [`NO_NUMBER`](Contribution::NO_NUMBER) without a color.
     pub number: u32,
 }
 
@@ -43,43 +44,40 @@ pub(crate) struct Created {
 }
 
 impl PendingCreation {
-    /// A duplicate of `parent`; `number` counts if we are its rank 0.
-    pub fn dup(parent: &Communicator, number: u32) -> (PendingCreation, Collective) {
-        let contributions = Buffer::zeroed(Contribution::BYTES);
-        if parent.rank == Rank(0) {
+    /// A duplicate of `parent`, named by its rank [`DUP_NAMER`], which drew `number`.
+    pub fn dup(number: Option<u32>) -> Result<(PendingCreation, Collective), Detail> {
+        let contributions = Buffer::try_zeroed(Contribution::BYTES).ok_or(Detail::NoMemory)?;
+        if let Some(number) = number {
             Contribution { color: Some(0), key: 0, number }.write(&contributions);
         }
         let data = Typed::bytes(UserMemory::of_buffer(&contributions));
-        (PendingCreation::Dup { contributions }, Collective::Bcast { data, root: Rank(0) })
+        Ok((PendingCreation::Dup { contributions }, Collective::Bcast { data, root: DUP_NAMER }))
     }
 
     /// A part of `parent`, or none.
-    pub fn split(parent: &Communicator, mine: Contribution) -> (PendingCreation, Collective) {
-        let contributions = Buffer::zeroed(Contribution::BYTES * parent.size() as usize);
-        let sent = Buffer::zeroed(Contribution::BYTES);
+    pub fn split(parent: &Communicator, mine: Contribution) -> Result<(PendingCreation, Collective), Detail> {
+        let contributions = Buffer::try_zeroed(Contribution::BYTES * parent.size() as usize);
+        let contributions = contributions.ok_or(Detail::NoMemory)?;
+        let sent = Buffer::try_zeroed(Contribution::BYTES).ok_or(Detail::NoMemory)?;
         mine.write(&sent);
         let send = Some(Typed::bytes(UserMemory::of_buffer(&sent)));
         let receive = Typed::bytes(UserMemory::of_buffer(&contributions));
-        (PendingCreation::Split { contributions, mine }, Collective::Allgather { send, receive })
+        Ok((PendingCreation::Split { contributions, mine }, Collective::Allgather { send, receive }))
     }
 
     /// The contribution of a member of `group`, for MPI_COMM_CREATE: a split in which the group's first member is the color and
-    /// the place in the group the key. Groups that different members name may differ where they have no member in
+    /// the place in the group the key. Its number is to be drawn. Groups that different members name may differ where they have no member in
     /// common.
-    pub fn contribution_of_member(
-        parent: &Communicator,
-        group: &Group,
-        number: u32,
-    ) -> Result<Contribution, Detail> {
+    pub fn contribution_of_member(parent: &Communicator, group: &Group) -> Result<Contribution, Detail> {
         let rank_in_parent = |peer| parent.group.rank_of(peer).ok_or(Detail::NotInCommunicator);
-        let nobody = Contribution { color: None, key: 0, number };
+        let nobody = Contribution { color: None, key: 0, number: Contribution::NO_NUMBER };
         let Some(first) = group.peer(Rank(0)) else { return Ok(nobody) };
         let color = rank_in_parent(first)?.0;
         for peer in group.iter() {
             rank_in_parent(peer)?;
         }
         let me = parent.peer(parent.rank).and_then(|me| group.rank_of(me));
-        Ok(me.map_or(nobody, |rank| Contribution { color: Some(color), key: rank.0 as i32, number }))
+        Ok(me.map_or(nobody, |rank| Contribution { color: Some(color), key: rank.0 as i32, ..nobody }))
     }
 
     /// What the communicator would be called, if the contributions that say so have come: the exchange may have failed.
@@ -92,18 +90,31 @@ impl PendingCreation {
         created.map(|created| created.communicator.identity)
     }
 
+    /// The number that this process drew and that no communicator has got, where `created` came of the exchange.
+    pub fn unused_number(&self, parent: &Communicator, created: Option<&Created>) -> Option<u32> {
+        let PendingCreation::Split { mine: Contribution { color: Some(_), number, .. }, .. } = self else {
+            return None;
+        };
+        let mine = parent.peer(parent.rank).map(|creator| Identity { creator, number: *number });
+        let named = created.map(|created| created.communicator.identity);
+        (mine.is_some() && named != mine).then_some(*number)
+    }
+
     /// After the exchange: what was created. `None`: a communicator that we are no member of.
     pub fn finish(&self, parent: &Communicator) -> Result<Option<Created>, Detail> {
         match self {
             PendingCreation::Dup { contributions } => {
                 let contribution =
                     Contribution::all(contributions).next().flatten().ok_or(Detail::BadCreation)?;
-                Ok(Some(same_members(parent, Rank(0), contribution.number)))
+                Ok(Some(same_members(parent, DUP_NAMER, contribution.number)))
             }
             PendingCreation::Split { contributions, mine } => split_group(parent, contributions, *mine),
         }
     }
 }
+
+/// The member that names a duplicate.
+pub(crate) const DUP_NAMER: Rank = Rank(0);
 
 fn same_members(parent: &Communicator, namer: Rank, number: u32) -> Created {
     let creator = parent.peer(namer).expect("a communicator has the ranks below its size");
@@ -120,6 +131,7 @@ fn split_group(
 ) -> Result<Option<Created>, Detail> {
     let Some(color) = mine.color else { return Ok(None) };
     let mut members = Vec::new();
+    members.try_reserve_exact(parent.size() as usize).map_err(|_| Detail::NoMemory)?;
     for (rank, contribution) in (0u32..).zip(Contribution::all(contributions)) {
         let contribution = contribution.ok_or(Detail::BadCreation)?;
         if contribution.color == Some(color) {
@@ -142,6 +154,10 @@ fn split_group(
 
 impl Contribution {
     const BYTES: usize = 16;
+
+    /// Of a member that names nothing. Not 0, which says that no contribution has come; no identity of a created communicator
+    /// has it.
+    pub const NO_NUMBER: u32 = IdentityAllocator::FIRST - 1;
 
     fn write(self, into: &Arc<Buffer>) {
         let mut out = [0; Contribution::BYTES];
@@ -196,7 +212,7 @@ mod tests {
     /// What `rank` makes of the contributions of all.
     fn split(contributions: &[Contribution], rank: usize) -> Result<Option<super::Created>, Detail> {
         let parent = parent(rank as u32, contributions.len() as u32);
-        let (creation, _) = PendingCreation::split(&parent, contributions[rank]);
+        let (creation, _) = PendingCreation::split(&parent, contributions[rank]).unwrap();
         let PendingCreation::Split { contributions: all, .. } = &creation else { unreachable!() };
         for (at, contribution) in contributions.iter().enumerate() {
             let one = Buffer::zeroed(Contribution::BYTES);
@@ -241,17 +257,17 @@ mod tests {
         let parent = parent(2, 4);
         let group = Group::new([peer(3), peer(2)]).unwrap();
         assert_eq!(
-            PendingCreation::contribution_of_member(&parent, &group, 7),
-            Ok(contribution(Some(3), 1, 7))
+            PendingCreation::contribution_of_member(&parent, &group),
+            Ok(contribution(Some(3), 1, Contribution::NO_NUMBER))
         );
         let others = Group::new([peer(3)]).unwrap();
         assert_eq!(
-            PendingCreation::contribution_of_member(&parent, &others, 7),
-            Ok(contribution(None, 0, 7))
+            PendingCreation::contribution_of_member(&parent, &others),
+            Ok(contribution(None, 0, Contribution::NO_NUMBER))
         );
         let outsider = Group::new([peer(9)]).unwrap();
         assert_eq!(
-            PendingCreation::contribution_of_member(&parent, &outsider, 7),
+            PendingCreation::contribution_of_member(&parent, &outsider),
             Err(Detail::NotInCommunicator)
         );
     }
@@ -259,7 +275,7 @@ mod tests {
     #[test]
     fn words_that_no_member_writes_end_the_creation() {
         let parent = parent(0, 2);
-        let (creation, _) = PendingCreation::split(&parent, contribution(Some(0), 0, 0));
+        let (creation, _) = PendingCreation::split(&parent, contribution(Some(0), 0, 0)).unwrap();
         let PendingCreation::Split { contributions, .. } = &creation else { unreachable!() };
         UserMemory::of_buffer(contributions).write(0, &[7]);
         assert_eq!(creation.finish(&parent).unwrap_err(), Detail::BadCreation);

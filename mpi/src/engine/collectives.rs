@@ -3,7 +3,7 @@
 
 use super::Engine;
 use crate::collective::Begun;
-use crate::communicator::{Contribution, PendingCreation};
+use crate::communicator::{Contribution, DUP_NAMER, PendingCreation};
 use crate::{CommKey, Error, Request, Started};
 use mend_coll::Collective;
 use mend_comm::Group;
@@ -18,30 +18,35 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Starts to make a communicator with the same members (MPI_COMM_DUP).
     pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
-        self.communicators.valid(comm)?;
-        let number = self.communicators.number()?;
         let parent = self.communicators.valid(comm)?.communicator();
-        let (creation, call) = PendingCreation::dup(parent, number);
+        let (is_namer, size) = (parent.rank == DUP_NAMER, parent.size());
+        let number = if is_namer { Some(self.communicators.draw_number(size)?) } else { None };
+        let (creation, call) = PendingCreation::dup(number)?;
         self.start(comm, call, Some(creation))
     }
 
     /// Starts to make a communicator of those who name the same color, ordered by key; `None`: of none (MPI_COMM_SPLIT).
     pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
-        self.communicators.valid(comm)?;
-        let mine = Contribution { color, key, number: self.communicators.number()? };
+        let size = self.communicators.valid(comm)?.communicator().size();
+        let number = match color {
+            Some(_) => self.communicators.draw_number(size)?,
+            None => Contribution::NO_NUMBER,
+        };
         let parent = self.communicators.valid(comm)?.communicator();
-        let (creation, call) = PendingCreation::split(parent, mine);
+        let (creation, call) = PendingCreation::split(parent, Contribution { color, key, number })?;
         self.start(comm, call, Some(creation))
     }
 
     /// Starts to make a communicator of `group`, which is of `comm` (MPI_COMM_CREATE).
     pub fn create(&mut self, comm: CommKey, group: &Group) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
-        PendingCreation::contribution_of_member(parent, group, 0)?;
-        let number = self.communicators.number()?;
+        let mut mine = PendingCreation::contribution_of_member(parent, group)?;
+        let size = parent.size();
+        if mine.color.is_some() {
+            mine.number = self.communicators.draw_number(size)?;
+        }
         let parent = self.communicators.valid(comm)?.communicator();
-        let mine = PendingCreation::contribution_of_member(parent, group, number)?;
-        let (creation, call) = PendingCreation::split(parent, mine);
+        let (creation, call) = PendingCreation::split(parent, mine)?;
         self.start(comm, call, Some(creation))
     }
 

@@ -4,4 +4,5 @@
 mod attributes;
 mod collectives;
 mod deaths;
+mod identities;
 mod waiters;

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The numbers that processes draw for the identities of communicators: none is lost where nothing fails.
+
+use crate::scripted::{Process, Rehearsal, peer};
+use crate::{CommKey, CommunicatorCreation, Error, Started};
+use mend_base::{Identity, Instant};
+use mend_proto::identity::IdentityAllocator;
+
+/// A job whose processes all know each other.
+fn job(size: u32) -> Vec<Process> {
+    let job = Rehearsal::default();
+    let processes = (0..size).map(|me| job.process(me, size)).collect();
+    for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
+        if me != other {
+            job.introduce(me, other);
+        }
+    }
+    processes
+}
+
+/// What all make together; `None`: no member.
+fn make(
+    processes: &mut [Process],
+    start: impl Fn(&mut Process, u32) -> Result<Started, Error>,
+) -> Vec<Option<CommKey>> {
+    let started: Vec<_> = (0..).zip(&mut *processes).map(|(rank, process)| start(process, rank)).collect();
+    let mut creations: Vec<_> = started
+        .into_iter()
+        .map(|started| match started.unwrap() {
+            Started::Running(request) => (CommunicatorCreation::new(request), None),
+            Started::Done(_) => panic!("a creation has a request"),
+        })
+        .collect();
+    for _ in 0..100 {
+        for (process, (creation, made)) in processes.iter_mut().zip(&mut creations) {
+            process.progress(Instant(1));
+            if made.is_none() {
+                *made = creation.poll(process).map(|made| made.unwrap());
+            }
+        }
+    }
+    creations.into_iter().map(|(_, made)| made.expect("it was made in time")).collect()
+}
+
+/// The identity that each has of what it made, which it frees.
+fn freed(processes: &mut [Process], made: &[Option<CommKey>]) -> Vec<Option<Identity>> {
+    let each = processes.iter_mut().zip(made);
+    let free = |(process, made): (&mut Process, &Option<CommKey>)| {
+        let comm = (*made)?;
+        let identity = process.communicator(comm).map(|communicator| communicator.identity);
+        process.free(comm).unwrap();
+        identity
+    };
+    each.map(free).collect()
+}
+
+fn split(processes: &mut [Process], colors: [Option<u32>; 3]) -> Vec<Option<Identity>> {
+    let made = make(processes, |process, rank| process.split(process.world(), colors[rank as usize], 0));
+    freed(processes, &made)
+}
+
+fn named(by: u32, number: u32) -> Option<Identity> {
+    Some(Identity { creator: peer(by), number })
+}
+
+const FIRST: u32 = IdentityAllocator::FIRST;
+
+#[test]
+fn of_a_duplicate_the_naming_rank_alone_draws_a_number() {
+    let mut processes = job(3);
+    for round in 0..50 {
+        let made = make(&mut processes, |process, _| process.dup(process.world()));
+        assert_eq!(freed(&mut processes, &made), [named(0, FIRST + round); 3]);
+    }
+    let pair = split(&mut processes, [None, Some(0), Some(0)]);
+    assert_eq!(pair, [None, named(1, FIRST), named(1, FIRST)]);
+}
+
+#[test]
+fn a_split_gives_the_numbers_back_that_named_nothing() {
+    let mut processes = job(3);
+    for round in 0..20 {
+        let all = split(&mut processes, [Some(4); 3]);
+        assert_eq!(all, [named(0, FIRST + round); 3]);
+        // Who is alone takes a number from the other end, which no other process meets.
+        let parts = split(&mut processes, [Some(1), Some(2), Some(2)]);
+        let expected = [named(0, u32::MAX - 1 - round), named(1, FIRST + round), named(1, FIRST + round)];
+        assert_eq!(parts, expected);
+    }
+    let last = split(&mut processes, [None, None, Some(0)]);
+    assert_eq!(last, [None, None, named(2, u32::MAX - 1)]);
+}
+
+#[test]
+fn communicators_of_one_process_leave_the_numbers_of_others_without_a_gap() {
+    let mut processes = job(3);
+    for round in 0..20 {
+        let made = make(&mut processes, |process, _| process.dup(process.myself()));
+        let alone = freed(&mut processes, &made);
+        assert_eq!(alone, [0, 1, 2].map(|rank| named(rank, u32::MAX - 1 - round)));
+    }
+    assert_eq!(split(&mut processes, [Some(0); 3]), [named(0, FIRST); 3]);
+}
