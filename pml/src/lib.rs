@@ -19,7 +19,8 @@
 //! |---|---|---|
 //! | `matcher`: `MatchLists` of a channel, `Matcher` | posted receives and unexpected messages in order; the one sequence check, the one decision which receive takes a message | the slab of receives |
 //! | `request_table`: `RequestTable` | operations from begin to end, the lifecycle check, what is active on each channel | |
-//! | `send_queues`: `SendQueues` | answers, messages and streams that wait for each peer; congestion, XOFF received; starts since progress | |
+//! | `send_queues`: `SendQueues` | messages and streams that wait for each peer; congestion, XOFF received; starts since progress | |
+//! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and each protocol's places | |
 //! | `receive_budget`: `ReceiveBudget` | the cost of what each peer has here unmatched, when XOFF and XON go, buffers | |
 //! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
 //! | `context_table`: `ContextTable` | names and context ids of channels, early messages, retired names | |
@@ -48,6 +49,7 @@
 mod channel;
 mod config;
 mod context_table;
+mod control_queue;
 mod envelope;
 mod list;
 mod matcher;
@@ -66,6 +68,7 @@ mod unconnected;
 mod upcalls;
 
 pub use config::Config;
+pub use control_queue::{ControlError, Places, Protocol};
 pub use envelope::AM_ID;
 pub use ob1::Ob1;
 pub use ob1::census::Census;
