@@ -2,6 +2,7 @@
 //! The rules, one file each: what it asks, why, and a sample that breaks it.
 
 mod attributes;
+mod circles;
 mod citations;
 mod dependencies;
 mod exports;
@@ -34,6 +35,7 @@ type Rule = fn(&Tree) -> Vec<Finding>;
 
 const ALL: &[Rule] = &[
     attributes::check,
+    circles::check,
     citations::check,
     dependencies::check,
     exports::check,
