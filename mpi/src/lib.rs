@@ -37,7 +37,6 @@ mod funnel;
 mod future;
 mod inquiry;
 mod layers;
-mod registry;
 mod request;
 #[cfg(test)]
 mod scripted;
@@ -53,7 +52,6 @@ pub use error::{Code, Detail, Error, cause_words};
 pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;
-pub use mend_pml::{Config, Polling, SendMode, Status, Waiter};
-pub use registry::Registry;
+pub use mend_pml::{Config, End, Ends, Polling, SendMode, Status, Waiter};
 pub use request::{CommKey, Request, RequestHandle, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

@@ -111,28 +111,6 @@ pub enum SendMode {
     Ready,
 }
 
-/// Why a peer has ended: it will never answer again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
-    /// It has left MPI in order; what it sent has been handed up.
-    Finalized,
-    /// It is dead, and was severed.
-    Failed,
-    /// No transport reaches it.
-    Unreachable(Cause),
-}
-
-impl Gone {
-    /// What operations that need the peer at `rank` end with.
-    pub fn error(self, rank: Rank) -> Error {
-        match self {
-            Gone::Finalized => Error::PeerLeft(rank),
-            Gone::Failed => Error::ProcFailed(rank),
-            Gone::Unreachable(cause) => Error::Unreachable(rank, cause),
-        }
-    }
-}
-
 // Hot: per message.
 /// Copies a message that came whole to the receive's buffer, as much as it holds; what the receive ends with.
 #[inline]

@@ -7,7 +7,7 @@ use super::Engine;
 use crate::dispatch::Dispatch;
 use crate::layers::Layers;
 use mend_base::PeerIndex;
-use mend_pml::Gone;
+use mend_pml::End;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -26,7 +26,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut taken = self.funnel.begin_notices(&self.layers.runtime);
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
-            if let Some(alive) = self.funnel.on_notice(notice, &mut self.layers) {
+            if let Some(alive) = self.funnel.on_notice(notice, &self.ends, &mut self.layers) {
                 let (collectives, mut context) = self.lend();
                 collectives.on_alive(alive, &mut context);
             }
@@ -80,20 +80,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.repeated_progress
     }
 
-    /// Publishes the ends that the funnel gives. No error names a failed process before the registry lists it (I2, Row AK3).
+    /// Publishes the ends that the funnel gives. No error names a failed process that `ends` does not list (I2, Row AK3).
     pub(super) fn publish_ends(&mut self) {
-        while let Some((peer, why)) = self.funnel.next_end() {
-            let failed = why == Gone::Failed && self.registry.append(peer);
-            if failed {
-                self.communicators.on_failed(peer);
+        while let Some((peer, end)) = self.funnel.next_end() {
+            if !self.ends.add(peer, end) {
+                continue;
             }
-            self.layers.pml.gone(peer, why);
-            self.waiters.concern_all();
-            if failed {
+            self.layers.pml.on_end(peer, &self.ends);
+            if end == End::Failed {
                 let (collectives, mut context) = self.lend();
                 collectives.interrupt(peer, &mut context);
-                self.registry.publish();
             }
+            self.waiters.concern_all();
         }
     }
 }

@@ -10,24 +10,27 @@ use mend_transport::Btl;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Who of the communicator has failed, first known first. Current without any other call: notices are taken here, and the
-    /// peers that they name are drained and severed, before the registry answers.
+    /// peers that they name are drained and severed, before the answer.
     pub fn failed(&mut self, comm: CommKey) -> Result<Vec<Rank>, Error> {
         self.communicators.valid(comm)?;
         self.catch_up();
-        Ok(self.communicators.valid(comm)?.failures().known().to_vec())
+        let user = self.communicators.valid(comm)?.user();
+        Ok(self.layers.pml.failed(user, &self.ends))
     }
 
     /// Acknowledges the first `at_most` failures that are known, or all of them; how many are acknowledged now. Takes no
     /// notices: nobody acknowledges what was not published.
     pub fn acknowledge(&mut self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
-        let acknowledged = self.communicators.acknowledge(comm, at_most, &mut self.layers)?;
+        let user = self.communicators.valid(comm)?.user();
+        let acknowledged = self.layers.pml.acknowledge(user, at_most, &self.ends);
         self.waiters.concern_all();
         Ok(acknowledged)
     }
 
     /// Whose failure is acknowledged, first known first.
     pub fn acknowledged(&self, comm: CommKey) -> Result<Vec<Rank>, Error> {
-        Ok(self.communicators.valid(comm)?.failures().acknowledged().to_vec())
+        let user = self.communicators.valid(comm)?.user();
+        Ok(self.layers.pml.acknowledged(user, &self.ends))
     }
 
     /// The error of a receive from any source with a [pending failure](crate::State::PendingFailure): it names the first failure
@@ -40,7 +43,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             Request::Collective(_) | Request::Completed(_) => None,
         };
         let entry = channel.and_then(|channel| self.communicators.of_channel(channel));
-        let first = entry.and_then(|entry| entry.failures().unacknowledged().first().copied());
+        let first = entry.and_then(|entry| self.layers.pml.pending_failure(entry.user(), &self.ends));
         Error::of(Detail::SenderMayHaveFailed(first))
     }
 }

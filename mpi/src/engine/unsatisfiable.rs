@@ -29,18 +29,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Whether this is a receive from any source that only this process could serve.
     #[inline]
     pub(crate) fn is_unsatisfiable(&self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.layers.pml.is_unsatisfiable(mend_pml::Request(key)))
+        let Request::PointToPoint(key) = request else { return false };
+        self.layers.pml.is_unsatisfiable(mend_pml::Request(key), &self.ends)
     }
 
     /// Ends it, if it is one. Whether it was.
     pub(crate) fn end_unsatisfiable(&mut self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.layers.pml.end_unsatisfiable(mend_pml::Request(key)))
+        let Request::PointToPoint(key) = request else { return false };
+        self.layers.pml.end_unsatisfiable(mend_pml::Request(key), &self.ends)
     }
 
     /// The same for a probe that has found nothing: with which error it ends.
     pub(crate) fn unsatisfiable_probe(&self, comm: CommKey, from: Source) -> Option<Error> {
         let user = self.communicators.valid(comm).ok()?.user();
-        if from == Source::Any { self.layers.pml.unsatisfiable(user).map(Error::from) } else { None }
+        let error = if from == Source::Any { self.layers.pml.unsatisfiable(user, &self.ends) } else { None };
+        error.map(Error::from)
     }
 }
 

@@ -16,7 +16,6 @@
 //! A peer that neither side ever wrote to has no entry: a table grows with the peers that are talked to.
 
 use mend_base::{Job, Peer, PeerIndex};
-use mend_pml::Gone;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The way to one peer.
@@ -35,16 +34,11 @@ pub(crate) enum Contact<E> {
     Severing {
         /// The way.
         endpoint: E,
-        /// What its requests will end with.
-        why: Gone,
     },
     /// Nothing of it is under way any more; what was declared before it is still to be published.
-    Drained {
-        /// What its requests will end with.
-        why: Gone,
-    },
+    Drained,
     /// Nothing comes from it or goes to it any more.
-    Ended(Gone),
+    Ended,
 }
 
 /// All contacts, and the places of peers.

@@ -4,6 +4,7 @@
 use super::Ob1;
 use crate::channel::ChannelState;
 use crate::context_table::{Named, names_of};
+use crate::ends::Ends;
 use crate::envelope::Packet;
 use crate::request::Channel;
 use crate::send_queues::QueuedMessage;
@@ -20,12 +21,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         context_kind: ContextKind,
         me: Rank,
         members: Arc<[PeerIndex]>,
+        ends: &Ends,
     ) -> Channel {
         let name = Name { identity, context_kind };
-        let mut channel = ChannelState::new(name, me, members);
-        if self.peers.some_ended() {
-            self.add_ends(&mut channel);
-        }
+        let channel = ChannelState::new(name, me, members, ends);
         self.some_unsatisfiable |= channel.members.all_others_ended();
         let key = self.channels.insert(channel);
         self.requests.open_channel(key);
@@ -36,18 +35,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let early = self.contexts.take_early(name);
         self.on_created(key, early);
         Channel(key)
-    }
-
-    /// Members that ended before the channel was opened.
-    #[cold]
-    fn add_ends(&self, channel: &mut ChannelState<E>) {
-        let peers: Vec<_> = channel.members.iter().map(|(_, peer)| peer).collect();
-        for peer in peers.into_iter().filter(|&peer| self.peers.ended(peer).is_some()) {
-            channel.members.on_ended(peer);
-        }
-        for &peer in self.peers.failed() {
-            channel.members.on_failed(peer);
-        }
     }
 
     /// Whether this identity is open, or was: it cannot be opened. Identities come from other members, unbelieved.
@@ -114,7 +101,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// A peer has written by full identity: our id of the channel is announced to it, once.
     #[cold]
     pub(super) fn announce(&mut self, key: Key, rank: Rank, peer: PeerIndex) {
-        if self.peers.ended(peer).is_some() {
+        if self.peers.is_closed(peer) {
             mend_base::reach!("pml.channels: an ended peer is announced nothing");
             return;
         }

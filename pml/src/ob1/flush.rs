@@ -57,7 +57,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         protocol: Protocol,
         header: &[u8],
     ) -> Result<(), ControlError> {
-        if self.peers.ended(peer).is_none() {
+        if !self.peers.is_closed(peer) {
             self.queues.push_control(peer, protocol, header)?;
             self.list(peer);
         }
@@ -66,7 +66,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Something may wait to go to `peer`.
     pub(super) fn list(&mut self, peer: PeerIndex) {
-        if self.queues.is_quiet(peer) || self.peers.ended(peer).is_some() {
+        if self.queues.is_quiet(peer) || self.peers.is_closed(peer) {
             return;
         }
         if self.peers.link(peer).is_none() {
@@ -78,7 +78,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Queues an answer; a peer that has ended gets none.
     pub(super) fn answer(&mut self, peer: PeerIndex, packet: Packet) {
-        if self.peers.ended(peer).is_some() {
+        if self.peers.is_closed(peer) {
             return;
         }
         match self.queues.push_answer(peer, packet.write().as_bytes()) {
@@ -105,7 +105,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Sends to `peer` take the queue, where it is asked what is known of the peer.
     pub(super) fn slow_down(&mut self, peer: PeerIndex) {
         for (_, channel) in self.channels.iter_mut() {
-            for rank in channel.members.ranks_of(peer) {
+            if let Some(rank) = channel.members.rank_of(peer) {
                 channel.routes.slow_down(rank);
             }
         }

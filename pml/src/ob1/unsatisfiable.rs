@@ -4,19 +4,20 @@
 //! the process may still send itself what it tests for (Row PP17).
 
 use super::Ob1;
-use crate::request::{Channel, Error, Gone, Request};
+use crate::ends::{End, Ends};
+use crate::request::{Channel, Error, Request};
 use crate::request_table::{Phase, Posted, RequestEntry};
 use mend_base::{Key, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Why no message will ever come from any member, if so.
-    pub fn unsatisfiable(&self, on: Channel) -> Option<Error> {
+    pub fn unsatisfiable(&self, on: Channel, ends: &Ends) -> Option<Error> {
         let channel = self.channels.get(on.0).filter(|channel| channel.members.all_others_ended())?;
         if channel.has_own_message_under_way() || self.queues_one_to_itself(on.0, channel.members.me()) {
             mend_base::reach!("pml.end: all others have ended, but our own message is under way");
             return None;
         }
-        self.last_end(on.0)
+        self.last_end(on.0, ends)
     }
 
     /// Whether a receive may be unsatisfiable at all.
@@ -27,25 +28,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The same of a receive: one that waits, without a pending failure.
     #[inline]
-    pub fn is_unsatisfiable(&self, request: Request) -> bool {
-        self.some_unsatisfiable && self.why_unsatisfiable(request).is_some()
+    pub fn is_unsatisfiable(&self, request: Request, ends: &Ends) -> bool {
+        self.some_unsatisfiable && self.why_unsatisfiable(request, ends).is_some()
     }
 
     #[cold]
-    fn why_unsatisfiable(&self, request: Request) -> Option<Error> {
+    fn why_unsatisfiable(&self, request: Request, ends: &Ends) -> Option<Error> {
         let entry = self.requests.get(request.0)?;
         let Phase::Posted(Posted { from: Source::Any, .. }) = *entry.phase() else { return None };
-        if self.pending_failure(entry.channel()).is_some() {
+        if self.has_pending_failure(entry.channel(), ends) {
             mend_base::reach!("pml.end: all others have ended, but a failure is pending");
             return None;
         }
-        self.unsatisfiable(Channel(entry.channel()))
+        self.unsatisfiable(Channel(entry.channel()), ends)
     }
 
     /// Ends a receive that is unsatisfiable; whether it was. Its caller waits for it, and no other thread of this process can
     /// send.
-    pub fn end_unsatisfiable(&mut self, request: Request) -> bool {
-        let error = if self.some_unsatisfiable { self.why_unsatisfiable(request) } else { None };
+    pub fn end_unsatisfiable(&mut self, request: Request, ends: &Ends) -> bool {
+        let error = if self.some_unsatisfiable { self.why_unsatisfiable(request, ends) } else { None };
         if let Some(error) = error {
             mend_base::reach!("pml.end: an unsatisfiable receive");
             self.end_request(request.0, error);
@@ -61,11 +62,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Of the members that have ended the last rank: a failed one, if any failed.
-    fn last_end(&self, channel: Key) -> Option<Error> {
+    fn last_end(&self, channel: Key, ends: &Ends) -> Option<Error> {
         let members = &self.channels.get(channel)?.members;
         let ended = members.iter().filter_map(|(rank, peer)| {
-            let why = self.peers.ended(peer)?;
-            Some((why == Gone::Failed, why.error(rank)))
+            let end = ends.of(peer)?;
+            Some((end == End::Failed, end.error(rank)))
         });
         ended.reduce(|kept, next| if kept.0 && !next.0 { kept } else { next }).map(|(_, error)| error)
     }

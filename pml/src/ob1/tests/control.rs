@@ -2,7 +2,7 @@
 //! Control messages of another protocol: they share the queues of the PML and neither wait for its data nor for its answers.
 
 use super::fabric::{CONTROL, Cluster, DATA, rank, tag};
-use crate::{ControlError, Gone, Places, Started};
+use crate::{ControlError, End, Places, Started};
 use mend_base::{ContextKind, PeerIndex};
 use mend_transport::AmId;
 
@@ -54,11 +54,11 @@ fn a_reserved_message_is_queued_while_the_answers_of_the_pml_fill_the_queue() {
 fn a_peer_that_has_ended_gets_no_control_message() {
     let mut cluster = Cluster::new(2, 3);
     cluster.connects = false;
-    let ob1 = &mut cluster.nodes[0].ob1;
-    let protocol = ob1.open_control(ID, Places::Reserved(2)).unwrap();
-    ob1.send_control(PEER, protocol, b"state").unwrap();
-    ob1.gone(PEER, Gone::Failed);
-    assert!(ob1.idle());
-    ob1.send_control(PEER, protocol, b"state").unwrap();
-    assert!(ob1.idle());
+    let node = &mut cluster.nodes[0];
+    let protocol = node.ob1.open_control(ID, Places::Reserved(2)).unwrap();
+    node.ob1.send_control(PEER, protocol, b"state").unwrap();
+    node.end(PEER.0, End::Failed);
+    assert!(node.ob1.idle());
+    node.ob1.send_control(PEER, protocol, b"state").unwrap();
+    assert!(node.ob1.idle());
 }

@@ -38,7 +38,7 @@ impl Survivor {
         let acknowledged = engine.acknowledged(comm).expect("it stands");
         // Ends are published in the order of their notices.
         let taken = engine.runtime().deaths_taken();
-        let published: Vec<u32> = engine.registry().failed().iter().map(|place| place.0).collect();
+        let published: Vec<u32> = engine.ends().failed().iter().map(|place| place.0).collect();
         assert!(taken.starts_with(&published), "{published:?} were published of {taken:?}");
         drop(engine);
         let known = self.witness.of(comm);
@@ -67,7 +67,7 @@ impl Survivor {
         assert_eq!(error.class, Class::ProcFailed);
         // Before the list takes what is new.
         let place = PeerIndex(self.members(comm)[rank.index()].0);
-        let listed = self.process.mpi.engine().registry().failed().contains(&place);
+        let listed = self.process.mpi.engine().ends().failed().contains(&place);
         assert!(listed, "rank {} is named before it is listed", rank.0);
         assert!(self.failed(comm).contains(&rank));
         rank
