@@ -52,7 +52,7 @@ impl StateBuffer {
 }
 
 impl Mailbox {
-    /// Before the block is announced: nothing in it.
+    /// Empties the mailbox. Called before the block is announced.
     pub(crate) fn prepare(&self) {
         for buffer in &self.0 {
             buffer.head().store(0, Ordering::Release);
@@ -118,7 +118,7 @@ impl Mailbox {
             version => version.wrapping_sub(last),
         };
         let ages = self.0.each_ref().map(|buffer| match age(buffer) {
-            // A version before the last one read: it is the other buffer's turn.
+            // This buffer holds a version before the last one read: only the other buffer can be newer.
             behind if behind > u32::MAX / 2 => 0,
             ahead => ahead,
         });
@@ -131,7 +131,7 @@ impl Mailbox {
 
 /// The version after this one.
 pub(crate) fn next_version(version: u32) -> u32 {
-    // Two at the wrap: 0 says "nothing", and the buffers must go on taking turns.
+    // Adds 2 at the wrap-around: 0 means "nothing", and the parity must go on alternating between the buffers.
     if version == u32::MAX { 2 } else { version + 1 }
 }
 

@@ -202,7 +202,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Units of thousands of schedules, or of many jobs: on a machine busy with other work they take longer than a minute.
 pub const LONG_UNITS: &[(&str, Duration)] = &[
     ("every_message_arrives_once_whole_and_in_order_and_nothing_is_left", LONG),
-    ("one_wild_word_at_a_time_never_crashes_and_never_stops_the_others", LONG),
+    ("one_random_word_at_a_time_never_crashes_and_never_stops_the_others", LONG),
     ("jobs_ended_at_random_moments_leave_nothing_behind", LONG),
 ];
 const LONG: Duration = Duration::from_secs(300);

@@ -11,7 +11,7 @@ use crate::step::Step;
 /// Half the time on two cores with a rank each, half on one core with eight.
 pub fn wakeups(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let each = (time / 2).as_secs().max(1);
-    let steps = [("pair", "2 ranks, each on its own core"), ("crowd", "8 ranks on one core")];
+    let steps = [("pair", "2 ranks, each on its own core"), ("many", "8 ranks on one core")];
     let steps = steps.map(|(case, sentence)| {
         let seed = drawn_seed();
         let mut cargo = place.cargo();
