@@ -554,6 +554,7 @@ impl Cluster {
             running.silence.borrow().check();
             state.running = None;
             state.at.set(("over", 0));
+            self.killer.exited(rank);
             self.launcher.borrow_mut().exit(rank, &mut self.random);
             self.alive.retain(|alive| *alive != rank);
         }

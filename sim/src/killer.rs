@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   lives ── its moment has come ──▶ declared ── so many calls later (mostly none) ──▶ dead
+//!     └── its program has ended ──▶ exited: its planned death does not happen
 //! ```
 //! Between the two other threads of the process still run, as the kernel lets them: what they write comes too late.
 
@@ -92,6 +93,7 @@ enum Life {
     Lives,
     Declared { left: u64 },
     Dead,
+    Exited,
 }
 
 impl Killer {
@@ -136,7 +138,7 @@ impl Killer {
 
     /// Whether everybody may know that `number` has died.
     pub fn is_declared(&self, number: u32) -> bool {
-        self.is(number, |life| life != Life::Lives)
+        self.is(number, |life| matches!(life, Life::Declared { .. } | Life::Dead))
     }
 
     /// Whether nothing of `number` has any effect any more.
@@ -196,7 +198,7 @@ impl Killer {
                 mend_base::reach!("sim.killer: its threads still run");
                 mortal.life = Life::Declared { left: left - 1 };
             }
-            Life::Dead => {}
+            Life::Dead | Life::Exited => {}
         }
         mortal.life != Life::Dead
     }
@@ -237,6 +239,15 @@ impl Killer {
     pub fn die(&self, number: u32) {
         self.news.borrow_mut().push(number);
         self.end(number);
+    }
+
+    /// The program of `number` has ended and its process has exited: a death that was planned for later does not happen.
+    pub fn exited(&self, number: u32) {
+        let mut mortals = self.mortals.borrow_mut();
+        if let Some(mortal) = mortals.iter_mut().find(|mortal| mortal.death.number == number) {
+            mend_base::reach!("sim.killer: it exited before its planned death");
+            mortal.life = Life::Exited;
+        }
     }
 
     /// `number` is dead, whatever its death was.

@@ -70,3 +70,18 @@ fn ten_thousand_seeds_with_deaths() {
         ),
     }
 }
+
+/// Seeds that failed once, each with its cause.
+const REGRESSIONS: [(u64, &str); 1] = [(
+    13_909,
+    "a rank that had exited was declared dead, so the node daemon never saw the end of its process",
+)];
+
+#[test]
+fn seeds_that_failed_once_pass() {
+    for (seed, cause) in REGRESSIONS {
+        if let Err(failure) = run_deaths(seed, false) {
+            panic!("seed {seed} fails again ({cause}): {}", failure.what);
+        }
+    }
+}

@@ -2,7 +2,9 @@
 //! Scripted jobs, each for one sentence, over many schedules: what a random job once found, and what a row demands.
 
 use mend_base::{Rank, Source, Tag, TagSelector};
+use mend_daemon::{Ending, Rules};
 use mend_mpi::{Class, Detail};
+use mend_sim::killer::{Killer, Manner, PlannedDeath, When};
 use mend_sim::network::Trouble;
 use mend_sim::oracle::{content, holds, poisoned, says};
 use mend_sim::programs::program;
@@ -179,4 +181,29 @@ fn receives_match_in_the_order_they_were_posted_named_or_not() {
             holds(&room, id, bytes);
         }
     });
+}
+
+/// Seed 13909 of `deaths`: a planned death came after its rank had exited, and before the node daemon saw the exit.
+#[test]
+fn a_job_ends_whether_a_planned_death_comes_before_or_after_the_exit_of_its_rank() {
+    let script = program(|process: Process| async move {
+        if process.rank == Rank(0) {
+            let world = process.mpi.engine().world();
+            let never = process.mpi.receive(world, Source::Rank(Rank(1)), TagSelector::Any, &poisoned(0));
+            never.await.expect_err("rank 1 sends nothing");
+        }
+    });
+    let (mut died, mut exited) = (0, 0);
+    for seed in 0..600 {
+        let mut cluster = Cluster::new(seed, 2, script.clone());
+        let manner = Manner::Ends(Ending::Signalled(9));
+        let death = PlannedDeath { number: 1, manner, when: When::Step(seed % 30), lingers: 5 };
+        cluster.deaths(Killer::new(2, vec![death]), Rules::default());
+        match cluster.run() {
+            Ok(summary) if summary.deaths > 0 => died += 1,
+            Ok(_) => exited += 1,
+            Err(report) => panic!("{report}"),
+        }
+    }
+    assert!(died > 100 && exited > 100, "{died} deaths before the exit, {exited} after");
 }
