@@ -83,24 +83,26 @@ async fn create(process: &Process, parent: &Known) -> Known {
 
 /// Splits with random colors and keys; some members give no color.
 async fn split(process: &Process, parent: &Known) -> Vec<Known> {
-    let words: Vec<(Option<u32>, i32)> = {
+    let choices: Vec<(Option<u32>, i32)> = {
         let mut shared_random = process.shared_random.borrow_mut();
-        let mut word = |_: &u32| {
+        let mut choice = |_: &u32| {
             let color = shared_random.below(3) as u32;
             ((color < 2).then_some(color), shared_random.below(4) as i32 - 2)
         };
-        parent.members.iter().map(&mut word).collect()
+        parent.members.iter().map(&mut choice).collect()
     };
     let mine = parent.members.iter().position(|member| *member == process.rank.0);
     let created = match (parent.key, mine) {
         (Some(key), Some(mine)) => {
-            process.mpi.split(key, words[mine].0, words[mine].1).await.expect("all members live")
+            process.mpi.split(key, choices[mine].0, choices[mine].1).await.expect("all members live")
         }
         _ => None,
     };
     let of_color = |color: u32| {
-        let mut members: Vec<(i32, usize)> =
-            (0..words.len()).filter(|at| words[*at].0 == Some(color)).map(|at| (words[at].1, at)).collect();
+        let mut members: Vec<(i32, usize)> = (0..choices.len())
+            .filter(|at| choices[*at].0 == Some(color))
+            .map(|at| (choices[at].1, at))
+            .collect();
         members.sort_unstable();
         let members: Vec<u32> = members.iter().map(|(_, at)| parent.members[*at]).collect();
         let key = if members.contains(&process.rank.0) { created } else { None };
@@ -128,10 +130,10 @@ fn checked(process: &Process, known: Known) -> Known {
 
 /// Sends a message around the new communicator, and then sometimes around a duplicate that is freed at once.
 async fn use_it(process: &Process, known: &Known, step: u64) {
-    let shared_random = process.shared_random.borrow_mut().below(3);
+    let which = process.shared_random.borrow_mut().below(3);
     let Some(key) = known.key else { return };
     around(process, key, step, false).await;
-    match shared_random {
+    match which {
         0 => process.mpi.barrier(key).await.map(drop).expect("all members live"),
         1 => {
             let duplicate = process.mpi.dup(key).await.expect("all members live").expect("a member");

@@ -24,10 +24,10 @@ impl Roles {
         }
         self.process.at("waits: blocking receive", 0);
         let (mpi, tag) = (&self.process.mpi, TagSelector::Tag(ANY));
-        let left = poisoned(40);
-        let result = mpi.blocking_receive(self.world, Source::Any, tag, &left).await;
+        let ended_buffer = poisoned(40);
+        let result = mpi.blocking_receive(self.world, Source::Any, tag, &ended_buffer).await;
         self.assert_victim_failed(result.expect_err("no rank has sent a message"));
-        self.process.ended_buffers.borrow_mut().add(&left);
+        self.process.ended_buffers.borrow_mut().add(&ended_buffer);
         self.report_return().await;
         let buffer = poisoned(40);
         mpi.acknowledge(self.world, None).expect("the communicator exists");
@@ -70,15 +70,16 @@ impl Roles {
         }
         self.process.at("waits: sendrecv to the dead", 0);
         let (mpi, tag) = (&self.process.mpi, TagSelector::Tag(DATA));
-        let (data, left, source) = (poisoned(LONG), poisoned(700), Source::Rank(self.partner));
-        let call = mpi.sendrecv(self.world, Some((self.victim, NEVER, &data)), Some((source, tag, &left)));
+        let (data, ended_buffer, source) = (poisoned(LONG), poisoned(700), Source::Rank(self.partner));
+        let call =
+            mpi.sendrecv(self.world, Some((self.victim, NEVER, &data)), Some((source, tag, &ended_buffer)));
         let exchanged = call.await.expect("the arguments are right");
         self.assert_victim_failed(
             exchanged.sent.expect("there was a send").expect_err("the victim received nothing"),
         );
         let received = exchanged.received.expect("there was a receive").expect("it was cancelled");
         assert!(received.cancelled, "{received:?}");
-        self.process.ended_buffers.borrow_mut().add(&left);
+        self.process.ended_buffers.borrow_mut().add(&ended_buffer);
         self.report_return().await;
         let buffer = poisoned(700);
         let result = mpi.receive(self.world, source, tag, &buffer).await;
@@ -100,16 +101,16 @@ impl Roles {
             return;
         }
         self.process.at("waits: sendrecv from the dead", 0);
-        let (data, left) = (Buffer::from_bytes(&content(1, LONG)), poisoned(60));
+        let (data, ended_buffer) = (Buffer::from_bytes(&content(1, LONG)), poisoned(60));
         let source = if self.process.below(2) == 0 { Source::Rank(self.victim) } else { Source::Any };
-        let (send, receive) = ((self.partner, DATA, &data), (source, TagSelector::Tag(NEVER), &left));
+        let (send, receive) = ((self.partner, DATA, &data), (source, TagSelector::Tag(NEVER), &ended_buffer));
         let exchanged = mpi.sendrecv(self.world, Some(send), Some(receive)).await.expect("right arguments");
         self.assert_victim_failed(
             exchanged.received.expect("there was a receive").expect_err("the victim sent nothing"),
         );
         assert_eq!(exchanged.sent, None, "the partner has posted nothing yet");
         overwrite(&data);
-        self.process.ended_buffers.borrow_mut().add(&left);
+        self.process.ended_buffers.borrow_mut().add(&ended_buffer);
         self.report_return().await;
     }
 

@@ -143,8 +143,8 @@ impl Roles {
     /// Creates a request in this state.
     async fn start(&self, state: State) -> Started {
         let (mpi, me) = (&self.process.mpi, Source::Rank(self.caller));
-        let receive = |from, tag, buffer: usize| {
-            mpi.receive(self.world, from, TagSelector::Tag(tag), &poisoned(buffer))
+        let receive = |from, tag, length: usize| {
+            mpi.receive(self.world, from, TagSelector::Tag(tag), &poisoned(length))
         };
         match state {
             Failed => receive(Source::Rank(self.victim), NEVER, 8),
