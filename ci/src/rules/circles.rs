@@ -177,8 +177,9 @@ fn base(word: &str, module: &[String], children: &[String]) -> Vec<String> {
 
 /// Whether the statement that holds this place is `pub use` in one of its forms.
 fn is_export(code: &str, at: usize) -> bool {
-    let statement = code[..at].rsplit([';', '}']).next().unwrap_or("").trim_start();
-    statement.starts_with("pub") && statement.contains("use ")
+    let statement = code[..at].rsplit([';', '}']).next().unwrap_or("");
+    let mut lines = statement.lines().map(str::trim_start).filter(|line| !line.starts_with("#["));
+    lines.any(|line| line.starts_with("pub") && line.contains("use "))
 }
 
 /// The paths of `a::{b, c::{d, e as f}}`, with the name that replaces the last segment.
@@ -246,7 +247,7 @@ mod tests {
     use crate::rules::places;
 
     const FOUR: [(&str, &str); 5] = [
-        ("x/src/lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\npub use a::{A, Other as Renamed};"),
+        ("x/src/lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\n#[cfg(x)]\npub use a::{A, Other as Renamed};"),
         ("x/src/a.rs", "use crate::b::B;"),
         ("x/src/b.rs", "use crate::{c::{C, D}, e};"),
         ("x/src/c.rs", "fn f() -> super::d::D { super::d::D::new() }"),
