@@ -251,7 +251,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match request {
             Request::PointToPoint(key) => match self.layers.pml.poll(mend_pml::Request(key), &self.ends) {
                 mend_pml::State::Running => State::Running,
-                mend_pml::State::Stalled => State::PendingFailure,
+                mend_pml::State::PendingFailure => State::PendingFailure,
                 mend_pml::State::Done(result) => State::Done(result.map_err(Error::from)),
             },
             Request::Collective(key) => self.collectives.poll(key),

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one door for notices about peers, good or bad, from any source. What a transport reports is evidence: the peer
-//! is quarantined and the runtime asked. What the runtime says is a declaration: it is obeyed, in the order drain and sever,
-//! registry, communicators, requests, collectives, version, waiters (design "How a death travels"). So nobody sees an error that names a
-//! failed process before the registry lists it (I2, Row AK3).
+//! The one way in for reports about peers, from transports and runtime. What a transport reports is evidence: the funnel
+//! quarantines the peer and asks the runtime. What the runtime says is a declaration: the funnel severs the peer, and the engine
+//! publishes the end when the peer is drained (design "How a death travels").
 //!
 //! ```text
 //!   on_error ──▶ suspect: quarantine, ask ──▶ Alive: resume
 //!                                        └──▶ Failed ──┐
-//!   Failed, Finalized, Refused ────────────────────────┴▶ declaration: sever ──▶ drained ──▶ severed ──▶ end: publish, in
-//!                                                                                               the order of the declarations
+//!   Failed, Finalized, Refused ────────────────────────┴▶ declare: sever ──▶ severed: drained ──▶ next_end, in the order of
+//!                                                                                              the declarations
 //! ```
 //!
-//! A part of the engine: it owns how each peer stands, what came up and is not examined yet, and the ends that are to be
-//! published; it calls transports, PML and runtime. The engine publishes what [`next_end`](Funnel::next_end) gives.
+//! A part of the engine: it owns the contact with each peer, evidence that is not examined yet, and ends that are declared and not
+//! published. An end that is published stands in [`Ends`] alone. The funnel calls transports, PML and runtime.
 
 mod contact;
 
@@ -34,17 +33,17 @@ pub enum JobNotice {
     },
 }
 
-/// How far it is known what became of a peer.
+/// How far the end of a peer has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Nothing was declared; whether a question to the runtime waits for its answer.
+    /// It is not declared.
     Open {
-        /// One waits.
+        /// The runtime was asked about the peer and has not answered.
         questioned: bool,
     },
-    /// Its end is declared, and published soon.
+    /// It is declared and not published.
     Declared,
-    /// Its end is published.
+    /// It is published.
     Published,
 }
 
@@ -52,11 +51,11 @@ pub(crate) enum Fate {
 #[derive(Debug)]
 pub(crate) struct Funnel<E> {
     contacts: Contacts<E>,
-    /// What came up from the transports, to be examined when they are no longer borrowed.
+    /// What the transports reported, to be examined when they are no longer borrowed.
     evidence: Vec<(PeerIndex, Cause)>,
     severed: Vec<(PeerIndex, E)>,
-    /// The ends that are declared and not published, in the order of the declarations: of the peers that are severing or
-    /// drained.
+    /// The ends that are declared and not published, in the order of the declarations. Each is of a peer whose contact is
+    /// severing or drained.
     declared: VecDeque<(PeerIndex, End)>,
     /// The runtime's version when its notices were taken.
     seen_version: u32,
@@ -76,13 +75,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         }
     }
 
-    /// Whether nothing came up.
+    /// Whether the transports have reported nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.evidence.is_empty() && self.severed.is_empty()
     }
 
-    /// Something speaks against a peer; examined after the transports have been polled.
+    /// Evidence that a peer may have failed. It is examined after the transports have been polled.
     #[cold]
     pub fn on_evidence(&mut self, peer: PeerIndex, cause: Cause) {
         self.evidence.push((peer, cause));
@@ -112,7 +111,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         self.contacts.peer(index)
     }
 
-    /// How far it is known what became of a peer.
+    /// How far the end of a peer has come.
     pub fn fate(&self, index: PeerIndex) -> Fate {
         match self.contacts.state(index) {
             Some(Contact::Ended) => Fate::Published,

@@ -10,9 +10,9 @@
 //!
 //! | part (file)                     | owns                                                     | may call                         |
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
-//! | `Funnel` (funnel)               | how each peer stands; evidence; declarations and their order; notices of the job | transports, PML, runtime |
-//! | `Registry` (registry)           | who failed, in order; its version                        | nothing                          |
-//! | `Communicators` (communicator)  | the table of communicators, acknowledged failures, identities | PML; reads the registry     |
+//! | `Funnel` (funnel)               | the contact with each peer; evidence; ends that are declared and not published; notices of the job | transports, PML, runtime |
+//! | `Ends` (`mend_pml`)             | the ends of peers that are published; the order of the failures | nothing                   |
+//! | `Communicators` (communicator)  | the table of communicators, identities                   | PML                              |
 //! | `Collectives` (collective)      | collective operations and creations under way, liveness queries | transports, PML, `Communicators`, `Funnel` |
 //! | `CompletedRequests` (request)   | requests that were complete when they were started       | nothing                          |
 //! | `Watched` (watched)             | from whom the waiting call expects something             | nothing                          |

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The members of one channel: which peer is which rank, and two positions. One is in the order of the failures: how far
-//! the program has acknowledged them. The other is in the order of the ranks: how far the members have ended. Who has ended
-//! is in [`Ends`], which is lent.
+//! The members of one channel: which peer is which rank, and two positions. One, in the order of the failures, says how far
+//! the program has acknowledged them. The other, in the order of the ranks, says how far the members have ended. The ends
+//! themselves are in [`Ends`], which is lent.
 
 use crate::ends::Ends;
 use mend_base::{PeerIndex, Rank};
@@ -57,7 +57,7 @@ impl Members {
         self.peers.iter().position(|member| *member == peer).map(|rank| Rank(rank as u32))
     }
 
-    /// A peer has ended: both positions move on.
+    /// The end of a peer is published. Both positions move over what needs no further attention. Idempotent.
     pub(crate) fn on_end(&mut self, ends: &Ends) {
         self.pass_other_failures(ends);
         while let Some(&peer) = self.peers.get(self.first_living as usize)
@@ -67,7 +67,7 @@ impl Members {
         }
     }
 
-    /// Failures of peers that are no members need no acknowledgement.
+    /// Passes over failures of peers that are no members: they need no acknowledgement.
     fn pass_other_failures(&mut self, ends: &Ends) {
         while let Some(&peer) = ends.failed().get(self.acknowledged)
             && self.rank_of(peer).is_none()

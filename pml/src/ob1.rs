@@ -142,7 +142,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.peers.discard(peer, Cause::Garbage);
     }
 
-    /// There is no memory for what the peer wrote: it can be heard no more.
+    /// There is no memory for what the peer wrote: what it writes is discarded from now on.
     #[cold]
     fn out_of_memory(&mut self, peer: PeerIndex) {
         mend_base::reach!("pml.peers: no memory for what it wrote");

@@ -34,7 +34,7 @@ pub enum State {
     /// Not over.
     Running,
     /// A wildcard receive with a pending failure: a member failed and is not acknowledged (`MPI_ERR_PROC_FAILED_PENDING`).
-    Stalled,
+    PendingFailure,
     /// Over; its buffer is not touched any more (I7).
     Done(Result<Status, Error>),
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the end of a peer becomes known: evidence and notices go through the funnel, and what it gives is published in the
-//! order registry, communicators, requests, collectives, version (design "How a death travels"). The waiters poll again, since
-//! the end of a peer is an event.
+//! How the end of a peer is published: evidence and notices go through the funnel; each end that it gives goes into
+//! [`Ends`](mend_pml::Ends), then to the requests, then to the collective operations (I2, design "How a death travels"). Waiting
+//! calls poll again, since the end of a peer is an event.
 
 use super::Engine;
 use crate::dispatch::Dispatch;
@@ -20,7 +20,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         severed
     }
 
-    /// Takes everything the runtime has to say.
+    /// Takes all notices of the runtime. Returns how many.
     #[cold]
     pub(super) fn take_notices(&mut self) -> u32 {
         let mut taken = self.funnel.begin_notices(&self.layers.runtime);
@@ -42,8 +42,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.publish_ends();
     }
 
-    /// Takes the notices, and severs to the end whom they name: at most one lap of each of their rings, or as far as the
-    /// transport gets now.
+    /// Takes the notices, and severs the peers that they name: at most one lap of each of their rings, or as far as the transport
+    /// gets now.
     #[cold]
     pub(super) fn catch_up(&mut self) {
         if self.funnel.has_notices(&self.layers.runtime) {
@@ -75,12 +75,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.funnel.announce_job_notices(&self.layers.runtime);
     }
 
-    /// How often that was; wraps.
+    /// How many calls of [`progress_again`](Engine::progress_again) there were; wraps.
     pub(crate) fn repeated_progress(&self) -> u32 {
         self.repeated_progress
     }
 
-    /// Publishes the ends that the funnel gives. No error names a failed process that `ends` does not list (I2, Row AK3).
+    /// Publishes the ends that the funnel gives, in the order of I2: no error names a failed process that `ends` does not list
+    /// (Row AK3).
     pub(super) fn publish_ends(&mut self) {
         while let Some((peer, end)) = self.funnel.next_end() {
             if !self.ends.add(peer, end) {

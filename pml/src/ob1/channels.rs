@@ -13,8 +13,7 @@ use mend_proto::identity::Name;
 use std::sync::Arc;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. What came for it too early arrives now, in
-    /// order.
+    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order.
     pub fn open(
         &mut self,
         identity: Identity,
@@ -37,14 +36,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Channel(key)
     }
 
-    /// Whether this identity is open, or was: it cannot be opened. Identities come from other members, unbelieved.
+    /// Whether this identity is open or was open: then it cannot be opened. Identities come from other members, which are not
+    /// trusted.
     pub fn is_used(&self, identity: Identity) -> bool {
         names_of(identity).into_iter().any(|name| self.contexts.is_used(name))
     }
 
-    /// No operation starts on it any more. It goes when its last operation is over (MPI-5.0 §7.4.3): what no receive has
-    /// matched by now, or will match of those posted, is dropped, and a sender that waits for an answer to it is refused. At
-    /// once: our own last operation may need a peer that waits for this answer.
+    /// Closes a channel: no operation starts on it any more, and it is removed with its last operation (MPI-5.0 §7.4.3).
+    /// Unexpected messages, and those still to come that no posted receive matches, are dropped, and a sender that waits for an
+    /// answer is refused. This happens at once, since the last operation may need a peer that waits for this answer.
     pub fn close(&mut self, channel: Channel) {
         if self.channels.get(channel.0).is_none() {
             return;

@@ -64,7 +64,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Ok(())
     }
 
-    /// Something may wait to go to `peer`.
+    /// Lists `peer` for the next flush if something waits to go to it, or has it connected first.
     pub(super) fn list(&mut self, peer: PeerIndex) {
         if self.queues.is_quiet(peer) || self.peers.is_closed(peer) {
             return;
@@ -102,7 +102,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Sends to `peer` take the queue, where it is asked what is known of the peer.
+    /// Sends to `peer` take the queue from now on, where the end of the peer is checked.
     pub(super) fn slow_down(&mut self, peer: PeerIndex) {
         for (_, channel) in self.channels.iter_mut() {
             if let Some(rank) = channel.members.rank_of(peer) {

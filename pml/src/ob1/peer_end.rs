@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What ends because a peer will never answer again.
+//! What the end of a peer changes.
 //!
-//! The engine says so after it has handed up whatever the peer had sent whole, so a message that came in time is still
-//! received (Row PP7). A wildcard receive goes on as long as any other member could send; while a failed member is not
-//! acknowledged it *stalls*: whether the message that it waits for will ever come cannot be known. Stalled is no state of its
-//! own but what a poll finds: the receive stays posted, and a message from another member completes it.
+//! The engine publishes an end after the transports have handed up every message that the peer had sent completely, so those
+//! messages are received (Row PP7). A wildcard receive continues while another member can send. It has a *pending failure*
+//! while a member has failed and is not acknowledged, since that member may be the sender. A pending failure is not stored for a
+//! receive: each poll compares a position with the length of [`Ends::failed`]. The receive stays posted, and a message from
+//! another member completes it.
 //!
-//! A collective context kind with a failed member is broken (design "Interrupted collectives"): its operations are given up by their owner
-//! ([`abandon`](Ob1::abandon)), what is here unread is dropped, and so is what still comes; point-to-point between the
-//! others is not concerned.
+//! A collective context kind of which a member has failed is broken (design "Interrupted collectives"): the owner of its
+//! operations gives them up ([`abandon`](Ob1::abandon)); unread messages and those that still come are dropped. Point-to-point
+//! messages between the other members go on.
 
 use super::Ob1;
 use crate::ends::Ends;
@@ -21,9 +22,9 @@ use crate::request_table::{Phase, Posted, RequestEntry};
 use mend_base::{Key, PeerIndex, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// The end of `peer` is published: it will never send or answer again, and nothing of it is under way. Ends every request that
-    /// needs it. Called again for a peer that was unreachable and now has failed: its requests have ended, and the failure is
-    /// new to wildcard receives.
+    /// The engine publishes the end of `peer`, which stands in `ends`: the peer will never send or answer again, and nothing of it
+    /// is under way. Every request that needs the peer ends. A second call, for a peer that was unreachable and now has failed, only
+    /// makes the failure pending for wildcard receives.
     pub fn on_end(&mut self, peer: PeerIndex, ends: &Ends) {
         let Some(end) = ends.of(peer) else { return debug_assert!(false, "its end is added first") };
         let is_first = self.peers.close(peer);
@@ -44,7 +45,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.contexts.end_peer(peer);
     }
 
-    /// The positions of all channels move on; what is unread on a collective context kind that is broken now is dropped.
+    /// Moves the positions of all channels, and drops the unread messages of collective context kinds that are broken.
     fn update_channels(&mut self, ends: &Ends) {
         let mut broken = Vec::new();
         for (key, channel) in self.channels.iter_mut() {
@@ -122,7 +123,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.finish(key, Err(error));
     }
 
-    /// Why no message will ever come for such a receive, if so.
+    /// The error of a receive for which no message can come any more.
     #[inline]
     pub(super) fn why_never(&self, channel: Key, from: Source, ends: &Ends) -> Option<Error> {
         let channel = self.channels.get(channel)?;

@@ -9,9 +9,8 @@ use crate::request_table::{Phase, Posted};
 use mend_base::{Key, Source, TagSelector};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// The message that such a receive would take, if one has come. `Err`: it never will, since the peer that the receive
-    /// names has ended, or a failure is pending, since a member failed and is not acknowledged (Row PP9): what is here comes
-    /// first. Searches what `progress` has brought, and moves nothing itself.
+    /// Finds the message that such a receive would take, among those that `progress` has brought. `Err` where there is none and
+    /// the peer that the receive names has ended, or, for a wildcard, a failure is pending (Row PP9).
     pub fn probe(
         &mut self,
         on: Channel,
@@ -55,7 +54,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Posted(Posted { from: Source::Any, .. })
                 if self.has_pending_failure(entry.channel(), ends) =>
             {
-                State::Stalled
+                State::PendingFailure
             }
             _ => State::Running,
         }
@@ -71,7 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.requests.get(request.0).map(|entry| Channel(entry.channel()))
     }
 
-    /// How many operations are active on a channel: counted, so the question costs nothing.
+    /// How many operations are active on a channel.
     pub fn active(&self, on: Channel) -> u32 {
         if self.channels.get(on.0).is_some() { self.requests.active(on.0) } else { 0 }
     }

@@ -50,7 +50,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.post_receive(on.0, from, tag, data, lent.ends)
     }
 
-    /// The unexpected message that a receive would take.
+    /// Finds the unexpected message that a receive would take.
     pub(super) fn find_unexpected(
         &self,
         channel: &ChannelState<E>,
@@ -61,7 +61,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.matcher.find(&channel.matching, from, tag, can_come)
     }
 
-    /// The same, out of its queues.
+    /// Takes that message out of its queues.
     #[inline]
     pub(super) fn take_unexpected(&mut self, key: Key, from: Source, tag: TagSelector) -> Option<Unexpected> {
         let (found, _) = self.find_unexpected(self.channels.get(key)?, from, tag)?;

@@ -44,7 +44,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.send_queued(lent, on, to, tag, mode, data)
     }
 
-    /// Through a request, behind whatever waits for the same peer.
+    /// Sends through a request, behind the messages that wait for the same peer.
     #[inline(never)]
     fn send_queued<N: Btl<Endpoint = E>>(
         &mut self,

@@ -487,7 +487,7 @@ impl Story {
                     matches!(state, State::Done(_)),
                     "seed {seed}: something waits for the failed rank"
                 ),
-                ANY => assert!(state != State::Running, "seed {seed}: it does not stall"),
+                ANY => assert!(state != State::Running, "seed {seed}: no failure is pending"),
                 _ => {}
             }
         }

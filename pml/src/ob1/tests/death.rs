@@ -188,7 +188,7 @@ fn a_wildcard_probe_ends_when_all_others_have_ended_and_not_before() {
 }
 
 #[test]
-fn a_wildcard_receive_stalls_until_the_failure_is_acknowledged_and_stays_posted() {
+fn a_wildcard_receive_has_a_pending_failure_until_it_is_acknowledged_and_stays_posted() {
     // Row PP10, Row AK7.
     let mut cluster = Cluster::new(4, 9);
     let on = cluster.open(1, ContextKind::PointToPoint);
@@ -197,8 +197,8 @@ fn a_wildcard_receive_stalls_until_the_failure_is_acknowledged_and_stays_posted(
     let (named, _) = cluster.receive(0, on[0], rank(2), tag(7), 8);
     cluster.nodes[0].end(1, End::Failed);
     let (late, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
-    for stalled in [first, second, late] {
-        assert_eq!(cluster.poll(0, stalled), State::Stalled);
+    for pending in [first, second, late] {
+        assert_eq!(cluster.poll(0, pending), State::PendingFailure);
     }
     // Row AK8.
     assert_eq!(cluster.poll(0, named), State::Running);
@@ -209,11 +209,11 @@ fn a_wildcard_receive_stalls_until_the_failure_is_acknowledged_and_stays_posted(
         "a message from another member completes it"
     );
     assert_eq!(cluster.nodes[0].acknowledge(on[0], 0), 0);
-    assert_eq!(cluster.poll(0, second), State::Stalled, "none acknowledged");
+    assert_eq!(cluster.poll(0, second), State::PendingFailure, "none acknowledged");
     cluster.nodes[0].acknowledge(on[0], 1);
     assert_eq!(cluster.poll(0, second), State::Running);
     cluster.nodes[0].end(2, End::Failed);
-    assert_eq!(cluster.poll(0, second), State::Stalled, "a new failure");
+    assert_eq!(cluster.poll(0, second), State::PendingFailure, "a new failure");
     assert_eq!(cluster.poll(0, named), State::Done(Err(Error::ProcFailed(Rank(2)))));
     let Node { ob1, ends, .. } = &cluster.nodes[0];
     assert_eq!((ob1.failed(on[0], ends), ob1.acknowledged(on[0], ends)), (ranks(&[1, 2]), ranks(&[1])));
@@ -225,7 +225,7 @@ fn a_wildcard_receive_stalls_until_the_failure_is_acknowledged_and_stays_posted(
     // All others have ended, and still the failure is reported first; once it is acknowledged, no message can come.
     cluster.settle();
     assert!(!cluster.nodes[0].end_unsatisfiable(request(second)));
-    assert_eq!(cluster.poll(0, second), State::Stalled);
+    assert_eq!(cluster.poll(0, second), State::PendingFailure);
     cluster.nodes[0].acknowledge(on[0], 3);
     cluster.settle();
     assert_eq!(
@@ -238,7 +238,7 @@ fn a_wildcard_receive_stalls_until_the_failure_is_acknowledged_and_stays_posted(
 }
 
 #[test]
-fn a_peer_that_finalized_or_is_unreachable_stalls_no_receive_before_it_fails() {
+fn a_peer_that_finalized_or_is_unreachable_is_no_pending_failure_before_it_fails() {
     let mut cluster = Cluster::new(4, 10);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let (waiting, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
@@ -250,7 +250,7 @@ fn a_peer_that_finalized_or_is_unreachable_stalls_no_receive_before_it_fails() {
     assert_eq!(cluster.poll(0, waiting), State::Running);
     cluster.nodes[0].end(2, End::Failed);
     cluster.nodes[0].end(2, End::Failed);
-    assert_eq!(cluster.poll(0, waiting), State::Stalled);
+    assert_eq!(cluster.poll(0, waiting), State::PendingFailure);
     cluster.nodes[0].acknowledge(on[0], 1);
     assert_eq!(cluster.poll(0, waiting), State::Running);
 }
@@ -263,8 +263,8 @@ fn a_communicator_created_after_a_failure_counts_it_and_needs_its_own_acknowledg
     cluster.nodes[0].acknowledge(first[0], 1);
     let second = cluster.open(2, ContextKind::PointToPoint);
     let (fine, _) = cluster.receive(0, first[0], Source::Any, tag(1), 8);
-    let (stalled, _) = cluster.receive(0, second[0], Source::Any, tag(1), 8);
-    assert_eq!((cluster.poll(0, fine), cluster.poll(0, stalled)), (State::Running, State::Stalled));
+    let (pending, _) = cluster.receive(0, second[0], Source::Any, tag(1), 8);
+    assert_eq!((cluster.poll(0, fine), cluster.poll(0, pending)), (State::Running, State::PendingFailure));
     let node = &mut cluster.nodes[0];
     let identity = mend_base::Identity { creator: mend_base::Peer::new(mend_base::Job(1), 0), number: 3 };
     let others = [PeerIndex(1), PeerIndex(0)].into();
