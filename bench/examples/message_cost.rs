@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an 8-byte message costs in the PML, for counting instructions: `valgrind --tool=callgrind` on
-//! `message_cost CASE N`, once with N and once with 2 N, gives the cost of one message as the difference over N.
+//! The cost of an 8-byte message in the PML, in instructions: `valgrind --tool=callgrind` on
+//! `message_cost CASE N`, once with N and once with 2 N; the cost of one message is the difference divided by N.
 //!
-//! CASE is `idle` (the loop and the queue alone), `send`, `polling` (a blocking receive whose message lies in the ring), `posted`
-//! (a receive that is posted before its message comes) or `unexpected` (one that is started after it).
+//! CASE is `idle` (only the loop and the queue), `send`, `polling` (a blocking receive whose message is in the ring), `posted`
+//! (a receive that is posted before its message comes) or `unexpected` (a receive that is started afterwards).
 
 use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
@@ -27,7 +27,7 @@ struct Slot {
     payload_bytes: usize,
 }
 
-/// The rings between two processes of one program; `me` says whose end is lent.
+/// The rings between two processes, simulated in one program; `me` is the process whose end is used now.
 struct Rings {
     me: usize,
     slots: [VecDeque<Slot>; 2],
@@ -146,7 +146,7 @@ impl Pair {
         let slots = [VecDeque::with_capacity(64), VecDeque::with_capacity(64)];
         let mut pair =
             Pair { rings: Rings { me: 0, slots, limits }, sides, ends, on, memory: Buffer::zeroed(BYTES) };
-        // The receiver announces its context id; the sender takes note of it, and sends once the slow way.
+        // The receiver announces its context id; the sender stores it, and sends once by the slow path.
         for _ in 0..3 {
             pair.send();
             pair.progress(1);
@@ -201,7 +201,7 @@ fn assert_done(started: Started) {
     assert!(matches!(started, Started::Done(_)), "{started:?}");
 }
 
-/// Once; whoever sends makes progress in between, as programs do.
+/// Runs the case once; the sender makes progress in between, as programs do.
 fn run(pair: &mut Pair, case: &str) {
     match case {
         "idle" => {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How soon the living are told of a death, over many deaths. One job is one death (`bench/c/detect.c`); this gathers them:
-//! for each kind of call and each amount of memory that the victim had touched, the least, the median, the 99th percentile
-//! and the greatest time from SIGKILL to the return of a survivor's call, and how many survivors were told something wrong.
+//! The detection time of deaths, over many deaths. There is one death in each job (`bench/c/detect.c`); this module collects them:
+//! for each kind of call and each amount of memory that the victim had touched, the least, the median, the 99th percentile and
+//! the greatest time from SIGKILL to the return of a survivor's call, and how many survivors got a wrong result.
 
 use crate::compare::mpi::Mpi;
 use crate::compare::{Outcome, folder, progress, sources};
@@ -83,7 +83,7 @@ fn measure<'a>(
             request.kills
         ));
         let mut command = mpi.run_with_deaths(folder, "detect", request.ranks);
-        // Blocked for 0 to 30 ms: some are still looking when the victim dies, most are asleep.
+        // Survivors are blocked for 0 to 30 ms before: some still poll when the victim dies, most are asleep.
         let delay = u64::from(kill) * DELAY_STEP_US % DELAY_LONGEST_US;
         command.args(["--samples", "--call", call, "--touched", &mebibytes.to_string()]);
         command.args(["--delay", &delay.to_string()]);
@@ -222,7 +222,7 @@ fn format(word: &str) -> Outcome<Format> {
 }
 
 const CALLS: [&str; 6] = ["receive", "wildcard", "probe", "barrier", "allreduce", "waitall"];
-/// A prime, so that delays of many kills lie everywhere.
+/// A prime, so that the delays of many kills are spread over the whole range.
 const DELAY_STEP_US: u64 = 7_919;
 const DELAY_LONGEST_US: u64 = 30_000;
 

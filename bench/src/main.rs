@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mend's figures beside those of other MPIs. `bench/c` holds the benchmarks themselves, in C that any MPI compiles;
-//! this program compiles them with each MPI's own `mpicc`, runs them in turns, and prints medians and ratios.
+//! Compares Mend's figures with those of other MPIs. `bench/c` holds the benchmarks themselves, in C that any MPI compiles;
+//! this program compiles them with each MPI's `mpicc`, runs them alternately, and prints medians and ratios.
 //!
 //! Usually called as `cargo bench-compare`, which installs Mend first. Figures depend on the machine and on what else
 //! runs on it: they are printed, never asserted. Depends on std and on `rustix`, for

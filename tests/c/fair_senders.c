@@ -26,7 +26,7 @@ static void receive_window(int window)
     expect("no rank sends more than three times as many as another", most <= 3 * least, 1);
 }
 
-/* Rank 0: three windows, then what is still on its way; the last message of each sender is negative. */
+/* Rank 0: three windows, then the messages still in flight; the last message of each sender is negative. */
 static void receive_all(void)
 {
     long long value = 0;

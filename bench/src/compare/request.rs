@@ -6,25 +6,25 @@ use super::Outcome;
 /// What the command line asks for.
 #[derive(Debug, PartialEq)]
 pub struct Request<'a> {
-    /// Where Mend is installed.
+    /// The prefix of Mend.
     pub mend: Option<&'a str>,
     /// An older Mend, with the name it has in the table.
     pub before: Option<(&'a str, &'a str)>,
     /// Other MPIs: name and prefix.
     pub rivals: Vec<(&'a str, &'a str)>,
-    /// Open MPI from PyPI too.
+    /// Whether Open MPI from PyPI is measured too.
     pub open_mpi: bool,
     /// How often each MPI runs each benchmark.
     pub rounds: u32,
-    /// Busy processes beside it.
+    /// How many busy processes run beside each benchmark.
     pub busy: u32,
     /// Where pinned ranks run.
     pub processors: [usize; 2],
-    /// How a benchmark's name begins.
+    /// How the name of a benchmark must begin.
     pub only: &'a str,
 }
 
-/// Reads it.
+/// Reads the command line.
 pub fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
     let mut request = Request {
         mend: None,
@@ -71,9 +71,9 @@ fn number(word: &str, least: usize, most: usize) -> Outcome<usize> {
     parsed.ok_or_else(|| format!("'{word}' is no number from {least} to {most}"))
 }
 
-/// How the table calls an older Mend.
+/// The name of an older Mend in the table.
 const BEFORE: &str = "before";
-/// The last that a set of processors holds.
+/// The highest processor number of a processor set.
 const PROCESSOR_MAX: usize = 1023;
 
 #[cfg(test)]

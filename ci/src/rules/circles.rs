@@ -14,12 +14,12 @@ const FILES_MAX: usize = 3;
 const REASON: &str = "Circle:";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let rooms: BTreeSet<_> = tree.rust().map(Source::room).collect();
-    rooms.into_iter().flat_map(|room| of_crate(tree, room)).collect()
+    let folders: BTreeSet<_> = tree.rust().map(Source::first_folder).collect();
+    folders.into_iter().flat_map(|folder| of_crate(tree, folder)).collect()
 }
 
-fn of_crate(tree: &Tree, room: &str) -> Vec<Finding> {
-    let crate_ = Crate::read(tree, room);
+fn of_crate(tree: &Tree, folder: &str) -> Vec<Finding> {
+    let crate_ = Crate::read(tree, folder);
     let excused = |path: &&str| {
         let source = tree.get(path);
         source.is_some_and(|source| source.comment_lines().any(|(_, comment)| comment.contains(REASON)))
@@ -50,8 +50,8 @@ struct Module<'a> {
 }
 
 impl<'a> Crate<'a> {
-    fn read(tree: &'a Tree, room: &str) -> Self {
-        let prefix = format!("{room}/src/");
+    fn read(tree: &'a Tree, folder: &str) -> Self {
+        let prefix = format!("{folder}/src/");
         let files = tree.rust().filter(|source| source.path.starts_with(&prefix) && !source.all_test);
         let paths = files.filter_map(|source| Some((module_path(&source.path[prefix.len()..])?, source)));
         let sources: BTreeMap<_, _> = paths.collect();
