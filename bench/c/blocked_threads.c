@@ -60,7 +60,7 @@ static void end_threads(struct blocked *threads, int count)
 /* Removes --blocked from the command line, and returns its value; -1 if it is not a number. */
 static int take(int *argc, char **argv)
 {
-    int kept = 1;
+    int remaining = 1;
     long blocked = 64;
     for (int i = 1; i < *argc; i++) {
         char *end = NULL;
@@ -69,11 +69,11 @@ static int take(int *argc, char **argv)
             if (*end != '\0' || end == argv[i] || blocked < 0 || blocked > BLOCKED_MAX)
                 blocked = -1;
         } else {
-            argv[kept++] = argv[i];
+            argv[remaining++] = argv[i];
         }
     }
-    argv[kept] = NULL;
-    *argc = kept;
+    argv[remaining] = NULL;
+    *argc = remaining;
     return (int)blocked;
 }
 

@@ -93,7 +93,7 @@ static struct page *share(struct bench *b)
 /* Removes the options of this program from the command line; `bench_begin` reads the rest. */
 static int take(struct options *options, int *argc, char **argv, const char **wrong)
 {
-    int kept = 1;
+    int remaining = 1;
     for (int i = 1; i < *argc; i++) {
         char *end = NULL;
         int is_call = strcmp(argv[i], "--call") == 0, is_touched = strcmp(argv[i], "--touched") == 0;
@@ -111,11 +111,11 @@ static int take(struct options *options, int *argc, char **argv, const char **wr
                 return *wrong = value, 0;
             *(is_call ? (int *)&options->call : is_touched ? &options->mebibytes : &options->delay_us) = (int)number;
         } else {
-            argv[kept++] = argv[i];
+            argv[remaining++] = argv[i];
         }
     }
-    argv[kept] = NULL;
-    *argc = kept;
+    argv[remaining] = NULL;
+    *argc = remaining;
     return 1;
 }
 

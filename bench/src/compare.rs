@@ -48,7 +48,7 @@ pub fn command(words: &[&str]) -> Outcome {
         return Err(format!("no benchmark's name begins with '{}'", request.only));
     }
     let folder = folder()?;
-    let others: Vec<(&str, &str)> = request.before.iter().chain(&request.rivals).copied().collect();
+    let others: Vec<(&str, &str)> = request.before.iter().chain(&request.others).copied().collect();
     let mut mpis = Mpi::named(request.mend, &others)?;
     if request.open_mpi {
         mpis.push(Mpi::open_mpi(&folder)?);

@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(Debug, PartialEq)]
 struct Request<'a> {
     mend: Option<&'a str>,
-    rivals: Vec<(&'a str, &'a str)>,
+    others: Vec<(&'a str, &'a str)>,
     open_mpi: bool,
     ranks: u32,
     kills: u32,
@@ -43,7 +43,7 @@ struct Row<'a> {
 pub fn command(words: &[&str]) -> Outcome {
     let request = parse(words)?;
     let folder = folder()?;
-    let mut mpis = Mpi::named(request.mend, &request.rivals)?;
+    let mut mpis = Mpi::named(request.mend, &request.others)?;
     if request.open_mpi {
         mpis.push(Mpi::open_mpi(&folder)?);
     }
@@ -91,8 +91,8 @@ fn measure<'a>(
         let text = String::from_utf8_lossy(&output.stdout);
         let found: Vec<(f64, bool)> = text.lines().filter_map(read).collect();
         if found.len() + 1 != request.ranks as usize {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("{} ({}): {command:?}\n{text}{said}", mpi.name, output.status));
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{} ({}): {command:?}\n{text}{errors}", mpi.name, output.status));
         }
         row.wrong += found.iter().filter(|(_, right)| !right).count() as u32;
         row.samples.extend(found.iter().map(|(time, _)| time));
@@ -168,7 +168,7 @@ fn print(rows: &[Row<'_>], request: &Request<'_>) {
 fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
     let mut request = Request {
         mend: None,
-        rivals: Vec::new(),
+        others: Vec::new(),
         open_mpi: false,
         ranks: 8,
         kills: 20,
@@ -186,8 +186,8 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
         match option {
             "--mend" => request.mend = Some(value),
             "--rival" => {
-                let rival = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
-                request.rivals.push(rival);
+                let other = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
+                request.others.push(other);
             }
             "--ranks" => request.ranks = number(value, 2..=1024)?,
             "--kills" => request.kills = number(value, 1..=100_000)?,

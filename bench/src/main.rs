@@ -34,7 +34,7 @@ const USAGE: &str =
     "usage: mend-bench compare [--mend PREFIX] [--before PREFIX] [--rounds N] [--only NAME] [--busy N] ...
   --mend PREFIX          where Mend is installed; without it only the others are measured
   --before PREFIX        an older Mend that is installed, as one more MPI
-  --rounds N             how often each MPI runs each benchmark, in turns (default 7)
+  --rounds N             how often each MPI runs each benchmark (default 7)
   --only NAME            only benchmarks whose name begins so, as in --only latency
   --busy N               beside N processes that are always busy, on the same two processors
   --pin A,B              the two processors (default 0,1)

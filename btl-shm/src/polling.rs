@@ -169,15 +169,15 @@ impl Shm {
     }
 
     // Hot: every few calls of progress.
-    pub(crate) fn answer_bells(&mut self, mut looks: u32) {
+    pub(crate) fn answer_bells(&mut self, mut polls: u32) {
         let (me, slots) = (self.node.slot, self.node.slots);
-        while looks > 0 {
+        while polls > 0 {
             let first = self.polling.bell;
-            let Some(sender) = self.node.bells.next_rung(me, first, looks) else {
-                self.polling.bell = (first + looks) % slots;
+            let Some(sender) = self.node.bells.next_rung(me, first, polls) else {
+                self.polling.bell = (first + polls) % slots;
                 return;
             };
-            looks -= ((sender + slots - first) % slots + 1).min(looks);
+            polls -= ((sender + slots - first) % slots + 1).min(polls);
             self.polling.bell = (sender + 1) % slots;
             self.answer_bell(sender);
         }

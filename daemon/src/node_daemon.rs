@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The state machine of the node daemon: turns inputs into effects and notices.
+//! The state machine of the node daemon: from inputs it derives effects and notices.
 
 use crate::ending::Ending;
 use crate::exit_policy::{self, ExitPolicy, Rules};
@@ -199,7 +199,7 @@ impl NodeDaemon {
 
     /// The life word of `rank` is marked; `dying`: by the rank's own signal handler, before its core is written.
     pub fn on_life_marked(&mut self, rank: u32, dying: bool) {
-        self.hear_out(rank, if dying { FoundBy::DyingMark } else { FoundBy::LifeWord });
+        self.read_requests(rank, if dying { FoundBy::DyingMark } else { FoundBy::LifeWord });
     }
 
     /// A process of `rank` has ended.
@@ -209,7 +209,7 @@ impl NodeDaemon {
             ProcessEnd::Wrapped(ending) => self.ranks.member_ended(rank, ending),
         }
         if self.ranks.get(rank).is_lost() {
-            self.hear_out(rank, FoundBy::Process);
+            self.read_requests(rank, FoundBy::Process);
         }
     }
 
@@ -243,10 +243,10 @@ impl NodeDaemon {
         let Question { from, about } = self.examined.pop_front().expect("each Examine is answered once");
         assert_eq!(about, rank, "effects are performed in order");
         match condition {
-            Condition::Ended => self.hear_out(rank, FoundBy::Question(from)),
+            Condition::Ended => self.read_requests(rank, FoundBy::Question(from)),
             Condition::Dying => {
-                self.hear_out(rank, FoundBy::DyingMark);
-                self.hear_out(rank, FoundBy::Question(from));
+                self.read_requests(rank, FoundBy::DyingMark);
+                self.read_requests(rank, FoundBy::Question(from));
             }
             Condition::Lives if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
             // The process lives, but has left MPI, or has failed and goes on without MPI.
@@ -255,7 +255,7 @@ impl NodeDaemon {
     }
 
     /// Has the requests that `rank` sent before its end read before its failure is declared: it may have left.
-    fn hear_out(&mut self, rank: u32, found: FoundBy) {
+    fn read_requests(&mut self, rank: u32, found: FoundBy) {
         self.seen_ends.push_back(SeenEnd { rank, found });
         self.effects.push_back(Effect::HearOut(rank));
     }

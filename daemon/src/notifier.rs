@@ -43,7 +43,7 @@ struct Addressee {
     card: Option<Card>,
     queue: VecDeque<Queued>,
     /// How many entries of the list of ends have been sent to the rank.
-    ends_told: usize,
+    ends_sent: usize,
     /// The ranks with which a contact is wanted, until this rank or both have published.
     awaited: Vec<u32>,
     /// A rank that has left or failed is sent nothing any more.
@@ -213,8 +213,8 @@ impl Notifier {
             AddresseeState::Left(place) => (Some(place), End::Finalized(rank)),
             AddresseeState::Failed(place) => (place, End::Failed(rank)),
         };
-        let told = place.is_none_or(|place| place < self.addressees[to as usize].ends_told);
-        if told && !self.addressees[to as usize].queue.contains(&Queued::Again(end)) {
+        let sent_before = place.is_none_or(|place| place < self.addressees[to as usize].ends_sent);
+        if sent_before && !self.addressees[to as usize].queue.contains(&Queued::Again(end)) {
             self.queue(to, Queued::Again(end));
         }
     }
@@ -251,11 +251,11 @@ impl Notifier {
         if let Some(queued) = addressee.queue.front() {
             return Some((self.answer(*queued), Step(StepKind::Queued)));
         }
-        let untold = &self.ends[addressee.ends_told..];
-        match *untold.first()? {
+        let unsent = &self.ends[addressee.ends_sent..];
+        match *unsent.first()? {
             End::Failed(rank) => Some((Answer::Failed(self.peer(rank)), Step(StepKind::Ends(1)))),
             End::Finalized(_) => {
-                let left = untold.iter().map_while(|end| match end {
+                let left = unsent.iter().map_while(|end| match end {
                     End::Finalized(rank) => Some(self.peer(*rank)),
                     End::Failed(_) => None,
                 });
@@ -271,7 +271,7 @@ impl Notifier {
         let addressee = &mut self.addressees[rank as usize];
         match step.0 {
             StepKind::Queued => drop(addressee.queue.pop_front()),
-            StepKind::Ends(count) => addressee.ends_told += count,
+            StepKind::Ends(count) => addressee.ends_sent += count,
         }
     }
 
@@ -323,9 +323,9 @@ mod tests {
 
     /// Takes all notices for a rank, in words.
     fn take_all(notifier: &mut Notifier, rank: u32) -> Vec<String> {
-        let mut heard = vec![];
+        let mut notices = vec![];
         while let Some((answer, step)) = notifier.next(rank) {
-            heard.push(match answer {
+            notices.push(match answer {
                 Answer::Finalized(peers) => {
                     format!("left {:?}", peers.iter().map(|p| p.number()).collect::<Vec<_>>())
                 }
@@ -334,7 +334,7 @@ mod tests {
             });
             notifier.sent(rank, step);
         }
-        heard
+        notices
     }
 
     #[test]

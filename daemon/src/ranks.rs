@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Membership: which ranks are in MPI, have left it, or have failed, and how their processes ended.
 //!
-//! A rank has a *child*, the process that was started for it, and, once a program under it has said hello, a *member*:
+//! A rank has a *child*, the process that was started for it, and, once a program under it has sent hello, a *member*:
 //! the same process, or, under a wrapper, a descendant.
 //!
 //! ```text

@@ -118,8 +118,8 @@ impl Soft {
                 }
                 let room = high.leading_zeros();
                 let top = if room == 0 { high } else { high << room | low >> (128 - room) };
-                let dust = u128::from(low << room != 0);
-                rounded(precision, negative, a + b + 128 - room as i32, top | dust)
+                let sticky = u128::from(low << room != 0);
+                rounded(precision, negative, a + b + 128 - room as i32, top | sticky)
             }
         }
     }

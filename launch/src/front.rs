@@ -134,13 +134,13 @@ struct Pipe {
     end: OwnedFd,
     assembler: Assembler,
     /// When something was last read from it.
-    heard: Instant,
+    last_read: Instant,
 }
 
 impl Pipe {
     /// When its unfinished line is to be shown, if there is one.
     fn show_at(&self) -> Option<Instant> {
-        self.assembler.holds().then(|| self.heard + SILENCE)
+        self.assembler.holds().then(|| self.last_read + SILENCE)
     }
 }
 
@@ -419,7 +419,7 @@ impl OutputStream {
         rustix::io::ioctl_fionbio(&end, true)?;
         listen(&self.set, &end, self.pipes.len() as u64)?;
         let assembler = if alone { Assembler::unbuffered() } else { Assembler::whole_lines() };
-        self.pipes.push(Some(Pipe { rank, end, assembler, heard: Instant::now() }));
+        self.pipes.push(Some(Pipe { rank, end, assembler, last_read: Instant::now() }));
         self.open += 1;
         Ok(())
     }
@@ -444,7 +444,7 @@ impl OutputStream {
         let text = match rustix::io::read(&pipe.end, &mut bytes) {
             Ok(0) => return self.close(index),
             Ok(count) => {
-                pipe.heard = Instant::now();
+                pipe.last_read = Instant::now();
                 pipe.assembler.add(&bytes[..count])
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,

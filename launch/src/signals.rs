@@ -57,8 +57,8 @@ pub fn listen() -> io::Result<Vec<SignalPipe>> {
         Signal::TSTP,
         Signal::CONT,
     ];
-    let heard = wanted.into_iter().filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
-    heard.map(listen_to).collect()
+    let caught = wanted.into_iter().filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
+    caught.map(listen_to).collect()
 }
 
 fn listen_to(signal: Signal) -> io::Result<SignalPipe> {

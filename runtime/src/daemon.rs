@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!            connect            Welcome
-//!   (none) ──────────▶ hello ──────────▶ Open ── the daemon closes, or writes garbage ──▶ Lost ── notice ──▶ LostAndTold
+//!   (none) ──────────▶ hello ──────────▶ Open ── the daemon closes, or writes garbage ──▶ Lost ── notice ──▶ LostAndReported
 //! ```
 //!
 //! A [`Client`] that is dropped before `finalize` means that MPI_Init failed: the node daemon is told by `GiveUp`, and does not
@@ -51,7 +51,7 @@ enum State {
     Open,
     /// The daemon is gone; the engine has no notice of it yet.
     Lost,
-    LostAndTold,
+    LostAndReported,
 }
 
 #[derive(Debug)]
@@ -245,7 +245,7 @@ impl Runtime for Client {
             }
         }
         if self.state == State::Lost {
-            self.state = State::LostAndTold;
+            self.state = State::LostAndReported;
             return Some(Notice::JobAborted { code: 1 });
         }
         None
@@ -475,12 +475,12 @@ mod tests {
         }
         client.lookup(Peer::new(JOB, 1)).unwrap();
         asked += 1;
-        let mut heard = 0;
-        while heard < asked {
+        let mut received = 0;
+        while received < asked {
             assert!(client.notice().is_none());
             while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
                 assert!(matches!(decode(&packet.bytes), Some(Request::Lookup(_))));
-                heard += 1;
+                received += 1;
             }
         }
         assert_eq!(client.fault_version(), client.fault_version());
@@ -493,14 +493,14 @@ mod tests {
         let peers: Vec<Peer> = [Peer::new(JOB, 0), Peer::new(Job(8), 1)].into_iter().chain(others).collect();
         client.abort_some(7, &peers);
         client.abort_some(7, &[]);
-        let mut heard = vec![];
+        let mut received = vec![];
         while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
             let Some(Request::AbortSome(7, part)) = decode(&packet.bytes) else { panic!("{packet:?}") };
             assert!((1..=ABORT_SOME_MAX).contains(&part.len()));
-            heard.extend(part.iter().map(|peer| (peer.job(), peer.number())));
+            received.extend(part.iter().map(|peer| (peer.job(), peer.number())));
         }
         let wanted: Vec<_> = (1..=300).chain([0]).map(|number| (JOB, number)).collect();
-        assert_eq!(heard, wanted);
+        assert_eq!(received, wanted);
     }
 
     #[test]
@@ -511,17 +511,17 @@ mod tests {
                 client.finalize();
             }
             drop(client);
-            let heard = || match receive(socket.as_fd(), Waiting::Never) {
+            let received = || match receive(socket.as_fd(), Waiting::Never) {
                 Arrival::Packet(packet) => decode::<Request>(&packet.bytes),
                 _ => None,
             };
-            let first = heard();
+            let first = received();
             let well = if finalizes {
                 matches!(first, Some(Request::Finalize))
             } else {
                 matches!(first, Some(Request::GiveUp))
             };
-            assert!(well && heard().is_none());
+            assert!(well && received().is_none());
         }
         let (address, daemon) = daemon(Answer::Welcome(Welcome { slots: 900, ..welcome() }));
         assert!(matches!(Client::connect(&address), Err(StartError::Pages(_))));

@@ -54,7 +54,7 @@ mod tests {
 
     const ME: Peer = Peer::new(Job(7), 3);
 
-    fn heard(daemons: &OwnedFd) -> Option<Request> {
+    fn received(daemons: &OwnedFd) -> Option<Request> {
         let Arrival::Packet(packet) = receive(daemons.as_fd(), Waiting::Never) else { panic!("it was sent") };
         decode(&packet.bytes)
     }
@@ -65,8 +65,8 @@ mod tests {
         let (ours, daemons) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let emergency_channel = EmergencyChannel::new(ours, ME);
         assert!(emergency_channel.abort(-7) && emergency_channel.abort_alone(i32::MIN));
-        assert!(matches!(heard(&daemons), Some(Request::Abort(-7))));
-        assert!(matches!(heard(&daemons), Some(Request::AbortSome(i32::MIN, who)) if who == [ME]));
+        assert!(matches!(received(&daemons), Some(Request::Abort(-7))));
+        assert!(matches!(received(&daemons), Some(Request::AbortSome(i32::MIN, who)) if who == [ME]));
         drop(daemons);
         assert!(!emergency_channel.abort(1) && !emergency_channel.abort_alone(1));
     }

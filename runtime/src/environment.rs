@@ -175,8 +175,8 @@ mod tests {
 
     #[test]
     fn assignments_are_read_as_they_were_written() {
-        let said = vec![("btl".to_owned(), "^shm".to_owned()), ("report".to_owned(), String::new())];
-        assert_eq!(read_assignments(&write_assignments(&said)), Some(said));
+        let assignments = vec![("btl".to_owned(), "^shm".to_owned()), ("report".to_owned(), String::new())];
+        assert_eq!(read_assignments(&write_assignments(&assignments)), Some(assignments));
         assert_eq!(read_assignments(""), Some(vec![]));
         assert_eq!(read_assignments("btl"), None);
     }

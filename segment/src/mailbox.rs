@@ -86,9 +86,13 @@ impl Mailbox {
         buffer.head().store(word.pack(), Ordering::Release);
     }
 
-    /// Hands the newest whole state to `look`, if its version is another than `last` (0 at first), and stores that version
-    /// in `last`, before `look` runs (it may panic). `false`: no new state, or it is being written at this moment.
-    pub(crate) fn read(&self, last: &mut u32, look: impl FnOnce(RingMessage<'_>)) -> Result<bool, Garbage> {
+    /// Hands the newest whole state to `deliver`, if its version is another than `last` (0 at first), and stores that version
+    /// in `last`, before `deliver` runs (it may panic). `false`: no new state, or it is being written at this moment.
+    pub(crate) fn read(
+        &self,
+        last: &mut u32,
+        deliver: impl FnOnce(RingMessage<'_>),
+    ) -> Result<bool, Garbage> {
         let Some(buffer) = self.newest(*last) else { return Ok(false) };
         // SYNC: seqlock, with `write`.
         let packed = buffer.head().load(Ordering::Acquire);
@@ -104,7 +108,7 @@ impl Mailbox {
             return Err(Garbage);
         }
         *last = word.sequence;
-        look(RingMessage {
+        deliver(RingMessage {
             slot_header: SlotHeader { id: word.id, header, chunk: false },
             payload: PayloadRef::Private(payload),
         });

@@ -148,7 +148,7 @@ impl<T: Shared> Deref for View<T> {
 
     // Hot: per message.
     fn deref(&self) -> &T {
-        // SAFETY: checked when made, and the mapping is kept alive by `_mapping`.
+        // SAFETY: checked when made, and the mapping is alive because of `_mapping`.
         unsafe { self.at.as_ref() }
     }
 }

@@ -256,9 +256,9 @@ where
     }
 
     // Hot: per message.
-    /// Hands the next message to `look`, if there is one. Its slot is free afterwards (see [`owed`](Self::owed)).
+    /// Hands the next message to `deliver`, if there is one. Its slot is free afterwards (see [`owed`](Self::owed)).
     #[inline(always)]
-    pub fn take(&mut self, look: impl FnOnce(RingMessage<'_>)) -> Result<bool, Garbage> {
+    pub fn take(&mut self, deliver: impl FnOnce(RingMessage<'_>)) -> Result<bool, Garbage> {
         let (word, line) = self.head_word();
         if word as u32 == self.not_yet() {
             return Ok(false);
@@ -277,10 +277,10 @@ where
         if bytes > longest as usize {
             return Err(Garbage);
         }
-        // The slot is consumed before `look` runs: one that panics, and whose caller goes on, must not see it again.
+        // The slot is consumed before `deliver` runs: one that panics, and whose caller goes on, must not see it again.
         if let Some(inline) = rest.get(..bytes) {
             self.position = next;
-            look(RingMessage { slot_header, payload: PayloadRef::Private(inline) });
+            deliver(RingMessage { slot_header, payload: PayloadRef::Private(inline) });
         } else {
             let start = payload_start(self.head, bytes, AREA);
             let at = start as usize & (AREA.wrapping_sub(1));
@@ -288,7 +288,7 @@ where
             let lent = self.area.get(at..at + bytes).ok_or(Garbage)?;
             self.head = start.wrapping_add(whole_lines(bytes));
             self.position = next;
-            look(RingMessage { slot_header, payload: PayloadRef::Shared(lent) });
+            deliver(RingMessage { slot_header, payload: PayloadRef::Shared(lent) });
         }
         Ok(true)
     }

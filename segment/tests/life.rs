@@ -81,7 +81,7 @@ impl Owner {
     }
 
     /// Waits until the process has reported its next step.
-    fn hear(&mut self) {
+    fn await_step(&mut self) {
         self.words.read_exact(&mut [0]).unwrap();
     }
 
@@ -138,7 +138,7 @@ impl Drop for Owner {
 #[test]
 fn a_killed_process_is_marked_dead() {
     let mut owner = Owner::start(true, Inside::step);
-    owner.hear();
+    owner.await_step();
     assert_eq!(owner.view.state(), LifeState::Lives);
     owner.kill(libc::SIGKILL);
     owner.until(LifeState::Dead);
@@ -152,7 +152,7 @@ fn a_process_that_exits_is_marked_dead_unless_it_has_left() {
         inside.life.end();
         inside.step();
     });
-    owner.hear();
+    owner.await_step();
     assert_eq!(owner.view.state(), LifeState::Left);
     owner.go_on();
     owner.wait_for_end();
@@ -177,7 +177,7 @@ fn a_thread_that_ends_while_it_holds_the_word_marks_it() {
         std::thread::spawn(|| life.begin().unwrap()).join().unwrap();
         inside.step();
     });
-    owner.hear();
+    owner.await_step();
     owner.until(LifeState::Dead);
     assert!(!owner.has_ended());
 }
@@ -208,7 +208,7 @@ fn the_end_of_a_forked_or_vforked_child_does_not_mark_it() {
         assert!(std::process::Command::new("there is no such program").status().is_err());
         inside.step();
     });
-    owner.hear();
+    owner.await_step();
     assert_eq!(owner.view.state(), LifeState::Lives);
     owner.kill(libc::SIGKILL);
     owner.until(LifeState::Dead);
@@ -233,7 +233,7 @@ fn a_handed_over_word_lives_on_with_its_new_holder() {
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         });
     });
-    owner.hear();
+    owner.await_step();
     let main_thread = format!("/proc/{0}/task/{0}/stat", owner.pid);
     while !std::fs::read_to_string(&main_thread).unwrap().contains(") Z ") {
         std::thread::yield_now();
@@ -255,7 +255,7 @@ fn a_word_without_a_holder_is_no_death() {
         inside.step();
     });
     for state in [LifeState::Unheld, LifeState::Lives, LifeState::Unheld, LifeState::Lives] {
-        owner.hear();
+        owner.await_step();
         assert_eq!(owner.view.state(), state);
         assert!(!state.is_marked());
         owner.go_on();
@@ -270,7 +270,7 @@ fn a_process_that_reports_its_death_is_marked_before_it_ends() {
         inside.step();
     });
     owner.until(LifeState::Dying);
-    owner.hear();
+    owner.await_step();
     assert!(!owner.has_ended());
     owner.kill(libc::SIGKILL);
     owner.wait_for_end();
@@ -302,7 +302,7 @@ fn much_touched_memory_does_not_delay_the_mark() {
             }
             inside.step();
         });
-        owner.hear();
+        owner.await_step();
         owner.kill(libc::SIGKILL);
         owner.until(LifeState::Dead);
         if !owner.has_ended() {
@@ -319,7 +319,7 @@ fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
         return mend_testing::skip(test, "this system has no futex_waitv");
     }
     let mut owners: Vec<Owner> = (0..5).map(|_| Owner::start(true, Inside::step)).collect();
-    owners.iter_mut().for_each(Owner::hear);
+    owners.iter_mut().for_each(Owner::await_step);
     let (call, give_up) = (Call::default(), Instant::now() + std::time::Duration::from_secs(60));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {

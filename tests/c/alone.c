@@ -55,14 +55,14 @@ static void a_call_that_waits_for_a_living_rank_ends_nothing_else(MPI_Comm lonel
 {
     MPI_Request requests[2];
     MPI_Status status;
-    int index = -1, flag = -1, told = 0;
+    int index = -1, flag = -1, token = 0;
     MPI_Irecv(in, BYTES, MPI_BYTE, MPI_ANY_SOURCE, TAG, lonely, &requests[0]);
-    MPI_Irecv(&told, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD, &requests[1]);
-    MPI_Send(&told, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
+    MPI_Irecv(&token, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD, &requests[1]);
+    MPI_Send(&token, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
     expect("Waitany", MPI_Waitany(2, requests, &index, &status), MPI_SUCCESS);
     expect("its index", index, 1);
-    MPI_Send(&told, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
-    expect("Recv", MPI_Recv(&told, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD, &status), MPI_SUCCESS);
+    MPI_Send(&token, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
+    expect("Recv", MPI_Recv(&token, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD, &status), MPI_SUCCESS);
     expect("Test", MPI_Test(&requests[0], &flag, &status), MPI_SUCCESS);
     expect("its flag", flag, 0);
     fill(out, 100, 3);
@@ -73,12 +73,12 @@ static void a_call_that_waits_for_a_living_rank_ends_nothing_else(MPI_Comm lonel
 
 static void answer(void)
 {
-    int told;
+    int token;
     for (int question = 0; question < 2; question++) {
-        MPI_Recv(&told, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(&token, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         /* Long enough for rank 0 to fall asleep, though the test does not depend on it. */
         usleep(20000);
-        MPI_Send(&told, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD);
+        MPI_Send(&token, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD);
     }
 }
 

@@ -191,15 +191,15 @@ static void wait_and_test_end_what_failed(void)
     expect("the empty status", status.MPI_SOURCE, MPI_ANY_SOURCE);
 }
 
-static int calls, told_class;
-static MPI_Comm told;
+static int calls, handler_class;
+static MPI_Comm handler_comm;
 static jmp_buf back;
 
 static void note(MPI_Comm *comm, int *code, ...)
 {
     calls++;
-    told = *comm;
-    told_class = class_of(*code);
+    handler_comm = *comm;
+    handler_class = class_of(*code);
 }
 
 static void jump(MPI_Comm *comm, int *code, ...)
@@ -226,7 +226,7 @@ static void end_on_two_communicators(void)
 }
 
 /* Rows EH4, WT11: the handler of the first failed request is called once, with its class; the call returns MPI_ERR_IN_STATUS. */
-static void the_handler_of_the_requests_communicator_is_told(void)
+static void the_handler_of_the_requests_communicator_is_called(void)
 {
     MPI_Errhandler handler;
     MPI_Comm_create_errhandler(note, &handler);
@@ -234,8 +234,8 @@ static void the_handler_of_the_requests_communicator_is_told(void)
     begin_on_two_communicators();
     expect("Waitall", class_of(MPI_Waitall(3, requests, MPI_STATUSES_IGNORE)), MPI_ERR_IN_STATUS);
     expect("calls of the handler", calls, 1);
-    expect("for its communicator", told == other, 1);
-    expect("the class it is told", told_class, MPI_ERR_PROC_FAILED);
+    expect("for its communicator", handler_comm == other, 1);
+    expect("the class it is handler_comm", handler_class, MPI_ERR_PROC_FAILED);
     end_on_two_communicators();
     MPI_Errhandler_free(&handler);
 }
@@ -275,7 +275,7 @@ int main(void)
     testany_does_the_same();
     waitsome_and_testsome_list_ended_requests_and_pending_failures(0);
     waitsome_and_testsome_list_ended_requests_and_pending_failures(1);
-    the_handler_of_the_requests_communicator_is_told();
+    the_handler_of_the_requests_communicator_is_called();
     a_handler_may_jump_out_of_waitall();
     meet();
     return end();

@@ -54,16 +54,16 @@ int main(void)
 {
     struct sockaddr_un address;
     socklen_t length;
-    int hears = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int listener = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (rank == 0)
-        send_and_die(hears);
+        send_and_die(listener);
     length = name(&address, rank);
-    expect("bind", bind(hears, (struct sockaddr *)&address, length), 0);
-    wait_for_the_end(hears);
+    expect("bind", bind(listener, (struct sockaddr *)&address, length), 0);
+    wait_for_the_end(listener);
     if (rank % 2 == 0)
         until_known(MPI_COMM_WORLD, 1);
     for (int at = 0; at < MESSAGES; at++) {

@@ -96,15 +96,15 @@ static void classes(void)
     expect("the string of an added code", strcmp(text, "the moon is full"), 0);
 }
 
-static int calls, told_class;
-static MPI_Comm told_comm;
+static int calls, handler_class;
+static MPI_Comm handler_comm;
 static jmp_buf back;
 
 static void note(MPI_Comm *comm, int *code, ...)
 {
     calls++;
-    told_comm = *comm;
-    told_class = class_of(*code);
+    handler_comm = *comm;
+    handler_class = class_of(*code);
 }
 
 static void note_and_jump(MPI_Comm *comm, int *code, ...)
@@ -133,13 +133,13 @@ static MPI_Comm with_handler(MPI_Comm_errhandler_function *function)
 }
 
 /* Row EH2: a handler is called once, with the communicator and the class, and may call MPI. */
-static void who_is_told(void)
+static void a_handler_is_called_once(void)
 {
     MPI_Comm comm = with_handler(note);
     int code = MPI_Send(out, 1, MPI_BYTE, ranks, 0, comm);
     expect("the class returned", class_of(code), MPI_ERR_RANK);
-    expect("the class told", told_class, MPI_ERR_RANK);
-    expect("the communicator told", told_comm == comm, 1);
+    expect("the class of the handler", handler_class, MPI_ERR_RANK);
+    expect("the communicator of the handler", handler_comm == comm, 1);
     expect("calls", calls, 1);
     MPI_Comm_free(&comm);
 }
@@ -164,7 +164,7 @@ static void whose_request(void)
     int code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     expect("the class of Wait", class_of(code), MPI_ERR_TRUNCATE);
     expect("calls for one request", calls, 1);
-    expect("the communicator of the request", told_comm == comm, 1);
+    expect("the communicator of the request", handler_comm == comm, 1);
     expect("the request is gone", request == MPI_REQUEST_NULL, 1);
     MPI_Request both[2] = {truncated(other), truncated(comm)};
     code = MPI_Waitall(2, both, statuses);
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
     nobody();
     oneself();
     classes();
-    who_is_told();
+    a_handler_is_called_once();
     whose_request();
     jump();
     free_in_handler();

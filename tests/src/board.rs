@@ -81,7 +81,7 @@ impl Board {
                 return holds(self);
             }
             // Sleeps: between two looks at a file, so that the ranks have the processors.
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_INTERVAL);
         }
         true
     }
@@ -106,7 +106,7 @@ fn offset(rank: u32, word: Word) -> u64 {
 
 const ROWS: u64 = 1024;
 const ROW_BYTES: u64 = 64;
-const LOOK_EVERY: Duration = Duration::from_micros(50);
+const CHECK_INTERVAL: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests {

@@ -119,7 +119,7 @@ impl Running {
             match self.child.try_wait() {
                 Ok(Some(status)) => return Some(status),
                 // Sleeps: between two checks, which must not take a processor from the job.
-                Ok(None) => std::thread::sleep(LOOK_EVERY),
+                Ok(None) => std::thread::sleep(CHECK_INTERVAL),
                 Err(error) => panic!("cannot wait for a child: {error}"),
             }
         }
@@ -136,7 +136,7 @@ impl Running {
         let mut left = processes::marked(MARK, &self.mark);
         while !left.is_empty() && Instant::now() < deadline {
             // Sleeps: /proc gives no event for the end of a process that is not our child.
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_INTERVAL);
             left = processes::marked(MARK, &self.mark);
         }
         let names =
@@ -196,13 +196,13 @@ fn collect(
 ) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        let mut told = 0;
+        let mut printed = 0;
         let mut piece = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut piece) {
             bytes.extend_from_slice(&piece[..length]);
-            while let Some(end) = bytes[told..].iter().position(|&byte| byte == b'\n') {
-                on_line(&String::from_utf8_lossy(&bytes[told..told + end]));
-                told += end + 1;
+            while let Some(end) = bytes[printed..].iter().position(|&byte| byte == b'\n') {
+                on_line(&String::from_utf8_lossy(&bytes[printed..printed + end]));
+                printed += end + 1;
             }
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -220,7 +220,7 @@ fn end_of(text: &str) -> &str {
 }
 
 const MARK: &str = "MENDTEST_JOB";
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// no process is left 5 s after the end.
 const SWEEP_LIMIT: Duration = Duration::from_secs(5);
 
@@ -252,10 +252,10 @@ mod tests {
 
     #[test]
     fn lines_are_seen_as_they_come_and_stdin_closes_at_the_end() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, lines) = std::sync::mpsc::channel();
         let running = shell("echo ready; cat; echo over", Duration::from_secs(20))
-            .start(move |line| tell.send(line.to_owned()).expect("the test listens"));
-        assert_eq!(told.recv_timeout(Duration::from_secs(10)).unwrap(), "ready");
+            .start(move |line| sender.send(line.to_owned()).expect("the test listens"));
+        assert_eq!(lines.recv_timeout(Duration::from_secs(10)).unwrap(), "ready");
         // The shell has printed `ready`, and starts `cat` next; if it does not, the job's limit ends the loop.
         while running.processes("cat").is_empty() {
             assert!(running.started.elapsed() < running.limit, "cat never began");

@@ -64,7 +64,7 @@ impl Kill {
         command.arg(program::death_program("lifecycle.c")).arg(board.path()).arg(self.victim.to_string());
         let job = Job::new(command, LIMIT).start(|_| {});
         let watchdog = Watchdog::new(&job, PROGRESS_LIMIT);
-        let result = self.kill(&board, &job, point).and_then(|shown| self.look(&board, &job, shown));
+        let result = self.kill(&board, &job, point).and_then(|shown| self.check(&board, &job, shown));
         match result {
             Ok(shown) => self.end(&board, job, &watchdog, shown),
             Err(why) => {
@@ -120,7 +120,7 @@ impl Kill {
         (0..self.ranks).filter(move |&rank| rank != victim)
     }
 
-    fn look(&self, board: &Board, job: &Running, shown: Shown) -> Result<Shown, String> {
+    fn check(&self, board: &Board, job: &Running, shown: Shown) -> Result<Shown, String> {
         let over = |board: &Board| self.survivors().all(|rank| board.get(rank, Word::Ended) == OVER);
         if board.until(job, PROGRESS_LIMIT, over) {
             return Ok(shown);
@@ -140,22 +140,22 @@ impl Kill {
         mut shown: Shown,
     ) -> Result<Shown, String> {
         let ended = job.end();
-        let told = |rank, word| board.get(rank, word);
+        let word = |rank, word| board.get(rank, word);
         let mut wrong = Vec::new();
         for rank in self.survivors() {
-            let init = told(rank, Word::First).wrapping_sub(1);
-            let class = told(rank, Word::Class).wrapping_sub(1);
-            shown.finalize_us = shown.finalize_us.max(told(rank, Word::Micros));
+            let init = word(rank, Word::First).wrapping_sub(1);
+            let class = word(rank, Word::Class).wrapping_sub(1);
+            shown.finalize_us = shown.finalize_us.max(word(rank, Word::Micros));
             if init != 0 {
                 // An error that names the failed rank is allowed; Mend gives a world with the dead rank in it instead.
                 wrong.push(format!("rank {rank}: MPI_Init: class {init}"));
-            } else if class != 0 && class != PROC_FAILED || told(rank, Word::WrongBytes) != 0 {
+            } else if class != 0 && class != PROC_FAILED || word(rank, Word::WrongBytes) != 0 {
                 wrong.push(format!("rank {rank}: its receive: class {class}"));
             } else if class == 0 && self.phase == Phase::Init {
                 wrong.push(format!("rank {rank}: received what was never sent"));
             } else if class != 0 && self.phase == Phase::Finalize {
                 wrong.push(format!("rank {rank}: what was sent whole did not arrive: class {class}"));
-            } else if class != 0 && (told(rank, Word::Known) != 1 || told(rank, Word::Failed) != 2) {
+            } else if class != 0 && (word(rank, Word::Known) != 1 || word(rank, Word::Failed) != 2) {
                 wrong.push(format!("rank {rank}: get_failed does not have the dead alone"));
             }
         }

@@ -213,15 +213,15 @@ impl Scene<'_> {
         if !self.board.until(&self.job, PROGRESS_LIMIT, |board| board.get(0, Word::Ended) == victim) {
             return Err(format!("HANG: killed at {place}, and rank 0's call does not return"));
         }
-        let told = |word| self.board.get(victim, word);
+        let word = |word| self.board.get(victim, word);
         Ok(Trial {
             point: if ended { steps } else { point },
             place,
             ended,
-            first: told(Word::First).wrapping_sub(1),
-            class: told(Word::Class).wrapping_sub(1),
-            wrong: told(Word::WrongBytes),
-            unnamed: told(Word::Known) != 1,
+            first: word(Word::First).wrapping_sub(1),
+            class: word(Word::Class).wrapping_sub(1),
+            wrong: word(Word::WrongBytes),
+            unnamed: word(Word::Known) != 1,
         })
     }
 

@@ -135,14 +135,14 @@ fn start(name: &str, wrapper: &[&str], ranks: u32) -> (Running, String) {
         }
     };
     command.env_remove("LD_LIBRARY_PATH").args(mpiexec.get_args()).arg(product);
-    let (tell, told) = mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     let running = Job::new(command, LIMIT).start(move |line| {
         if line.contains("ready") {
             // The test may have ended already.
-            let _ = tell.send(line.to_owned());
+            let _ = sender.send(line.to_owned());
         }
     });
-    match told.recv_timeout(LIMIT) {
+    match lines.recv_timeout(LIMIT) {
         Ok(ready) => (running, ready),
         Err(_) => panic!("{ranks} ranks of {name} never became ready: {}", running.end().report()),
     }

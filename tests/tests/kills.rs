@@ -24,7 +24,7 @@ enum Victim {
 fn jobs_killed_at_random_moments_leave_nothing_behind() {
     let jobs = chance::number("MENDTEST_JOBS").unwrap_or(50);
     let mut random = chance::drawn();
-    let before = Traces::look();
+    let before = Traces::now();
     assert!(before.descriptors >= 3, "/proc does not show our descriptors");
     let begun = Instant::now();
     let mut counts = [0; 4];
@@ -36,7 +36,7 @@ fn jobs_killed_at_random_moments_leave_nothing_behind() {
             failures.push(format!("job {job}, {victim:?}: {why}"));
         }
     }
-    let after = Traces::look();
+    let after = Traces::now();
     let [one, several, all, mpiexec] = counts;
     say(&format!(
         "figure: {jobs} jobs killed: one rank {one}, several {several}, all {all}, mpiexec {mpiexec}; {} wrong, {:.1} s",
@@ -117,7 +117,7 @@ struct Traces {
 }
 
 impl Traces {
-    fn look() -> Traces {
+    fn now() -> Traces {
         let names = ["/dev/shm", "/tmp"].into_iter().flat_map(|folder| {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(move |entry| format!("{folder}/{}", entry.file_name().to_string_lossy()))

@@ -49,8 +49,8 @@ fn the_example_loses_a_rank_and_the_others_name_it_and_go_on() {
     let ended = Job::new(command, limit).run();
     assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
     let count = |words| ended.stdout.lines().filter(|line| line.contains(words)).count();
-    let told = count("the barrier returns MPI_ERR_PROC_FAILED; 1 of 4 ranks failed, rank 2 among them");
-    assert_eq!((told, count("the sum of the living is 4")), (3, 3), "{}", ended.report());
+    let failed = count("the barrier returns MPI_ERR_PROC_FAILED; 1 of 4 ranks failed, rank 2 among them");
+    assert_eq!((failed, count("the sum of the living is 4")), (3, 3), "{}", ended.report());
 }
 
 // Row CN8, Row CN9, Row AK7, Row PP8, Row PP9, Row EH2: what the page's programs rely on.

@@ -111,11 +111,11 @@ impl Writer {
     fn table<'a>(&mut self, rows: impl Iterator<Item = &'a str>) {
         for row in rows {
             let cells: Vec<_> = row.trim().trim_matches('|').split('|').map(str::trim).collect();
-            let said: Vec<_> =
+            let explanations: Vec<_> =
                 cells[1..].iter().filter(|cell| !cell.is_empty()).map(|cell| inline(cell)).collect();
             self.macro_line(".TP");
             self.macro_line(&protected(inline(cells[0])));
-            self.macro_line(&protected(said.join("; ")));
+            self.macro_line(&protected(explanations.join("; ")));
         }
     }
 

@@ -32,8 +32,8 @@ impl Table<'_> {
         for mpi in self.mpis {
             let _ = write!(head, "{:>34}", mpi.name);
         }
-        for rival in &self.mpis[1..] {
-            let _ = write!(head, "{:>26}", format!("{} / {}", self.mpis[0].name, rival.name));
+        for other in &self.mpis[1..] {
+            let _ = write!(head, "{:>26}", format!("{} / {}", self.mpis[0].name, other.name));
         }
         println!("{head}");
         for (place, row) in self.rows.iter().enumerate() {

@@ -83,8 +83,8 @@ fn headings(page: &Source) -> impl Iterator<Item = String> {
     let titles = prose(page).filter(|(_, line)| line.starts_with('#'));
     titles.map(|(_, line)| {
         let title = line.trim_start_matches('#').trim().to_lowercase();
-        let kept = title.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
-        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        let name = title.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        name.map(|c| if c == ' ' { '-' } else { c }).collect()
     })
 }
 

@@ -65,8 +65,8 @@ fn without_watcher_threads_a_line_says_so_and_deaths_are_still_found() {
     for words in [&["live", "30"][..], &["ask"], &["dying"]] {
         let ended = watched("none", words);
         found(&ended, 0, &["was killed by SIG"]);
-        let said = ended.stderr.matches("[E-JOB-014]").count();
-        assert_eq!((said, hooks_lines(&ended), ended.stderr.lines().count()), (1, 1, 3), "{ended:?}");
+        let reported = ended.stderr.matches("[E-JOB-014]").count();
+        assert_eq!((reported, hooks_lines(&ended), ended.stderr.lines().count()), (1, 1, 3), "{ended:?}");
     }
     let mut unasked = Command::new(MPIEXEC);
     unasked.args(["--test-hooks", "-n", "3", PROBE, "live", "30"]).env("MEND_TEST_LIFE_WATCH", "none");
@@ -95,11 +95,11 @@ fn a_core_that_is_being_written_is_waited_for_when_another_rank_aborts() {
     let ended = run(&["-n", "3", PROBE, "dying", "7"]);
     assert!(ended.code == 7 && ended.stdout.contains("the core is written"), "{ended:?}");
     // The death, as the likely cause of the abort, is reported before it.
-    let said: Vec<&str> = ended.stderr.lines().collect();
+    let lines: Vec<&str> = ended.stderr.lines().collect();
     let named = |line: &str, rank, code| line.contains(rank) && line.ends_with(code);
-    assert!(said.len() == 2 && said[0].contains("SIGABRT"), "{ended:?}");
+    assert!(lines.len() == 2 && lines[0].contains("SIGABRT"), "{ended:?}");
     assert!(
-        named(said[0], "rank 1 (", "[E-JOB-001]") && named(said[1], "[E-JOB-002]", "[E-JOB-002]"),
+        named(lines[0], "rank 1 (", "[E-JOB-001]") && named(lines[1], "[E-JOB-002]", "[E-JOB-002]"),
         "{ended:?}"
     );
 }

@@ -59,11 +59,11 @@ fn without_fault_tolerance_a_rank_whose_init_fails_ends_the_job() {
     one_line(&ended, 1, &["rank 1", "could not join MPI", "has been ended", "[E-JOB-003]"]);
 }
 
-/// Asserts that the job ends with 0 and without a line of ours, and that `heard` ranks were notified of the death.
-fn survived(ended: &Ended, heard: usize) {
+/// Asserts that the job ends with 0 and without a line of ours, and that `notified` ranks were notified of the death.
+fn survived(ended: &Ended, notified: usize) {
     // A shell may print a line of its own.
     assert!(ended.code == 0 && !ended.stderr.contains("mpiexec: "), "{ended:?}");
-    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), heard, "{ended:?}");
+    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), notified, "{ended:?}");
 }
 
 // Row CN8
@@ -131,8 +131,8 @@ fn a_rank_that_joins_late_is_notified_of_earlier_ends() {
     );
     let ended = shell("3", &script);
     assert!(file.exists(), "{ended:?}");
-    let said: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("Peer")).collect();
-    let of = |what: &str| said.iter().filter(|line| line.starts_with(what)).count();
+    let lines: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("Peer")).collect();
+    let of = |what: &str| lines.iter().filter(|line| line.starts_with(what)).count();
     assert_eq!((ended.code, of("Failed("), of("Finalized(")), (0, 1, 1), "{ended:?}");
 }
 
@@ -235,7 +235,7 @@ fn a_rank_that_ignores_the_signal_is_killed_at_the_second_one_or_after_two_secon
 
 #[test]
 fn user_signals_are_for_the_ranks_and_stopping_stops_them_all() {
-    let script = "trap 'echo heard; exit 4' USR1; while :; do sleep 0.05; done";
+    let script = "trap 'echo notified; exit 4' USR1; while :; do sleep 0.05; done";
     let run = start(&["-n", "2", "sh", "-c", script]);
     run.until_processes(6);
     run.signal(Signal::TSTP);
@@ -250,7 +250,7 @@ fn user_signals_are_for_the_ranks_and_stopping_stops_them_all() {
     until("ranks that go on", || stopped() == 0);
     run.signal(Signal::USR1);
     let ended = run.end();
-    assert_eq!((ended.code, ended.stdout.as_str()), (4, "heard\nheard\n"));
+    assert_eq!((ended.code, ended.stdout.as_str()), (4, "notified\nnotified\n"));
 }
 
 #[test]

@@ -37,9 +37,9 @@ fn a_rank_that_writes_garbage_is_fenced_and_the_others_are_notified_and_go_on() 
 
 #[test]
 fn libraries_of_another_version_or_layout_are_refused_and_the_user_is_told() {
-    for (layout, said) in [("0", "VersionDiffers"), ("77", "LayoutDiffers")] {
+    for (layout, reason) in [("0", "VersionDiffers"), ("77", "LayoutDiffers")] {
         let ended = run(&["-n", "2", PROBE, "mixed", layout]);
-        assert_eq!((ended.code, ended.stdout.matches(said).count()), (9, 2), "{ended:?}");
+        assert_eq!((ended.code, ended.stdout.matches(reason).count()), (9, 2), "{ended:?}");
         assert!(ended.stderr.lines().count() == 1 && ended.stderr.contains("[E-JOB-008]"), "{ended:?}");
     }
 }
@@ -72,10 +72,12 @@ fn without_mpiexec_a_process_is_a_job_of_one_and_a_foreign_launcher_is_refused()
     let alone = std::process::Command::new(PROBE).arg("settings").output().unwrap();
     assert!(alone.status.success(), "{alone:?}");
     let foreign = std::process::Command::new(PROBE).arg("settings").env("PMI_RANK", "1").output().unwrap();
-    let said = String::from_utf8(foreign.stderr).unwrap();
+    let message = String::from_utf8(foreign.stderr).unwrap();
     assert!(
-        foreign.status.code() == Some(42) && said.contains("mpiexec -n") && said.contains("[E-START-001]"),
-        "{said}"
+        foreign.status.code() == Some(42)
+            && message.contains("mpiexec -n")
+            && message.contains("[E-START-001]"),
+        "{message}"
     );
 }
 
