@@ -4,7 +4,7 @@
 
 use crate::generated::constants::{
     ERR_ARG, ERR_BASE, ERR_BUFFER, ERR_COMM, ERR_COUNT, ERR_ERRHANDLER, ERR_GROUP, ERR_INFO, ERR_KEYVAL,
-    ERR_NO_MEM, ERR_OP, ERR_RANK, ERR_REQUEST, ERR_ROOT, ERR_SIZE, ERR_TAG, ERR_TYPE,
+    ERR_NO_MEM, ERR_OP, ERR_RANK, ERR_REQUEST, ERR_ROOT, ERR_SIZE, ERR_TAG,
 };
 use core::ffi::c_int;
 
@@ -13,11 +13,9 @@ use core::ffi::c_int;
 pub(crate) enum ArgumentError {
     NegativeCount,
     NullBuffer,
-    Datatype,
     Tag,
     Rank,
     Root,
-    Op,
     Request,
     NullPointer,
     Group,
@@ -42,14 +40,12 @@ pub(crate) enum ArgumentError {
 impl ArgumentError {
     /// All causes, for tests.
     #[cfg(test)]
-    pub(crate) const ALL: [ArgumentError; 26] = [
+    pub(crate) const ALL: [ArgumentError; 24] = [
         ArgumentError::NegativeCount,
         ArgumentError::NullBuffer,
-        ArgumentError::Datatype,
         ArgumentError::Tag,
         ArgumentError::Rank,
         ArgumentError::Root,
-        ArgumentError::Op,
         ArgumentError::Request,
         ArgumentError::NullPointer,
         ArgumentError::Group,
@@ -81,12 +77,6 @@ impl ArgumentError {
                 "the buffer is null though the count is not 0",
                 "give the address of a buffer, or a count of 0",
             ),
-            ArgumentError::Datatype => (
-                ERR_TYPE,
-                3,
-                "the handle is not a datatype that this version of Mend supports",
-                "use a predefined datatype of mpi.h",
-            ),
             ArgumentError::Tag => (
                 ERR_TAG,
                 4,
@@ -102,12 +92,6 @@ impl ArgumentError {
             ArgumentError::Root => {
                 (ERR_ROOT, 6, "the root is negative", "the root is a rank of the communicator")
             }
-            ArgumentError::Op => (
-                ERR_OP,
-                7,
-                "the handle is not a reduction operation that this version of Mend supports",
-                "use a predefined operation of mpi.h; MPI_REPLACE and MPI_NO_OP are for one-sided calls",
-            ),
             ArgumentError::Request => (
                 ERR_REQUEST,
                 8,

@@ -10,7 +10,6 @@ use crate::pointer::{Array, Out, OutArray, OutCount, OutText, Text};
 use crate::status::{Status, Statuses};
 use core::ffi::{c_char, c_int};
 use mend_base::{Rank, Source, Tag, TagSelector};
-use mend_datatype::{Datatype, Op};
 
 // Hot: per message.
 #[inline]
@@ -25,16 +24,6 @@ pub(crate) fn length(length: c_int) -> Result<usize, Failure> {
 
 pub(crate) fn bytes(bytes: isize) -> Result<usize, Failure> {
     usize::try_from(bytes).map_err(|_| ArgumentError::NegativeSize.into())
-}
-
-// Hot: per message.
-#[inline]
-pub(crate) fn datatype(handle: Handle) -> Result<Datatype, Failure> {
-    Datatype::from_handle(handle).ok_or_else(|| ArgumentError::Datatype.into())
-}
-
-pub(crate) fn op(handle: Handle) -> Result<Op, Failure> {
-    Op::from_handle(handle).ok_or_else(|| ArgumentError::Op.into())
 }
 
 // Hot: per message.

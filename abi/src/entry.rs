@@ -12,7 +12,7 @@
 //! WT12; design "C frames"). So [`Failure`] and everything that [`raise`] keeps across the handler is `Copy`.
 
 use crate::error_handler::{self, Disposition};
-pub(crate) use crate::failure::{Failure, On, Raised, Why};
+pub(crate) use crate::failure::{ErrorObject, Failure, Raised, Why};
 use crate::generated::constants::{ERR_INTERN, ERR_OTHER, ERR_UNSUPPORTED_OPERATION};
 use crate::report::{self, Argument};
 use core::cell::Cell;
@@ -41,13 +41,13 @@ fn outside() -> Failure {
 // Hot: per message.
 /// Runs a call's own code. A panic in it, which is our bug, is an error of class MPI_ERR_INTERN, not the program's end.
 #[inline(always)]
-pub(crate) fn outcome(body: impl FnOnce(&Cell<On>) -> Result<(), Failure>) -> Result<(), Raised> {
-    let on = Cell::new(On::Process);
-    let result = catch_unwind(AssertUnwindSafe(|| body(&on)));
+pub(crate) fn outcome(body: impl FnOnce(&Cell<ErrorObject>) -> Result<(), Failure>) -> Result<(), Raised> {
+    let object = Cell::new(ErrorObject::Process);
+    let result = catch_unwind(AssertUnwindSafe(|| body(&object)));
     match result {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(failure)) => Err(Raised { failure, on: failure.on.unwrap_or(on.get()) }),
-        Err(panic) => Err(Raised { failure: internal(panic), on: on.get() }),
+        Ok(Err(failure)) => Err(Raised { failure, object: failure.object.unwrap_or(object.get()) }),
+        Err(panic) => Err(Raised { failure: internal(panic), object: object.get() }),
     }
 }
 
@@ -65,8 +65,8 @@ fn internal(panic: Box<dyn Any + Send>) -> Failure {
 /// Passes a failed call to the error handler of its object, which is called last and may not return.
 #[cold]
 #[inline(never)]
-pub(crate) fn raise(call: &'static str, raised: Raised, said: &[Argument]) -> c_int {
-    match error_handler::disposition(call, raised, said) {
+pub(crate) fn raise(call: &'static str, raised: Raised, arguments: &[Argument]) -> c_int {
+    match error_handler::disposition(call, raised, arguments) {
         Disposition::Return => {}
         Disposition::Call { function, mut object } => {
             let mut code = raised.failure.code;
@@ -81,11 +81,11 @@ pub(crate) fn raise(call: &'static str, raised: Raised, said: &[Argument]) -> c_
 /// A call that this version does not support.
 #[cold]
 #[inline(never)]
-pub(crate) fn unsupported(call: &'static str, on: On) -> c_int {
-    if matches!(on, On::File(_)) {
+pub(crate) fn unsupported(call: &'static str, object: ErrorObject) -> c_int {
+    if matches!(object, ErrorObject::File) {
         report::note_unsupported(call);
     }
-    raise(call, Raised { failure: Failure::new(ERR_UNSUPPORTED_OPERATION, Why::Unsupported), on }, &[])
+    raise(call, Raised { failure: Failure::new(ERR_UNSUPPORTED_OPERATION, Why::Unsupported), object }, &[])
 }
 
 /// A call of the tools interface, which has no error handlers (MPI-5.0 §15.3.9).
@@ -123,28 +123,29 @@ pub(crate) use export;
 
 #[cfg(test)]
 mod tests {
-    use super::{Failure, On, Why, outcome};
+    use super::{ErrorObject, Failure, Why, outcome};
     use crate::argument_error::ArgumentError;
     use crate::generated::constants::{ERR_COUNT, ERR_INTERN};
 
     #[test]
     fn a_panic_is_an_internal_error_with_its_words() {
         let raised = outcome(|_| panic!("{} is odd", 3)).unwrap_err();
-        assert_eq!(raised.failure, Failure::new(ERR_INTERN, Why::Panic("3 is odd")));
+        assert_eq!((raised.failure.code, raised.failure.why), (ERR_INTERN, Why::Panic("3 is odd")));
     }
 
     #[test]
     fn an_error_goes_to_the_object_that_the_call_named_unless_it_names_another() {
-        let raised = outcome(|on| {
-            on.set(On::Comm(0x101));
+        let raised = outcome(|object| {
+            object.set(ErrorObject::Comm(0x101));
             Err(ArgumentError::NegativeCount.into())
         });
         let raised = raised.unwrap_err();
-        assert_eq!((raised.on, raised.failure.code), (On::Comm(0x101), ERR_COUNT));
-        let raised = outcome(|on| {
-            on.set(On::Comm(0x101));
-            Err(Failure::from(ArgumentError::Request).on(On::Comm(0x102)))
+        assert!(matches!(raised.object, ErrorObject::Comm(0x101)));
+        assert_eq!(raised.failure.code, ERR_COUNT);
+        let raised = outcome(|object| {
+            object.set(ErrorObject::Comm(0x101));
+            Err(Failure::from(ArgumentError::Request).on(ErrorObject::Comm(0x102)))
         });
-        assert_eq!(raised.unwrap_err().on, On::Comm(0x102));
+        assert!(matches!(raised.unwrap_err().object, ErrorObject::Comm(0x102)));
     }
 }

@@ -3,20 +3,23 @@
 //! handler may longjmp past the frame that has it (design "C frames").
 
 use crate::argument_error::ArgumentError;
+use crate::error_handlers::Action;
 use crate::handle::Handle;
 use core::ffi::c_int;
 
-/// The object on which something went wrong: its error handler hears of it (MPI-5.0 §9.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum On {
+/// The object on which an error occurred: its error handler is called (MPI-5.0 §9.3).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ErrorObject {
     /// No object: MPI_COMM_SELF's handler, or outside Init and Finalize the initial one.
     Process,
     Comm(Handle),
-    File(Handle),
-    Win(Handle),
-    Session(Handle),
+    File,
+    Win,
+    Session,
     /// No object yet, and the handler that the object would have had.
     Errhandler(Handle),
+    /// A request on this communicator, and what that one's error handler did when the request ended.
+    Request(Handle, Action),
 }
 
 /// Why a call failed.
@@ -40,25 +43,25 @@ pub(crate) enum Why {
 }
 
 /// A failed call, as far as it is known where it fails.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
-    /// What the handler is told.
+    /// What the error handler is called with.
     pub(crate) code: c_int,
     /// What the call returns: the same, but for calls on several requests.
     pub(crate) returned: c_int,
     pub(crate) why: Why,
     /// The object, where it is not the one that the call names.
-    pub(crate) on: Option<On>,
+    pub(crate) object: Option<ErrorObject>,
 }
 
 impl Failure {
     pub(crate) const fn new(code: c_int, why: Why) -> Self {
-        Failure { code, returned: code, why, on: None }
+        Failure { code, returned: code, why, object: None }
     }
 
     /// On another object.
-    pub(crate) fn on(mut self, on: On) -> Self {
-        self.on = Some(on);
+    pub(crate) fn on(mut self, object: ErrorObject) -> Self {
+        self.object = Some(object);
         self
     }
 }
@@ -78,8 +81,8 @@ impl From<mend_mpi::Error> for Failure {
 }
 
 /// A failed call with its object.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Raised {
     pub(crate) failure: Failure,
-    pub(crate) on: On,
+    pub(crate) object: ErrorObject,
 }

@@ -13,12 +13,14 @@
 compile_error!("handles of Mend need 64 bits");
 
 mod argument_error;
-mod books;
+mod buffer;
 mod calls;
 mod check;
+mod comm;
 mod entry;
 mod error_class;
 mod error_handler;
+mod error_handlers;
 mod failure;
 mod generated;
 mod handle;

@@ -2,12 +2,13 @@
 //! The report of a fatal error: rank and host, the call with its arguments, the cause, what to do, and a code that docs/errors.md
 //! explains. It is one write, so that lines of different ranks do not mix.
 
+use crate::comm::Comm;
 use crate::failure::{Raised, Why};
 use crate::generated::constants::{
     ANY_SOURCE, ANY_TAG, COMM_NULL, COMM_SELF, COMM_WORLD, DATATYPE_NULL, ERR_UNSUPPORTED_OPERATION,
     GROUP_EMPTY, GROUP_NULL, INFO_NULL, PROC_NULL, REQUEST_NULL, ROOT, UNDEFINED,
 };
-use crate::handle::{Comm, Handle};
+use crate::handle::Handle;
 use core::ffi::c_int;
 use core::fmt::{self, Write as _};
 use mend_datatype::{Datatype, Op};
@@ -168,10 +169,10 @@ fn report_text(call: &str, why: Why, code: c_int) -> ReportText {
 }
 
 /// Prints the report on stderr.
-pub(crate) fn print(call: &'static str, raised: Raised, said: &[Argument]) {
+pub(crate) fn print(call: &'static str, raised: Raised, arguments: &[Argument]) {
     let mut text = String::new();
     // Writing to a String does not fail; an error of stderr cannot be reported anywhere.
-    let _ = write_report(&mut text, call, raised, said);
+    let _ = write_report(&mut text, call, raised, arguments);
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
@@ -192,13 +193,13 @@ pub(crate) fn note_unsupported(call: &'static str) {
     }
 }
 
-fn write_report(out: &mut String, call: &'static str, raised: Raised, said: &[Argument]) -> fmt::Result {
+fn write_report(out: &mut String, call: &'static str, raised: Raised, arguments: &[Argument]) -> fmt::Result {
     let code = raised.failure.code;
     let text = report_text(call, raised.failure.why, code);
     let class = crate::error_class::class_of(code);
     let name = Class::from_number(class).map_or("a class that the program added", Class::name);
     let who = this_process();
-    let arguments: Vec<String> = said.iter().map(Argument::to_string).collect();
+    let arguments: Vec<String> = arguments.iter().map(Argument::to_string).collect();
     writeln!(out, "mend: {who}: {call}({}) failed: {}", arguments.join(", "), text.cause)?;
     writeln!(out, "mend: {who}: {name} ({code}); {} [{}]", text.advice, text.code)
 }

@@ -1,89 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests as programs hold them, over the engine's: handles, whose error handler hears of them, and waiting for one.
+//! Requests as programs hold them, over the engine's: their handles, and waiting for one that no handle was given for.
 
 use crate::argument_error::ArgumentError;
-use crate::failure::{Failure, On};
-use crate::generated::constants::{COMM_WORLD, REQUEST_NULL};
-use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
+use crate::comm::Comm;
+use crate::error_handlers::Action;
+use crate::failure::{ErrorObject, Failure};
+use crate::generated::constants::REQUEST_NULL;
+use crate::handle::Handle;
 use crate::status::Status;
-use core::cell::UnsafeCell;
-use mend_mpi::{Blocking, Detail, Error, Request, RequestHandle, Started};
+use mend_mpi::{Blocking, CommKey, Detail, Error, Request, RequestHandle, Started};
 use mend_world::{Begun, Engine, World};
 
-/// The communicator of each request, and the request's handle, by the request's place: errors of requests go to the handler
-/// of their communicator (row EH4). Never cleared: a place's next request writes over it.
-struct Owners(UnsafeCell<[Vec<Owned>; 3]>);
+/// The handle of all requests that completed when they were started and whose status is empty, such as sends. It takes no slot in
+/// any table. An internal number between `MPI_REQUEST_NULL` and the datatypes, which the ABI leaves free.
+pub(crate) const REQUEST_DONE: Handle = 0x181;
 
-/// A request and its communicator; as handles.
-#[derive(Clone, Copy)]
-struct Owned {
-    comm: Handle,
-    request: Handle,
-}
-
-// SAFETY: reached only through `owners`, which asks for the engine: a process has one, and one thread at a time has it.
-unsafe impl Sync for Owners {}
-
-static OWNERS: Owners = Owners(UnsafeCell::new([Vec::new(), Vec::new(), Vec::new()]));
-
-fn owners(_proof: &mut Engine) -> &mut [Vec<Owned>; 3] {
-    // SAFETY: the engine's one borrower is here, and the reference lives no longer than that borrow; `World` makes one
-    // engine in the life of a process.
-    unsafe { &mut *OWNERS.0.get() }
-}
-
-fn place(request: Request) -> (usize, usize) {
-    match request {
-        Request::PointToPoint(key) => (0, key.index as usize),
-        Request::Collective(key) => (1, key.index as usize),
-        Request::Completed(key) => (2, key.index as usize),
-    }
-}
-
-// Hot: per message that is not over at once.
-/// The user's handle of a request on `comm`.
-pub(crate) fn handle(engine: &mut Engine, request: Request, comm: Comm) -> Handle {
-    let (kind, index) = place(request);
-    let row = &mut owners(engine)[kind];
-    if row.len() <= index {
-        row.resize(index + 1, Owned { comm: COMM_WORLD, request: REQUEST_NULL });
-    }
-    let handle = request.to_bits() as Handle;
-    row[index] = Owned { comm: comm.0, request: handle };
-    handle
-}
-
-/// Whether a request of this communicator stands that a user may still wait for.
-pub(crate) fn some_on(engine: &mut Engine, comm: Handle) -> bool {
-    let owned: Vec<_> = owners(engine).iter().flatten().filter(|owned| owned.comm == comm).copied().collect();
-    owned.into_iter().any(|Owned { request, .. }| {
-        let request = Request::from_bits(request as u64);
-        request.is_some_and(|request| engine.stands(request))
-    })
-}
+/// As [`REQUEST_DONE`], for receives from `MPI_PROC_NULL`, whose status differs.
+pub(crate) const REQUEST_DONE_PROC_NULL: Handle = 0x182;
 
 // Hot: per message.
-/// The user's handle of an operation that was started.
+/// The program's handle of a send that was started.
 #[inline]
-pub(crate) fn handle_of_send(engine: &mut Engine, started: Started, comm: Comm) -> Handle {
+pub(crate) fn handle_of_send(started: Started) -> Handle {
     match started {
         Started::Done(_) => REQUEST_DONE,
-        Started::Running(request) => handle(engine, request, comm),
+        Started::Running(request) => request.to_bits() as Handle,
     }
 }
 
-/// The same where the status is wanted later.
+/// The program's handle of a receive that was started on `comm`; its status is asked for later.
 #[inline]
 pub(crate) fn handle_of_receive(
     engine: &mut Engine,
+    comm: CommKey,
     started: Started,
-    comm: Comm,
 ) -> Result<Handle, Failure> {
     let request = match started {
-        Started::Done(status) => engine.complete(status)?,
+        Started::Done(status) => engine.complete(comm, status)?,
         Started::Running(request) => request,
     };
-    Ok(handle(engine, request, comm))
+    Ok(request.to_bits() as Handle)
 }
 
 // Hot: per message.
@@ -97,7 +53,7 @@ pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status
 }
 
 // Hot: per message.
-/// Starts an operation and waits for it, in one entry where it is over at once or soon.
+/// Starts an operation and waits for it. Enters the engine once where the operation is over at once or soon.
 #[inline]
 pub(crate) fn run(
     world: &World,
@@ -121,7 +77,7 @@ pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, 
     })
 }
 
-/// The status that goes with an error: a message that was too long has one, otherwise there is nothing to say.
+/// The status that goes with an error: that of a message that was too long, else an empty one.
 pub(crate) fn status_of_error(error: &Error) -> Status {
     match error.detail {
         Detail::Truncated(status) => Status::of(status),
@@ -129,9 +85,9 @@ pub(crate) fn status_of_error(error: &Error) -> Status {
     }
 }
 
-/// What the engine calls a request of the program's.
+/// The engine's name of a request of the program.
 #[inline]
-pub(crate) fn named(handle: Handle) -> Result<RequestHandle, Failure> {
+pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, Failure> {
     match handle {
         REQUEST_NULL => Ok(RequestHandle::Null),
         REQUEST_DONE | REQUEST_DONE_PROC_NULL => Ok(RequestHandle::Done),
@@ -142,10 +98,15 @@ pub(crate) fn named(handle: Handle) -> Result<RequestHandle, Failure> {
     }
 }
 
-/// Whose error handler hears of a request's failure.
+/// The failure of a request on `comm`, whose handle may be freed (Row EH4). What its error handler does is looked up here, while the
+/// engine is not left: the next call that makes or frees a communicator may remove this one.
 #[cold]
-pub(crate) fn owner(engine: &mut Engine, handle: Handle) -> On {
-    let Ok(RequestHandle::Request(request)) = named(handle) else { return On::Process };
-    let (kind, index) = place(request);
-    On::Comm(owners(engine)[kind].get(index).map_or(COMM_WORLD, |owned| owned.comm))
+pub(crate) fn failure_of(engine: &Engine, comm: Option<CommKey>, error: Error) -> Failure {
+    let failure = Failure::from(error);
+    match comm.and_then(|comm| Some((comm, engine.error_handler(comm)?))) {
+        Some((comm, handler)) => {
+            failure.on(ErrorObject::Request(Comm::of(engine, comm).0, Action::from(handler)))
+        }
+        None => failure.on(ErrorObject::Process),
+    }
 }

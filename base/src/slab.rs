@@ -85,6 +85,20 @@ impl<T> Slab<T> {
         Some(Key { index, generation: 1 })
     }
 
+    /// As [`try_insert`](Slab::try_insert), for an entry that is made with its own key.
+    pub fn try_insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
+        if !self.try_reserve(1) {
+            return None;
+        }
+        let key = match self.free.last() {
+            Some(&index) => Key { index, generation: self.slots[index as usize].generation.wrapping_add(1) },
+            None => Key { index: u32::try_from(self.slots.len()).ok()?, generation: 1 },
+        };
+        let inserted = self.try_insert(make(key));
+        debug_assert_eq!(inserted, Some(key));
+        inserted
+    }
+
     // Hot: per message.
     /// Whether a slot is empty, so that the next insertion needs no memory.
     #[inline]

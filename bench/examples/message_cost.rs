@@ -7,7 +7,7 @@
 
 use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
-use mend_pml::{Channel, Config, Ends, Lent, Ob1, SendMode, Started, Upcalls};
+use mend_pml::{Channel, Config, Ends, Lent, Ob1, Owner, SendMode, Started, Upcalls};
 use mend_transport::{
     Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
     Stream, UserMemory, WakeSet, WriteSlot,
@@ -140,7 +140,8 @@ impl Pair {
         let identity = Identity { creator: Peer::new(Job(1), 0), number: 1 };
         let open = |(rank, side): (u32, &mut Ob1<u32>)| {
             side.connected(PeerIndex(1 - rank), 1 - rank, &limits);
-            side.open(identity, ContextKind::PointToPoint, Rank(rank), Arc::clone(&members), &ends)
+            let (kind, members) = (ContextKind::PointToPoint, Arc::clone(&members));
+            side.open(identity, kind, Rank(rank), members, Owner(0), &ends)
         };
         let on = (0..).zip(&mut sides).map(open).collect();
         let slots = [VecDeque::with_capacity(64), VecDeque::with_capacity(64)];

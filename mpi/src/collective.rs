@@ -9,7 +9,7 @@
 //!        └─▶ active ── progress ─▶ done ── release ──▶ released
 //!              ├─── a member has left: done, when all are heard of
 //!              ├─── a member's death is published ──▶ done, in error
-//!              └─── detach: released as soon as it is done
+//!              └─── release: forgotten as soon as it is done
 //! ```
 //!
 //! A death ends every operation of its communicators at each process that hears of it (design "Interrupted collectives"), because a
@@ -129,6 +129,11 @@ impl Collectives {
             Stage::Active(_) => None,
             Stage::Done(_, created) => created.take(),
         }
+    }
+
+    /// The communicator of an operation whose handle was not given back.
+    pub fn communicator_of(&self, key: Key) -> Option<CommKey> {
+        self.table.get(key).filter(|running| !running.detached).map(|running| running.comm)
     }
 
     /// Starts an operation. All members start the same ones in the same order (MPI-5.0 §6.1).
@@ -284,20 +289,15 @@ impl Collectives {
         self.ended_waiters.pop()
     }
 
-    /// The result of one that is over was looked at.
-    pub fn release(&mut self, key: Key) {
-        if matches!(self.table.get(key), Some(Running { stage: Stage::Done(..), .. })) {
-            self.forget(key);
-        }
-    }
-
-    /// Nobody asks for it any more: it goes on to its end.
-    pub fn detach(&mut self, key: Key) {
+    /// The caller will not ask for it any more: if it is over, it is forgotten; else it goes on to its end. Its communicator, where
+    /// the handle was not given back before.
+    pub fn release(&mut self, key: Key) -> Option<CommKey> {
+        let comm = self.communicator_of(key)?;
         match self.table.get_mut(key) {
-            None => {}
             Some(running) if matches!(running.stage, Stage::Active(_)) => running.detached = true,
-            Some(_) => self.forget(key),
+            _ => self.forget(key),
         }
+        Some(comm)
     }
 
     fn forget(&mut self, key: Key) {

@@ -5,14 +5,16 @@
 //! A part of the engine: it owns the table of communicators and this process's identities; it calls the PML, at which it opens
 //! and closes channels.
 
+mod attributes;
 mod create;
 
 use crate::layers::Layers;
 use crate::{CommKey, Detail, Error};
+pub(crate) use attributes::Attributes;
 pub(crate) use create::{Contribution, Created, PendingCreation};
 use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab, Tag};
 use mend_comm::{Communicator, Group};
-use mend_pml::{Channel, Ends};
+use mend_pml::{Channel, Ends, Owner};
 use mend_proto::identity::IdentityAllocator;
 use mend_transport::Btl;
 use std::sync::Arc;
@@ -31,8 +33,13 @@ pub(crate) struct CommEntry {
     operations: u32,
     /// Collective operations that still run on it.
     running: u32,
-    /// The handle was freed; the entry goes with the last operation that runs.
+    /// Requests on it that are not released, of all kinds: their errors go to its error handler (Row EH4).
+    requests: u32,
+    /// The handle was freed; the channels are closed with the last collective operation that runs.
     freed: bool,
+    attributes: Attributes,
+    /// The next in the list of those that are unused.
+    next_unused: Option<CommKey>,
 }
 
 impl CommEntry {
@@ -65,6 +72,16 @@ impl CommEntry {
         &self.members
     }
 
+    /// Name and error handler.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// The same, to change them.
+    pub fn attributes_mut(&mut self) -> &mut Attributes {
+        &mut self.attributes
+    }
+
     /// The rank of a peer in it.
     pub fn rank_of(&self, peer: PeerIndex) -> Option<Rank> {
         self.members.iter().position(|member| *member == peer).map(|at| Rank(at as u32))
@@ -80,6 +97,11 @@ impl CommEntry {
         self.operations = self.operations.wrapping_add(1);
     }
 
+    /// Its handle was freed, and nothing needs it any more.
+    fn is_unused(&self) -> bool {
+        self.freed && self.running == 0 && self.requests == 0
+    }
+
     /// A collective operation runs from now on.
     pub fn begin_operation(&mut self) {
         self.running += 1;
@@ -93,6 +115,9 @@ pub(crate) struct Communicators {
     world: CommKey,
     myself: CommKey,
     identities: IdentityAllocator,
+    /// The first of those whose handle was freed and whose last request was released; they are removed when the next communicator
+    /// is made or freed.
+    unused: Option<CommKey>,
 }
 
 /// The numbers of WORLD, whose creator is its rank 0, and SELF: everybody knows them without asking.
@@ -109,6 +134,7 @@ impl Communicators {
             world: nobody,
             myself: nobody,
             identities: IdentityAllocator::new(me),
+            unused: None,
         }
     }
 
@@ -127,13 +153,16 @@ impl Communicators {
             group: Arc::new(Group::consecutive(first, size)),
         };
         let no_ends = Ends::default();
-        self.world = self.enter(world, (0..size).map(PeerIndex).collect(), &no_ends, layers)?;
+        let attributes = Attributes::predefined("MPI_COMM_WORLD");
+        let members = (0..size).map(PeerIndex).collect();
+        self.world = self.enter(world, members, attributes, &no_ends, layers)?;
         let myself = Communicator {
             identity: Identity { creator: me, number: SELF_NUMBER },
             rank: Rank(0),
             group: Arc::new(Group::consecutive(me, 1)),
         };
-        self.myself = self.enter(myself, Arc::new([index]), &no_ends, layers)?;
+        let attributes = Attributes::predefined("MPI_COMM_SELF");
+        self.myself = self.enter(myself, Arc::new([index]), attributes, &no_ends, layers)?;
         Ok(())
     }
 
@@ -162,6 +191,14 @@ impl Communicators {
         }
     }
 
+    /// The same, to change it.
+    pub fn valid_mut(&mut self, comm: CommKey) -> Result<&mut CommEntry, Error> {
+        match self.table.get_mut(comm.0) {
+            Some(entry) if !entry.freed => Ok(entry),
+            _ => Err(Error::of(Detail::NoSuchCommunicator)),
+        }
+    }
+
     // Hot: per blocking receive.
     /// One that exists; its handle may have been freed.
     #[inline]
@@ -174,21 +211,55 @@ impl Communicators {
         self.table.get_mut(comm.0)
     }
 
-    /// The one whose user's messages go over this channel.
-    pub fn of_channel(&self, channel: Channel) -> Option<&CommEntry> {
-        self.table.iter().map(|(_, entry)| entry).find(|entry| entry.user == channel)
+    /// To whom the PML's requests on this communicator belong: its place in the table, which no other communicator has as long
+    /// as one of them is not released.
+    fn owner(comm: Key) -> Owner {
+        Owner(comm.index)
     }
 
-    /// MPI_Comm_free as this process sees it: the handle is invalid at once, operations that run on it go on.
+    /// The communicator of a request of the PML that is not released.
+    #[inline]
+    pub fn of_owner(&self, owner: Owner) -> Option<CommKey> {
+        self.table.key_at(owner.0).map(CommKey)
+    }
+
+    /// A request on this communicator was given to the caller.
+    #[inline]
+    pub fn add_request(&mut self, comm: CommKey) {
+        if let Some(entry) = self.table.get_mut(comm.0) {
+            entry.requests += 1;
+        }
+    }
+
+    /// The caller gave a request on this communicator back.
+    #[inline]
+    pub fn release_request(&mut self, comm: CommKey) {
+        let Some(entry) = self.table.get_mut(comm.0) else { return };
+        debug_assert!(entry.requests > 0, "a request is released once");
+        entry.requests = entry.requests.saturating_sub(1);
+        if entry.is_unused() {
+            entry.next_unused = self.unused.replace(comm);
+        }
+    }
+
+    /// Removes those that no request needs any more.
+    fn remove_unused(&mut self) {
+        while let Some(comm) = self.unused
+            && let Some(entry) = self.table.remove(comm.0)
+        {
+            self.unused = entry.next_unused;
+        }
+    }
+
+    /// MPI_Comm_free as this process sees it: the handle is invalid at once, operations that run on it go on. Takes a time that
+    /// no other communicator or request counts in.
     pub fn free<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) -> Result<(), Error> {
         if comm == self.world || comm == self.myself {
             return Err(Error::of(Detail::PredefinedCommunicator));
         }
-        self.valid(comm)?;
-        if let Some(entry) = self.table.get_mut(comm.0) {
-            entry.freed = true;
-        }
-        self.release_if_unused(comm, layers);
+        self.valid_mut(comm)?.freed = true;
+        self.remove_unused();
+        self.close_if_idle(comm, layers);
         Ok(())
     }
 
@@ -197,21 +268,25 @@ impl Communicators {
         if let Some(entry) = self.table.get_mut(comm.0) {
             entry.running -= 1;
         }
-        self.release_if_unused(comm, layers);
+        self.close_if_idle(comm, layers);
     }
 
-    /// Takes a freed communicator out when nothing runs on it any more.
-    fn release_if_unused<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
-        if self.table.get(comm.0).is_some_and(|entry| entry.freed && entry.running == 0)
-            && let Some(entry) = self.table.remove(comm.0)
-        {
-            layers.pml.close(entry.user);
-            layers.pml.close(entry.collective);
+    /// Closes the channels of a freed communicator when no collective operation runs on it any more, and removes it where no
+    /// request on it is left.
+    fn close_if_idle<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
+        let Some(entry) = self.table.get(comm.0).filter(|entry| entry.freed && entry.running == 0) else {
+            return;
+        };
+        layers.pml.close(entry.user);
+        layers.pml.close(entry.collective);
+        if entry.is_unused() {
+            self.table.remove(comm.0);
         }
     }
 
     /// Closes every communicator: nothing is received any more, and what is offered is refused.
     pub fn close_all<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) {
+        self.unused = None;
         for (_, entry) in core::mem::take(&mut self.table).iter() {
             layers.pml.close(entry.user);
             layers.pml.close(entry.collective);
@@ -245,7 +320,8 @@ impl Communicators {
         if layers.pml.is_used(communicator.identity) {
             return Err(Error::of(Detail::BadCreation));
         }
-        self.enter(communicator, members, ends, layers).map(Some)
+        let attributes = entry.attributes.inherited();
+        self.enter(communicator, members, attributes, ends, layers).map(Some)
     }
 
     /// The making of a communicator has failed here. Where its name had come already, others may have it, and what they
@@ -270,29 +346,35 @@ impl Communicators {
         &mut self,
         communicator: Communicator,
         members: Arc<[PeerIndex]>,
+        attributes: Attributes,
         ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Result<CommKey, Error> {
         let (identity, rank) = (communicator.identity, communicator.rank);
-        let mut open = |kind| layers.pml.open(identity, kind, rank, Arc::clone(&members), ends);
-        let user = open(ContextKind::PointToPoint);
-        let collective = open(ContextKind::Collective);
-        let (operations, running, freed) = (0, 0, false);
-        let entry = CommEntry { communicator, members, user, collective, operations, running, freed };
-        match self.table.try_insert(entry) {
-            Some(key) => Ok(CommKey(key)),
-            None => {
-                layers.pml.close(user);
-                layers.pml.close(collective);
-                Err(Error::of(Detail::NoMemory))
+        self.remove_unused();
+        let make = |key| {
+            let owner = Communicators::owner(key);
+            let mut open = |kind| layers.pml.open(identity, kind, rank, Arc::clone(&members), owner, ends);
+            CommEntry {
+                user: open(ContextKind::PointToPoint),
+                collective: open(ContextKind::Collective),
+                communicator,
+                members,
+                operations: 0,
+                running: 0,
+                requests: 0,
+                freed: false,
+                attributes,
+                next_unused: None,
             }
-        }
+        };
+        self.table.try_insert_with(make).map(CommKey).ok_or(Error::of(Detail::NoMemory))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Communicators;
+    use super::{Attributes, Communicators};
     use crate::layers::Layers;
     use crate::scripted::{Rehearsal, Script, Wires, peer};
     use crate::{CommKey, Detail};
@@ -312,7 +394,7 @@ mod tests {
         let entry = communicators.get(communicators.world()).unwrap();
         let (identity, members) = (Identity { creator: peer(0), number: 9 }, entry.members().clone());
         let communicator = Communicator { identity, ..entry.communicator().clone() };
-        communicators.enter(communicator, members, &Ends::default(), layers).unwrap()
+        communicators.enter(communicator, members, Attributes::default(), &Ends::default(), layers).unwrap()
     }
 
     #[test]

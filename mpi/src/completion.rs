@@ -17,7 +17,7 @@
 //! failure that the error handler hears of is that of the lowest index.
 
 use crate::engine::unsatisfiable::ends_the_wait;
-use crate::{Class, Detail, Engine, Error, RequestHandle, State};
+use crate::{Class, CommKey, Detail, Engine, Error, RequestHandle, State};
 use mend_pml::Status;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -64,8 +64,10 @@ pub enum Found {
 pub struct Answered {
     /// What it found.
     pub found: Found,
-    /// The failure of lowest index, with that index: what the error handler hears of.
+    /// The failure of lowest index, with that index: what the error handler is called with.
     pub failure: Option<(usize, Error)>,
+    /// The communicator of that request, if it names one: the one whose error handler is called.
+    pub communicator: Option<CommKey>,
 }
 
 impl Answered {
@@ -253,7 +255,7 @@ fn answer_single<N: Btl, R: Runtime>(
             Found::Several { count: 1 }
         }
     };
-    Answered { found, failure: None }
+    Answered { found, failure: None, communicator: None }
 }
 
 /// How many requests of a call stand where.
@@ -294,7 +296,8 @@ impl Census {
         answers: &mut impl Answers,
     ) -> Answered {
         let with_error = self.failed + self.pending > 0;
-        let mut writer = Writer { engine, requests, answers, with_error, place: 0, failure: None };
+        let mut writer =
+            Writer { engine, requests, answers, with_error, place: 0, failure: None, communicator: None };
         let found = if self.null == requests.len() {
             if want == Want::All {
                 (0..requests.len()).for_each(|index| writer.empty(index));
@@ -315,7 +318,7 @@ impl Census {
                 Want::All | Want::Any | Want::Some => Found::NotYet,
             }
         };
-        Answered { found, failure: writer.failure }
+        Answered { found, failure: writer.failure, communicator: writer.communicator }
     }
 }
 
@@ -327,6 +330,7 @@ struct Writer<'a, N: Btl, R: Runtime, A> {
     with_error: bool,
     place: usize,
     failure: Option<(usize, Error)>,
+    communicator: Option<CommKey>,
 }
 
 impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
@@ -395,16 +399,23 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
 
     /// The request ends with this call.
     fn complete(&mut self, index: usize, result: Result<Status, Error>) -> Result<Status, Error> {
+        let result = self.note(index, result);
         if let RequestHandle::Request(request) = self.requests[index] {
             self.engine.release(request);
         }
         self.answers.completed(index);
-        self.note(index, result)
+        result
     }
 
+    /// Notes the first failure. Comes before the release of the request, after which its communicator is not known.
     fn note(&mut self, index: usize, result: Result<Status, Error>) -> Result<Status, Error> {
-        if let Err(error) = result {
-            self.failure.get_or_insert((index, error));
+        if let Err(error) = result
+            && self.failure.is_none()
+        {
+            self.failure = Some((index, error));
+            if let RequestHandle::Request(request) = self.requests[index] {
+                self.communicator = self.engine.communicator_of(request);
+            }
         }
         result
     }

@@ -5,6 +5,7 @@
 //! folder only calls them, in the order that the rules demand. It never blocks and never calls the user: a waiter above calls
 //! `progress` again and again.
 
+mod attributes;
 mod collectives;
 mod ends;
 mod failures;
@@ -264,22 +265,46 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         !matches!(self.poll(request), State::Done(Err(error)) if error.detail == Detail::NoSuchRequest)
     }
 
-    /// Forgets an operation that is over.
+    /// Forgets an operation that is over; one that is not goes on without a handle.
     pub fn release(&mut self, request: Request) {
-        match request {
-            Request::PointToPoint(key) => self.layers.pml.release(mend_pml::Request(key)),
+        self.give_back(request, |pml, key| {
+            pml.release(key);
+            true
+        });
+    }
+
+    /// Gives the handle of a request back, by `give` where the PML has it; `false`: `give` did not. From then on the communicator
+    /// does not count it.
+    #[inline]
+    fn give_back(
+        &mut self,
+        request: Request,
+        give: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> bool,
+    ) -> bool {
+        let comm = match request {
+            Request::PointToPoint(key) => {
+                let pml = &mut self.layers.pml;
+                let owner = pml.owner(mend_pml::Request(key));
+                if !give(pml, mend_pml::Request(key)) {
+                    return false;
+                }
+                owner.and_then(|owner| self.communicators.of_owner(owner))
+            }
             Request::Collective(key) => self.collectives.release(key),
             Request::Completed(key) => self.completed.release(key),
+        };
+        if let Some(comm) = comm {
+            self.communicators.release_request(comm);
         }
+        true
     }
 
     /// MPI_Request_free: the operation goes on and then vanishes.
     pub fn detach(&mut self, request: Request) {
-        match request {
-            Request::PointToPoint(key) => self.layers.pml.detach(mend_pml::Request(key)),
-            Request::Collective(key) => self.collectives.detach(key),
-            Request::Completed(key) => self.completed.release(key),
-        }
+        self.give_back(request, |pml, key| {
+            pml.detach(key);
+            true
+        });
         self.make_due_progress();
     }
 
@@ -298,6 +323,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match started {
             mend_pml::Started::Done(status) => Started::Done(status),
             mend_pml::Started::Running(mend_pml::Request(key)) => {
+                if let Some(comm) = self.communicator_of(Request::PointToPoint(key)) {
+                    self.communicators.add_request(comm);
+                }
                 self.make_due_progress();
                 Started::Running(Request::PointToPoint(key))
             }
@@ -314,15 +342,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Lets go of a send whose buffer is the user's again at once: it goes on from a copy, since its receiver lives and must
     /// get it. `false`: there is no memory for one, and the buffer stays ours.
     pub(crate) fn continue_from_copy(&mut self, request: Request) -> bool {
-        match request {
-            Request::PointToPoint(key) => self.layers.pml.continue_from_copy(mend_pml::Request(key)),
-            Request::Collective(_) | Request::Completed(_) => true,
-        }
+        self.give_back(request, |pml, key| pml.continue_from_copy(key))
     }
 
-    /// A request that is complete when it is made, for a user's handle.
-    pub fn complete(&mut self, status: Status) -> Result<Request, Error> {
-        self.completed.add(status)
+    /// A request on `comm` that is complete when it is made, for a user's handle.
+    pub fn complete(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
+        let request = self.completed.add(comm, status)?;
+        self.communicators.add_request(comm);
+        Ok(request)
     }
 
     /// MPI_Finalize, asked until it says true: nothing of ours is still to be sent, and the runtime knows that we left.

@@ -26,6 +26,10 @@ pub enum Detail {
     NoSuchCommunicator,
     /// The handle of the request is stale or was never given out.
     NoSuchRequest,
+    /// The handle names no datatype.
+    NoSuchDatatype,
+    /// The handle names no reduction operation.
+    NoSuchOp,
     /// The rank is not below the size of the communicator or group, where that is known.
     NoSuchRank(Rank, Option<u32>),
     /// The root of a collective is not below the size of the communicator.
@@ -126,6 +130,12 @@ impl Detail {
             Detail::NoSuchRequest => {
                 (Class::Request, Code("MPI", 2), "use a request that was started and has not ended")
             }
+            Detail::NoSuchDatatype => (Class::Type, Code("CALL", 3), "use a predefined datatype of mpi.h"),
+            Detail::NoSuchOp => (
+                Class::Op,
+                Code("CALL", 7),
+                "use a predefined operation of mpi.h; MPI_REPLACE and MPI_NO_OP are for one-sided calls",
+            ),
             Detail::NoSuchRank(..) => {
                 (Class::Rank, Code("MPI", 3), "ranks go from 0 to the size of the communicator less one")
             }
@@ -204,6 +214,8 @@ impl fmt::Display for Detail {
             Detail::Plain => "the call cannot be obeyed",
             Detail::NoSuchCommunicator => "the communicator does not exist",
             Detail::NoSuchRequest => "the request does not exist",
+            Detail::NoSuchDatatype => "the handle is not a datatype that this version of Mend supports",
+            Detail::NoSuchOp => "the handle is not a reduction operation that this version of Mend supports",
             Detail::NoSuchRank(rank, Some(size)) => {
                 return write!(f, "there is no rank {} among {size}", rank.0);
             }

@@ -107,7 +107,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         tag: Tag,
         data: &Arc<Buffer>,
     ) -> Operation<N, R> {
-        self.begin(|engine| engine.send(comm, to, tag, mode, bytes(data)))
+        self.begin(comm, |engine| engine.send(comm, to, tag, mode, bytes(data)))
     }
 
     /// A receive into `data`.
@@ -118,7 +118,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         tag: TagSelector,
         data: &Arc<Buffer>,
     ) -> Operation<N, R> {
-        self.begin(|engine| poll_then_post(engine, comm, from, tag, data))
+        self.begin(comm, |engine| poll_then_post(engine, comm, from, tag, data))
     }
 
     /// MPI_Recv: with a pending failure it is cancelled, and fails (row PP9).
@@ -131,7 +131,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     ) -> Blocked<N, R, Blocking> {
         self.block(|engine| match poll_then_post(engine, comm, from, tag, data)? {
             Started::Running(request) => Ok(Blocking::new(request)),
-            Started::Done(status) => Ok(Blocking::new(engine.complete(status)?)),
+            Started::Done(status) => Ok(Blocking::new(engine.complete(comm, status)?)),
         })
     }
 
@@ -189,7 +189,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
 
     /// Any collective operation.
     pub fn collective(&self, comm: CommKey, call: Collective) -> Operation<N, R> {
-        self.begin(|engine| engine.collective(comm, call))
+        self.begin(comm, |engine| engine.collective(comm, call))
     }
 
     /// MPI_Barrier.
@@ -209,17 +209,17 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
 
     /// MPI_Comm_dup.
     pub fn dup(&self, comm: CommKey) -> Creation<N, R> {
-        self.create_by(|engine| engine.dup(comm))
+        self.create_by(comm, |engine| engine.dup(comm))
     }
 
     /// MPI_Comm_split; no color is MPI_UNDEFINED.
     pub fn split(&self, comm: CommKey, color: Option<u32>, key: i32) -> Creation<N, R> {
-        self.create_by(|engine| engine.split(comm, color, key))
+        self.create_by(comm, |engine| engine.split(comm, color, key))
     }
 
     /// MPI_Comm_create.
     pub fn create(&self, comm: CommKey, group: &Group) -> Creation<N, R> {
-        self.create_by(|engine| engine.create(comm, group))
+        self.create_by(comm, |engine| engine.create(comm, group))
     }
 
     /// MPI_Comm_free: local.
@@ -250,14 +250,18 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         .await
     }
 
-    fn begin(&self, start: impl FnOnce(&mut Engine<N, R>) -> Result<Started, Error>) -> Operation<N, R> {
+    fn begin(
+        &self,
+        comm: CommKey,
+        start: impl FnOnce(&mut Engine<N, R>) -> Result<Started, Error>,
+    ) -> Operation<N, R> {
         let started = start(&mut self.engine_mut());
         // Starting one may end another: a message to ourselves, or one that has come already.
         self.wake();
         let (handle, result) = match started {
             Ok(Started::Running(request)) => (RequestHandle::Request(request), None),
             Ok(Started::Done(Status::EMPTY)) => (RequestHandle::Done, None),
-            Ok(Started::Done(status)) => match self.engine_mut().complete(status) {
+            Ok(Started::Done(status)) => match self.engine_mut().complete(comm, status) {
                 Ok(request) => (RequestHandle::Request(request), None),
                 Err(error) => (RequestHandle::Null, Some(Err(error))),
             },
@@ -275,11 +279,15 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         Blocked { mpi: self.clone(), wait: Some(wait) }
     }
 
-    fn create_by(&self, start: impl FnOnce(&mut Engine<N, R>) -> Result<Started, Error>) -> Creation<N, R> {
+    fn create_by(
+        &self,
+        comm: CommKey,
+        start: impl FnOnce(&mut Engine<N, R>) -> Result<Started, Error>,
+    ) -> Creation<N, R> {
         self.block(|engine| {
             let request = match start(engine)? {
                 Started::Running(request) => request,
-                Started::Done(status) => engine.complete(status)?,
+                Started::Done(status) => engine.complete(comm, status)?,
             };
             Ok(CommunicatorCreation::new(request))
         })

@@ -12,9 +12,9 @@
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
 //! | `Funnel` (funnel)               | the contact with each peer; evidence; ends that are declared and not published; notices of the job | transports, PML, runtime |
 //! | `Ends` (`mend_pml`)             | the ends of peers that are published; the order of the failures | nothing                   |
-//! | `Communicators` (communicator)  | the table of communicators, identities                   | PML                              |
+//! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests; identities | PML                |
 //! | `Collectives` (collective)      | collective operations and creations under way, liveness queries | transports, PML, `Communicators`, `Funnel` |
-//! | `CompletedRequests` (request)   | requests that were complete when they were started       | nothing                          |
+//! | `CompletedRequests` (request)   | requests that were complete when they were started, with their communicator | nothing       |
 //! | `Watched` (watched)             | from whom the waiting call expects something             | nothing                          |
 //! | `Waiters` (waiters)             | what sleeping threads wait for, and what concerns them all | nothing                        |
 //! | `Inquiry` (inquiry)             | when a waiter asks about unconnected peers               | nothing                          |
@@ -30,9 +30,11 @@ mod class;
 mod collective;
 mod communicator;
 mod completion;
+mod datatypes;
 mod dispatch;
 mod engine;
 mod error;
+mod error_handler;
 mod funnel;
 mod future;
 mod inquiry;
@@ -47,8 +49,10 @@ mod watched;
 pub use blocking::{Blocking, CommunicatorCreation, Probe};
 pub use class::Class;
 pub use completion::{Answered, Answers, Completion, Found, Want, test};
+pub use datatypes::{DatatypeHandle, OpHandle};
 pub use engine::{Census, Engine, StartError};
 pub use error::{Code, Detail, Error, cause_words};
+pub use error_handler::ErrorHandler;
 pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;

@@ -54,24 +54,29 @@ pub enum RequestHandle {
 
 /// Requests that were complete when they were started, kept for the user's handles. A part of the engine; calls nothing.
 #[derive(Debug, Default)]
-pub(crate) struct CompletedRequests(Slab<Status>);
+pub(crate) struct CompletedRequests(Slab<(Status, CommKey)>);
 
 impl CompletedRequests {
-    /// Keeps one.
-    pub fn add(&mut self, status: Status) -> Result<Request, Error> {
-        let key = self.0.try_insert(status).ok_or_else(|| Error::of(Detail::NoMemory))?;
+    /// Keeps one that was started on `comm`.
+    pub fn add(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
+        let key = self.0.try_insert((status, comm)).ok_or_else(|| Error::of(Detail::NoMemory))?;
         Ok(Request::Completed(key))
     }
 
     // Hot: per poll.
     /// What it says.
     pub fn poll(&self, key: Key) -> State {
-        State::Done(self.0.get(key).copied().ok_or_else(no_such_request))
+        State::Done(self.0.get(key).map(|(status, _)| *status).ok_or_else(no_such_request))
     }
 
-    /// Forgets it.
-    pub fn release(&mut self, key: Key) {
-        self.0.remove(key);
+    /// Its communicator.
+    pub fn communicator_of(&self, key: Key) -> Option<CommKey> {
+        self.0.get(key).map(|(_, comm)| *comm)
+    }
+
+    /// Forgets it. Its communicator, if it was there.
+    pub fn release(&mut self, key: Key) -> Option<CommKey> {
+        self.0.remove(key).map(|(_, comm)| comm)
     }
 
     /// How many there are.
@@ -139,13 +144,16 @@ mod tests {
     use mend_base::Key;
     use mend_pml::Status;
 
+    const COMM: CommKey = CommKey(Key { index: 3, generation: 1 });
+
     #[test]
     fn a_completed_request_says_its_status_until_it_is_released() {
         let mut completed = CompletedRequests::default();
         let status = Status { bytes: 5, ..Status::EMPTY };
-        let Request::Completed(key) = completed.add(status).unwrap() else { panic!("it is complete") };
+        let Request::Completed(key) = completed.add(COMM, status).unwrap() else { panic!("it is complete") };
         assert_eq!((completed.poll(key), completed.len()), (State::Done(Ok(status)), 1));
-        completed.release(key);
+        assert_eq!((completed.communicator_of(key), completed.release(key)), (Some(COMM), Some(COMM)));
+        assert_eq!(completed.release(key), None);
         let State::Done(Err(error)) = completed.poll(key) else { panic!("it was released") };
         assert_eq!((error.detail, completed.len()), (Detail::NoSuchRequest, 0));
     }

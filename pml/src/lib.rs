@@ -79,5 +79,5 @@ pub use ob1::Ob1;
 pub use ob1::census::Census;
 pub use ob1::polling_receive::Polling;
 pub use parameters::PARAMETERS;
-pub use request::{Channel, Error, Request, SendMode, Started, State, Status, Waiter};
+pub use request::{Channel, Error, Owner, Request, SendMode, Started, State, Status, Waiter};
 pub use upcalls::Upcalls;

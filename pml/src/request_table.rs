@@ -15,7 +15,7 @@
 
 use crate::list::{Linked, Links, NONE};
 use crate::matcher::{POSTED, PostedReceive};
-use crate::request::{Error, SendMode, Status, Waiter};
+use crate::request::{Error, Owner, SendMode, Status, Waiter};
 use mend_base::{Key, LifecycleCheck, LifecycleCounts, Rank, Slab, Source, Tag, TagSelector};
 use mend_datatype::Typed;
 use mend_transport::Stream;
@@ -26,7 +26,7 @@ pub(crate) struct RequestTable {
     entries: Slab<RequestEntry>,
     lifecycle_check: LifecycleCheck,
     /// By the index of the channel's key.
-    active: Vec<ActiveCount>,
+    channels: Vec<ChannelCount>,
     /// Sends that are not over.
     sends: usize,
     /// Those that sleep until a request is over that has ended.
@@ -37,11 +37,13 @@ pub(crate) struct RequestTable {
 
 /// The operations of one channel.
 #[derive(Clone, Copy, Default, Debug)]
-struct ActiveCount {
+struct ChannelCount {
     /// Those that are not over.
     active: u32,
     /// It is closed, and goes when none is left.
     closing: bool,
+    /// What each of its operations gets.
+    owner: Option<Owner>,
 }
 
 /// An operation.
@@ -53,6 +55,8 @@ pub(crate) struct RequestEntry {
     channel: Key,
     phase: Phase,
     links: Links,
+    /// `None`: the handle was given back.
+    owner: Option<Owner>,
     /// `MPI_Request_free` was called: it is forgotten when it is over.
     detached: bool,
     /// It is woken by the end.
@@ -143,21 +147,37 @@ impl RequestTable {
             return None;
         }
         let is_send = phase.is_send();
-        let entry = RequestEntry { data, channel, phase, links: Links::ALONE, detached: false, waiter: None };
+        let owner = self.owner_of_channel(channel);
+        let links = Links::ALONE;
+        let entry = RequestEntry { data, channel, phase, links, owner, detached: false, waiter: None };
         let key = self.entries.try_insert(entry)?;
         self.lifecycle_check.begin(key);
         self.sends += usize::from(is_send);
-        if let Some(count) = self.active.get_mut(channel.index as usize) {
+        if let Some(count) = self.channels.get_mut(channel.index as usize) {
             count.active += 1;
         }
         Some(key)
     }
 
-    /// An operation that is over before it began: its error belongs to the wait. `None`: there is no memory for it.
-    pub(crate) fn begin_ended(&mut self, result: Result<Status, Error>) -> Option<Key> {
+    /// An operation on a channel that is over before it began: its error belongs to the wait. It is active on no channel.
+    /// `None`: there is no memory for it.
+    pub(crate) fn begin_ended(&mut self, channel: Key, result: Result<Status, Error>) -> Option<Key> {
         let key = self.begin(NONE, Typed::empty(), Phase::Done(result))?;
         self.lifecycle_check.end(key);
+        let owner = self.owner_of_channel(channel);
+        self.entries.get_mut(key)?.owner = owner;
         Some(key)
+    }
+
+    #[inline]
+    fn owner_of_channel(&self, channel: Key) -> Option<Owner> {
+        self.channels.get(channel.index as usize)?.owner
+    }
+
+    /// To whom an operation belongs; `None`: its handle was given back, or it is not in the table.
+    #[inline]
+    pub(crate) fn owner(&self, key: Key) -> Option<Owner> {
+        self.entries.get(key)?.owner
     }
 
     /// Sees to it that the next operation finds memory. `false`: there is none.
@@ -225,7 +245,7 @@ impl RequestTable {
         if entry.detached {
             self.forget(key);
         }
-        let count = self.active.get_mut(channel.index as usize)?;
+        let count = self.channels.get_mut(channel.index as usize)?;
         count.active -= 1;
         (count.closing && count.active == 0).then_some(channel)
     }
@@ -238,6 +258,7 @@ impl RequestTable {
             self.forget(key);
         } else {
             entry.detached = true;
+            entry.owner = None;
         }
     }
 
@@ -264,29 +285,29 @@ impl RequestTable {
     }
 
     /// A channel was opened under this key.
-    pub(crate) fn open_channel(&mut self, channel: Key) {
+    pub(crate) fn open_channel(&mut self, channel: Key, owner: Owner) {
         let at = channel.index as usize;
-        if at >= self.active.len() {
-            self.active.resize(at + 1, ActiveCount::default());
+        if at >= self.channels.len() {
+            self.channels.resize(at + 1, ChannelCount::default());
         }
-        self.active[at] = ActiveCount::default();
+        self.channels[at] = ChannelCount { owner: Some(owner), ..ChannelCount::default() };
     }
 
     /// The channel is closed. Whether no operation is active there: it goes now, else with the last.
     pub(crate) fn close_channel(&mut self, channel: Key) -> bool {
-        let count = &mut self.active[channel.index as usize];
+        let count = &mut self.channels[channel.index as usize];
         count.closing = true;
         count.active == 0
     }
 
     /// Whether the channel was closed, and goes with its last operation.
     pub(crate) fn is_closing(&self, channel: Key) -> bool {
-        self.active.get(channel.index as usize).is_some_and(|count| count.closing)
+        self.channels.get(channel.index as usize).is_some_and(|count| count.closing)
     }
 
     /// How many operations are active on a channel that is open.
     pub(crate) fn active(&self, channel: Key) -> u32 {
-        self.active.get(channel.index as usize).map_or(0, |count| count.active)
+        self.channels.get(channel.index as usize).map_or(0, |count| count.active)
     }
 
     /// Whether an operation had this key and is over.
@@ -327,11 +348,11 @@ impl RequestTable {
         self.lifecycle_check.assert_agrees(standing);
         let sends = self.entries.iter().filter(|(_, entry)| entry.phase.is_send()).count();
         assert_eq!(self.sends, sends, "sends that are not over");
-        let mut active = vec![0; self.active.len()];
+        let mut active = vec![0; self.channels.len()];
         for (_, entry) in self.entries.iter().filter(|(_, entry)| !entry.phase.is_over()) {
             active[entry.channel.index as usize] += 1;
         }
-        let counted: Vec<u32> = self.active.iter().map(|count| count.active).collect();
+        let counted: Vec<u32> = self.channels.iter().map(|count| count.active).collect();
         assert_eq!(counted, active, "operations of each channel that are not over");
         self.lifecycle_check.counts()
     }
@@ -372,7 +393,7 @@ impl PostedReceive for RequestEntry {
 #[cfg(test)]
 mod tests {
     use super::{Phase, Posted, RequestTable};
-    use crate::request::{SendMode, Status, Waiter};
+    use crate::request::{Error, Owner, SendMode, Status, Waiter};
     use mend_base::{Key, LifecycleCounts, Rank, Source, Tag, TagSelector};
     use mend_datatype::Typed;
 
@@ -382,7 +403,7 @@ mod tests {
 
     fn table() -> RequestTable {
         let mut table = RequestTable::default();
-        table.open_channel(CHANNEL);
+        table.open_channel(CHANNEL, Owner(7));
         table
     }
 
@@ -425,6 +446,22 @@ mod tests {
     }
 
     #[test]
+    fn an_operation_belongs_to_the_owner_of_its_channel_until_its_handle_is_given_back() {
+        let mut table = table();
+        let kept = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        let failed = table.begin_ended(CHANNEL, Err(Error::NoMemory)).unwrap();
+        // The channel's place goes to another channel, and that changes nothing for them.
+        table.end(kept, Ok(Status::EMPTY));
+        table.open_channel(CHANNEL, Owner(8));
+        assert_eq!((table.owner(kept), table.owner(failed)), (Some(Owner(7)), Some(Owner(7))));
+        let detached = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        assert_eq!(table.owner(detached), Some(Owner(8)));
+        [kept, failed, detached].into_iter().for_each(|key| table.detach(key));
+        assert_eq!([kept, failed, detached].map(|key| table.owner(key)), [None; 3]);
+        assert!(table.get(detached).is_some());
+    }
+
+    #[test]
     fn the_end_of_an_operation_names_its_waiter_once() {
         let mut table = table();
         let waiter = Waiter(core::num::NonZero::new(7).unwrap());
@@ -443,7 +480,7 @@ mod tests {
         let mut table = table();
         table.refuse(true);
         assert_eq!(table.begin(CHANNEL, Typed::empty(), QUEUED), None);
-        assert!(table.begin_ended(Ok(Status::EMPTY)).is_none() && !table.reserve());
+        assert!(table.begin_ended(CHANNEL, Ok(Status::EMPTY)).is_none() && !table.reserve());
         assert_eq!((table.active(CHANNEL), table.sends(), table.len()), (0, 0, 0));
     }
 
@@ -488,7 +525,7 @@ mod tests {
     fn an_operation_that_its_channel_does_not_count_is_caught() {
         let mut table = table();
         table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
-        table.active[CHANNEL.index as usize].active -= 1;
+        table.channels[CHANNEL.index as usize].active -= 1;
         table.lifecycle_check();
     }
 }

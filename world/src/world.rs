@@ -260,17 +260,18 @@ impl World {
 
     // Hot: per message.
     /// Receives: polls the ring of the sender for some 2 us, or once where another rank waits for this processor, then posts the
-    /// receive and waits for it. `selected` says on which communicator, and from whom.
+    /// receive and waits for it. `comm` gives the communicator, `data` the buffer.
     #[inline(always)]
     pub fn receive<F: From<mend_mpi::Error>>(
         &self,
-        selected: impl FnOnce(&Engine) -> Result<CommKey, F>,
+        comm: impl FnOnce(&Engine) -> Result<CommKey, F>,
         from: Source,
         tag: TagSelector,
-        data: Typed,
+        data: impl FnOnce(&Engine) -> Result<Typed, F>,
     ) -> Result<Status, F> {
         let start = |engine: &mut Engine, polls: u32| {
-            let started = selected(engine).and_then(|comm| {
+            let started = comm(engine).and_then(|comm| {
+                let data = data(engine)?;
                 let started = poll_then_post(engine, comm, from, tag, data, polls)?;
                 if let Started::Running(_) = started {
                     engine.watch(comm, from);

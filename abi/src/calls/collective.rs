@@ -2,83 +2,88 @@
 //! Collective operations (MPI-5.0 chapter 6). Which buffers matter depends on the rank's role and on `MPI_IN_PLACE`, so
 //! counts and datatypes are checked here, where the role is known.
 
-use crate::calls::point_to_point::typed;
+use crate::buffer::{Buffer, typed};
 use crate::check::{self, ArgumentError};
+use crate::comm::Comm;
 use crate::entry::Failure;
 use crate::generated::constants::IN_PLACE;
-use crate::handle::{Comm, Handle};
 use crate::requests::finish;
 use core::ffi::c_void;
 use mend_base::Rank;
 use mend_comm::Communicator;
 use mend_datatype::{Datatype, Op, Typed};
-use mend_mpi::{Collective, Started};
-use mend_world::World;
+use mend_mpi::{Collective, DatatypeHandle, OpHandle, Started};
+use mend_world::{Engine, World};
 
-/// Starts what `call` makes of the communicator, and waits for it.
+/// Starts what `call` gives, and waits for it.
 fn run(
     world: &World,
     comm: Comm,
-    call: impl FnOnce(&Communicator) -> Result<Collective, Failure>,
+    call: impl FnOnce(&Engine, &Communicator) -> Result<Collective, Failure>,
 ) -> Result<(), Failure> {
     let started = world.with(|engine| -> Result<Started, Failure> {
         let key = comm.existing(engine)?;
-        let Some(communicator) = engine.communicator(key) else { return Err(ArgumentError::Group.into()) };
-        let call = call(communicator)?;
+        let communicator = engine.communicator(key).ok_or(ArgumentError::Communicator)?;
+        let call = call(engine, communicator)?;
         Ok(engine.collective(key, call)?)
     })?;
     finish(world, started).map(|_| ())
 }
 
-/// A buffer with count and datatype as the user gave them, not yet looked at.
+/// A buffer as the program named it, of which nothing is checked: whether it matters depends on the rank's role.
 #[derive(Clone, Copy)]
 struct Part {
-    buffer: *const c_void,
+    address: *const c_void,
     count: i64,
-    datatype: Handle,
+    datatype: DatatypeHandle,
 }
 
 impl Part {
     fn is_in_place(self) -> bool {
-        self.buffer as usize == IN_PLACE
+        self.address as usize == IN_PLACE
     }
 
     /// `blocks` blocks of it.
-    fn typed(self, blocks: u32) -> Result<Typed, Failure> {
-        let count = check::count(self.count)?;
-        let datatype = check::datatype(self.datatype)?;
-        let total = count.checked_mul(u64::from(blocks)).ok_or(ArgumentError::Overlong)?;
-        typed(self.buffer, total, datatype)
+    fn typed(self, engine: &Engine, blocks: u32) -> Result<Typed, Failure> {
+        let count =
+            check::count(self.count)?.checked_mul(u64::from(blocks)).ok_or(ArgumentError::Overlong)?;
+        Buffer { address: self.address, count, datatype: self.datatype }.typed(engine)
     }
 
     /// The same, or `None` in place.
-    fn unless_in_place(self, blocks: u32) -> Result<Option<Typed>, Failure> {
-        if self.is_in_place() { Ok(None) } else { self.typed(blocks).map(Some) }
+    fn unless_in_place(self, engine: &Engine, blocks: u32) -> Result<Option<Typed>, Failure> {
+        if self.is_in_place() { Ok(None) } else { self.typed(engine, blocks).map(Some) }
     }
 }
 
-fn part(buffer: *const c_void, count: i64, datatype: Handle) -> Part {
-    Part { buffer, count, datatype }
+fn part(address: *const c_void, count: i64, datatype: DatatypeHandle) -> Part {
+    Part { address, count, datatype }
 }
 
 pub(crate) fn barrier(world: &World, comm: Comm) -> Result<(), Failure> {
-    run(world, comm, |_| Ok(Collective::Barrier))
+    run(world, comm, |_, _| Ok(Collective::Barrier))
 }
 
 pub(crate) fn bcast(
     world: &World,
     buffer: *mut c_void,
     count: u64,
-    datatype: Datatype,
+    datatype: DatatypeHandle,
     root: Rank,
     comm: Comm,
 ) -> Result<(), Failure> {
-    let data = typed(buffer, count, datatype)?;
-    run(world, comm, |_| Ok(Collective::Bcast { data, root }))
+    let buffer = Buffer { address: buffer, count, datatype };
+    run(world, comm, |engine, _| Ok(Collective::Bcast { data: buffer.typed(engine)?, root }))
 }
 
-fn takes(op: Op, datatype: Datatype) -> Result<(), Failure> {
-    if op.reduces() && op.takes(datatype) { Ok(()) } else { Err(ArgumentError::OpType.into()) }
+/// Operation and datatype of a reduction, which fit together.
+pub(super) fn reduction(
+    engine: &Engine,
+    op: OpHandle,
+    datatype: DatatypeHandle,
+) -> Result<(Op, Datatype), Failure> {
+    let (datatype, op) = (engine.datatype(datatype)?, engine.op(op)?);
+    if op.reduces() && op.takes(datatype) { Ok((op, datatype)) } else { Err(ArgumentError::OpType.into()) }
 }
 
 pub(crate) fn reduce(
@@ -86,13 +91,13 @@ pub(crate) fn reduce(
     send: *const c_void,
     receive: *mut c_void,
     count: u64,
-    datatype: Datatype,
-    op: Op,
+    datatype: DatatypeHandle,
+    op: OpHandle,
     root: Rank,
     comm: Comm,
 ) -> Result<(), Failure> {
-    takes(op, datatype)?;
-    run(world, comm, |communicator| {
+    run(world, comm, |engine, communicator| {
+        let (op, datatype) = reduction(engine, op, datatype)?;
         let is_root = communicator.rank == root;
         let in_place = is_root && send as usize == IN_PLACE;
         let send = if in_place { None } else { Some(typed(send, count, datatype)?) };
@@ -106,32 +111,34 @@ pub(crate) fn allreduce(
     send: *const c_void,
     receive: *mut c_void,
     count: u64,
-    datatype: Datatype,
-    op: Op,
+    datatype: DatatypeHandle,
+    op: OpHandle,
     comm: Comm,
 ) -> Result<(), Failure> {
-    takes(op, datatype)?;
-    let send = if send as usize == IN_PLACE { None } else { Some(typed(send, count, datatype)?) };
-    let receive = typed(receive, count, datatype)?;
-    run(world, comm, |_| Ok(Collective::Allreduce { send, receive, op }))
+    run(world, comm, |engine, _| {
+        let (op, datatype) = reduction(engine, op, datatype)?;
+        let send = if send as usize == IN_PLACE { None } else { Some(typed(send, count, datatype)?) };
+        let receive = typed(receive, count, datatype)?;
+        Ok(Collective::Allreduce { send, receive, op })
+    })
 }
 
 pub(crate) fn gather(
     world: &World,
     send: *const c_void,
     send_count: i64,
-    send_type: Handle,
+    send_type: DatatypeHandle,
     receive: *mut c_void,
     receive_count: i64,
-    receive_type: Handle,
+    receive_type: DatatypeHandle,
     root: Rank,
     comm: Comm,
 ) -> Result<(), Failure> {
     let (send, receive) = (part(send, send_count, send_type), part(receive, receive_count, receive_type));
-    run(world, comm, |communicator| {
+    run(world, comm, |engine, communicator| {
         let is_root = communicator.rank == root;
-        let send = if is_root { send.unless_in_place(1)? } else { Some(send.typed(1)?) };
-        let receive = if is_root { Some(receive.typed(communicator.size())?) } else { None };
+        let send = if is_root { send.unless_in_place(engine, 1)? } else { Some(send.typed(engine, 1)?) };
+        let receive = if is_root { Some(receive.typed(engine, communicator.size())?) } else { None };
         Ok(Collective::Gather { send, receive, root })
     })
 }
@@ -140,18 +147,19 @@ pub(crate) fn scatter(
     world: &World,
     send: *const c_void,
     send_count: i64,
-    send_type: Handle,
+    send_type: DatatypeHandle,
     receive: *mut c_void,
     receive_count: i64,
-    receive_type: Handle,
+    receive_type: DatatypeHandle,
     root: Rank,
     comm: Comm,
 ) -> Result<(), Failure> {
     let (send, receive) = (part(send, send_count, send_type), part(receive, receive_count, receive_type));
-    run(world, comm, |communicator| {
+    run(world, comm, |engine, communicator| {
         let is_root = communicator.rank == root;
-        let send = if is_root { Some(send.typed(communicator.size())?) } else { None };
-        let receive = if is_root { receive.unless_in_place(1)? } else { Some(receive.typed(1)?) };
+        let send = if is_root { Some(send.typed(engine, communicator.size())?) } else { None };
+        let receive =
+            if is_root { receive.unless_in_place(engine, 1)? } else { Some(receive.typed(engine, 1)?) };
         Ok(Collective::Scatter { send, receive, root })
     })
 }
@@ -160,15 +168,15 @@ pub(crate) fn allgather(
     world: &World,
     send: *const c_void,
     send_count: i64,
-    send_type: Handle,
+    send_type: DatatypeHandle,
     receive: *mut c_void,
     receive_count: i64,
-    receive_type: Handle,
+    receive_type: DatatypeHandle,
     comm: Comm,
 ) -> Result<(), Failure> {
     let (send, receive) = (part(send, send_count, send_type), part(receive, receive_count, receive_type));
-    run(world, comm, |communicator| {
-        let (send, receive) = (send.unless_in_place(1)?, receive.typed(communicator.size())?);
+    run(world, comm, |engine, communicator| {
+        let (send, receive) = (send.unless_in_place(engine, 1)?, receive.typed(engine, communicator.size())?);
         Ok(Collective::Allgather { send, receive })
     })
 }
@@ -177,16 +185,16 @@ pub(crate) fn alltoall(
     world: &World,
     send: *const c_void,
     send_count: i64,
-    send_type: Handle,
+    send_type: DatatypeHandle,
     receive: *mut c_void,
     receive_count: i64,
-    receive_type: Handle,
+    receive_type: DatatypeHandle,
     comm: Comm,
 ) -> Result<(), Failure> {
     let (send, receive) = (part(send, send_count, send_type), part(receive, receive_count, receive_type));
-    run(world, comm, |communicator| {
+    run(world, comm, |engine, communicator| {
         let size = communicator.size();
-        let (send, receive) = (send.unless_in_place(size)?, receive.typed(size)?);
+        let (send, receive) = (send.unless_in_place(engine, size)?, receive.typed(engine, size)?);
         Ok(Collective::Alltoall { send, receive })
     })
 }

@@ -2,15 +2,14 @@
 //! Communicators (MPI-5.0 §7.4-7.8).
 
 use crate::argument_error::ArgumentError;
-use crate::books;
-use crate::failure::Failure;
+use crate::comm::Comm;
+use crate::failure::{ErrorObject, Failure};
 use crate::generated::constants::{
-    APPNUM, COMM_NULL, COMM_SELF, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
+    APPNUM, COMM_NULL, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
     MAX_OBJECT_NAME, PROC_NULL, SIMILAR, TAG_UB, UNDEFINED, UNEQUAL, UNIVERSE_SIZE, WTIME_IS_GLOBAL,
 };
-use crate::handle::{Comm, Handle};
+use crate::handle::Handle;
 use crate::pointer::{Out, OutText, Text};
-use crate::requests;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 use mend_comm::{Communicator, Congruence};
@@ -19,44 +18,31 @@ use mend_runtime::environment::APP_NUMBER;
 use mend_world::{Engine, World};
 use std::sync::{Arc, OnceLock};
 
-/// Looks at a communicator that must stand.
-pub(crate) fn look<R>(
-    world: &World,
-    comm: Comm,
-    look: impl FnOnce(&Communicator) -> R,
-) -> Result<R, Failure> {
-    world.look(|engine| {
-        let key = comm.existing(engine)?;
-        let communicator = engine.communicator(key).ok_or(ArgumentError::Communicator)?;
-        Ok(look(communicator))
-    })
-}
-
 pub(crate) fn rank(world: &World, comm: Comm, rank: Out<c_int>) -> Result<(), Failure> {
-    rank.set(look(world, comm, |communicator| communicator.rank.0 as c_int)?);
+    rank.set(comm.read(world, |communicator| communicator.rank.0 as c_int)?);
     Ok(())
 }
 
 pub(crate) fn size(world: &World, comm: Comm, size: Out<c_int>) -> Result<(), Failure> {
-    size.set(look(world, comm, |communicator| communicator.size() as c_int)?);
+    size.set(comm.read(world, |communicator| communicator.size() as c_int)?);
     Ok(())
 }
 
 pub(crate) fn test_inter(world: &World, comm: Comm, flag: Out<c_int>) -> Result<(), Failure> {
-    look(world, comm, |_| ())?;
+    comm.check(world)?;
     flag.set(0);
     Ok(())
 }
 
 pub(crate) fn group(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
-    let members = look(world, comm, |communicator| Arc::clone(&communicator.group))?;
+    let members = comm.read(world, |communicator| Arc::clone(&communicator.group))?;
     group.set(super::group::insert(members));
     Ok(())
 }
 
 pub(crate) fn compare(world: &World, one: Comm, other: Comm, result: Out<c_int>) -> Result<(), Failure> {
-    let other = look(world, other, Communicator::clone)?;
-    let congruence = look(world, one, |one| one.compare(&other))?;
+    let other = other.read(world, Communicator::clone)?;
+    let congruence = one.read(world, |one| one.compare(&other))?;
     result.set(match congruence {
         Congruence::Identical => IDENT,
         Congruence::Congruent => CONGRUENT,
@@ -66,10 +52,9 @@ pub(crate) fn compare(world: &World, one: Comm, other: Comm, result: Out<c_int>)
     Ok(())
 }
 
-/// Makes a communicator: starts, waits, and takes what was made. The child inherits the parent's error handler.
+/// Starts to make a communicator, and waits for it.
 fn make(
     world: &World,
-    parent: Comm,
     made: Out<Handle>,
     start: impl FnOnce(&mut Engine) -> Result<Started, Failure>,
 ) -> Result<(), Failure> {
@@ -77,16 +62,12 @@ fn make(
     let Started::Running(request) = world.with(start)? else { return Ok(()) };
     let mut creation = CommunicatorCreation::new(request);
     let key = world.wait(|engine| creation.poll(engine))?;
-    let handle = Comm::created(key);
-    if key.is_some() {
-        books::with(|books| books.made(handle, parent.0));
-    }
-    made.set(handle);
+    made.set(Comm::created(key).0);
     Ok(())
 }
 
 pub(crate) fn dup(world: &World, comm: Comm, made: Out<Handle>) -> Result<(), Failure> {
-    make(world, comm, made, |engine| Ok(engine.dup(comm.key(engine)?)?))
+    make(world, made, |engine| Ok(engine.dup(comm.key(engine)?)?))
 }
 
 pub(crate) fn split(
@@ -101,39 +82,22 @@ pub(crate) fn split(
         UNDEFINED => None,
         color => Some(u32::try_from(color).map_err(|_| ArgumentError::Split)?),
     };
-    make(world, comm, made, |engine| Ok(engine.split(comm.key(engine)?, color, key)?))
+    make(world, made, |engine| Ok(engine.split(comm.key(engine)?, color, key)?))
 }
 
 pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>) -> Result<(), Failure> {
     made.set(COMM_NULL);
-    let members = super::group::named(group)?;
-    make(world, comm, made, |engine| Ok(engine.create(comm.key(engine)?, &members)?))
+    let members = super::group::group_of(group)?;
+    make(world, made, |engine| Ok(engine.create(comm.key(engine)?, &members)?))
 }
 
 /// Local and complete, whoever has died (Trap 11).
 pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), Failure> {
     let handle = comm.get();
     let freed = world.with(|engine| -> Result<(), Failure> { Ok(engine.free(Comm(handle).key(engine)?)?) });
-    freed.map_err(|failure| failure.on(crate::failure::On::Comm(handle)))?;
-    retire(world, handle);
+    freed.map_err(|failure| failure.on(ErrorObject::Comm(handle)))?;
     comm.set(COMM_NULL);
     Ok(())
-}
-
-/// Errors of requests that still run on a freed communicator go to its handler, as they would have (MPI-5.0 §7.4.3, row
-/// EH4): the handler stays attached until a later call finds none of them left.
-fn retire(world: &World, freed: Handle) {
-    let mut retired = books::with(|books| {
-        books.names.remove(&freed);
-        core::mem::take(&mut books.retired)
-    });
-    retired.push(freed);
-    let (kept, over): (Vec<_>, Vec<_>) =
-        world.with(|engine| retired.into_iter().partition(|&comm| requests::some_on(engine, comm)));
-    books::with(|books| {
-        books.retired.extend(kept);
-        over.into_iter().for_each(|comm| books.handlers.detach(comm));
-    });
 }
 
 pub(crate) fn get_parent(_world: &World, parent: Out<Handle>) -> Result<(), Failure> {
@@ -142,26 +106,13 @@ pub(crate) fn get_parent(_world: &World, parent: Out<Handle>) -> Result<(), Fail
 }
 
 pub(crate) fn set_name(world: &World, comm: Comm, name: Text) -> Result<(), Failure> {
-    look(world, comm, |_| ())?;
     let name = name.bytes(MAX_OBJECT_NAME as usize - 1);
-    books::with(|books| books.names.insert(comm.0, name));
-    Ok(())
+    world.with(|engine| Ok(engine.set_name(comm.key(engine)?, &name)?))
 }
 
 pub(crate) fn get_name(world: &World, comm: Comm, name: OutText, length: Out<c_int>) -> Result<(), Failure> {
-    look(world, comm, |_| ())?;
-    let given = books::with(|books| books.names.get(&comm.0).cloned());
-    let text = given.unwrap_or_else(|| predefined_name(comm.0).as_bytes().to_vec());
-    length.set(name.set_bytes(&text));
+    length.set(world.look(|engine| Ok::<_, Failure>(name.set_bytes(engine.name(comm.key(engine)?)?)))?);
     Ok(())
-}
-
-fn predefined_name(comm: Handle) -> &'static str {
-    match comm {
-        COMM_WORLD => "MPI_COMM_WORLD",
-        COMM_SELF => "MPI_COMM_SELF",
-        _ => "",
-    }
 }
 
 /// The attributes of the environment (MPI-5.0 §9.1.2): the user gets the address of an int, which is ours.
@@ -186,7 +137,7 @@ pub(crate) fn get_attr(
     value: Out<*mut c_void>,
     flag: Out<c_int>,
 ) -> Result<(), Failure> {
-    look(world, comm, |_| ())?;
+    comm.check(world)?;
     flag.set(0);
     if key == KEYVAL_INVALID {
         return Err(ArgumentError::Keyval.into());
@@ -198,7 +149,7 @@ pub(crate) fn get_attr(
         HOST => &raw const NO_HOST,
         WTIME_IS_GLOBAL => &raw const CLOCKS_DIFFER,
         UNIVERSE_SIZE => {
-            let size = look(world, Comm(COMM_WORLD), |communicator| communicator.size() as i32)?;
+            let size = Comm(COMM_WORLD).read(world, |communicator| communicator.size() as i32)?;
             UNIVERSE.store(size, Ordering::Relaxed);
             UNIVERSE.as_ptr()
         }

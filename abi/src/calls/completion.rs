@@ -5,9 +5,9 @@
 use crate::argument_error::ArgumentError;
 use crate::failure::Failure;
 use crate::generated::constants::{REQUEST_NULL, UNDEFINED};
-use crate::handle::{Handle, REQUEST_DONE_PROC_NULL};
+use crate::handle::Handle;
 use crate::pointer::{Out, OutArray};
-use crate::requests::{self, named, status_of_error};
+use crate::requests::{self, REQUEST_DONE_PROC_NULL, request_of, status_of_error};
 use crate::status::{Status, Statuses};
 use core::ffi::c_int;
 use mend_mpi::{Answered, Answers, Completion, Error, Found, Request, RequestHandle, Want};
@@ -75,13 +75,13 @@ impl Copied {
         requests.check(count)?;
         if count > FEW {
             let handles: Vec<Handle> = (0..count).map(|index| requests.get(index)).collect();
-            let names = handles.iter().map(|&handle| named(handle)).collect::<Result<_, _>>()?;
+            let names = handles.iter().map(|&handle| request_of(handle)).collect::<Result<_, _>>()?;
             return Ok(Copied::Many(handles, names));
         }
         let (mut handles, mut names) = ([REQUEST_NULL; FEW], [RequestHandle::Null; FEW]);
         for index in 0..count {
             handles[index] = requests.get(index);
-            names[index] = named(handles[index])?;
+            names[index] = request_of(handles[index])?;
         }
         Ok(Copied::Few(handles, names, count))
     }
@@ -104,15 +104,11 @@ impl Copied {
 }
 
 /// What a call found, and what went wrong, for the error handler of the communicator of the failed request.
-fn answer(
-    engine: &mut Engine,
-    copied: &Copied,
-    answered: Result<Answered, Error>,
-) -> Result<(Found, Option<Failure>), Failure> {
+fn answer(engine: &Engine, answered: Result<Answered, Error>) -> Result<(Found, Option<Failure>), Failure> {
     let answered = answered.map_err(|_| Failure::from(ArgumentError::Request))?;
-    let failure = answered.failure.map(|(index, error)| {
-        let failure = Failure::from(error).on(requests::owner(engine, copied.handles()[index]));
-        // The handler hears the class of the request, the caller that the statuses hold it (Trap 2).
+    let failure = answered.failure.map(|(_, error)| {
+        let failure = requests::failure_of(engine, answered.communicator, error);
+        // The error handler gets the class of the request; the call returns that the statuses hold it (Trap 2).
         Failure { returned: answered.returned().number(), ..failure }
     });
     Ok((answered.found, failure))
@@ -128,7 +124,7 @@ fn waited(
     let mut completion = Completion::new(want);
     world.wait(|engine| {
         let answered = completion.poll(engine, copied.requests(), || world.program_threads(), users)?;
-        Some(answer(engine, copied, answered))
+        Some(answer(engine, answered))
     })
 }
 
@@ -141,7 +137,7 @@ fn tested(
 ) -> Result<(Found, Option<Failure>), Failure> {
     world.with_progress(|engine| {
         let answered = mend_mpi::test(want, engine, copied.requests(), users);
-        answer(engine, copied, answered)
+        answer(engine, answered)
     })
 }
 
@@ -152,7 +148,7 @@ fn outcome(failure: Option<Failure>) -> Result<(), Failure> {
 // Hot: per message.
 fn one(request: Out<Handle>) -> Result<Copied, Failure> {
     let handle = request.get();
-    Ok(Copied::One(handle, named(handle)?))
+    Ok(Copied::One(handle, request_of(handle)?))
 }
 
 // Row WT1
@@ -310,7 +306,7 @@ fn counted(found: Found) -> c_int {
 }
 
 pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Failure> {
-    let handle = named(request.get())?;
+    let handle = request_of(request.get())?;
     world.with(|engine| {
         if let Some(standing) = standing(handle, engine)? {
             engine.detach(standing);
@@ -323,7 +319,7 @@ pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Fa
 
 /// Receives that nothing has matched are taken back; everything else goes on, and is not cancelled (MPI-5.0 §3.8.4).
 pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure> {
-    let handle = named(request.get())?;
+    let handle = request_of(request.get())?;
     world.with(|engine| {
         if let Some(standing) = standing(handle, engine)? {
             engine.cancel(standing);

@@ -7,25 +7,37 @@ use crate::handle::Handle;
 use crate::pointer::{Out, OutCount, OutText};
 use core::ffi::c_int;
 use mend_datatype::Datatype;
+use mend_mpi::DatatypeHandle;
 use mend_world::World;
 
-pub(crate) fn size(_world: &World, datatype: Datatype, size: OutCount) -> Result<(), Failure> {
-    size.set(datatype.size() as i64, UNDEFINED);
+/// The datatype that a handle names, at any time. A predefined one is found without entering the engine, in which another thread may
+/// be.
+pub(crate) fn find(handle: DatatypeHandle) -> Result<Datatype, Failure> {
+    let predefined = handle.predefined();
+    match mend_world::get() {
+        Some(world) if predefined.is_err() => Ok(world.look(|engine| engine.datatype(handle))?),
+        _ => Ok(predefined?),
+    }
+}
+
+pub(crate) fn size(_world: &World, datatype: DatatypeHandle, size: OutCount) -> Result<(), Failure> {
+    size.set(find(datatype)?.size() as i64, UNDEFINED);
     Ok(())
 }
 
-pub(crate) fn size_x(_world: &World, datatype: Datatype, size: Out<i64>) -> Result<(), Failure> {
-    size.set(datatype.size() as i64);
+pub(crate) fn size_x(_world: &World, datatype: DatatypeHandle, size: Out<i64>) -> Result<(), Failure> {
+    size.set(find(datatype)?.size() as i64);
     Ok(())
 }
 
 /// MPI_Aint and MPI_Count are alike here: one function for the small, large and `_x` forms.
 pub(crate) fn get_extent(
     _world: &World,
-    datatype: Datatype,
+    datatype: DatatypeHandle,
     lower_bound: Out<i64>,
     extent: Out<i64>,
 ) -> Result<(), Failure> {
+    let datatype = find(datatype)?;
     lower_bound.set(0);
     extent.set(datatype.extent() as i64);
     Ok(())
@@ -34,10 +46,11 @@ pub(crate) fn get_extent(
 /// From the first byte of an element to its last: less than the extent where padding ends it.
 pub(crate) fn get_true_extent(
     _world: &World,
-    datatype: Datatype,
+    datatype: DatatypeHandle,
     lower_bound: Out<i64>,
     extent: Out<i64>,
 ) -> Result<(), Failure> {
+    let datatype = find(datatype)?;
     lower_bound.set(0);
     extent.set(datatype.span(1).unwrap_or(datatype.extent()) as i64);
     Ok(())
@@ -45,15 +58,15 @@ pub(crate) fn get_true_extent(
 
 pub(crate) fn get_name(
     _world: &World,
-    datatype: Datatype,
+    datatype: DatatypeHandle,
     name: OutText,
     length: Out<c_int>,
 ) -> Result<(), Failure> {
-    length.set(name.set(datatype.name(), MAX_OBJECT_NAME));
+    length.set(name.set(find(datatype)?.name(), MAX_OBJECT_NAME));
     Ok(())
 }
 
 /// Predefined datatypes are committed already.
 pub(crate) fn commit(_world: &World, datatype: Out<Handle>) -> Result<(), Failure> {
-    crate::check::datatype(datatype.get()).map(|_| ())
+    find(DatatypeHandle(datatype.get())).map(|_| ())
 }

@@ -2,12 +2,13 @@
 //! Beginning and end, versions, names and clocks (MPI-5.0 chapters 9 and 11).
 
 use crate::argument_error::ArgumentError;
+use crate::comm::Comm;
 use crate::entry::{Failure, Why, world};
+use crate::error_handlers;
 use crate::generated::constants::{
     ABI_SUBVERSION, ABI_VERSION, COMM_WORLD, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME,
     SUBVERSION, THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VERSION,
 };
-use crate::handle::Comm;
 use crate::pointer::{Out, OutText};
 use crate::report::host_name;
 use core::ffi::{c_char, c_int, c_void};
@@ -36,6 +37,7 @@ fn start(required: c_int) -> Result<c_int, Failure> {
         Ok(world) => {
             PROVIDED.store(required, Ordering::Relaxed);
             MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
+            set_initial_error_handler(world);
             report_unknown_parameters(world);
             Ok(required)
         }
@@ -47,9 +49,18 @@ fn start(required: c_int) -> Result<c_int, Failure> {
     }
 }
 
+fn set_initial_error_handler(world: &World) {
+    world.with(|engine| {
+        for comm in [engine.world(), engine.myself()] {
+            let set = engine.set_error_handler(comm, error_handlers::initial());
+            debug_assert!(set.is_ok(), "predefined communicators exist from Init to Finalize");
+        }
+    });
+}
+
 /// Rank 0 warns about `MEND_` variables that are no parameters; the environment is the same in the whole job.
 fn report_unknown_parameters(world: &World) {
-    let is_first = || super::communicator::look(world, Comm(COMM_WORLD), |world| world.rank.0 == 0);
+    let is_first = || Comm(COMM_WORLD).read(world, |world| world.rank.0 == 0);
     if world.unknown_parameters().is_empty() || !is_first().unwrap_or(true) {
         return;
     }

@@ -3,12 +3,12 @@
 //! all of them (the fault classes in particular: Trap 3); users may add their own.
 
 use crate::argument_error::ArgumentError;
-use crate::books;
+use crate::comm::Comm;
 use crate::error_class::{class_of, with_codes};
-use crate::error_handler::Function;
+use crate::error_handlers::{self, Function};
 use crate::failure::{Failure, Why};
 use crate::generated::constants::{ERRHANDLER_NULL, MAX_ERROR_STRING};
-use crate::handle::{Comm, Handle};
+use crate::handle::Handle;
 use crate::pointer::{Out, OutText, Text};
 use core::ffi::{c_int, c_void};
 use mend_world::World;
@@ -67,37 +67,33 @@ pub(crate) fn comm_create_errhandler(function: *const c_void, handler: Out<Handl
     }
     // SAFETY: not null; the user passed a function of this type, as the prototype in mpi.h has it.
     let function = unsafe { core::mem::transmute::<*const c_void, Function>(function) };
-    handler.set(books::with(|books| books.handlers.create(function)));
+    handler.set(error_handlers::create(function));
     Ok(())
 }
 
 pub(crate) fn errhandler_free(handler: Out<Handle>) -> Result<(), Failure> {
-    let named = handler.get();
-    books::with(|books| books.handlers.free(named))?;
+    error_handlers::free(handler.get()).ok_or(ArgumentError::Errhandler)?;
     handler.set(ERRHANDLER_NULL);
     Ok(())
 }
 
 pub(crate) fn comm_set_errhandler(world: &World, comm: Comm, handler: Handle) -> Result<(), Failure> {
-    super::communicator::look(world, comm, |_| ())?;
-    books::with(|books| {
-        let handler = books.handlers.named(handler)?;
-        books.handlers.attach(comm.0, handler);
-        Ok(())
-    })
+    comm.check(world)?;
+    let handler = error_handlers::find(handler).ok_or(ArgumentError::Errhandler)?;
+    world.with(|engine| Ok(engine.set_error_handler(comm.key(engine)?, handler)?))
 }
 
 pub(crate) fn comm_get_errhandler(world: &World, comm: Comm, out: Out<Handle>) -> Result<(), Failure> {
-    super::communicator::look(world, comm, |_| ())?;
-    out.set(books::with(|books| {
-        let handler = books.handlers.of_comm(comm.0);
-        books.handlers.get(handler)
-    }));
+    let handler = world.look(|engine| {
+        let handler = engine.error_handler(comm.existing(engine)?).cloned();
+        handler.ok_or(Failure::from(ArgumentError::Communicator))
+    })?;
+    out.set(error_handlers::handle_of(handler));
     Ok(())
 }
 
 /// Success, if the handler comes back (MPI-5.0 §9.3.4).
 pub(crate) fn comm_call_errhandler(world: &World, comm: Comm, code: c_int) -> Result<(), Failure> {
-    super::communicator::look(world, comm, |_| ())?;
+    comm.check(world)?;
     Err(Failure { returned: crate::generated::constants::SUCCESS, ..Failure::new(code, Why::User) })
 }

@@ -3,9 +3,10 @@
 //! All local, all true of a communicator whoever of it is dead; none ever raises a failure of others.
 
 use crate::argument_error::ArgumentError;
+use crate::comm::Comm;
 use crate::failure::Failure;
 use crate::generated::constants::GROUP_NULL;
-use crate::handle::{Comm, Handle};
+use crate::handle::Handle;
 use crate::pointer::Out;
 use core::ffi::c_int;
 use mend_base::Rank;
@@ -22,7 +23,7 @@ pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Resul
         let failed = engine.failed(key)?;
         of_ranks(engine, key, &failed)
     })?;
-    super::group::keep(failed, group);
+    super::group::set_group(failed, group);
     Ok(())
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -
         let acknowledged = engine.acknowledged(key)?;
         of_ranks(engine, key, &acknowledged)
     })?;
-    super::group::keep(acknowledged, group);
+    super::group::set_group(acknowledged, group);
     Ok(())
 }
 

@@ -2,11 +2,12 @@
 //! Groups (MPI-5.0 §7.3): values of `comm` under handles. An empty result is `MPI_GROUP_EMPTY` itself.
 
 use crate::argument_error::ArgumentError;
+use crate::comm::Comm;
 use crate::failure::Failure;
 use crate::generated::constants::{
     COMM_WORLD, GROUP_EMPTY, GROUP_NULL, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL,
 };
-use crate::handle::{self, Comm, Handle, key};
+use crate::handle::{self, Handle, key};
 use crate::pointer::{Array, Out, OutArray};
 use core::ffi::c_int;
 use mend_base::{Rank, Slab};
@@ -28,7 +29,7 @@ pub(super) fn insert(group: Arc<Group>) -> Handle {
 }
 
 /// The group that the user names.
-pub(crate) fn named(handle: Handle) -> Result<Arc<Group>, Failure> {
+pub(crate) fn group_of(handle: Handle) -> Result<Arc<Group>, Failure> {
     if handle == GROUP_EMPTY {
         return Ok(Arc::default());
     }
@@ -36,7 +37,8 @@ pub(crate) fn named(handle: Handle) -> Result<Arc<Group>, Failure> {
     found.ok_or_else(|| ArgumentError::Group.into())
 }
 
-pub(super) fn keep(group: Group, out: Out<Handle>) {
+/// Gives the program a group.
+pub(super) fn set_group(group: Group, out: Out<Handle>) {
     out.set(match group.is_empty() {
         true => GROUP_EMPTY,
         false => insert(Arc::new(group)),
@@ -50,20 +52,20 @@ impl From<GroupError> for Failure {
 }
 
 pub(crate) fn size(_world: &World, group: Handle, size: Out<c_int>) -> Result<(), Failure> {
-    size.set(named(group)?.size() as c_int);
+    size.set(group_of(group)?.size() as c_int);
     Ok(())
 }
 
 pub(crate) fn rank(world: &World, group: Handle, rank: Out<c_int>) -> Result<(), Failure> {
-    let group = named(group)?;
-    let me = super::communicator::look(world, Comm(COMM_WORLD), |world| world.peer(world.rank))?;
+    let group = group_of(group)?;
+    let me = Comm(COMM_WORLD).read(world, |world| world.peer(world.rank))?;
     let found = me.and_then(|me| group.rank_of(me));
     rank.set(found.map_or(UNDEFINED, |rank| rank.0 as c_int));
     Ok(())
 }
 
 pub(crate) fn compare(_world: &World, one: Handle, other: Handle, result: Out<c_int>) -> Result<(), Failure> {
-    result.set(match named(one)?.compare(&*named(other)?) {
+    result.set(match group_of(one)?.compare(&*group_of(other)?) {
         Comparison::Identical => IDENT,
         Comparison::Similar => SIMILAR,
         Comparison::Unequal => UNEQUAL,
@@ -79,7 +81,7 @@ pub(crate) fn translate_ranks(
     to: Handle,
     out: OutArray<c_int>,
 ) -> Result<(), Failure> {
-    let (from, to) = (named(from)?, named(to)?);
+    let (from, to) = (group_of(from)?, group_of(to)?);
     out.check(count)?;
     let ranks = ranks.copy(count)?;
     // PROC_NULL stays what it is (MPI-5.0 §7.3.1).
@@ -115,8 +117,8 @@ pub(crate) fn incl(
     out: Out<Handle>,
 ) -> Result<(), Failure> {
     out.set(GROUP_NULL);
-    let group = named(group)?;
-    keep(group.include(&chosen(&group, count, ranks)?)?, out);
+    let group = group_of(group)?;
+    set_group(group.include(&chosen(&group, count, ranks)?)?, out);
     Ok(())
 }
 
@@ -128,8 +130,8 @@ pub(crate) fn excl(
     out: Out<Handle>,
 ) -> Result<(), Failure> {
     out.set(GROUP_NULL);
-    let group = named(group)?;
-    keep(group.exclude(&chosen(&group, count, ranks)?)?, out);
+    let group = group_of(group)?;
+    set_group(group.exclude(&chosen(&group, count, ranks)?)?, out);
     Ok(())
 }
 
@@ -161,8 +163,8 @@ pub(crate) fn range_incl(
     out: Out<Handle>,
 ) -> Result<(), Failure> {
     out.set(GROUP_NULL);
-    let group = named(group)?;
-    keep(group.include(&of_ranges(&ranges.copy(count)?, group.size())?)?, out);
+    let group = group_of(group)?;
+    set_group(group.include(&of_ranges(&ranges.copy(count)?, group.size())?)?, out);
     Ok(())
 }
 
@@ -174,8 +176,8 @@ pub(crate) fn range_excl(
     out: Out<Handle>,
 ) -> Result<(), Failure> {
     out.set(GROUP_NULL);
-    let group = named(group)?;
-    keep(group.exclude(&of_ranges(&ranges.copy(count)?, group.size())?)?, out);
+    let group = group_of(group)?;
+    set_group(group.exclude(&of_ranges(&ranges.copy(count)?, group.size())?)?, out);
     Ok(())
 }
 
@@ -183,8 +185,8 @@ macro_rules! of_two {
     ($($function:ident)*) => { $(
         pub(crate) fn $function(_world: &World, one: Handle, other: Handle, out: Out<Handle>) -> Result<(), Failure> {
             out.set(GROUP_NULL);
-            let (one, other) = (named(one)?, named(other)?);
-            keep(one.$function(&other), out);
+            let (one, other) = (group_of(one)?, group_of(other)?);
+            set_group(one.$function(&other), out);
             Ok(())
         }
     )* };

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What predefined operations are (MPI-5.0 §6.9). Making others comes later.
 
-use crate::argument_error::ArgumentError;
-use crate::calls::point_to_point::typed;
+use crate::buffer::typed;
+use crate::calls::collective::reduction;
 use crate::failure::Failure;
 use crate::pointer::Out;
 use core::ffi::{c_int, c_void};
-use mend_datatype::{Datatype, Op};
+use mend_datatype::Op;
+use mend_mpi::{DatatypeHandle, OpHandle};
 use mend_world::World;
 
-pub(crate) fn commutative(_world: &World, op: Op, flag: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn commutative(world: &World, op: OpHandle, flag: Out<c_int>) -> Result<(), Failure> {
+    let op = world.look(|engine| engine.op(op))?;
     // REPLACE keeps the later of two; all others commute.
     flag.set(c_int::from(op.reduces() || op == Op::NoOp));
     Ok(())
 }
 
 pub(crate) fn reduce_local(
-    _world: &World,
+    world: &World,
     from: *const c_void,
     into: *mut c_void,
     count: u64,
-    datatype: Datatype,
-    op: Op,
+    datatype: DatatypeHandle,
+    op: OpHandle,
 ) -> Result<(), Failure> {
-    if !(op.reduces() && op.takes(datatype)) {
-        return Err(ArgumentError::OpType.into());
-    }
+    let (op, datatype) = world.look(|engine| reduction(engine, op, datatype))?;
     mend_datatype::reduce(op, &typed(from, count, datatype)?, &typed(into, count, datatype)?);
     Ok(())
 }

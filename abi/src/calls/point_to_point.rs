@@ -1,50 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends, receives and probes (MPI-5.0 chapter 3). `MPI_PROC_NULL` is answered here (§3.10); the engine knows ranks only.
 
-use crate::argument_error::ArgumentError;
+use crate::buffer::Buffer;
+use crate::comm::Comm;
 use crate::failure::Failure;
-use crate::generated::constants::{IN_PLACE, REQUEST_NULL};
-use crate::handle::{Comm, Handle, REQUEST_DONE, REQUEST_DONE_PROC_NULL};
+use crate::generated::constants::REQUEST_NULL;
+use crate::handle::Handle;
 use crate::pointer::Out;
-use crate::requests::{self, finish, handle_of_receive, handle_of_send};
+use crate::requests::{
+    self, REQUEST_DONE, REQUEST_DONE_PROC_NULL, finish, handle_of_receive, handle_of_send,
+};
 use crate::status::{Status, Statuses};
 use core::ffi::{c_int, c_void};
 use mend_base::{Rank, Source, Tag, TagSelector};
-use mend_datatype::{Datatype, Typed};
-use mend_mpi::{Probe, SendMode, Sendrecv, Started};
-use mend_transport::UserMemory;
+use mend_mpi::{DatatypeHandle, Probe, SendMode, Sendrecv, Started};
 use mend_world::World;
-
-// Hot: per message.
-/// The user's buffer. Null is an address like any other where no byte of it is used.
-#[inline]
-pub(crate) fn typed(buffer: *const c_void, count: u64, datatype: Datatype) -> Result<Typed, Failure> {
-    let bytes = datatype.span(count).ok_or(ArgumentError::Overlong)?;
-    if buffer as usize <= IN_PLACE && bytes > 0 {
-        return Err(if buffer.is_null() { ArgumentError::NullBuffer } else { ArgumentError::InPlace }.into());
-    }
-    // SAFETY: the user names a buffer of `count` elements and keeps it until the request completes (MPI-5.0 §3.7.2);
-    // `span` gives no more than isize::MAX.
-    let memory = unsafe { UserMemory::from_user(buffer.cast::<u8>().cast_mut(), bytes) };
-    Ok(Typed::new(memory, datatype, count))
-}
-
-/// That the communicator exists, where nothing else checks it.
-fn check_comm(world: &World, comm: Comm) -> Result<(), Failure> {
-    world.look(|engine| comm.existing(engine)).map(|_| ())
-}
 
 // Hot: per message.
 #[inline(always)]
 fn start_send(
     world: &World,
     mode: SendMode,
-    data: Typed,
+    buffer: Buffer,
     dest: Rank,
     tag: Tag,
     comm: Comm,
 ) -> Result<Started, Failure> {
-    world.with(|engine| Ok(engine.send(comm.key(engine)?, dest, tag, mode, data)?))
+    world.with(|engine| {
+        let data = buffer.typed(engine)?;
+        Ok(engine.send(comm.key(engine)?, dest, tag, mode, data)?)
+    })
+}
+
+/// An operation with `MPI_PROC_NULL`: its arguments are checked like any other's. They are passed one by one, since a [`Buffer`] would
+/// be passed in memory, which the callers would fill for every message.
+#[cold]
+#[inline(never)]
+fn check(
+    world: &World,
+    address: *const c_void,
+    count: u64,
+    datatype: DatatypeHandle,
+    comm: Comm,
+) -> Result<(), Failure> {
+    world.look(|engine| {
+        Buffer { address, count, datatype }.typed(engine)?;
+        comm.existing(engine).map(|_| ())
+    })
 }
 
 // Hot: per message.
@@ -54,14 +56,14 @@ fn blocking(
     mode: SendMode,
     buffer: *const c_void,
     count: u64,
-    datatype: Datatype,
+    datatype: DatatypeHandle,
     dest: Option<Rank>,
     tag: Tag,
     comm: Comm,
 ) -> Result<(), Failure> {
-    let data = typed(buffer, count, datatype)?;
-    let Some(dest) = dest else { return check_comm(world, comm) };
-    finish(world, start_send(world, mode, data, dest, tag, comm)?).map(|_| ())
+    let Some(dest) = dest else { return check(world, buffer, count, datatype, comm) };
+    let buffer = Buffer { address: buffer, count, datatype };
+    finish(world, start_send(world, mode, buffer, dest, tag, comm)?).map(|_| ())
 }
 
 // Hot: per message.
@@ -71,24 +73,20 @@ fn immediate(
     mode: SendMode,
     buffer: *const c_void,
     count: u64,
-    datatype: Datatype,
+    datatype: DatatypeHandle,
     dest: Option<Rank>,
     tag: Tag,
     comm: Comm,
     request: Out<Handle>,
 ) -> Result<(), Failure> {
     request.set(REQUEST_NULL);
-    let data = typed(buffer, count, datatype)?;
     let Some(dest) = dest else {
-        check_comm(world, comm)?;
+        check(world, buffer, count, datatype, comm)?;
         request.set(REQUEST_DONE);
         return Ok(());
     };
-    let handle = world.with(|engine| -> Result<Handle, Failure> {
-        let started = engine.send(comm.key(engine)?, dest, tag, mode, data)?;
-        Ok(handle_of_send(engine, started, comm))
-    })?;
-    request.set(handle);
+    let buffer = Buffer { address: buffer, count, datatype };
+    request.set(handle_of_send(start_send(world, mode, buffer, dest, tag, comm)?));
     Ok(())
 }
 
@@ -99,7 +97,7 @@ macro_rules! sends {
             world: &World,
             buffer: *const c_void,
             count: u64,
-            datatype: Datatype,
+            datatype: DatatypeHandle,
             dest: Option<Rank>,
             tag: Tag,
             comm: Comm,
@@ -111,7 +109,7 @@ macro_rules! sends {
             world: &World,
             buffer: *const c_void,
             count: u64,
-            datatype: Datatype,
+            datatype: DatatypeHandle,
             dest: Option<Rank>,
             tag: Tag,
             comm: Comm,
@@ -133,19 +131,19 @@ pub(crate) fn recv(
     world: &World,
     buffer: *mut c_void,
     count: u64,
-    datatype: Datatype,
+    datatype: DatatypeHandle,
     source: Option<Source>,
     tag: TagSelector,
     comm: Comm,
     status: Statuses,
 ) -> Result<(), Failure> {
-    let data = typed(buffer, count, datatype)?;
     let Some(source) = source else {
-        check_comm(world, comm)?;
+        check(world, buffer, count, datatype, comm)?;
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    received(world.receive(|engine| comm.key(engine), source, tag, data), status)
+    let buffer = Buffer { address: buffer, count, datatype };
+    received(world.receive(|engine| comm.key(engine), source, tag, |engine| buffer.typed(engine)), status)
 }
 
 // Hot: per message.
@@ -170,22 +168,23 @@ pub(crate) fn irecv(
     world: &World,
     buffer: *mut c_void,
     count: u64,
-    datatype: Datatype,
+    datatype: DatatypeHandle,
     source: Option<Source>,
     tag: TagSelector,
     comm: Comm,
     request: Out<Handle>,
 ) -> Result<(), Failure> {
     request.set(REQUEST_NULL);
-    let data = typed(buffer, count, datatype)?;
     let Some(source) = source else {
-        check_comm(world, comm)?;
+        check(world, buffer, count, datatype, comm)?;
         request.set(REQUEST_DONE_PROC_NULL);
         return Ok(());
     };
+    let buffer = Buffer { address: buffer, count, datatype };
     let handle = world.with(|engine| -> Result<Handle, Failure> {
-        let started = engine.receive(comm.key(engine)?, source, tag, data)?;
-        handle_of_receive(engine, started, comm)
+        let (key, data) = (comm.key(engine)?, buffer.typed(engine)?);
+        let started = engine.receive(key, source, tag, data)?;
+        handle_of_receive(engine, key, started)
     })?;
     request.set(handle);
     Ok(())
@@ -195,20 +194,21 @@ pub(crate) fn sendrecv(
     world: &World,
     send_buffer: *const c_void,
     send_count: u64,
-    send_type: Datatype,
+    send_type: DatatypeHandle,
     dest: Option<Rank>,
     send_tag: Tag,
     receive_buffer: *mut c_void,
     receive_count: u64,
-    receive_type: Datatype,
+    receive_type: DatatypeHandle,
     source: Option<Source>,
     receive_tag: TagSelector,
     comm: Comm,
     status: Statuses,
 ) -> Result<(), Failure> {
-    let send_data = typed(send_buffer, send_count, send_type)?;
-    let receive_data = typed(receive_buffer, receive_count, receive_type)?;
+    let send_buffer = Buffer { address: send_buffer, count: send_count, datatype: send_type };
+    let receive_buffer = Buffer { address: receive_buffer, count: receive_count, datatype: receive_type };
     let mut sendrecv = world.with(|engine| -> Result<Sendrecv, Failure> {
+        let (send_data, receive_data) = (send_buffer.typed(engine)?, receive_buffer.typed(engine)?);
         let send = dest.map(|dest| (dest, send_tag, send_data));
         let receive = source.map(|source| (source, receive_tag, receive_data));
         Ok(Sendrecv::start(engine, comm.existing(engine)?, send, receive)?)
@@ -235,7 +235,7 @@ pub(crate) fn probe(
     status: Statuses,
 ) -> Result<(), Failure> {
     let Some(source) = source else {
-        check_comm(world, comm)?;
+        comm.check(world)?;
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
@@ -255,7 +255,7 @@ pub(crate) fn iprobe(
 ) -> Result<(), Failure> {
     flag.set(0);
     let Some(source) = source else {
-        check_comm(world, comm)?;
+        comm.check(world)?;
         flag.set(1);
         status.set_one(Status::PROC_NULL);
         return Ok(());

@@ -2,12 +2,14 @@
 //! Reading and setting statuses (MPI-5.0 §3.2.5, §13.3). Legal at any time.
 
 use crate::argument_error::ArgumentError;
+use crate::calls::datatype::find;
 use crate::failure::Failure;
 use crate::generated::constants::UNDEFINED;
 use crate::pointer::{Out, OutCount};
 use crate::status::Status;
 use core::ffi::c_int;
 use mend_datatype::Datatype;
+use mend_mpi::DatatypeHandle;
 
 /// Whole elements; `MPI_UNDEFINED` where the bytes are no whole number of them, or too many for the result (§3.2.5).
 fn elements(status: &Status, datatype: Datatype) -> i64 {
@@ -18,8 +20,8 @@ fn elements(status: &Status, datatype: Datatype) -> i64 {
     i64::try_from(bytes / size).unwrap_or(i64::from(UNDEFINED))
 }
 
-pub(crate) fn get_count(status: Status, datatype: Datatype, count: OutCount) -> Result<(), Failure> {
-    count.set(elements(&status, datatype), UNDEFINED);
+pub(crate) fn get_count(status: Status, datatype: DatatypeHandle, count: OutCount) -> Result<(), Failure> {
+    count.set(elements(&status, find(datatype)?), UNDEFINED);
     Ok(())
 }
 
@@ -35,13 +37,17 @@ fn basic_elements(status: &Status, datatype: Datatype) -> i64 {
     i64::try_from(bytes / size * 2 + alone).unwrap_or(i64::from(UNDEFINED))
 }
 
-pub(crate) fn get_elements(status: Status, datatype: Datatype, count: OutCount) -> Result<(), Failure> {
-    count.set(basic_elements(&status, datatype), UNDEFINED);
+pub(crate) fn get_elements(status: Status, datatype: DatatypeHandle, count: OutCount) -> Result<(), Failure> {
+    count.set(basic_elements(&status, find(datatype)?), UNDEFINED);
     Ok(())
 }
 
-pub(crate) fn get_elements_x(status: Status, datatype: Datatype, count: Out<i64>) -> Result<(), Failure> {
-    count.set(basic_elements(&status, datatype));
+pub(crate) fn get_elements_x(
+    status: Status,
+    datatype: DatatypeHandle,
+    count: Out<i64>,
+) -> Result<(), Failure> {
+    count.set(basic_elements(&status, find(datatype)?));
     Ok(())
 }
 
@@ -75,7 +81,8 @@ pub(crate) fn set_cancelled(status: Out<Status>, flag: c_int) -> Result<(), Fail
     Ok(())
 }
 
-pub(crate) fn set_elements(status: Out<Status>, datatype: Datatype, count: u64) -> Result<(), Failure> {
+pub(crate) fn set_elements(status: Out<Status>, datatype: DatatypeHandle, count: u64) -> Result<(), Failure> {
+    let datatype = find(datatype)?;
     let size = datatype.size() as u64;
     let bytes = match datatype.first_of_pair() {
         None => count.checked_mul(size),
@@ -88,7 +95,11 @@ pub(crate) fn set_elements(status: Out<Status>, datatype: Datatype, count: u64) 
     Ok(())
 }
 
-pub(crate) fn set_elements_x(status: Out<Status>, datatype: Datatype, count: i64) -> Result<(), Failure> {
+pub(crate) fn set_elements_x(
+    status: Out<Status>,
+    datatype: DatatypeHandle,
+    count: i64,
+) -> Result<(), Failure> {
     set_elements(status, datatype, crate::check::count(count)?)
 }
 

@@ -50,17 +50,17 @@ fn unsupported(call: &Call, name: &str) -> String {
     let is_file = call.stem.starts_with("File_");
     let object =
         call.parameters.iter().filter(|each| !is_file || each.kind == "file").find_map(|parameter| {
-            let constructor = match parameter.kind.as_str() {
-                "comm" => "Comm",
-                "file" => "File",
-                "win" => "Win",
-                "session" => "Session",
-                "errhandler" => "Errhandler",
+            let name = safe(&parameter.name);
+            Some(match parameter.kind.as_str() {
+                "comm" => format!("ErrorObject::Comm({name})"),
+                "file" => "ErrorObject::File".to_owned(),
+                "win" => "ErrorObject::Win".to_owned(),
+                "session" => "ErrorObject::Session".to_owned(),
+                "errhandler" => format!("ErrorObject::Errhandler({name})"),
                 _ => return None,
-            };
-            Some(format!("On::{constructor}({})", safe(&parameter.name)))
+            })
         });
-    let fallback = if is_file { "On::File(FILE_NULL)" } else { "On::Process" };
+    let fallback = if is_file { "ErrorObject::File" } else { "ErrorObject::Process" };
     format!("unsupported(\"{name}\", {})", object.unwrap_or(fallback.to_owned()))
 }
 
@@ -72,14 +72,15 @@ fn supported(call: &Call, large: bool, path: &str, legal: Legal, name: &str) -> 
     arguments.extend(named(call).map(|parameter| checked(parameter, large)));
     let world = if legal == Legal::Initialized { "let world = world()?; " } else { "" };
     // The communicator is looked at first, so that errors of other arguments reach its handler.
-    let on = call.parameters.iter().find(|parameter| parameter.kind == "comm");
-    let closure = if on.is_some() { "|on|" } else { "|_|" };
-    let on = on.map(|comm| format!("on.set(On::Comm({})); ", comm.name)).unwrap_or_default();
+    let object = call.parameters.iter().find(|parameter| parameter.kind == "comm");
+    let closure = if object.is_some() { "|object|" } else { "|_|" };
+    let object =
+        object.map(|comm| format!("object.set(ErrorObject::Comm({})); ", comm.name)).unwrap_or_default();
     let reported: Vec<String> = named(call)
         .map(|parameter| format!("{}(\"{}\", {})", word(parameter), parameter.name, shown(parameter)))
         .collect();
     format!(
-        "match outcome({closure} {{ {on}{world}{path}({}) }}) {{ Ok(()) => SUCCESS, Err(raised) => raise(\"{name}\", raised, &[{}]) }}",
+        "match outcome({closure} {{ {object}{world}{path}({}) }}) {{ Ok(()) => SUCCESS, Err(raised) => raise(\"{name}\", raised, &[{}]) }}",
         arguments.join(", "),
         reported.join(", "),
     )
@@ -98,6 +99,8 @@ fn checked(parameter: &Parameter, large: bool) -> String {
         }
         "out_pointer" => return format!("check::out({name}.cast::<*mut c_void>())?"),
         "comm" => return format!("Comm({name})"),
+        "datatype" | "role_datatype" => return format!("DatatypeHandle({name})"),
+        "op" => return format!("OpHandle({name})"),
         "length" => "length",
         "bytes" => "bytes",
         "dest" => "dest",
@@ -105,8 +108,6 @@ fn checked(parameter: &Parameter, large: bool) -> String {
         "root" => "root",
         "tag" => "tag",
         "recv_tag" => "recv_tag",
-        "datatype" => "datatype",
-        "op" => "op",
         "info" => "info",
         "in_status" => "in_status",
         "text" => "text",
@@ -189,20 +190,22 @@ fn rust_type(c_type: &str) -> String {
 const BEGIN: &str = "// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The C functions. Made from abi/table by mend-abi-generate.
 
-use super::constants::{FILE_NULL, SUCCESS};
+use super::constants::SUCCESS;
 use crate::calls::{
     collective, communicator, completion, datatype, environment, errors, failures, group, integer, memory,
     operation, point_to_point, status,
 };
 use crate::check::{self, array, out_array, statuses};
-use crate::entry::{On, export, outcome, raise, unsupported, unsupported_tool, world};
-use crate::handle::{Comm, Handle};
+use crate::comm::Comm;
+use crate::entry::{ErrorObject, export, outcome, raise, unsupported, unsupported_tool, world};
+use crate::handle::Handle;
 use crate::report::{
     argument_comm, argument_datatype, argument_handle, argument_number, argument_op, argument_pointer,
     argument_rank, argument_tag,
 };
 use crate::status::Status;
 use core::ffi::{c_char, c_int, c_void};
+use mend_mpi::{DatatypeHandle, OpHandle};
 
 export! {
 ";

@@ -62,7 +62,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.inquiry.begin_wait();
         Ok(match begun {
             Begun::Done(status) => Started::Done(status),
-            Begun::Running(key) => Started::Running(Request::Collective(key)),
+            Begun::Running(key) => {
+                self.communicators.add_request(comm);
+                Started::Running(Request::Collective(key))
+            }
         })
     }
 

@@ -34,15 +34,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// The error of a receive from any source with a [pending failure](crate::State::PendingFailure): it names the first failure
-    /// of the communicator that is not acknowledged. On a freed communicator no failure can be acknowledged any more, and
-    /// none is named.
+    /// of the communicator that is not acknowledged.
     #[cold]
     pub(crate) fn pending_failure(&self, request: Request) -> Error {
-        let channel = match request {
-            Request::PointToPoint(key) => self.layers.pml.channel_of(mend_pml::Request(key)),
-            Request::Collective(_) | Request::Completed(_) => None,
-        };
-        let entry = channel.and_then(|channel| self.communicators.of_channel(channel));
+        let entry = self.communicator_of(request).and_then(|comm| self.communicators.get(comm));
         let first = entry.and_then(|entry| self.layers.pml.pending_failure(entry.user(), &self.ends));
         Error::of(Detail::SenderMayHaveFailed(first))
     }

@@ -2,7 +2,7 @@
 //! What others ask the engine, and the end of the job.
 
 use super::Engine;
-use crate::{CommKey, Error, JobNotice};
+use crate::{CommKey, Detail, Error, JobNotice};
 use mend_base::{LifecycleCounts, Peer};
 use mend_pml::Ends;
 use mend_runtime::Runtime;
@@ -24,9 +24,11 @@ pub struct Census {
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// MPI_Abort: ends the members of the communicator; on WORLD, and on whatever else holds everybody, the job.
+    /// MPI_Abort: ends the members of the communicator; where these are all processes, the job. The handle
+    /// may be freed: the error of a request may end the members (Row EH5).
     pub fn abort_members(&mut self, comm: CommKey, code: i32) -> Result<(), Error> {
-        let members: Vec<Peer> = self.communicators.valid(comm)?.communicator().group.iter().collect();
+        let entry = self.communicators.get(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
+        let members: Vec<Peer> = entry.communicator().group.iter().collect();
         let runtime = &mut self.layers.runtime;
         if members.len() as u32 == runtime.membership().size {
             runtime.abort(code);

@@ -6,27 +6,29 @@ use crate::channel::ChannelState;
 use crate::context_table::{Named, names_of};
 use crate::ends::Ends;
 use crate::envelope::Packet;
-use crate::request::Channel;
+use crate::request::{Channel, Owner};
 use crate::send_queues::QueuedMessage;
 use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex, Rank};
 use mend_proto::identity::Name;
 use std::sync::Arc;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order.
+    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order. Its
+    /// requests belong to `owner`.
     pub fn open(
         &mut self,
         identity: Identity,
         context_kind: ContextKind,
         me: Rank,
         members: Arc<[PeerIndex]>,
+        owner: Owner,
         ends: &Ends,
     ) -> Channel {
         let name = Name { identity, context_kind };
         let channel = ChannelState::new(name, me, members, ends);
         self.some_unsatisfiable |= channel.members.all_others_ended();
         let key = self.channels.insert(channel);
-        self.requests.open_channel(key);
+        self.requests.open_channel(key, owner);
         let context = self.contexts.open(name, key);
         if let Some(channel) = self.channels.get_mut(key) {
             channel.set_context(context);

@@ -90,7 +90,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         lent.net.take_message(now, ring.endpoint, &mut head);
         match head.result {
             Some(Ok(status)) => Some(Ok(Started::Done(status))),
-            Some(error) => Some(self.ended(error)),
+            Some(error) => Some(self.ended(polling.on, error)),
             None => Some(self.post_rest(lent, polling)),
         }
     }

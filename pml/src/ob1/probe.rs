@@ -4,7 +4,7 @@
 use super::Ob1;
 use super::peer_end::is_rts_without_sender;
 use crate::ends::Ends;
-use crate::request::{Channel, Error, Request, State, Status};
+use crate::request::{Channel, Error, Owner, Request, State, Status};
 use crate::request_table::{Phase, Posted};
 use mend_base::{Key, Source, TagSelector};
 
@@ -65,9 +65,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.channels.get(channel).is_some_and(|channel| channel.members.has_pending_failure(ends))
     }
 
-    /// The channel of a request that is in the table.
-    pub fn channel_of(&self, request: Request) -> Option<Channel> {
-        self.requests.get(request.0).map(|entry| Channel(entry.channel()))
+    /// To whom a request belongs; `None`: its handle was given back, or never existed.
+    #[inline]
+    pub fn owner(&self, request: Request) -> Option<Owner> {
+        self.requests.owner(request.0)
     }
 
     /// How many operations are active on a channel.

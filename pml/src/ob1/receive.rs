@@ -80,7 +80,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ) -> Result<Started, Error> {
         if let Some(error) = self.why_never(key, from, ends) {
             mend_base::reach!("pml.receive: from an ended peer");
-            return self.ended(Err(error));
+            return self.ended(Channel(key), Err(error));
         }
         let channel = self.channels.get_mut(key).ok_or(Error::NoSuchChannel)?;
         if !channel.matching.reserve(from) {
@@ -111,7 +111,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.release_stored(peer, payload, true);
                 if let Some(error) = self.why_never(key, Source::Rank(source), ends) {
                     mend_base::reach!("pml.receive: the RTS of an ended peer");
-                    return self.ended(Err(error));
+                    return self.ended(Channel(key), Err(error));
                 }
                 mend_base::reach!("pml.receive: an RTS had come");
                 let request = self.requests.begin(key, data, Phase::Posted(posted)).ok_or(Error::NoMemory)?;
@@ -131,7 +131,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.flush(net, peer);
         match result {
             Ok(status) => Ok(Started::Done(status)),
-            Err(_) => self.ended(result),
+            Err(_) => self.ended(Channel(key), result),
         }
     }
 

@@ -60,11 +60,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let peer = channel.members.peer(to).ok_or(Error::NoSuchRank(to))?;
         if let Some(rank) = channel.broken_by(ends) {
             mend_base::reach!("pml.send: on a broken context kind");
-            return self.ended(Err(Error::ProcFailed(rank)));
+            return self.ended(on, Err(Error::ProcFailed(rank)));
         }
         if let Some(end) = ends.of(peer) {
             mend_base::reach!("pml.send: to an ended peer");
-            return self.ended(Err(end.error(to)));
+            return self.ended(on, Err(end.error(to)));
         }
         let key = self.requests.begin(on.0, data, Phase::Queued { to, tag, mode }).ok_or(Error::NoMemory)?;
         if self.queues.push(peer, QueuedMessage::Send(key)).is_err() {
@@ -151,8 +151,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// An operation that is over before it began: its error belongs to the wait.
-    pub(super) fn ended(&mut self, result: Result<Status, Error>) -> Result<Started, Error> {
-        let key = self.requests.begin_ended(result).ok_or(Error::NoMemory)?;
+    pub(super) fn ended(&mut self, on: Channel, result: Result<Status, Error>) -> Result<Started, Error> {
+        let key = self.requests.begin_ended(on.0, result).ok_or(Error::NoMemory)?;
         Ok(Started::Running(Request(key)))
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Deaths, one at a time, each step of them the test's.
 
+use crate::communicator::Attributes;
 use crate::scripted::{Process, Rehearsal, peer};
 use crate::{Class, CommKey, Detail, Request, Started, State};
 use mend_base::{Identity, Instant, PeerIndex, Rank, Source, Tag, TagSelector};
@@ -203,7 +204,10 @@ fn duplicate(process: &mut Process) -> CommKey {
     let identity = Identity { creator: peer(0), number: 77 };
     let again = Communicator { identity, ..entry.communicator().clone() };
     let members = Arc::clone(entry.members());
-    process.communicators.enter(again, members, &process.ends, &mut process.layers).unwrap()
+    process
+        .communicators
+        .enter(again, members, Attributes::default(), &process.ends, &mut process.layers)
+        .unwrap()
 }
 
 // Rows AK5, AK6

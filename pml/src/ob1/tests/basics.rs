@@ -265,7 +265,8 @@ fn messages_to_oneself_go_through_the_loopback_like_any_others() {
     let ends = Ends::default();
     let mut ob1 = crate::Ob1::new(super::fabric::TEST_CONFIG);
     let identity = Identity { creator: Peer::new(Job(7), 0), number: 1 };
-    let on = ob1.open(identity, ContextKind::PointToPoint, Rank(0), [PeerIndex(0)].into(), &ends);
+    let (kind, members) = (ContextKind::PointToPoint, [PeerIndex(0)].into());
+    let on = ob1.open(identity, kind, Rank(0), members, crate::Owner(0), &ends);
     let endpoint = net.connect(PeerIndex(0), &card).unwrap();
     ob1.connected(PeerIndex(0), endpoint, net.limits(endpoint));
     let mut heard = Nothing;

@@ -268,7 +268,8 @@ fn a_communicator_created_after_a_failure_counts_it_and_needs_its_own_acknowledg
     let node = &mut cluster.nodes[0];
     let identity = mend_base::Identity { creator: mend_base::Peer::new(mend_base::Job(1), 0), number: 3 };
     let others = [PeerIndex(1), PeerIndex(0)].into();
-    let without = node.ob1.open(identity, ContextKind::PointToPoint, Rank(1), others, &node.ends);
+    let (kind, owner) = (ContextKind::PointToPoint, crate::Owner(0));
+    let without = node.ob1.open(identity, kind, Rank(1), others, owner, &node.ends);
     let (unconcerned, _) = cluster.receive(0, without, Source::Any, tag(1), 8);
     assert_eq!(cluster.poll(0, unconcerned), State::Running, "the failed peer is no member");
 }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program's buffers: address, count and datatype, checked.
+
+use crate::argument_error::ArgumentError;
+use crate::failure::Failure;
+use crate::generated::constants::IN_PLACE;
+use core::ffi::c_void;
+use mend_datatype::{Datatype, Typed};
+use mend_mpi::DatatypeHandle;
+use mend_transport::UserMemory;
+use mend_world::Engine;
+
+/// A buffer as the program named it, of which nothing is checked but the count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer {
+    pub(crate) address: *const c_void,
+    pub(crate) count: u64,
+    pub(crate) datatype: DatatypeHandle,
+}
+
+impl Buffer {
+    // Hot: per message.
+    /// The buffer. Null is an address like any other where no byte of it is used.
+    #[inline(always)]
+    pub(crate) fn typed(self, engine: &Engine) -> Result<Typed, Failure> {
+        typed(self.address, self.count, engine.datatype(self.datatype)?)
+    }
+}
+
+// Hot: per message.
+/// `count` elements at `address`.
+#[inline(always)]
+pub(crate) fn typed(address: *const c_void, count: u64, datatype: Datatype) -> Result<Typed, Failure> {
+    let bytes = datatype.span(count).ok_or(ArgumentError::Overlong)?;
+    if address as usize <= IN_PLACE && bytes > 0 {
+        return Err(if address.is_null() { ArgumentError::NullBuffer } else { ArgumentError::InPlace }.into());
+    }
+    // SAFETY: the user names a buffer of `count` elements and keeps it until the request completes (MPI-5.0 §3.7.2);
+    // `span` gives no more than isize::MAX.
+    let memory = unsafe { UserMemory::from_user(address.cast::<u8>().cast_mut(), bytes) };
+    Ok(Typed::new(memory, datatype, count))
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Datatypes and reduction operations by their handles: the predefined ones. The engine finds them, so that those which a program
+//! makes need no other way: it is entered for every call that names one.
+
+use crate::{Detail, Engine, Error};
+use mend_datatype::{Datatype, Op};
+use mend_runtime::Runtime;
+use mend_transport::Btl;
+
+/// The handle of a datatype, as the program gave it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DatatypeHandle(pub usize);
+
+/// The handle of a reduction operation, as the program gave it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpHandle(pub usize);
+
+impl DatatypeHandle {
+    // Hot: per message.
+    /// The predefined datatype: what a handle names where there is no engine.
+    #[inline(always)]
+    pub fn predefined(self) -> Result<Datatype, Error> {
+        Datatype::from_handle(self.0).ok_or_else(no_such_datatype)
+    }
+}
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    // Hot: per message.
+    /// The datatype that a handle names.
+    #[inline(always)]
+    pub fn datatype(&self, handle: DatatypeHandle) -> Result<Datatype, Error> {
+        handle.predefined()
+    }
+
+    /// The reduction operation that a handle names.
+    pub fn op(&self, handle: OpHandle) -> Result<Op, Error> {
+        Op::from_handle(handle.0).ok_or(Error::of(Detail::NoSuchOp))
+    }
+}
+
+#[cold]
+fn no_such_datatype() -> Error {
+    Error::of(Detail::NoSuchDatatype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DatatypeHandle, OpHandle};
+    use crate::Class;
+    use crate::scripted::Rehearsal;
+    use mend_datatype::{Datatype, Op};
+
+    #[test]
+    fn handles_name_predefined_datatypes_and_operations_or_nothing() {
+        let process = Rehearsal::default().process(0, 1);
+        assert_eq!(process.datatype(DatatypeHandle(Datatype::INT.handle())), Ok(Datatype::INT));
+        assert_eq!(process.op(OpHandle(Op::Sum.handle())), Ok(Op::Sum));
+        let stale = 3 << 32 | 7;
+        let errors = [
+            process.datatype(DatatypeHandle(0x200)).unwrap_err(),
+            process.datatype(DatatypeHandle(stale)).unwrap_err(),
+            process.op(OpHandle(0x20)).unwrap_err(),
+            process.op(OpHandle(stale)).unwrap_err(),
+        ];
+        let classes = errors.map(|error| (error.class, error.code().to_string()));
+        let (datatype, op) = ((Class::Type, "E-CALL-003".to_owned()), (Class::Op, "E-CALL-007".to_owned()));
+        assert_eq!(classes, [datatype.clone(), datatype, op.clone(), op]);
+    }
+}

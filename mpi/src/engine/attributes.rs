@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names and error handlers of communicators, and the communicator of a request.
+
+use super::Engine;
+use crate::{CommKey, Error, ErrorHandler, Request};
+use mend_runtime::Runtime;
+use mend_transport::Btl;
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    /// The communicator's name (MPI_COMM_GET_NAME).
+    pub fn name(&self, comm: CommKey) -> Result<&[u8], Error> {
+        Ok(self.communicators.valid(comm)?.attributes().name())
+    }
+
+    /// MPI_COMM_SET_NAME.
+    pub fn set_name(&mut self, comm: CommKey, name: &[u8]) -> Result<(), Error> {
+        self.communicators.valid_mut(comm)?.attributes_mut().set_name(name)
+    }
+
+    /// The communicator's error handler. Also of one whose handle was freed, while a request on it is not released, and then
+    /// until the next communicator is made or freed (Row EH4): the error of its last request is reported after the release.
+    pub fn error_handler(&self, comm: CommKey) -> Option<&ErrorHandler> {
+        Some(self.communicators.get(comm)?.attributes().error_handler())
+    }
+
+    /// MPI_COMM_SET_ERRHANDLER.
+    pub fn set_error_handler(&mut self, comm: CommKey, handler: ErrorHandler) -> Result<(), Error> {
+        self.communicators.valid_mut(comm)?.attributes_mut().set_error_handler(handler);
+        Ok(())
+    }
+
+    /// The communicator of a request that is not released.
+    #[inline]
+    pub fn communicator_of(&self, request: Request) -> Option<CommKey> {
+        match request {
+            Request::PointToPoint(key) => {
+                let owner = self.layers.pml.owner(mend_pml::Request(key))?;
+                self.communicators.of_owner(owner)
+            }
+            Request::Collective(key) => self.collectives.communicator_of(key),
+            Request::Completed(key) => self.completed.communicator_of(key),
+        }
+    }
+}

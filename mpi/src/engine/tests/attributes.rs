@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What communicators have attached, and how long a freed one exists.
+
+use crate::scripted::{Process, Rehearsal};
+use crate::{Answers, Error, RequestHandle};
+use crate::{
+    Blocking, CommKey, CommunicatorCreation, Detail, ErrorHandler, Request, SendMode, Started, Status, Want,
+    test,
+};
+use mend_base::{Rank, Source, Tag, TagSelector};
+use mend_datatype::Typed;
+use mend_transport::{Buffer, UserMemory};
+use std::sync::Arc;
+
+fn alone() -> Process {
+    Rehearsal::default().process(0, 1)
+}
+
+fn dup(process: &mut Process, parent: CommKey) -> CommKey {
+    let Started::Running(request) = process.dup(parent).unwrap() else { panic!("a creation has a request") };
+    CommunicatorCreation::new(request).poll(process).unwrap().unwrap().unwrap()
+}
+
+fn bytes(length: usize) -> Typed {
+    Typed::bytes(UserMemory::of_buffer(&Buffer::zeroed(length)))
+}
+
+/// A receive of at most four bytes from ourselves.
+fn receive(process: &mut Process, comm: CommKey) -> Request {
+    let (from, tag) = (Source::Rank(Rank(0)), TagSelector::Tag(Tag(1)));
+    match process.receive(comm, from, tag, bytes(4)).unwrap() {
+        Started::Running(request) => request,
+        Started::Done(_) => panic!("nothing was sent"),
+    }
+}
+
+/// A handler of the user, and how often it is referred to.
+fn handler() -> (ErrorHandler, impl Fn() -> usize) {
+    let object = Arc::new(7u32);
+    let counted = Arc::downgrade(&object);
+    (ErrorHandler::User(object), move || counted.strong_count())
+}
+
+#[test]
+fn a_child_inherits_the_error_handler_and_not_the_name() {
+    let mut process = alone();
+    let (handler, references) = handler();
+    let world = process.world();
+    assert_eq!(process.name(world).unwrap(), b"MPI_COMM_WORLD");
+    let parent = dup(&mut process, world);
+    process.set_name(parent, b"caf\xe9").unwrap();
+    process.set_error_handler(parent, handler).unwrap();
+    let child = dup(&mut process, parent);
+    assert_eq!((process.name(parent).unwrap(), process.name(child).unwrap()), (&b"caf\xe9"[..], &b""[..]));
+    assert_eq!(references(), 2);
+    process.set_error_handler(parent, ErrorHandler::Return).unwrap();
+    assert!(matches!(process.error_handler(child), Some(ErrorHandler::User(_))));
+    process.free(child).unwrap();
+    assert_eq!(references(), 0);
+    assert!(process.error_handler(child).is_none());
+    assert_eq!(process.set_name(child, b"x").unwrap_err().detail, Detail::NoSuchCommunicator);
+}
+
+// Row EH4
+#[test]
+fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_released() {
+    let mut process = alone();
+    let world = process.world();
+    let comm = dup(&mut process, world);
+    let (handler, references) = handler();
+    process.set_error_handler(comm, handler).unwrap();
+    let posted = receive(&mut process, comm);
+    let detached = receive(&mut process, comm);
+    let over = receive(&mut process, comm);
+    process.send(comm, Rank(0), Tag(1), SendMode::Standard, bytes(2)).unwrap();
+    process.cancel(over);
+    let completed = process.complete(comm, Status::EMPTY).unwrap();
+    let Started::Running(creation) = process.dup(comm).unwrap() else { panic!("a creation has a request") };
+    process.free(comm).unwrap();
+    process.detach(detached);
+    for request in [over, completed, creation, posted] {
+        // Another communicator gets neither its place nor its handler.
+        let other = dup(&mut process, world);
+        assert_ne!(other.0.index, comm.0.index);
+        process.free(other).unwrap();
+        assert_eq!(process.communicator_of(request), Some(comm));
+        assert!(matches!(process.error_handler(comm), Some(ErrorHandler::User(_))));
+        process.release(request);
+        assert_eq!(process.communicator_of(request), None);
+    }
+    // The error of the last request is still to be reported: the handler goes with the next communicator.
+    assert!(matches!(process.error_handler(comm), Some(ErrorHandler::User(_))));
+    let child = dup(&mut process, world);
+    assert!(process.error_handler(comm).is_none());
+    assert_eq!((child.0.index, references()), (comm.0.index, 1), "the child of the freed one has it too");
+}
+
+// Row EH4
+#[test]
+fn four_thousand_freed_communicators_go_with_their_requests_in_any_order() {
+    let mut process = alone();
+    let world = process.world();
+    let count = process.census().communicators;
+    let open: Vec<_> = (0..4000)
+        .map(|_| {
+            let comm = dup(&mut process, world);
+            let request = receive(&mut process, comm);
+            process.free(comm).unwrap();
+            (comm, request)
+        })
+        .collect();
+    for &(comm, request) in open.iter().step_by(2).chain(open.iter().skip(1).step_by(2)) {
+        assert_eq!(process.communicator_of(request), Some(comm));
+        process.cancel(request);
+        Blocking::new(request).poll(&mut process, || None).unwrap().unwrap();
+    }
+    let last = dup(&mut process, world);
+    process.free(last).unwrap();
+    assert_eq!(process.census().communicators, count);
+    process.lifecycle_check();
+}
+
+/// Answers that nobody reads.
+struct Unread;
+
+impl Answers for Unread {
+    fn completed(&mut self, _: usize) {}
+    fn status(&mut self, _: usize, _: usize, _: Result<Status, Error>, _: bool) {}
+    fn success(&mut self, _: usize) {}
+    fn index(&mut self, _: usize, _: usize) {}
+}
+
+#[test]
+fn a_failed_call_for_several_requests_names_the_communicator_of_the_first_that_failed() {
+    let mut process = alone();
+    let world = process.world();
+    let (good, bad) = (dup(&mut process, world), dup(&mut process, world));
+    let requests = [good, bad].map(|comm| receive(&mut process, comm));
+    process.send(good, Rank(0), Tag(1), SendMode::Standard, bytes(4)).unwrap();
+    process.send(bad, Rank(0), Tag(1), SendMode::Standard, bytes(8)).unwrap();
+    process.free(bad).unwrap();
+    for _ in 0..3 {
+        process.progress(mend_base::Instant(1));
+    }
+    let handles = requests.map(RequestHandle::Request);
+    let answered = test(Want::All, &mut process, &handles, &mut Unread).unwrap();
+    assert_eq!(answered.failure.map(|(index, _)| index), Some(1));
+    assert_eq!(answered.communicator, Some(bad));
+    assert!(process.error_handler(bad).is_some());
+}
