@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* One rank decides. All ranks share the blocks of a computation; after each step rank 0 says who is alive and whether the step
- * counts. A step in which a rank died is done again, its blocks shared among the living. */
+/* One rank decides. All ranks share the blocks of a computation; after each step rank 0 tells them which ranks are alive and
+ * whether the step counts. A step in which a rank died is repeated, and its blocks are divided among the living ranks. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,14 +8,14 @@
 
 enum { BLOCKS = 12, STEPS = 3, RANKS_MAX = 1024 };
 
-/* What rank 0 tells the others after each step. */
+/* The message of rank 0 to the others after each step. */
 struct decision {
     int again, total, alive[RANKS_MAX];
 };
 
 static int rank, ranks;
 
-/* The sum of the blocks that are this rank's: the living share them in turns. */
+/* The sum of this rank's blocks, which are dealt to the living ranks one after another. */
 static int compute(int step, const int *alive)
 {
     int sum = 0, living = 0, place = 0;
@@ -29,7 +29,7 @@ static int compute(int step, const int *alive)
     return sum;
 }
 
-/* Rank 0 hears each of the living by its name, so no acknowledgement is needed. */
+/* Rank 0 receives from each living rank by its number, so no acknowledgement is needed. */
 static void decide(int own, struct decision *decision)
 {
     int part;
@@ -45,7 +45,7 @@ static void decide(int own, struct decision *decision)
             decision->again = 1;
         }
     }
-    /* One that dies from here on is missed in the next step. */
+    /* A rank that dies from here on is noticed in the next step. */
     for (int other = 1; other < ranks; other++)
         if (decision->alive[other])
             MPI_Send(decision, sizeof *decision, MPI_BYTE, other, 0, MPI_COMM_WORLD);
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
             else
                 printf("the total is %d\n", decision.total);
         } else {
-            /* Without rank 0 nobody decides: the job ends. */
+            /* Without rank 0 no rank decides: the job ends. */
             if (MPI_Send(&part, 1, MPI_INT, 0, 0, MPI_COMM_WORLD) != MPI_SUCCESS ||
                 MPI_Recv(&decision, sizeof decision, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE) != MPI_SUCCESS)
                 MPI_Abort(MPI_COMM_WORLD, 1);

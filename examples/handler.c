@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* An error handler keeps the list of the ranks that have failed; the calls themselves are hardly looked at. */
+/* An error handler maintains the list of failed ranks; the program hardly checks the results of its calls. */
 #include <mpi-ext.h>
 #include <mpi.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     if (rank == 2)
         kill(getpid(), SIGKILL);
 
-    /* Everybody gives its number to everybody. What does not come is left out. */
+    /* Each rank sends its number to each other rank. A number that does not come is left out. */
     int sum = rank;
     for (int other = 0; other < ranks; other++)
         if (other != rank && !is_dead[other])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* One rank dies, and the others go on: they are told by an error code, ask who it was, and give its work to whoever is left.
+/* One rank dies, and the others go on: a call returns an error code, they ask which rank failed, and do its work themselves.
  *
  *     mpicc examples/survive.c -o survive && mpiexec -n 4 ./survive
  */
@@ -21,7 +21,7 @@ static const char *name_of(int code)
                                           : "an error that was not expected";
 }
 
-/* The ranks of WORLD that have failed, as this process knows it: 1 in `dead` for each; how many. */
+/* Sets `dead` to 1 for each rank of WORLD that this process knows to have failed, and returns their number. */
 static int who_failed(int *dead)
 {
     MPI_Group world, failed;
@@ -71,13 +71,13 @@ int main(int argc, char **argv)
         kill(getpid(), SIGKILL);
     }
 
-    /* Nobody can come through a barrier that rank 2 does not enter. */
+    /* No rank can pass a barrier that rank 2 does not enter. */
     code = MPI_Barrier(MPI_COMM_WORLD);
     int failed = who_failed(dead);
     printf("rank %d: the barrier returns %s; %d of %d ranks failed, rank 2 %s\n", rank, name_of(code), failed, ranks,
            dead[2] ? "among them" : "not among them");
 
-    /* The living talk to each other as before. The ring closes over the gap. */
+    /* The living ranks exchange messages as before, in a ring without rank 2. */
     int left = neighbour(dead, -1), right = neighbour(dead, 1);
     sum = rank;
     for (int lap = 1, token = rank; lap < ranks - failed; lap++, token = got) {

@@ -51,7 +51,7 @@ static void on_failure(void)
         MPI_Group_free(&failed);
     MPI_Group_free(&world);
     if (count == ranks - 1)
-        MPI_Abort(MPI_COMM_WORLD, 1); /* Nobody is left who could work. */
+        MPI_Abort(MPI_COMM_WORLD, 1); /* No worker is left. */
 }
 
 static void manage(void)
@@ -82,7 +82,7 @@ static void manage(void)
 static void work(int rank)
 {
     int task;
-    /* An error here means that the manager has failed: there is nobody to work for. */
+    /* An error here means that the manager has failed: there is no more work. */
     while (MPI_Recv(&task, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE) == MPI_SUCCESS && task != STOP) {
         int square = task * task;
         if (rank == 2)

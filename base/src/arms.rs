@@ -12,13 +12,13 @@ macro_rules! reach {
     };
 }
 
-/// What [`reach`](crate::reach) calls.
+/// Counts one visit; called by [`reach`](crate::reach).
 #[cfg(feature = "arms")]
 pub fn visit(arm: &'static str) {
     TABLE.with_borrow_mut(|table| *table.entry(arm).or_default() += 1);
 }
 
-/// What [`reach`](crate::reach) calls: nothing, without the feature.
+/// Does nothing, as the feature is off; called by [`reach`](crate::reach).
 #[cfg(not(feature = "arms"))]
 #[inline(always)]
 pub fn visit(_arm: &'static str) {}

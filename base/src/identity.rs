@@ -3,8 +3,8 @@
 
 use crate::{Peer, Reader, Wire, Writer};
 
-/// The globally unique id of a communicator, window or file: its creator and the creator's counter, never reused (I5). 96 bits;
-/// sent once to each peer, after that the peer's own [`ContextId`] stands for it.
+/// The globally unique id of a communicator, window or file: its creator and the creator's counter, never reused (I5). Its 96 bits
+/// are sent once to each peer; after that the peer's own [`ContextId`] replaces it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Identity {
     /// The process that chose it.

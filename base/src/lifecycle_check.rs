@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A check for tests: each entry of a request table begins once, ends once and is released once, in this order. The owner of a
-//! table keeps a [`LifecycleCheck`] beside it. (`mend_transport::Counter` does the same for cookies and messages of transports.)
+//! table has a [`LifecycleCheck`] for it. (`mend_transport::Counter` does the same for cookies and messages of transports.)
 //!
-//! With the feature `lifecycle-check` a violation panics where it happens, and [`LifecycleCheck::assert_agrees`] finds changes of the
+//! With the feature `lifecycle-check` a violation panics immediately, and [`LifecycleCheck::assert_agrees`] finds changes of the
 //! table that were not reported. Without the feature a `LifecycleCheck` has no size and its calls are empty.
 
 use crate::Key;
@@ -19,7 +19,7 @@ pub struct LifecycleCheck {
     counts: LifecycleCounts,
 }
 
-/// How many entries have done what.
+/// How many entries were inserted, ended and removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LifecycleCounts {
     /// Entries that were inserted.
@@ -98,7 +98,7 @@ impl LifecycleCheck {
 }
 
 #[cfg(not(feature = "lifecycle-check"))]
-const _: () = assert!(size_of::<LifecycleCheck>() == 0, "a normal build pays nothing for it");
+const _: () = assert!(size_of::<LifecycleCheck>() == 0, "it takes no space in a normal build");
 
 #[cfg(all(test, feature = "lifecycle-check"))]
 mod tests {

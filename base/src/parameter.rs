@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parameters. Each component declares its own ([`Parameter`]); the crate that names the components collects them ([`Declared`]).
-//! A value comes from one of four places ([`Origin`]); what a parameter does not accept is refused.
+//! A value comes from one of four places ([`Origin`]); a value that the parameter does not accept is refused.
 //!
 //! A parameter `component.noun` is `MEND_COMPONENT_NOUN` in the environment, `component.noun = value` in the file and
 //! `--mca component.noun value` on the command line (`_` stands for `.`). Precedence: command line > environment >
@@ -17,7 +17,7 @@ pub struct Parameter {
     pub kind: Kind,
     /// What a number counts; empty for words.
     pub unit: &'static str,
-    /// Its value where nobody says anything.
+    /// Its value if it is not set.
     pub default: &'static str,
     /// What it does, in one sentence.
     pub sentence: &'static str,
@@ -30,9 +30,9 @@ pub enum Kind {
     Number(u64, u64),
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Names from this list, parted by commas; a leading `^` means all but these; empty means all.
+    /// Names from this list, separated by commas; a leading `^` means all but these; empty means all.
     Names(&'static [&'static str]),
-    /// Several of these words, parted by commas; empty means none.
+    /// Several of these words, separated by commas; empty means none.
     Words(&'static [&'static str]),
 }
 
@@ -62,7 +62,7 @@ impl Declared {
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Nobody said anything.
+    /// The parameter was not set.
     Default,
     /// The parameter file.
     File,
@@ -72,7 +72,7 @@ pub enum Origin {
     CommandLine,
 }
 
-/// What one place said: parameter names as written there, and values.
+/// The assignments of one origin: parameter names as written there, and values.
 pub type Assignments = Vec<(String, String)>;
 
 /// Why a value or a name is refused.
@@ -117,7 +117,8 @@ impl Settings {
         Settings { declared, values }
     }
 
-    /// Applies what one place said over what stands. Every row is tried; all errors come back together.
+    /// Applies the assignments of one origin, unless a value of an origin with precedence is set. Every assignment is tried; all
+    /// errors are returned together.
     pub fn apply(&mut self, origin: Origin, assignments: &Assignments) -> Result<(), Vec<ParameterError>> {
         let errors: Vec<_> =
             assignments.iter().filter_map(|(name, value)| self.set(origin, name, value).err()).collect();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Numbers that a seed decides: what schedulers, fault injectors and tests draw from. Nothing in production code draws
-//! from it on its own account (Rule 2).
+//! Pseudo-random numbers from a seed, for schedulers, fault injectors and tests. Production code uses them only with a seed
+//! from its caller (Rule 2).
 
-/// splitmix64 (Steele, Lea, Flood, OOPSLA'14): one seed, one history.
+/// splitmix64 (Steele, Lea, Flood, OOPSLA'14): a seed determines the whole sequence.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -16,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 where `bound` is.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.bits() % bound }
     }

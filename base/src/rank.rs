@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ranks and tags, and what receives select by them.
+//! Ranks and tags, and the selectors of receives.
 
 /// The number of a process within a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tables whose handles are an index and a generation, never a pointer (I4): a handle that outlived its entry is
-//! refused, not followed.
+//! Tables whose handles are an index and a generation, never a pointer (I4): a handle whose entry was removed is refused.
 
-/// A handle of a [`Slab`] entry. Also travels in messages, where it comes back unbelieved.
+/// A handle of a [`Slab`] entry. Also sent in messages; when it comes back, it is not trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Key {
-    /// Which slot.
+    /// The index of the slot.
     pub index: u32,
-    /// Which of the entries that the slot has had: odd while it holds one.
+    /// The generation of the slot, incremented by each insertion and removal: odd while the slot holds an entry.
     pub generation: u32,
 }
 
-/// A table that grows from empty and uses its slots again; an index is stable while its entry is there.
+/// A table that grows from empty and reuses its slots; an index is stable while its entry is there.
 #[derive(Debug)]
 pub struct Slab<T> {
     slots: Vec<SlabSlot<T>>,
-    /// Empty slots. Its capacity is that of the slots in use or more, so that a removal never allocates.
+    /// Empty slots. The capacity is at least the number of slots, so that a removal never allocates.
     free: Vec<u32>,
 }
 
@@ -42,7 +41,7 @@ impl<T> Slab<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// How many slots there are, empty ones included: indices are below.
+    /// How many slots there are, empty ones included; every index is below.
     pub fn slots(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -56,7 +55,7 @@ impl<T> Slab<T> {
     /// Adds `entry`; allocates only when there are more entries than ever before.
     ///
     /// # Panics
-    /// Where there is no memory: for tables that only this process fills, and whose caller has no other answer. All others
+    /// If there is no memory. Only for tables that this process alone fills, and whose caller cannot report an error. All others
     /// call [`try_insert`](Slab::try_insert).
     #[inline]
     pub fn insert(&mut self, entry: T) -> Key {
@@ -107,7 +106,7 @@ impl<T> Slab<T> {
         !self.free.is_empty()
     }
 
-    /// Sees to it that `count` more insertions find memory. `false`: there is not enough, or not so many indices are left.
+    /// Reserves memory for `count` more insertions. `false`: there is not enough memory, or there are not enough indices.
     pub fn try_reserve(&mut self, count: usize) -> bool {
         let missing = count.saturating_sub(self.free.len());
         self.slots.len().saturating_add(missing) <= u32::MAX as usize
@@ -131,7 +130,7 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.entry.as_mut() } else { None }
     }
 
-    /// Whether an entry had this key and was removed: the key is stale, and was not made up.
+    /// Whether an entry had this key and was removed: the key is stale, and not invented by a peer.
     pub fn was_removed(&self, key: Key) -> bool {
         let Some(slot) = self.slots.get(key.index as usize) else { return false };
         let lives_since = slot.generation.wrapping_sub(key.generation);
@@ -179,7 +178,7 @@ mod tests {
     use super::{Key, Slab};
 
     #[test]
-    fn a_key_that_outlived_its_entry_is_refused() {
+    fn a_key_whose_entry_was_removed_is_refused() {
         let mut slab = Slab::new();
         let first = slab.insert("a");
         assert_eq!(slab.remove(first), Some("a"));
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_key_is_told_from_one_that_was_made_up() {
+    fn a_stale_key_is_told_from_an_invented_one() {
         let mut slab = Slab::new();
         let first = slab.insert("a");
         assert!(!slab.was_removed(first), "the entry is there");
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn without_memory_nothing_is_reserved_and_the_table_stays_as_it_was() {
-        // No address space has room for one.
+        // No address space has room for one such entry.
         struct Huge(#[expect(dead_code, reason = "its size alone counts")] [u8; 1 << 60]);
         let mut slab: Slab<Huge> = Slab::new();
         assert!(!slab.try_reserve(1));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Time: never read here, always handed in.
+//! Time as a value: this crate never reads a clock.
 
 use core::ops::{Add, Sub};
 
-/// Nanoseconds since some moment that one process, or one simulation, agrees on. May be stale where a function says so.
+/// Nanoseconds since a moment that is fixed in each process or simulation. May be stale where a function says so.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Instant(pub u64);
 
@@ -12,17 +12,17 @@ pub struct Instant(pub u64);
 pub struct Duration(pub u64);
 
 impl Duration {
-    /// So many microseconds.
+    /// A span of `us` microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Duration(us * 1_000)
     }
 
-    /// So many milliseconds.
+    /// A span of `ms` milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Duration(ms * 1_000_000)
     }
 
-    /// For the standard library's calls.
+    /// The span in the standard library's type.
     pub const fn to_std(self) -> core::time::Duration {
         core::time::Duration::from_nanos(self.0)
     }

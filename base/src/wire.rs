@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How messages are written and read: little-endian, with every length checked (Rule 11).
+//! Writes and reads messages: little-endian, with every length checked (Rule 11).
 
-/// A message format: written whole, read with every field checked.
+/// A message format. Every field is checked when it is read.
 pub trait Wire: Sized {
     /// The most bytes that `write` produces.
     const BYTES_MAX: usize;
 
-    /// Appends itself.
+    /// Appends the message to `out`.
     fn write(&self, out: &mut Writer<'_>);
 
-    /// Takes itself from the front; `None` where the bytes are too short or say what no correct writer says.
+    /// Reads a message from the front of `from`; `None` if bytes are missing, or are not those of a correct writer.
     fn read(from: &mut Reader<'_>) -> Option<Self>;
 }
 
@@ -59,7 +59,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Takes from the front of a private copy of what a peer wrote.
+/// Reads from the front of a private copy of bytes that a peer wrote.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],

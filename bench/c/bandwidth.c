@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* One way from rank 0 to rank 1, a window of messages in flight: megabytes a second, by size. Samples are windows. */
+/* Rank 0 sends to rank 1 with a window of messages in flight: megabytes a second, by size. Samples are windows. */
 #include "common.h"
 
 static double windows(struct bench *b, unsigned char *data, size_t size, int first, int count, double *samples)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What threads that are blocked in MPI_Recv cost another thread of the same process: half a round trip of the main threads of
- * ranks 0 and 1, while so many other threads of each wait for a message that comes at the end. Measured by time, unless
- * --iterations is given.
+/* How much threads that are blocked in MPI_Recv slow down another thread of the same process: half a round trip between the main
+ * threads of ranks 0 and 1, while N other threads of each rank wait for a message that comes at the end. Measured for a given
+ * time, unless --iterations is given.
  *
  *   --blocked N         threads of each rank that are blocked (64) */
 #include "common.h"
@@ -44,7 +44,7 @@ static void begin_threads(const struct bench *b, struct blocked *threads, int co
     }
     while (__atomic_load_n(&entered, __ATOMIC_ACQUIRE) < count)
         pause_us(100);
-    /* Nothing shows that a thread is inside the call and no longer looks; this is long enough for both. */
+    /* Nothing shows that a thread has entered the call and sleeps; this is long enough for both. */
     pause_us(200000);
 }
 
@@ -57,10 +57,10 @@ static void end_threads(struct blocked *threads, int count)
         pthread_join(threads[i].thread, NULL);
 }
 
-/* Takes our own option out of the command line; -1: its value is none. */
+/* Removes --blocked from the command line, and returns its value; -1 if it is not a number. */
 static int take(int *argc, char **argv)
 {
-    int kept = 1;
+    int remaining = 1;
     long blocked = 64;
     for (int i = 1; i < *argc; i++) {
         char *end = NULL;
@@ -69,11 +69,11 @@ static int take(int *argc, char **argv)
             if (*end != '\0' || end == argv[i] || blocked < 0 || blocked > BLOCKED_MAX)
                 blocked = -1;
         } else {
-            argv[kept++] = argv[i];
+            argv[remaining++] = argv[i];
         }
     }
-    argv[kept] = NULL;
-    *argc = kept;
+    argv[remaining] = NULL;
+    *argc = remaining;
     return (int)blocked;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the benchmarks share: options, pinning, payloads that can be checked byte by byte, samples, and the table that is
- * printed. Portable MPI-3 C, so that any MPI's mpicc compiles it and figures can be compared. */
+/* Common parts of the benchmarks: options, pinning, payloads that can be checked byte by byte, samples, and the printed table.
+ * Portable C with MPI-3, so that any MPI's mpicc compiles it and figures can be compared. */
 #ifndef MEND_BENCH_COMMON_H
 #define MEND_BENCH_COMMON_H
 
@@ -21,14 +21,14 @@ enum format { TEXT, CSV, JSON };
 
 struct bench {
     const char *name;
-    const char *rate_unit; /* what the last column says */
+    const char *rate_unit; /* unit of the last column */
     int rank, ranks;
     size_t sizes[SIZES_MAX];
     int sizes_count;
     int iterations; /* 0: chosen by size */
     int warmup;     /* -1: a tenth of the iterations */
     int window;
-    double seconds; /* 0: by iterations; the average is then over so long, where the benchmark is `timed` */
+    double seconds; /* the span of the average, if the benchmark is `timed`; 0: `iterations` determine it */
     int timed;
     int multiple; /* needs MPI_THREAD_MULTIPLE */
     int validate;
@@ -197,7 +197,7 @@ static inline void bench_begin(struct bench *b, int *argc, char ***argv, const c
         bench_fail(b, "a window of 0 messages", "");
 }
 
-/* How often to repeat at this size: large messages less. */
+/* How many iterations to make at this size: fewer for large messages. */
 static inline int bench_iterations(const struct bench *b, size_t size)
 {
     if (b->iterations > 0)
@@ -221,7 +221,7 @@ static inline void *bench_memory(const struct bench *b, size_t bytes)
     return memory;
 }
 
-/* Every byte depends on who sends, in which iteration, and where it stands. */
+/* Every byte depends on the sender, the iteration and its position. */
 static inline unsigned char bench_byte(int sender, int iteration, size_t at)
 {
     uint64_t x = at * 0x9e3779b97f4a7c15u + (uint64_t)iteration * 0xbf58476d1ce4e5b9u + (uint64_t)sender;
@@ -284,8 +284,8 @@ static inline int bench_goes_on(const struct bench *b, double start)
     return on;
 }
 
-/* The same for `seconds`: in batches that grow, so that the word whether to go on costs nothing where round trips are
- * short, and the end is not far off where they are long. */
+/* The same for `seconds`, in batches that grow: so the message whether to go on costs nothing if round trips are short, and the
+ * end is not much too late if they are long. */
 static inline double bench_timed_round_trips(struct bench *b, unsigned char *data, size_t size, int first)
 {
     double start = MPI_Wtime();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* How soon the living are told of a death: the last rank kills itself by SIGKILL while all others are in a call that depends on
- * it; measured is the time from just before its kill to the return of each call, by a clock that all processes share. One
- * death a run: `mend-bench detect` runs it again and again. Needs the extension for process failures (mpi-ext.h), and a
- * launcher that lets the others live (Open MPI: --with-ft ulfm).
+/* Detection time: the last rank kills itself by SIGKILL while all others are in a call that depends on it. The program measures
+ * the time from just before the kill to the return of each call, by a clock that all processes share. There is one death in each
+ * run; `mend-bench detect` repeats it. Needs the extension for process failures (mpi-ext.h), and a launcher that does not end the
+ * other ranks (Open MPI: --with-ft ulfm).
  *
- *   --call receive|wildcard|probe|barrier|allreduce|waitall    what the others are blocked in (receive)
+ *   --call receive|wildcard|probe|barrier|allreduce|waitall    the call that the others are blocked in (receive)
  *   --touched MIB       memory that the victim has touched, in pages of 4 KiB (0)
  *   --delay US          how long the early ones have been blocked when the victim dies: every second survivor enters early, the
  *                       others just before (20000)
@@ -32,10 +32,10 @@ enum { RANKS_MAX = 1024, LATE_US = 300, MIB_MAX = 65536 };
 static const char *const CALLS[] = {"receive", "wildcard", "probe", "barrier", "allreduce", "waitall"};
 enum call { RECEIVE, WILDCARD, PROBE, BARRIER, ALLREDUCE, WAITALL, CALLS_COUNT };
 
-/* What the ranks tell each other without MPI. */
+/* Memory by which the ranks communicate without MPI. */
 struct page {
-    int ready;         /* survivors that are about to call, or wait for `soon` */
-    int soon;          /* the late ones enter now */
+    int ready;         /* survivors that are about to call, or wait for `late_enter` */
+    int late_enter;    /* the late ones enter now */
     int64_t killed_ns; /* just before the kill */
     int ended;
     struct answer {
@@ -90,10 +90,10 @@ static struct page *share(struct bench *b)
     return map;
 }
 
-/* Takes our own options out of the command line; the rest is for `bench_begin`. */
+/* Removes the options of this program from the command line; `bench_begin` reads the rest. */
 static int take(struct options *options, int *argc, char **argv, const char **wrong)
 {
-    int kept = 1;
+    int remaining = 1;
     for (int i = 1; i < *argc; i++) {
         char *end = NULL;
         int is_call = strcmp(argv[i], "--call") == 0, is_touched = strcmp(argv[i], "--touched") == 0;
@@ -111,11 +111,11 @@ static int take(struct options *options, int *argc, char **argv, const char **wr
                 return *wrong = value, 0;
             *(is_call ? (int *)&options->call : is_touched ? &options->mebibytes : &options->delay_us) = (int)number;
         } else {
-            argv[kept++] = argv[i];
+            argv[remaining++] = argv[i];
         }
     }
-    argv[kept] = NULL;
-    *argc = kept;
+    argv[remaining] = NULL;
+    *argc = remaining;
     return 1;
 }
 
@@ -149,7 +149,7 @@ static int depend_on(enum call call, int victim, int64_t *returned)
         code = MPI_Allreduce(&data, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
         break;
     default:
-        /* The second never completes: nobody sends it. */
+        /* The second never completes, as no rank sends it. */
         MPI_Irecv(&data, 1, MPI_INT, victim, 1, MPI_COMM_WORLD, &requests[0]);
         MPI_Irecv(&sum, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, &requests[1]);
         code = MPI_Waitall(2, requests, statuses);
@@ -182,7 +182,7 @@ static void die(struct page *page, const struct options *options, int survivors)
     while (__atomic_load_n(&page->ready, __ATOMIC_ACQUIRE) < survivors)
         pause_us(100);
     pause_us(options->delay_us);
-    __atomic_store_n(&page->soon, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&page->late_enter, 1, __ATOMIC_RELEASE);
     pause_us(LATE_US);
     __atomic_store_n(&page->killed_ns, now_ns(), __ATOMIC_RELEASE);
     kill(getpid(), SIGKILL);
@@ -192,7 +192,7 @@ static void survive(struct bench *b, struct page *page, const struct options *op
 {
     int64_t returned = 0;
     __atomic_add_fetch(&page->ready, 1, __ATOMIC_ACQ_REL);
-    while (b->rank % 2 == 1 && __atomic_load_n(&page->soon, __ATOMIC_ACQUIRE) == 0)
+    while (b->rank % 2 == 1 && __atomic_load_n(&page->late_enter, __ATOMIC_ACQUIRE) == 0)
         pause_us(50);
     int class = depend_on(options->call, b->ranks - 1, &returned);
     page->answers[b->rank].returned_ns = returned;
@@ -200,7 +200,7 @@ static void survive(struct bench *b, struct page *page, const struct options *op
     __atomic_add_fetch(&page->ended, 1, __ATOMIC_ACQ_REL);
 }
 
-/* Rank 0 alone, once all have said what they saw. */
+/* Called by rank 0 only, after all have published their results. */
 static void report(struct bench *b, struct page *page, const struct options *options)
 {
     double samples[RANKS_MAX], sum = 0;
@@ -210,7 +210,7 @@ static void report(struct bench *b, struct page *page, const struct options *opt
     int64_t killed = __atomic_load_n(&page->killed_ns, __ATOMIC_ACQUIRE);
     for (int rank = 0; rank < survivors; rank++) {
         const struct answer *answer = &page->answers[rank];
-        /* Who returned before the death was not told of it. */
+        /* A call that returned before the death did not return because of it. */
         int right = answer->class == MPIX_ERR_PROC_FAILED && killed != 0 && answer->returned_ns >= killed;
         samples[rank] = (double)(answer->returned_ns - killed) / 1e9;
         sum += samples[rank];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Small messages from the first half of the ranks to the second, pair by pair, a window of them in flight: messages a
+/* Small messages from each rank of the first half to one rank of the second, with a window of messages in flight: messages a
  * second of all pairs together, by size. Samples are windows of rank 0. */
 #include "common.h"
 

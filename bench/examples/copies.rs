@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which copy carries long messages fastest through chunks that two processors share: `memcpy`, `rep movsb`, or blocks of
-//! 1 KiB. Two pinned threads send a message back and forth as `btl-shm` does, without anything else of it: the sender
-//! copies its memory into chunks of a ring of its own, and the receiver copies each chunk out as soon as it is there, so
-//! that every source lies dirty in the other processor's cache. The ways of copying take turns, and the cache line between
-//! the two processors is measured before and after each.
+//! Compares ways to copy long messages through chunks that two processors share: `memcpy`, `rep movsb`, or blocks of 1 KiB.
+//! Two pinned threads send a message back and forth as `btl-shm` does, and nothing else: the sender copies its memory into
+//! chunks of its ring, and the receiver copies each chunk out as soon as it is there, so that every source is dirty in the
+//! other processor's cache. The ways of copying are measured alternately, and the transfer time of a cache line between the
+//! two processors before and after each.
 //!
 //! `cargo run --release -p mend-bench --example copies [ROUNDS]`
 
@@ -31,7 +31,7 @@ fn main() {
                 let before = line::one_way_us(PROCESSORS).expect("two processors");
                 let figure = one_way_us(bytes, copy);
                 let after = line::one_way_us(PROCESSORS).expect("two processors");
-                if let Some(class) = Class::kept(before, after) {
+                if let Some(class) = Class::unchanged(before, after) {
                     found.entry((class, name)).or_default().push(figure);
                 }
             }
@@ -118,7 +118,7 @@ impl Ring {
     }
 
     fn chunk(&self, number: usize) -> *mut u8 {
-        // SAFETY: nobody changes the vector itself while the ring lives; only its bytes are written, by raw pointer.
+        // SAFETY: the vector itself is not changed while the ring lives; only its bytes are written, by raw pointer.
         let chunks = unsafe { &*self.chunks.get() };
         chunks.as_ptr().cast::<u8>().cast_mut().wrapping_add(number % CHUNKS * CHUNK_BYTES)
     }
@@ -160,7 +160,7 @@ unsafe fn whole(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { ptr::copy_nonoverlapping(from, to, bytes) }
 }
 
-/// As Mend copied before: a `memcpy` for each block, short enough to be made of vector stores.
+/// As earlier versions of Mend copied: a `memcpy` for each block, short enough to consist of vector stores.
 unsafe fn blocks(from: *const u8, to: *mut u8, bytes: usize) {
     for at in (0..bytes).step_by(BLOCK_BYTES) {
         // SAFETY: the block lies inside both ranges.
@@ -173,7 +173,7 @@ unsafe fn blocks(from: *const u8, to: *mut u8, bytes: usize) {
 /// One string instruction.
 #[cfg(target_arch = "x86_64")]
 unsafe fn string(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: copies `bytes` bytes upwards, as the caller vouches for; the direction flag is clear by the ABI.
+    // SAFETY: copies `bytes` bytes upwards, for which the caller guarantees both ranges; the ABI clears the direction flag.
     unsafe {
         core::arch::asm!("rep movsb", inout("rcx") bytes => _, inout("rsi") from => _, inout("rdi") to => _,
             options(nostack, preserves_flags));
@@ -190,9 +190,9 @@ const WAYS_COUNT: usize = if cfg!(target_arch = "x86_64") { 3 } else { 2 };
 const PROCESSORS: [usize; 2] = [0, 1];
 const PAGE_BYTES: usize = 4096;
 const CHUNK_BYTES: usize = 16 << 10;
-/// As many as a ring of `btl-shm` has.
+/// The number of chunks in a ring of `btl-shm`.
 const CHUNKS: usize = 16;
 const BLOCK_BYTES: usize = 1024;
 const BATCHES: usize = 200;
-/// Short, so that what interrupts one batch leaves most of the others alone.
+/// Short, so that an interruption of one batch does not affect most of the others.
 const BATCH_BYTES: usize = 256 << 10;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an 8-byte message costs in the PML, for counting instructions: `valgrind --tool=callgrind` on
-//! `message_cost CASE N`, once with N and once with 2 N, gives the cost of one message as the difference over N.
+//! The cost of an 8-byte message in the PML, in instructions: `valgrind --tool=callgrind` on
+//! `message_cost CASE N`, once with N and once with 2 N; the cost of one message is the difference divided by N.
 //!
-//! CASE is `idle` (the loop and the queue alone), `send`, `polling` (a blocking receive whose message lies in the ring), `posted`
-//! (a receive that is posted before its message comes) or `unexpected` (one that is started after it).
+//! CASE is `idle` (only the loop and the queue), `send`, `polling` (a blocking receive whose message is in the ring), `posted`
+//! (a receive that is posted before its message comes) or `unexpected` (a receive that is started afterwards).
 
 use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
-use mend_pml::{Channel, Config, Ob1, Owner, SendMode, Started, Upcalls};
+use mend_pml::{Channel, Config, Ends, Lent, Ob1, Owner, SendMode, Started, Upcalls};
 use mend_transport::{
     Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
     Stream, UserMemory, WakeSet, WriteSlot,
@@ -27,7 +27,7 @@ struct Slot {
     payload_bytes: usize,
 }
 
-/// The rings between two processes of one program; `me` says whose end is lent.
+/// The rings between two processes, simulated in one program; `me` is the process whose end is used now.
 struct Rings {
     me: usize,
     slots: [VecDeque<Slot>; 2],
@@ -118,7 +118,8 @@ impl Upcalls<u32> for Nothing {
 
 struct Pair {
     rings: Rings,
-    ends: [Ob1<u32>; 2],
+    sides: [Ob1<u32>; 2],
+    ends: Ends,
     on: Vec<Channel>,
     memory: Arc<Buffer>,
 }
@@ -133,18 +134,20 @@ impl Pair {
             transfer_bytes_max: 0,
         };
         let config = Config::default();
-        let mut ends = [Ob1::new(config), Ob1::new(config)];
+        let mut sides = [Ob1::new(config), Ob1::new(config)];
+        let ends = Ends::default();
         let members: Arc<[PeerIndex]> = [PeerIndex(0), PeerIndex(1)].into();
         let identity = Identity { creator: Peer::new(Job(1), 0), number: 1 };
-        let open = |(rank, end): (u32, &mut Ob1<u32>)| {
-            end.connected(PeerIndex(1 - rank), 1 - rank, &limits);
-            end.open(identity, ContextKind::PointToPoint, Rank(rank), Arc::clone(&members), Owner(0))
+        let open = |(rank, side): (u32, &mut Ob1<u32>)| {
+            side.connected(PeerIndex(1 - rank), 1 - rank, &limits);
+            let (kind, members) = (ContextKind::PointToPoint, Arc::clone(&members));
+            side.open(identity, kind, Rank(rank), members, Owner(0), &ends)
         };
-        let on = (0..).zip(&mut ends).map(open).collect();
+        let on = (0..).zip(&mut sides).map(open).collect();
         let slots = [VecDeque::with_capacity(64), VecDeque::with_capacity(64)];
         let mut pair =
-            Pair { rings: Rings { me: 0, slots, limits }, ends, on, memory: Buffer::zeroed(BYTES) };
-        // The receiver announces its context id; the sender takes note of it, and sends once the slow way.
+            Pair { rings: Rings { me: 0, slots, limits }, sides, ends, on, memory: Buffer::zeroed(BYTES) };
+        // The receiver announces its context id; the sender stores it, and sends once by the slow path.
         for _ in 0..3 {
             pair.send();
             pair.progress(1);
@@ -162,33 +165,36 @@ impl Pair {
     fn send(&mut self) -> Started {
         self.rings.me = 0;
         let data = self.data();
-        let Pair { rings, ends, on, .. } = self;
-        ends[0].send(rings, on[0], Rank(1), Tag(7), SendMode::Standard, data).expect("rank 1 exists")
+        let Pair { rings, sides, ends, on, .. } = self;
+        let lent = Lent { net: rings, ends };
+        sides[0].send(lent, on[0], Rank(1), Tag(7), SendMode::Standard, data).expect("rank 1 exists")
     }
 
     fn receive(&mut self) -> Started {
         self.rings.me = 1;
         let data = self.data();
-        let Pair { rings, ends, on, .. } = self;
-        ends[1]
-            .receive(rings, on[1], Source::Rank(Rank(0)), TagSelector::Tag(Tag(7)), data)
+        let Pair { rings, sides, ends, on, .. } = self;
+        let lent = Lent { net: rings, ends };
+        sides[1]
+            .receive(lent, on[1], Source::Rank(Rank(0)), TagSelector::Tag(Tag(7)), data)
             .expect("rank 0 exists")
     }
 
     fn polling_receive(&mut self) -> Started {
         self.rings.me = 1;
         let data = self.data();
-        let Pair { rings, ends, on, .. } = self;
-        let mut polling = ends[1].begin_polling(on[1], Source::Rank(Rank(0)), TagSelector::Tag(Tag(7)), data);
-        ends[1]
-            .poll_once(rings, Instant(0), &mut polling, &mut Nothing)
+        let Pair { rings, sides, ends, on, .. } = self;
+        let mut polling =
+            sides[1].begin_polling(on[1], Source::Rank(Rank(0)), TagSelector::Tag(Tag(7)), data);
+        sides[1]
+            .poll_once(Lent { net: rings, ends }, Instant(0), &mut polling, &mut Nothing)
             .expect("a message has come")
             .expect("rank 0 exists")
     }
 
     fn progress(&mut self, at: usize) {
         self.rings.me = at;
-        self.ends[at].progress(&mut self.rings, Instant(0), &mut Nothing);
+        self.sides[at].progress(&mut self.rings, Instant(0), &mut Nothing);
     }
 }
 
@@ -196,7 +202,7 @@ fn assert_done(started: Started) {
     assert!(matches!(started, Started::Done(_)), "{started:?}");
 }
 
-/// Once; whoever sends makes progress in between, as programs do.
+/// Runs the case once; the sender makes progress in between, as programs do.
 fn run(pair: &mut Pair, case: &str) {
     match case {
         "idle" => {}
@@ -212,8 +218,8 @@ fn run(pair: &mut Pair, case: &str) {
             let Started::Running(request) = pair.receive() else { panic!("nothing has come") };
             assert_done(pair.send());
             pair.progress(1);
-            assert!(matches!(pair.ends[1].poll(request), mend_pml::State::Done(Ok(_))));
-            pair.ends[1].release(request);
+            assert!(matches!(pair.sides[1].poll(request, &pair.ends), mend_pml::State::Done(Ok(_))));
+            pair.sides[1].release(request);
         }
         "unexpected" => {
             assert_done(pair.send());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One comparison: who, what, how often, and in which order. The MPIs take turns within each round (A B, then B A), so
-//! that whatever else the machine does meets them alike; the cache line between the two processors is measured before and
-//! after each run of two ranks, because the host of a virtual machine moves processors about.
+//! One comparison: which MPIs, which benchmarks, how often, and in which order. The MPIs alternate within each round (A B, then
+//! B A), so that other work on the machine affects them equally. The transfer time of a cache line between the two processors is
+//! measured before and after each run of two ranks, because the host of a virtual machine moves processors.
 
 pub mod busy;
 mod cell;
@@ -22,10 +22,10 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use table::Table;
 
-/// Why it could not be done, in a sentence.
+/// The result of a command; `Err`: why it could not be done, in a sentence.
 pub type Outcome<T = ()> = Result<T, String>;
 
-/// One line of the table: a cell, and how many busy processes of others there are beside it.
+/// One line of the table: a cell, and how many busy processes run beside it.
 #[derive(Debug)]
 pub struct Row {
     cell: &'static Cell,
@@ -48,7 +48,7 @@ pub fn command(words: &[&str]) -> Outcome {
         return Err(format!("no benchmark's name begins with '{}'", request.only));
     }
     let folder = folder()?;
-    let others: Vec<(&str, &str)> = request.before.iter().chain(&request.rivals).copied().collect();
+    let others: Vec<(&str, &str)> = request.before.iter().chain(&request.others).copied().collect();
     let mut mpis = Mpi::named(request.mend, &others)?;
     if request.open_mpi {
         mpis.push(Mpi::open_mpi(&folder)?);
@@ -60,7 +60,7 @@ pub fn command(words: &[&str]) -> Outcome {
         mpi.compile(&sources(), &folder)?;
     }
     if request.busy > 0 {
-        // What we start inherits it: the ranks, and the processes that are to disturb them.
+        // The ranks and the busy processes inherit the set of processors.
         line::confine(&request.processors)?;
     }
     let measured = measure(&mpis, &rows, &request, &folder)?;
@@ -78,8 +78,8 @@ pub fn command(words: &[&str]) -> Outcome {
     }
 }
 
-/// Everything that was asked for: all cells, beside busy processes where there are any; then also what is measured both
-/// with and without them.
+/// All requested rows: all cells, beside busy processes if there are any; then the cells that are measured both with and without
+/// them.
 fn rows(request: &Request<'_>) -> Vec<Row> {
     let cells = CELLS.iter().map(|cell| Row { cell, busy: request.busy });
     let shared = SHARED.iter().filter(|_| request.busy > 0);
@@ -107,7 +107,7 @@ fn contrasts(rows: &[Row]) -> Vec<Contrast> {
 #[derive(Debug, Default)]
 struct Measured {
     samples: Samples,
-    /// By who and what: not tried again.
+    /// By MPI and row; a failed pair is not tried again.
     failures: BTreeMap<(usize, usize), String>,
 }
 
@@ -135,7 +135,7 @@ fn measure(mpis: &[Mpi], rows: &[Row], request: &Request<'_>, folder: &Path) -> 
     Ok(measured)
 }
 
-/// One run between two looks at the line. Inside: why the MPI did not measure.
+/// One run between two measurements of the line. The inner `Err`: why the MPI did not measure.
 fn run(mpi: &Mpi, row: &Row, round: u32, processors: [usize; 2], folder: &Path) -> Outcome<Outcome<Sample>> {
     let _busy = Busy::start(row.busy)?;
     let line = || if row.cell.ranks == 2 { line::one_way_us(processors).map(Some) } else { Ok(None) };
@@ -146,7 +146,7 @@ fn run(mpi: &Mpi, row: &Row, round: u32, processors: [usize; 2], folder: &Path) 
     Ok(figures.map(|figures| Sample { round, line_us, figures }))
 }
 
-/// One line that replaces the last; only where a person looks.
+/// Prints a line that replaces the last one, if stderr is a terminal.
 pub fn progress(text: &str) {
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
@@ -155,12 +155,12 @@ pub fn progress(text: &str) {
     }
 }
 
-/// Where the C programs lie.
+/// The folder of the C programs.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
 }
 
-/// Where rivals and compiled programs are kept: `compare` in the target folder that this program was built into.
+/// The folder for other MPIs and compiled programs: `compare` in the target folder that this program was built into.
 pub fn folder() -> Outcome<PathBuf> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let target = program.ancestors().nth(2).ok_or("this program lies in no target folder")?;
@@ -174,7 +174,7 @@ mod tests {
     use super::{contrasts, request, rows};
 
     #[test]
-    fn a_busy_run_has_what_is_measured_with_and_without_busy_processes_too() {
+    fn a_busy_run_has_the_cells_that_are_measured_with_and_without_busy_processes_too() {
         let quiet = rows(&request::parse(&[]).unwrap());
         assert!(quiet.iter().all(|row| row.busy == 0));
         let busy = rows(&request::parse(&["--busy", "2"]).unwrap());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_busy_is_held_against_what_is_quiet_and_blocked_threads_against_none() {
+    fn busy_rows_are_compared_with_quiet_ones_and_blocked_threads_with_none() {
         let busy = rows(&request::parse(&["--busy", "1"]).unwrap());
         let pairs: Vec<(usize, usize)> =
             contrasts(&busy).iter().map(|each| (each.row, each.against)).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How soon the living are told of a death, over many deaths. One job is one death (`bench/c/detect.c`); this gathers them:
-//! for each kind of call and each amount of memory that the victim had touched, the least, the median, the 99th percentile
-//! and the greatest time from SIGKILL to the return of a survivor's call, and how many survivors were told something wrong.
+//! The detection time of deaths, over many deaths. There is one death in each job (`bench/c/detect.c`); this module collects them:
+//! for each kind of call and each amount of memory that the victim had touched, the least, the median, the 99th percentile and
+//! the greatest time from SIGKILL to the return of a survivor's call, and how many survivors got a wrong result.
 
 use crate::compare::mpi::Mpi;
 use crate::compare::{Outcome, folder, progress, sources};
@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(Debug, PartialEq)]
 struct Request<'a> {
     mend: Option<&'a str>,
-    rivals: Vec<(&'a str, &'a str)>,
+    others: Vec<(&'a str, &'a str)>,
     open_mpi: bool,
     ranks: u32,
     kills: u32,
@@ -43,7 +43,7 @@ struct Row<'a> {
 pub fn command(words: &[&str]) -> Outcome {
     let request = parse(words)?;
     let folder = folder()?;
-    let mut mpis = Mpi::named(request.mend, &request.rivals)?;
+    let mut mpis = Mpi::named(request.mend, &request.others)?;
     if request.open_mpi {
         mpis.push(Mpi::open_mpi(&folder)?);
     }
@@ -83,7 +83,7 @@ fn measure<'a>(
             request.kills
         ));
         let mut command = mpi.run_with_deaths(folder, "detect", request.ranks);
-        // Blocked for 0 to 30 ms: some are still looking when the victim dies, most are asleep.
+        // Survivors are blocked for 0 to 30 ms before: some still poll when the victim dies, most are asleep.
         let delay = u64::from(kill) * DELAY_STEP_US % DELAY_LONGEST_US;
         command.args(["--samples", "--call", call, "--touched", &mebibytes.to_string()]);
         command.args(["--delay", &delay.to_string()]);
@@ -91,8 +91,8 @@ fn measure<'a>(
         let text = String::from_utf8_lossy(&output.stdout);
         let found: Vec<(f64, bool)> = text.lines().filter_map(read).collect();
         if found.len() + 1 != request.ranks as usize {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("{} ({}): {command:?}\n{text}{said}", mpi.name, output.status));
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{} ({}): {command:?}\n{text}{errors}", mpi.name, output.status));
         }
         row.wrong += found.iter().filter(|(_, right)| !right).count() as u32;
         row.samples.extend(found.iter().map(|(time, _)| time));
@@ -168,7 +168,7 @@ fn print(rows: &[Row<'_>], request: &Request<'_>) {
 fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
     let mut request = Request {
         mend: None,
-        rivals: Vec::new(),
+        others: Vec::new(),
         open_mpi: false,
         ranks: 8,
         kills: 20,
@@ -186,8 +186,8 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
         match option {
             "--mend" => request.mend = Some(value),
             "--rival" => {
-                let rival = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
-                request.rivals.push(rival);
+                let other = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
+                request.others.push(other);
             }
             "--ranks" => request.ranks = number(value, 2..=1024)?,
             "--kills" => request.kills = number(value, 1..=100_000)?,
@@ -222,7 +222,7 @@ fn format(word: &str) -> Outcome<Format> {
 }
 
 const CALLS: [&str; 6] = ["receive", "wildcard", "probe", "barrier", "allreduce", "waitall"];
-/// A prime, so that delays of many kills lie everywhere.
+/// A prime, so that the delays of many kills are spread over the whole range.
 const DELAY_STEP_US: u64 = 7_919;
 const DELAY_LONGEST_US: u64 = 30_000;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mend's figures beside those of other MPIs. `bench/c` holds the benchmarks themselves, in C that any MPI compiles;
-//! this program compiles them with each MPI's own `mpicc`, runs them in turns, and prints medians and ratios.
+//! Compares Mend's figures with those of other MPIs. `bench/c` holds the benchmarks themselves, in C that any MPI compiles;
+//! this program compiles them with each MPI's `mpicc`, runs them alternately, and prints medians and ratios.
 //!
 //! Usually called as `cargo bench-compare`, which installs Mend first. Figures depend on the machine and on what else
 //! runs on it: they are printed, never asserted. Depends on std and on `rustix`, for
@@ -34,7 +34,7 @@ const USAGE: &str =
     "usage: mend-bench compare [--mend PREFIX] [--before PREFIX] [--rounds N] [--only NAME] [--busy N] ...
   --mend PREFIX          where Mend is installed; without it only the others are measured
   --before PREFIX        an older Mend that is installed, as one more MPI
-  --rounds N             how often each MPI runs each benchmark, in turns (default 7)
+  --rounds N             how often each MPI runs each benchmark (default 7)
   --only NAME            only benchmarks whose name begins so, as in --only latency
   --busy N               beside N processes that are always busy, on the same two processors
   --pin A,B              the two processors (default 0,1)

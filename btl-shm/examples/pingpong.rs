@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The latency and bandwidth of this transport alone, between two pinned threads with an outbox each: what the layers
-//! above have to add to. `cargo run --release -p mend-btl-shm --example pingpong [BYTES] [ROUNDS]`
+//! The latency and bandwidth of this transport alone, without the layers above, between two pinned threads with an outbox
+//! each. `cargo run --release -p mend-btl-shm --example pingpong [BYTES] [ROUNDS]`
 //!
-//! With ROUNDS negative both ends run on one thread, in turns and without a clock: the instructions of a round trip are
+//! With ROUNDS negative both ends run on one thread, alternately and without a clock: the instructions of a round trip are
 //! those of 2,000 rounds less those of 1,000, divided by 1,000 (`valgrind --tool=callgrind`).
 
 use mend_base::parameter::{Declared, Settings};
@@ -61,7 +61,7 @@ fn main() {
         })
         .collect();
     if one_thread {
-        return in_turns(&mut ends, &cards, bytes, rounds);
+        return on_one_thread(&mut ends, &cards, bytes, rounds);
     }
     let barrier = Barrier::new(2);
     std::thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn main() {
 
 /// Round trips of both ends on this thread: each message is received as a blocking receive from a named rank does it, and
 /// then once more by `progress`.
-fn in_turns(ends: &mut [Shm], cards: &[Card], bytes: usize, rounds: u64) {
+fn on_one_thread(ends: &mut [Shm], cards: &[Card], bytes: usize, rounds: u64) {
     let mut tally = Tally { messages: 0, bytes: 0, buffer: vec![0; 1 << 20] };
     let payload = vec![7; bytes];
     let endpoint =
@@ -111,7 +111,7 @@ fn pin(core: usize) {
     rustix::thread::sched_setaffinity(None, &set).expect("two cores");
 }
 
-/// Round trips timed together; the least of them were not interrupted.
+/// How many round trips are timed together. The shortest batches were not interrupted.
 const BATCH: u64 = 200;
 
 fn ping_pong(end: &mut Shm, endpoint: ShmEndpoint, slot: usize, bytes: usize, rounds: u64) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Looks for lost wake-ups: ranks that ring, sleep and refill full rings at random delays, for as long as you like.
+//! Searches for lost wake-ups: ranks ring, sleep and refill full rings at random delays, for as long as `--for` says.
 //!
-//! `cargo run --release -p mend-btl-shm --example wakeups -- [pair|crowd] [--for 60s] [--seed N]`
+//! `cargo run --release -p mend-btl-shm --example wakeups -- [pair|many] [--for 60s] [--seed N]`
 //!
-//! `pair`: 2 ranks pinned on 2 cores. `crowd`: 8 ranks on 1 core. Each rank is a thread with an outbox and a mapping of the
+//! `pair`: 2 ranks pinned on 2 cores. `many`: 8 ranks on 1 core. Each rank is a thread with an outbox and a mapping of the
 //! bell page of its own. Ends with 1 at a hang, with 2 where wakes were late more often than once in 1000 sleeps or by
 //! more than 2 ms. With `RUSTFLAGS='--cfg mend_mutation="NAME"'` (`no_settle`, `no_last_look`, `clear_bell_unpolled`) it
 //! must find the hang within a minute.
@@ -26,7 +26,7 @@ fn main() {
         arguments,
         file,
         cards: (0..ranks).map(|_| Mutex::new(None)).collect(),
-        turns: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
+        rounds: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
         returned: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
         stop: AtomicBool::new(false),
         last_round: AtomicU64::new(u64::MAX),
@@ -47,7 +47,7 @@ fn main() {
     process::exit(summary(&tallies));
 }
 
-/// Which bars the figures keep, as an exit code.
+/// Prints the figures; the exit code says whether they are within the limits.
 fn summary(tallies: &[Tally]) -> i32 {
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
     let (sleeps, late) = (sum(|tally| tally.sleeps), sum(|tally| tally.late));
@@ -61,11 +61,11 @@ fn summary(tallies: &[Tally]) -> i32 {
         sum(|tally| tally.statistics.demotions),
     );
     println!("no hang; {late} late wakes, the latest by {} us", latest.0 / 1000);
-    let kept = late * 1000 <= sleeps && latest <= Duration::from_millis(2);
-    if !kept {
+    let within_limits = late * 1000 <= sleeps && latest <= Duration::from_millis(2);
+    if !within_limits {
         println!("late wakes: more than 1 in 1000 sleeps, or by more than 2 ms");
     }
-    if kept { 0 } else { 2 }
+    if within_limits { 0 } else { 2 }
 }
 
 struct Arguments {
@@ -77,14 +77,14 @@ struct Arguments {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Case {
     Pair,
-    Crowd,
+    Many,
 }
 
 impl Case {
     fn ranks(self) -> u32 {
         match self {
             Case::Pair => 2,
-            Case::Crowd => 8,
+            Case::Many => 8,
         }
     }
 }
@@ -97,7 +97,7 @@ impl Arguments {
             let mut value = || words.next().unwrap_or_else(|| usage());
             match word.as_str() {
                 "pair" => parsed.case = Case::Pair,
-                "crowd" => parsed.case = Case::Crowd,
+                "many" => parsed.case = Case::Many,
                 "--for" => parsed.span = span(&value()).unwrap_or_else(|| usage()),
                 "--seed" => parsed.seed = value().parse().unwrap_or_else(|_| usage()),
                 _ => usage(),
@@ -108,7 +108,7 @@ impl Arguments {
 }
 
 fn usage() -> ! {
-    eprintln!("wakeups [pair|crowd] [--for 60s|10m] [--seed N]");
+    eprintln!("wakeups [pair|many] [--for 60s|10m] [--seed N]");
     process::exit(64)
 }
 
@@ -128,31 +128,33 @@ struct Job {
     arguments: Arguments,
     file: OwnedFd,
     cards: Vec<Mutex<Option<Card>>>,
-    /// Rounds that each rank has ended.
-    turns: Vec<AtomicU64>,
+    /// How many rounds each rank has ended.
+    rounds: Vec<AtomicU64>,
     /// When each rank's last send returned.
     returned: Vec<AtomicU64>,
     stop: AtomicBool,
-    /// After which everybody stops.
+    /// The round after which all ranks stop.
     last_round: AtomicU64,
     began: time::Instant,
 }
 
-/// Ends the job when its time is over, and the process when a rank makes no headway for 10 s.
+/// Ends the job when its time is over, and the process when a rank ends no round for 10 s.
 fn watch(job: &Job) {
-    let read = || job.turns.iter().map(|turn| turn.load(Ordering::Relaxed)).collect::<Vec<_>>();
-    let patience = 10;
+    let read = || job.rounds.iter().map(|round| round.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    let still_seconds = 10;
     let mut history: Vec<Vec<u64>> = Vec::new();
-    while !job.turns.iter().all(|turn| turn.load(Ordering::Relaxed) == OVER) {
+    while !job.rounds.iter().all(|round| round.load(Ordering::Relaxed) == OVER) {
         thread::sleep(time::Duration::from_secs(1));
         if job.began.elapsed() >= job.arguments.span {
             job.stop.store(true, Ordering::Relaxed);
         }
         history.push(read());
-        let Some(before) = history.len().checked_sub(patience + 1).map(|at| &history[at]) else { continue };
+        let Some(before) = history.len().checked_sub(still_seconds + 1).map(|at| &history[at]) else {
+            continue;
+        };
         let stuck = before.iter().zip(read()).position(|(&before, now)| before == now && now != OVER);
         if let Some(rank) = stuck {
-            let seconds = job.began.elapsed().as_secs() - patience as u64;
+            let seconds = job.began.elapsed().as_secs() - still_seconds as u64;
             println!("HANG: rank {rank} got no further after {seconds} s, rounds {:?}", read());
             process::exit(1);
         }
@@ -165,7 +167,7 @@ const OVER: u64 = u64::MAX;
 struct Tally {
     messages: u64,
     sleeps: u64,
-    /// Sleeps that ended by their time-out, and the look found what should have ended them.
+    /// Sleeps that ended by their time-out although the poll after them found a message.
     late: u64,
     latest: Duration,
     statistics: Statistics,
@@ -179,9 +181,9 @@ struct Rank<'a> {
     ways: Vec<Option<ShmEndpoint>>,
     inbox: Inbox,
     sent: Vec<u64>,
-    /// Decides delays: this rank's own.
+    /// Random numbers for the delays of this rank.
     delays: Random,
-    /// Decides who sends how much to whom: everybody's.
+    /// Random numbers that choose sender, receiver and count of each round; the same in all ranks.
     plan: Random,
     tally: Tally,
 }
@@ -189,7 +191,7 @@ struct Rank<'a> {
 /// What has arrived.
 struct Inbox {
     received: Vec<u64>,
-    /// What one look found: when the first send began, whose it was, and how many there were.
+    /// What one poll found: when the send of the first message began, its sender, and how many messages there were.
     found: Option<(Instant, usize, u32)>,
 }
 
@@ -226,7 +228,7 @@ impl<'a> Rank<'a> {
         let bells = Arc::new(BellPage::map(job.file.as_fd(), ranks).expect("the bell page"));
         let node = NodeSlot { slot, slots: ranks, bells: Arc::clone(&bells) };
         let mut shm = Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox");
-        // Demotion too is to be seen.
+        // Few endpoints are polled, so that some are demoted.
         shm.set_poll_limit(0);
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         shm.advertise(&mut card);
@@ -247,7 +249,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Round after round: everybody exchanges bursts with a partner that the plan chooses.
+    /// Runs all rounds: in each one every rank exchanges bursts with a partner that the plan chooses.
     fn live(mut self) -> Tally {
         let ranks = self.ways.len() as u64;
         let mut expected = vec![0; ranks as usize];
@@ -266,20 +268,20 @@ impl<'a> Rank<'a> {
                     self.wait(|rank| rank.inbox.received[partner] >= expected[partner]);
                 }
             }
-            self.job.turns[self.slot as usize].fetch_add(1, Ordering::Relaxed);
+            self.job.rounds[self.slot as usize].fetch_add(1, Ordering::Relaxed);
         }
-        self.job.turns[self.slot as usize].store(OVER, Ordering::Relaxed);
+        self.job.rounds[self.slot as usize].store(OVER, Ordering::Relaxed);
         self.tally.statistics = self.shm.statistics();
         self.tally.messages = self.inbox.received.iter().sum();
         self.tally
     }
 
-    /// Everybody must stop after the same round: rank 0 decides it, well ahead.
+    /// All ranks must stop after the same round, which rank 0 chooses well in advance.
     fn is_over(&self) -> bool {
-        let mine = self.job.turns[self.slot as usize].load(Ordering::Relaxed);
+        let mine = self.job.rounds[self.slot as usize].load(Ordering::Relaxed);
         self.job.last_round.load(Ordering::Acquire) <= mine || {
             if self.slot == 0 && mine.is_multiple_of(16) && self.job.stop.load(Ordering::Relaxed) {
-                // No rank can be this far ahead: in so many rounds everybody meets everybody.
+                // No rank can be so many rounds ahead of another, as in that many rounds each rank is the partner of each other.
                 self.job.last_round.fetch_min(mine + 2_000, Ordering::AcqRel);
             }
             false
@@ -310,7 +312,7 @@ impl<'a> Rank<'a> {
         Duration(self.delays.below(1 << bits))
     }
 
-    /// Up to 80 us, often nothing: by spinning, as a rank that computes.
+    /// Spins for up to 80 us, often not at all, as a rank that computes.
     fn pause(&mut self) {
         if self.delays.once_in(2) {
             let span =
@@ -324,7 +326,7 @@ impl<'a> Rank<'a> {
 
     /// Waits for any event, as `world` does, but goes to sleep much sooner. May return early.
     fn wait(&mut self, done: impl Fn(&Self) -> bool) {
-        // As long as a wake takes, or much shorter: so that falling asleep often meets the sending.
+        // As long as a wake takes, or much shorter, so that a rank often falls asleep while its partner sends.
         let until = self.now() + self.up_to_64_us();
         loop {
             if self.progress() > 0 || done(self) {
@@ -344,7 +346,7 @@ impl<'a> Rank<'a> {
         self.progress();
     }
 
-    /// `holds_back`: messages of peers that have had their share wait on purpose, and are not late.
+    /// `holds_back`: messages of peers that have had their share are held back on purpose, and are not late.
     fn sleep(&mut self, holds_back: bool) {
         let mut span = Duration::from_millis(1);
         if cfg!(mend_mutation = "no_settle") {
@@ -371,8 +373,8 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// How long what the last look found had been there when the sleep was to end. Not counted is what the machine's other
-    /// work adds: a send that has not returned has not rung yet, and a sleeper may get its processor back late.
+    /// How long the message that the last poll found had been there when the sleep was due to end. Delays by other work on the
+    /// machine are not counted: a send that has not returned has not rung yet, and a sleeper may get its processor back late.
     fn lateness(&self, due: Instant) -> Duration {
         let Some((oldest, whose, count)) = self.inbox.found else { return Duration(0) };
         let returned = Instant(self.job.returned[whose].load(Ordering::Acquire));
@@ -393,7 +395,7 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// What came less than this before the time-out was not slept through: its wake was under way.
+/// A message that came less than this before the time-out is not late, as its wake was under way.
 const ON_ITS_WAY: Duration = Duration::from_micros(100);
 const FOR_EVER: Duration = Duration::from_millis(3_600_000);
 

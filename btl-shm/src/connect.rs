@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How two processes of a node connect: the entry in the card, the outbox behind its descriptor, and what is
-//! refused.
+//! How two processes of a node connect: the entry in the card, the outbox behind its descriptor, and the reasons for
+//! which a card is refused.
 
 use crate::endpoint::Endpoint;
 use crate::link::Link;
@@ -21,7 +21,7 @@ pub enum ShmError {
     /// The outbox could not be created.
     #[error("{0}")]
     Segment(#[from] SegmentError),
-    /// What the launcher said about this node is contradictory.
+    /// The launcher's data about this node are contradictory.
     #[error("invalid data from the launcher: node slot {slot} of {slots}, and a bell page for {bells} slots")]
     NoSuchSlot {
         /// The node slot of this process.
@@ -65,11 +65,11 @@ impl Wire for CardEntry {
     }
 }
 
-/// Version of the card's entry and of what the rings carry.
+/// Version of the card's entry and of the format in the rings.
 const LAYOUT: u32 = 1;
-/// Headroom for what upper layers add to an eager payload.
+/// Room for the bytes that upper layers add to an eager payload.
 const HEADROOM_BYTES: u32 = 64;
-/// Every receiver accepts this much: internal messages need it.
+/// Every receiver accepts messages of this length, which internal messages need.
 const PACKED_BYTES_LEAST: u32 = 256;
 /// The longest chunk, whatever the receiver accepts: without space for a chunk ring it goes through the message ring.
 pub(crate) const CHUNK_BYTES_MAX: u32 = MESSAGE_AREA as u32;
@@ -136,8 +136,8 @@ impl Shm {
         let index = u32::try_from(self.endpoints.len()).map_err(|_| ConnectError::NoMemory)?;
         self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), Link::new(mine, theirs)));
         self.by_slot[entry.slot as usize] = index;
-        // Polled at first: the bell of an earlier process in this slot may just have been cleared, and that store may
-        // become visible only after the new process has rung.
+        // The endpoint is polled at first: the bell of an earlier process in this slot may just have been cleared, and that
+        // store may become visible only after the new process has rung.
         self.promote(index as usize);
         self.callbacks.push_back((ShmEndpoint(index), Callback::Room));
         Ok(ShmEndpoint(index))
@@ -160,7 +160,7 @@ impl Shm {
     }
 }
 
-/// What the receiver accepts, as far as this version can send it.
+/// The limits of the receiver, reduced to what this version can send.
 fn limits(entry: CardEntry) -> Limits {
     Limits {
         abilities: Ability::Streams as u32,

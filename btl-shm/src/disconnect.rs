@@ -7,21 +7,21 @@ use crate::{Callback, NOBODY, Shm, ShmEndpoint};
 use mend_segment::{CHUNK_SLOTS, CONTROL_SLOTS, Garbage, MAILBOXES, MESSAGE_SLOTS};
 use mend_transport::{Cause, Sink};
 
-/// One ring's length of each ring: threads of a dead process may still run for a moment.
-const ONE_RING_EACH: Quota = Quota {
+/// The length of each ring: no more is drained, as threads of a dead process may still write for a moment.
+const RING_LENGTHS: Quota = Quota {
     rings: [CONTROL_SLOTS as u32, MESSAGE_SLOTS as u32, CHUNK_SLOTS as u32],
     states: MAILBOXES as u32,
 };
 
-/// Liveness words that one check reads: each is a cache line of its own, in another page.
-const LIVES_AT_ONCE: usize = 64;
+/// How many life words one check reads; each is in a different cache line and page.
+const LIVES_PER_CHECK: usize = 64;
 
 impl Shm {
-    /// Reads the life words of open endpoints, in turn. A marked word is only evidence, because a process can
+    /// Reads the life words of some open endpoints, round robin. A marked word is only evidence, because a process can
     /// mark its own word.
     #[cold]
     pub(crate) fn check_liveness(&mut self) {
-        for _ in 0..self.endpoints.len().min(LIVES_AT_ONCE) {
+        for _ in 0..self.endpoints.len().min(LIVES_PER_CHECK) {
             self.checked = (self.checked + 1) % self.endpoints.len();
             let endpoint = &mut self.endpoints[self.checked];
             if let State::Open(link) = &endpoint.state
@@ -44,7 +44,7 @@ impl Shm {
         };
     }
 
-    /// The peer wrote what no correct peer writes: reported once, and nothing more is read of it.
+    /// The peer wrote garbage, which is reported once; nothing more is read from the peer.
     #[cold]
     pub(crate) fn found_garbage(&mut self, index: usize) {
         self.stop_polling(index);
@@ -60,7 +60,7 @@ impl Shm {
         self.callbacks.push_back((ShmEndpoint(index as u32), Callback::Error(Cause::Garbage)));
     }
 
-    /// The peer lives: it is polled again, and `on_room` is called where a send found no room. An endpoint with
+    /// The peer lives: its rings are polled again, and `on_room` is called if a send found no room. An endpoint whose peer wrote
     /// garbage is never resumed.
     pub(crate) fn resume_endpoint(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
@@ -87,7 +87,7 @@ impl Shm {
         let endpoint = &mut self.endpoints[index];
         let none = Quota { rings: [0; 3], states: 0 };
         endpoint.state = match core::mem::replace(&mut endpoint.state, State::Severed) {
-            State::Open(link) | State::Quarantined(link) => State::Severing(link, ONE_RING_EACH),
+            State::Open(link) | State::Quarantined(link) => State::Severing(link, RING_LENGTHS),
             State::Garbled(link) => State::Severing(link, none),
             other => {
                 endpoint.state = other;
@@ -96,12 +96,12 @@ impl Shm {
         };
         endpoint.blocked = false;
         self.blocked.retain(|&each| each as usize != index);
-        // Room and errors of this endpoint are of no use any more.
+        // Callbacks about room and errors of this endpoint are no longer needed.
         self.callbacks.retain(|(each, _)| each.0 as usize != index);
         self.severing.push(index as u32);
     }
 
-    /// Continues to sever: delivers complete messages, then calls `on_severed`. Returns how many events that were.
+    /// Goes on severing: delivers complete messages, then calls `on_severed`. Returns the number of events.
     #[cold]
     pub(crate) fn disconnect_some(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;
@@ -120,7 +120,7 @@ impl Shm {
         events
     }
 
-    /// Delivers complete messages of the dead peer. Fewer than `budget`: there are no more.
+    /// Delivers complete messages of the dead peer, and returns their number; fewer than `budget` means that none is left.
     fn drain(&mut self, index: usize, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let endpoint = &mut self.endpoints[index];
         let State::Severing(link, quota) = &mut endpoint.state else { return 0 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connection to one process: its state, what is sent, and one poll of what arrived.
+//! The connection to one process: its state, sends, and one poll of its rings.
 //!
 //! ```text
 //!            quarantine            sever                 drained
 //!     Open ◀───────────▶ Quarantined ─────▶ Severing ───────────▶ Severed
 //!      │      resume                           ▲
-//!      └── wrote garbage ──▶ Garbled ──────────┘   (nothing more of it is read, not even now)
+//!      └── wrote garbage ──▶ Garbled ──────────┘   (nothing more is read from it, not even while it is severed)
 //! ```
 
 use crate::link::{EMPTY, Link, PER_KIND, Quota, RINGS, ShmEndpoint, deliver};
@@ -21,13 +21,13 @@ pub(crate) struct Endpoint {
     pub(crate) slot: u32,
     pub(crate) limits: Limits,
     pub(crate) mode: ArrivalMode,
-    /// Its part in fairness among senders.
+    /// What it has received in the present window, for fairness among senders.
     pub(crate) share: Share,
     /// A send found no room since the last `on_room`.
     pub(crate) blocked: bool,
-    /// The peer's credit word claims that it has read what was never written.
+    /// The peer's credit word is beyond what was written.
     pub(crate) invalid_credit: bool,
-    /// That the peer's life word is marked has been reported since the endpoint was last resumed.
+    /// Whether the marked life word of the peer has been reported since the endpoint was last resumed.
     pub(crate) death_reported: bool,
     /// For each ring, the payload of the last send that found no room.
     wanted: [Option<usize>; 3],
@@ -36,18 +36,18 @@ pub(crate) struct Endpoint {
     chunks_as_messages: bool,
 }
 
-/// What may be done with an endpoint.
+/// Which operations are possible on an endpoint.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Send and receive.
     Open(Box<Link>),
-    /// Nothing, until `resume` or `sever`.
+    /// Neither, until `resume` or `sever`.
     Quarantined(Box<Link>),
-    /// The peer wrote what no correct peer writes: nothing, until `sever`.
+    /// Neither, until `sever`, as the peer wrote garbage.
     Garbled(Box<Link>),
-    /// Complete messages are still delivered.
+    /// Complete messages are still delivered, up to the quota.
     Severing(Box<Link>, Quota),
-    /// Nothing: the peer's memory is unmapped.
+    /// Neither for ever; the peer's memory is unmapped.
     Severed,
 }
 
@@ -63,12 +63,12 @@ pub(crate) enum ArrivalMode {
     Demoting { since: Instant },
 }
 
-/// What one endpoint has had of the present window: see `fairness`.
+/// How much one endpoint has been given of the present window: see `fairness`.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Share {
     /// Messages that its ring had delivered when the window began.
     pub(crate) began: u32,
-    /// The receiver waited for it in vain, and it has sent no message since.
+    /// The receiver waited for its messages without result, and none has come since.
     pub(crate) excused: bool,
     /// In the other direction: a send to it found no room since this was last checked.
     pub(crate) missed_room: bool,
@@ -183,7 +183,7 @@ impl Endpoint {
         }
     }
 
-    /// Reads the credit that the peer has given, and keeps the length in case it is not enough.
+    /// Reads the credit that the peer has given, and stores the wanted length in case it is not enough.
     #[cold]
     fn refresh(&mut self, ring: Ring, len: usize) {
         self.wanted[ring as usize] = Some(len);
@@ -215,7 +215,7 @@ impl Endpoint {
         })
     }
 
-    /// Forgets what found no room: `on_room` is called.
+    /// Clears the record of the send that found no room, as `on_room` is called.
     pub(crate) fn unblock(&mut self, armed: bool) {
         self.blocked = false;
         self.wanted = [None; 3];
@@ -235,13 +235,13 @@ impl Endpoint {
         }
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     pub(crate) fn is_ready(&self) -> bool {
         let State::Open(link) = &self.state else { return false };
         link.is_ready()
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     #[inline(always)]
     pub(crate) fn has_message(&self) -> bool {
         let State::Open(link) = &self.state else { return false };
@@ -274,15 +274,15 @@ impl Endpoint {
         Ok(Some(link.theirs.bell_request().has(BellRequest::CREDIT)))
     }
 
-    /// Gives all credit that is owed. After a sink has panicked no later message need ever come to give it with.
-    /// Returns whether the peer has to be rung for it.
+    /// Gives all credit that is owed, also after a sink has panicked, when no later message may come with which it would be
+    /// given. Returns whether the peer has to be rung for it.
     #[cold]
     pub(crate) fn give_overdue_credit(&mut self) -> bool {
         let State::Open(link) = &mut self.state else { return false };
         link.theirs.is_made() == Ok(true) && link.give_credit(EMPTY)
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     /// Delivers up to `budget` messages, of each kind at most [`PER_KIND`]. Returns how many, and whether the peer
     /// has to be rung for credit.
     pub(crate) fn take_some(
@@ -313,18 +313,18 @@ fn slot(room: PayloadMut<'_>) -> WriteSlot<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::pair::{Heard, pair};
+    use crate::pair::{Delivered, pair};
     use crate::{Shm, ShmEndpoint};
     use mend_base::{Instant, PeerIndex};
     use mend_transport::{AmId, Btl, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn without_space_for_chunks_they_go_with_the_messages_in_order() {
+    fn without_space_for_a_chunk_ring_chunks_go_through_the_message_ring_in_order() {
         let ([mut sender, mut receiver], endpoint) = pair();
         sender.endpoints[0].chunks_as_messages = true;
         let longest = sender.limits(endpoint).chunk_bytes as usize;
-        let (mut heard, mut nothing) = (Heard::default(), Heard::default());
+        let (mut delivered, mut nothing) = (Delivered::default(), Delivered::default());
         let mut busy = 0;
         for number in 0..100u8 {
             let len = [longest, 1, 2048, 60][usize::from(number) % 4];
@@ -332,47 +332,51 @@ mod tests {
             while let Err(error) = sender.send_chunk(endpoint, Stream(1), len, |mut slot| slot.put(&chunk)) {
                 assert_eq!(error, SendError::Busy);
                 busy += 1;
-                receiver.progress(Instant(0), 100, &mut heard);
+                receiver.progress(Instant(0), 100, &mut delivered);
                 sender.progress(Instant(0), 100, &mut nothing);
             }
             if number % 10 == 0 {
                 let _ = sender.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number]));
             }
         }
-        while receiver.progress(Instant(0), 100, &mut heard) > 0 {}
+        while receiver.progress(Instant(0), 100, &mut delivered) > 0 {}
         assert!(busy > 10 && nothing.room > 10);
-        let numbers: Vec<u8> = heard.chunks.iter().map(|chunk| chunk[0]).collect();
+        let numbers: Vec<u8> = delivered.chunks.iter().map(|chunk| chunk[0]).collect();
         assert!(numbers.iter().copied().eq(0..100));
-        assert!(heard.chunks.iter().all(|chunk| chunk.iter().all(|&byte| byte == chunk[0])));
+        assert!(delivered.chunks.iter().all(|chunk| chunk.iter().all(|&byte| byte == chunk[0])));
     }
 
     #[test]
     fn no_kind_starves_however_small_the_budget() {
         for budget in [1, 3, 16, 17, 40] {
             let ([mut sender, mut receiver], endpoint) = pair();
-            let (mut heard, mut nothing) = (Heard::default(), Heard::default());
+            let (mut delivered, mut nothing) = (Delivered::default(), Delivered::default());
             for _ in 0..400 {
-                for (class, said) in [(Class::Control, 1), (Class::Data, 2), (Class::Mailbox, 3)] {
+                for (class, kind) in [(Class::Control, 1), (Class::Data, 2), (Class::Mailbox, 3)] {
                     (0..32).for_each(|_| {
-                        _ = sender.send(endpoint, class, AmId(said), b"", 1, |mut slot| slot.put(&[said]));
+                        _ = sender.send(endpoint, class, AmId(kind), b"", 1, |mut slot| slot.put(&[kind]));
                     });
                 }
                 (0..32)
                     .for_each(|_| _ = sender.send_chunk(endpoint, Stream(1), 1, |mut slot| slot.put(&[4])));
-                receiver.progress(Instant(0), budget, &mut heard);
+                receiver.progress(Instant(0), budget, &mut delivered);
                 sender.progress(Instant(0), 100, &mut nothing);
             }
-            for said in [1, 2, 3] {
-                let count = heard.messages.iter().filter(|message| message[0] == said).count();
-                assert!(count > 50, "{count} of kind {said} with a budget of {budget}");
+            for kind in [1, 2, 3] {
+                let count = delivered.messages.iter().filter(|message| message[0] == kind).count();
+                assert!(count > 50, "{count} of kind {kind} with a budget of {budget}");
             }
-            assert!(heard.chunks.len() > 50, "{} chunks with a budget of {budget}", heard.chunks.len());
+            assert!(
+                delivered.chunks.len() > 50,
+                "{} chunks with a budget of {budget}",
+                delivered.chunks.len()
+            );
         }
     }
 
-    /// Panics at each event, once it is recorded.
+    /// Records each event, and panics.
     #[derive(Default)]
-    struct Panicking(Heard);
+    struct Panicking(Delivered);
 
     impl Sink<ShmEndpoint> for Panicking {
         fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
@@ -400,56 +404,64 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_panics_hears_each_event_once_and_no_peer_is_called_garbage() {
+    fn a_sink_that_panics_gets_each_event_once_and_no_garbage_is_reported() {
         let ([mut sender, mut receiver], endpoint) = pair();
-        let (mut heard, mut nothing) = (Panicking::default(), Heard::default());
+        let (mut delivered, mut nothing) = (Panicking::default(), Delivered::default());
         sender.endpoints[0].chunks_as_messages = true;
         let longest = sender.limits(endpoint).chunk_bytes as usize;
-        let go_on = |sender: &mut Shm, nothing: &mut Heard, receiver: &mut Shm, heard: &mut Panicking| {
-            // Both ways to receive, and no call that ends without a panic.
-            let progress = catch_unwind(AssertUnwindSafe(|| receiver.progress(Instant(0), 100, heard)));
-            let taken = catch_unwind(AssertUnwindSafe(|| receiver.take_message(Instant(0), endpoint, heard)));
-            _ = (progress, taken);
-            sender.progress(Instant(0), 100, nothing);
-        };
-        go_on(&mut sender, &mut nothing, &mut receiver, &mut heard);
-        // All that was delivered is credited before sleep at the latest.
+        let go_on =
+            |sender: &mut Shm, nothing: &mut Delivered, receiver: &mut Shm, delivered: &mut Panicking| {
+                // Both ways to receive; every call panics.
+                let progress =
+                    catch_unwind(AssertUnwindSafe(|| receiver.progress(Instant(0), 100, delivered)));
+                let taken =
+                    catch_unwind(AssertUnwindSafe(|| receiver.take_message(Instant(0), endpoint, delivered)));
+                _ = (progress, taken);
+                sender.progress(Instant(0), 100, nothing);
+            };
+        go_on(&mut sender, &mut nothing, &mut receiver, &mut delivered);
+        // Credit for all delivered messages is given before sleep at the latest.
         let credit = |receiver: &mut Shm| {
-            assert!(receiver.arm(&mut WakeSet::default()).is_ok(), "nothing is left to hear");
+            assert!(receiver.arm(&mut WakeSet::default()).is_ok(), "nothing is left to receive");
             receiver.disarm();
         };
         for number in 0..100u8 {
             credit(&mut receiver);
-            for (class, said) in [(Class::Data, number), (Class::Control, 100), (Class::Mailbox, 200)] {
-                sender.send(endpoint, class, AmId(said), b"", 60, |mut slot| slot.put(&[said; 60])).unwrap();
+            for (class, kind) in [(Class::Data, number), (Class::Control, 100), (Class::Mailbox, 200)] {
+                sender.send(endpoint, class, AmId(kind), b"", 60, |mut slot| slot.put(&[kind; 60])).unwrap();
             }
-            (0..3).for_each(|_| go_on(&mut sender, &mut nothing, &mut receiver, &mut heard));
-            // As long as the area for payloads: it needs credit for everything before it.
+            (0..3).for_each(|_| go_on(&mut sender, &mut nothing, &mut receiver, &mut delivered));
+            // A payload as long as the byte area needs credit for everything before it.
             let chunk = vec![number; longest];
             credit(&mut receiver);
             sender.send_chunk(endpoint, Stream(1), longest, |mut slot| slot.put(&chunk)).unwrap();
-            go_on(&mut sender, &mut nothing, &mut receiver, &mut heard);
+            go_on(&mut sender, &mut nothing, &mut receiver, &mut delivered);
         }
-        let Heard { messages, chunks, room } = heard.0;
-        let data = messages.iter().map(|message| message[0]).filter(|&said| said < 100);
+        let Delivered { messages, chunks, room } = delivered.0;
+        let data = messages.iter().map(|message| message[0]).filter(|&kind| kind < 100);
         assert!(data.eq(0..100), "each message once, in order");
-        let count = |said| messages.iter().filter(|message| message[0] == said).count();
+        let count = |kind| messages.iter().filter(|message| message[0] == kind).count();
         assert_eq!((count(100), count(200), room), (100, 100, 1));
         assert!(chunks.iter().map(|chunk| chunk[0]).eq(0..100), "each chunk once, in order");
-        let mut calm = Heard::default();
+        let mut calm = Delivered::default();
         assert_eq!(receiver.progress(Instant(0), 100, &mut calm), 0, "and nothing comes again");
     }
 
     #[test]
     fn a_sender_that_always_finds_room_again_still_receives() {
         let ([mut flooder, mut peer], endpoint) = pair();
-        let (mut heard, mut nothing) = (Heard::default(), Heard::default());
+        let (mut delivered, mut nothing) = (Delivered::default(), Delivered::default());
         for _ in 0..200 {
             while flooder.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1])).is_ok() {}
             while peer.progress(Instant(0), 100, &mut nothing) > 0 {}
             let _ = peer.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[2]));
-            flooder.progress(Instant(0), 1, &mut heard);
+            flooder.progress(Instant(0), 1, &mut delivered);
         }
-        assert!(heard.messages.len() > 50 && heard.room > 50, "{} {}", heard.messages.len(), heard.room);
+        assert!(
+            delivered.messages.len() > 50 && delivered.room > 50,
+            "{} {}",
+            delivered.messages.len(),
+            delivered.room
+        );
     }
 }

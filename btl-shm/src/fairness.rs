@@ -2,15 +2,15 @@
 //! Fairness among senders that share processors with each other or with the receiver.
 //!
 //! Each call of progress takes the same from every ring that holds messages. That is fair only while the rings do hold
-//! some. Where ranks share processors, one sender may fill its ring as fast as it is emptied, while another, whose ring was
+//! some. If ranks share processors, one sender may fill its ring as fast as it is emptied, while another, whose ring was
 //! emptied as well, gets no processor to fill it: the receiver always finds a message, so it never waits and never yields its
-//! own processor. (Of 100,000 messages one sender had 30 to 500 times as many as another.)
+//! own processor. (Of 100,000 messages, one sender sent 30 to 500 times as many as another.)
 //!
-//! So messages are counted in windows. A sender whose ring was full says in its block that it waits for room. In each window
+//! So messages are counted in windows. A sender whose ring was full publishes in its block that it waits for room. In each window
 //! an endpoint that has had its share is held back while another one that waits for room has not had its own. Progress then
 //! delivers nothing, so that the receiver yields, and sleeps in the end. The window ends when no endpoint is behind, or after
-//! [`CHECKS_BEHIND_MAX`] checks or [`TIMED_CHECKS_BEHIND_MAX`] timed ones. A sender that was waited for in vain (it computes,
-//! or is stopped) is not waited for again until a message of it has arrived.
+//! [`CHECKS_BEHIND_MAX`] checks or [`TIMED_CHECKS_BEHIND_MAX`] timed ones. A sender that sent nothing while it was waited for (it
+//! computes, or is stopped) is not waited for again until a message of it has arrived.
 
 use crate::Shm;
 use crate::endpoint::{Endpoint, State};
@@ -18,18 +18,18 @@ use crate::endpoint::{Endpoint, State};
 /// The messages after which an endpoint has had its share of a window: as many as a ring holds.
 const SHARE: u32 = 64;
 
-/// Checks that find an endpoint behind, one in four calls of progress, before the window ends all the same. A receiver that
-/// spins has made them in 0.1 ms; one that yields sleeps before.
+/// After this many checks that find an endpoint behind (one check in four calls of progress) the window ends nevertheless. A
+/// receiver that spins makes them in 0.1 ms; one that yields sleeps earlier.
 const CHECKS_BEHIND_MAX: u32 = 256;
 
-/// The same for timed checks of a receiver that sleeps. Each sleep is twice as long as the one before, 31 ms together: a
-/// sender that can run has run by then, also on a busy processor.
+/// The same for timed checks of a receiver that sleeps. Each sleep is twice as long as the one before, 31 ms in total: by then
+/// a sender that can run has run, also on a busy processor.
 const TIMED_CHECKS_BEHIND_MAX: u32 = 5;
 
 const _: () = assert!(SHARE as usize == mend_segment::MESSAGE_SLOTS);
 
 impl Endpoint {
-    /// Messages of this window.
+    /// How many messages were delivered in this window.
     fn had(&self) -> u32 {
         match &self.state {
             State::Open(link) => link.theirs.messages.consumed().wrapping_sub(self.share.began),
@@ -77,9 +77,9 @@ impl Shm {
         }
     }
 
-    /// Polls all endpoints again, in a new window. `in_vain`: the receiver has waited long enough for those behind.
+    /// Polls all endpoints again, in a new window. `gave_up`: the receiver has waited long enough for those behind.
     #[cold]
-    fn begin_shares(&mut self, in_vain: bool) {
+    fn begin_shares(&mut self, gave_up: bool) {
         let polling = &mut self.polling;
         polling.checks_behind = 0;
         if polling.armed {
@@ -90,11 +90,11 @@ impl Shm {
         polling.polled.append(&mut polling.held_back);
         for &index in &polling.polled {
             let endpoint = &mut self.endpoints[index as usize];
-            endpoint.begin_share(in_vain && endpoint.is_behind());
+            endpoint.begin_share(gave_up && endpoint.is_behind());
         }
     }
 
-    /// Tells the peer that a send to it found no room.
+    /// Publishes to the peer that a send to it found no room.
     #[cold]
     pub(crate) fn announce_wait(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
@@ -107,11 +107,11 @@ impl Shm {
         }
     }
 
-    /// Takes that back where no send has missed room since the last time, a few calls of progress ago; a process that does
-    /// nothing but send makes such a call whenever it misses room. Not at once: it may be interrupted between two sends. But a
-    /// process that is about to sleep has nothing more to send where no send misses room.
+    /// Takes that back for peers to which no send has missed room since the last call, a few calls of progress ago. (A process
+    /// that only sends calls progress whenever a send misses room.) It is not taken back immediately, as the process may be
+    /// interrupted between two sends; but before sleep it is, as the process then has nothing to send to such a peer.
     #[cold]
-    pub(crate) fn withdraw_waits(&mut self) {
+    pub(crate) fn clear_waits_for_room(&mut self) {
         let (armed, endpoints) = (self.polling.armed, &mut self.endpoints);
         let mut waits = |index: u32| {
             let endpoint = &mut endpoints[index as usize];
@@ -129,36 +129,36 @@ impl Shm {
 #[cfg(test)]
 mod tests {
     use crate::endpoint::State;
-    use crate::pair::{Heard, star};
+    use crate::pair::{Delivered, star};
     use crate::{Shm, ShmEndpoint};
     use mend_base::Instant;
     use mend_transport::{AmId, Btl, Class, WakeSet};
 
-    /// Sends until there is no room, and progress finds none either.
+    /// Sends until there is no room, also after a call of progress.
     fn fill(sender: &mut Shm, endpoint: ShmEndpoint, number: u8) {
-        let mut heard = Heard { room: 1, ..Heard::default() };
-        while heard.room > 0 {
+        let mut delivered = Delivered { room: 1, ..Delivered::default() };
+        while delivered.room > 0 {
             while sender.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number])).is_ok()
             {
             }
-            heard.room = 0;
-            sender.progress(Instant(0), 64, &mut heard);
+            delivered.room = 0;
+            sender.progress(Instant(0), 64, &mut delivered);
         }
     }
 
-    /// How many of the first `count` messages each of seven senders sent. The first three run beside the receiver, the others
-    /// only when the receiver gives endpoint.
+    /// How many of the first `count` messages each of seven senders sent. The first three run beside the receiver; the others run
+    /// only when the receiver has found nothing, if `others` allows it.
     fn counts(count: usize, budget: u32, others: impl Fn(u32) -> bool) -> [usize; 7] {
         let (mut receiver, mut senders, endpoint) = star(8);
-        let (mut heard, mut rests) = (Heard::default(), 0);
+        let (mut delivered, mut idle_calls) = (Delivered::default(), 0);
         senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
-        while heard.messages.len() < count {
-            assert!(rests < 100_000, "the receiver only rests");
-            let events = receiver.progress(Instant(0), budget, &mut heard);
+        while delivered.messages.len() < count {
+            assert!(idle_calls < 100_000, "the receiver only idle_calls");
+            let events = receiver.progress(Instant(0), budget, &mut delivered);
             senders[..3].iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
             if events == 0 {
-                rests += 1;
-                if others(rests) {
+                idle_calls += 1;
+                if others(idle_calls) {
                     senders[3..]
                         .iter_mut()
                         .zip(3..)
@@ -166,7 +166,8 @@ mod tests {
                 }
             }
         }
-        let of = |number: u8| heard.messages[..count].iter().filter(|message| message[0] == number).count();
+        let of =
+            |number: u8| delivered.messages[..count].iter().filter(|message| message[0] == number).count();
         core::array::from_fn(|number| of(number as u8))
     }
 
@@ -175,39 +176,39 @@ mod tests {
     }
 
     #[test]
-    fn senders_that_run_only_while_the_receiver_rests_get_a_third_of_what_others_get_or_more() {
+    fn senders_that_run_only_while_the_receiver_is_idle_get_a_third_of_what_others_get_or_more() {
         for budget in [1, 16, 64, 1000] {
             let counts = counts(100_000, budget, |_| true);
             assert!(ratio(counts) < 3, "{counts:?} with a budget of {budget}");
         }
-        let counts = counts(100_000, 64, |rests| rests % 8 == 0);
+        let counts = counts(100_000, 64, |idle_calls| idle_calls % 8 == 0);
         assert!(ratio(counts) < 3, "{counts:?} where one rest in eight lets them run");
     }
 
     #[test]
     fn senders_that_never_use_their_room_are_waited_for_once() {
         let (mut receiver, mut senders, endpoint) = star(8);
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
-        let mut rests = 0;
+        let mut idle_calls = 0;
         for _ in 0..20_000 {
-            rests += u32::from(receiver.progress(Instant(0), 64, &mut heard) == 0);
+            idle_calls += u32::from(receiver.progress(Instant(0), 64, &mut delivered) == 0);
             senders[..3].iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
         }
-        assert_eq!(rests, 4 * super::CHECKS_BEHIND_MAX, "calls of 20,000 that delivered nothing");
+        assert_eq!(idle_calls, 4 * super::CHECKS_BEHIND_MAX, "calls of 20,000 that delivered nothing");
     }
 
     #[test]
     fn a_sender_that_sleeps_with_nothing_to_send_does_not_wait_for_room() {
         let (mut receiver, mut senders, endpoint) = star(3);
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         fill(&mut senders[0], endpoint, 0);
-        while receiver.progress(Instant(0), 64, &mut heard) > 0 {}
+        while receiver.progress(Instant(0), 64, &mut delivered) > 0 {}
         let waits = |receiver: &Shm| match &receiver.endpoints[0].state {
             State::Open(link) => link.theirs.waits_for_room(),
             other => unreachable!("{other:?} of a correct peer"),
         };
-        senders[0].progress(Instant(0), 64, &mut heard);
+        senders[0].progress(Instant(0), 64, &mut delivered);
         assert!(waits(&receiver), "it may have been interrupted between two sends");
         assert_eq!(senders[0].arm(&mut WakeSet::default()), Ok(()));
         assert!(!waits(&receiver));
@@ -216,35 +217,35 @@ mod tests {
     #[test]
     fn a_sender_that_is_held_back_is_polled_again_when_all_others_are_severed() {
         let (mut receiver, mut senders, endpoint) = star(3);
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
-        while receiver.progress(Instant(0), 64, &mut heard) > 0 {
-            assert!(heard.messages.len() < 10_000, "the first sender is never held back");
+        while receiver.progress(Instant(0), 64, &mut delivered) > 0 {
+            assert!(delivered.messages.len() < 10_000, "the first sender is never held back");
             fill(&mut senders[0], endpoint, 0);
         }
         receiver.sever(ShmEndpoint(1));
-        let before = heard.messages.len();
-        (0..100).for_each(|_| _ = receiver.progress(Instant(0), 64, &mut heard));
-        assert!(heard.messages.len() > before);
+        let before = delivered.messages.len();
+        (0..100).for_each(|_| _ = receiver.progress(Instant(0), 64, &mut delivered));
+        assert!(delivered.messages.len() > before);
     }
 
     #[test]
     fn one_sender_alone_is_never_held_back() {
         let (mut receiver, mut senders, endpoint) = star(2);
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         for _ in 0..1000 {
             fill(&mut senders[0], endpoint, 0);
-            assert!(receiver.progress(Instant(0), 64, &mut heard) > 0);
+            assert!(receiver.progress(Instant(0), 64, &mut delivered) > 0);
         }
     }
 
     #[test]
     fn a_few_timed_checks_after_falling_asleep_no_sender_is_held_back() {
         let (mut receiver, mut senders, endpoint) = star(3);
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
-        while receiver.progress(Instant(0), 64, &mut heard) > 0 {
-            assert!(heard.messages.len() < 10_000, "the first sender is never held back");
+        while receiver.progress(Instant(0), 64, &mut delivered) > 0 {
+            assert!(delivered.messages.len() < 10_000, "the first sender is never held back");
             fill(&mut senders[0], endpoint, 0);
         }
         assert_eq!(
@@ -252,7 +253,7 @@ mod tests {
             Ok(()),
             "it sleeps, so that the other sender may run"
         );
-        let checks = (1..100).find(|_| receiver.progress(Instant(0), 64, &mut heard) > 0);
+        let checks = (1..100).find(|_| receiver.progress(Instant(0), 64, &mut delivered) > 0);
         assert_eq!(checks, Some(super::TIMED_CHECKS_BEHIND_MAX));
         assert!(receiver.arm(&mut WakeSet::default()).is_err(), "something is there");
     }

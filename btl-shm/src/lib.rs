@@ -33,7 +33,7 @@ use polling::Polling;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The place of this process on its node, as the launcher gave it.
+/// The slot of this process on its node, as the launcher assigned it.
 #[derive(Clone, Debug)]
 pub struct NodeSlot {
     /// The index of this process among the processes of its node.
@@ -57,7 +57,7 @@ pub struct Shm {
     polling: Polling,
     /// Endpoints with a send that found no room.
     blocked: Vec<u32>,
-    /// Endpoints whose peers read in our block that we wait for room.
+    /// Endpoints for whose peers our block says that this process waits for room.
     waiting: Vec<u32>,
     /// Endpoints that are being severed.
     severing: Vec<u32>,
@@ -68,7 +68,7 @@ pub struct Shm {
     statistics: Statistics,
 }
 
-/// A callback that does not come out of a ring.
+/// A callback that no message causes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Callback {
     Room,
@@ -142,7 +142,7 @@ impl Shm {
         let endpoint = &mut self.endpoints[index];
         match endpoint.state {
             State::Severing(..) | State::Severed => return Err(SendError::PeerFailed),
-            // There is no room because the peer's credit word was invalid.
+            // The send found no room because the peer's credit word was invalid.
             State::Open(_) if endpoint.invalid_credit => self.found_garbage(index),
             _ => {}
         }
@@ -155,7 +155,7 @@ impl Shm {
         Err(SendError::Busy)
     }
 
-    /// Makes the callbacks that wait. Returns how many.
+    /// Makes the queued callbacks. Returns how many.
     #[cold]
     fn make_callbacks(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;
@@ -172,7 +172,7 @@ impl Shm {
         events
     }
 
-    /// Reads the credit of peers that a send waits for; calls `on_room` where there is some.
+    /// Reads the credit of peers for which a send found no room; calls `on_room` if there is some now.
     #[cold]
     fn check_room(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let (mut events, mut at) = (0, 0);
@@ -193,7 +193,7 @@ impl Shm {
                     events += 1;
                 }
                 State::Open(_) | State::Quarantined(_) => at += 1,
-                // No send to it will ever succeed.
+                // No send to this endpoint will ever succeed.
                 _ => {
                     endpoint.blocked = false;
                     self.blocked.swap_remove(at);
@@ -275,12 +275,12 @@ impl Btl for Shm {
         self.busy(index)
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     fn ready(&self, from: ShmEndpoint) -> bool {
         self.endpoints[from.0 as usize].is_ready()
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     #[inline(always)]
     fn has_message(&self, from: ShmEndpoint) -> bool {
         self.endpoints[from.0 as usize].has_message()
@@ -292,7 +292,7 @@ impl Btl for Shm {
         self.take_one(from.0 as usize, now, sink)
     }
 
-    // Hot: per turn.
+    // Hot: per call of progress.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;
         if !self.callbacks.is_empty() {
@@ -331,6 +331,6 @@ impl Btl for Shm {
     }
 
     fn disarm(&mut self) {
-        self.withdraw_bell_requests();
+        self.clear_bell_requests();
     }
 }

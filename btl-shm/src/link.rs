@@ -20,7 +20,7 @@ pub(crate) struct Link {
     pub(crate) mine: Block,
     /// The block that the peer writes for this process.
     pub(crate) theirs: PeerBlock,
-    /// Successive polls that ended because of the budget, modulo 4: where the next one begins, see [`Link::hand_up`].
+    /// Successive polls that ended because of the budget, modulo 4. They decide where the next one begins, see [`Link::hand_up`].
     budget_cuts: u8,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Quota {
     pub(crate) states: u32,
 }
 
-/// A quota with which all owed credit is given, as for empty rings.
+/// The quota for giving all owed credit, as if the rings were empty.
 pub(crate) const EMPTY: Quota = Quota { rings: [1; 3], states: 1 };
 
 /// Messages of one kind that one poll takes, so that an endpoint that always has some leaves time for the others.
@@ -43,7 +43,7 @@ impl Link {
         Link { mine, theirs, budget_cuts: 0 }
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     pub(crate) fn is_ready(&self) -> bool {
         self.theirs.may_be_made()
             && (self.theirs.messages.is_ready()
@@ -52,10 +52,10 @@ impl Link {
                 || self.theirs.chunks.as_ref().is_some_and(|chunks| chunks.is_ready()))
     }
 
-    // Hot: per look.
-    /// Delivers what is there, as far as `budget` and `quota` allow, and takes it off `quota`. States and control
-    /// come first: they do not wait behind data. But where the budget ends one poll after the other, each ring in
-    /// turn goes before them, or the last one would never be reached.
+    // Hot: per poll.
+    /// Delivers what is there, as far as `budget` and `quota` allow, and reduces `quota`. States and control messages
+    /// come first, so that they do not wait behind data. But if the budget ends several polls in succession, the rings come
+    /// first round robin, as the last one would otherwise never be reached.
     pub(crate) fn hand_up(
         &mut self,
         peer: PeerIndex,
@@ -79,7 +79,7 @@ impl Link {
         Ok(events)
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     #[inline]
     fn hand_up_ring(
         &mut self,

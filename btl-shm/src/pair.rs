@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 /// What was delivered, in order.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct Delivered {
     pub(crate) messages: Vec<Vec<u8>>,
     pub(crate) chunks: Vec<Vec<u8>>,
     pub(crate) room: u32,
 }
 
-impl Sink<ShmEndpoint> for Heard {
+impl Sink<ShmEndpoint> for Delivered {
     fn on_message(&mut self, _: PeerIndex, _: AmId, _: &[u8], payload: Payload<'_>) {
         self.messages.push(payload.to_vec());
     }
@@ -73,9 +73,9 @@ pub(crate) fn send_one(sender: &mut Shm, endpoint: ShmEndpoint) {
 }
 
 /// Makes progress until one more message is delivered.
-pub(crate) fn receive_one(receiver: &mut Shm, heard: &mut Heard) {
-    let before = heard.messages.len();
-    while heard.messages.len() == before {
-        receiver.progress(Instant(0), 100, heard);
+pub(crate) fn receive_one(receiver: &mut Shm, delivered: &mut Delivered) {
+    let before = delivered.messages.len();
+    while delivered.messages.len() == before {
+        receiver.progress(Instant(0), 100, delivered);
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!                the peer rang                     idle, and many are polled: request its bell
 //!    Doorbell ────────────────────────▶ Polled ────────────────────────────────────────────────▶ Demoting
-//!      ▲                                  ▲   a message arrived: withdraw the request              │  │
+//!      ▲                                  ▲   a message arrived: clear the request                 │  │
 //!      │                                  └────────────────────────────────────────────────────────┘  │
 //!      └── a poll at least 1 ms after our last store to the request or the bell finds nothing ────────┘
 //! ```
@@ -38,7 +38,7 @@ pub(crate) struct Polling {
     pub(crate) held_back: Vec<u32>,
     /// Successive checks that found an endpoint behind.
     pub(crate) checks_behind: u32,
-    /// As long as no more endpoints are polled, none goes back to doorbell mode.
+    /// An endpoint goes back to doorbell mode only while more endpoints than this are polled.
     pub(crate) limit: usize,
     /// Bells are requested from all peers: the process sleeps, or is about to.
     pub(crate) armed: bool,
@@ -86,16 +86,16 @@ const POLL_LIMIT: usize = 8;
 const IDLE: Duration = Duration::from_millis(10);
 /// The longest time that a store to a bell request or a bell needs until every processor sees it.
 const SETTLED: Duration = Duration::from_millis(1);
-/// Doorbells are polled once in so many calls of progress.
+/// How many calls of progress lie between two polls of the doorbells.
 const CALLS_PER_BELL_CHECK: u32 = 4;
-/// One ring in doorbell mode is checked, and idle endpoints are demoted, once in so many calls.
+/// How many calls of progress lie between two checks of a ring in doorbell mode, and between two demotions of idle endpoints.
 const CALLS_PER_RING_CHECK: u32 = 256;
 
-/// A mutation that a test of the race must find: bells are cleared and their rings are not polled afterwards.
+/// A mutation that a test must detect: bells are cleared although their rings are not polled afterwards.
 const STOPS_POLLING: bool = cfg!(mend_mutation = "clear_bell_unpolled");
 
-/// Whether rings in doorbell mode are checked although no bell says so. Not in tests that must find a mutation of the
-/// race: this check would repair what the mutation breaks.
+/// Whether rings in doorbell mode are checked although no bell was rung. Not with a mutation that a test must detect:
+/// this check would hide its effect.
 const CHECKS_RINGS: bool = !cfg!(any(
     mend_mutation = "clear_bell_unpolled",
     mend_mutation = "no_last_look",
@@ -133,7 +133,7 @@ impl Shm {
         self.polling.held_back.retain(|&each| each as usize != index);
     }
 
-    // Hot: per turn.
+    // Hot: per call of progress.
     #[inline]
     pub(crate) fn answer_some_bells(&mut self, now: Instant) {
         self.polling.calls = self.polling.calls.wrapping_add(1);
@@ -151,7 +151,7 @@ impl Shm {
         self.answer_bells(self.node.slots);
     }
 
-    // Hot: every few turns.
+    // Hot: every few calls of progress.
     fn answer_while_awake(&mut self, now: Instant) {
         if self.polling.calls.is_multiple_of(CALLS_PER_RING_CHECK) {
             self.check_one_ring();
@@ -161,23 +161,23 @@ impl Shm {
             self.answer_bells(self.node.slots);
         }
         if !self.waiting.is_empty() {
-            self.withdraw_waits();
+            self.clear_waits_for_room();
         }
         if self.polling.polled.len() > 1 || !self.polling.held_back.is_empty() {
             self.share_fairly();
         }
     }
 
-    // Hot: every few turns.
-    pub(crate) fn answer_bells(&mut self, mut looks: u32) {
+    // Hot: every few calls of progress.
+    pub(crate) fn answer_bells(&mut self, mut polls: u32) {
         let (me, slots) = (self.node.slot, self.node.slots);
-        while looks > 0 {
+        while polls > 0 {
             let first = self.polling.bell;
-            let Some(sender) = self.node.bells.next_rung(me, first, looks) else {
-                self.polling.bell = (first + looks) % slots;
+            let Some(sender) = self.node.bells.next_rung(me, first, polls) else {
+                self.polling.bell = (first + polls) % slots;
                 return;
             };
-            looks -= ((sender + slots - first) % slots + 1).min(looks);
+            polls -= ((sender + slots - first) % slots + 1).min(polls);
             self.polling.bell = (sender + 1) % slots;
             self.answer_bell(sender);
         }
@@ -186,7 +186,7 @@ impl Shm {
     #[cold]
     fn answer_bell(&mut self, sender: u32) {
         let index = self.by_slot[sender as usize];
-        // A peer that is not connected or not open: its bell stays until it is.
+        // The peer is not connected or not open: its bell stays rung until it is.
         if index == NOBODY || !matches!(self.endpoints[index as usize].state, State::Open(_)) {
             return;
         }
@@ -205,7 +205,7 @@ impl Shm {
         }
     }
 
-    /// Checks one of them, in turn: for a process that never sleeps.
+    /// Checks one ring in doorbell mode, round robin: for a process that never sleeps.
     #[cold]
     fn check_one_ring(&mut self) {
         if self.polling.next_check >= self.endpoints.len() {
@@ -227,7 +227,7 @@ impl Shm {
         }
     }
 
-    // Hot: per turn.
+    // Hot: per call of progress.
     /// One round over the polled endpoints, from where the last one ended.
     pub(crate) fn visit_polled(
         &mut self,
@@ -249,13 +249,13 @@ impl Shm {
                 Ok((0, _)) => {}
                 Ok((some, ring)) => {
                     events += some;
-                    self.heard(index, now, ring);
+                    self.note_arrival(index, now, ring);
                 }
                 Err(_) => self.found_garbage(index),
             }
         }
         if STOPS_POLLING {
-            self.demote_at_once();
+            self.demote_without_poll();
         }
         events
     }
@@ -268,7 +268,7 @@ impl Shm {
             Ok(None) => 0,
             Ok(Some(ring)) => {
                 self.promote(index);
-                self.heard(index, now, ring);
+                self.note_arrival(index, now, ring);
                 1
             }
             Err(_) => {
@@ -280,7 +280,7 @@ impl Shm {
 
     // Hot: per message.
     #[inline]
-    fn heard(&mut self, index: usize, now: Instant, ring: bool) {
+    fn note_arrival(&mut self, index: usize, now: Instant, ring: bool) {
         let endpoint = &mut self.endpoints[index];
         if let ArrivalMode::Demoting { .. } = endpoint.mode
             && !self.polling.armed
@@ -298,9 +298,9 @@ impl Shm {
         }
     }
 
-    /// The mutation: bells were cleared, and their rings are polled no more.
+    /// The mutation: bells were cleared, and their rings are not polled any more.
     #[cold]
-    fn demote_at_once(&mut self) {
+    fn demote_without_poll(&mut self) {
         for index in core::mem::take(&mut self.polling.polled) {
             self.endpoints[index as usize].mode = ArrivalMode::Doorbell;
         }
@@ -340,7 +340,7 @@ impl Shm {
 mod tests {
     use crate::Shm;
     use crate::endpoint::ArrivalMode;
-    use crate::pair::{Heard, pair, receive_one, send_one};
+    use crate::pair::{Delivered, pair, receive_one, send_one};
     use mend_base::Instant;
     use mend_transport::{Btl, WakeSet};
 
@@ -349,14 +349,14 @@ mod tests {
     #[test]
     fn a_peer_rings_once_then_is_polled_and_rings_again_after_it_was_idle() {
         let ([mut sender, mut receiver], endpoint) = pair();
-        let mut heard = Heard::default();
-        to_bells(&mut receiver, &mut heard);
+        let mut delivered = Delivered::default();
+        to_bells(&mut receiver, &mut delivered);
         send_one(&mut sender, endpoint);
         assert_eq!(sender.statistics().rings, 1, "a peer that has long been silent is not polled");
-        receive_one(&mut receiver, &mut heard);
+        receive_one(&mut receiver, &mut delivered);
         (0..10).for_each(|_| {
             send_one(&mut sender, endpoint);
-            receive_one(&mut receiver, &mut heard);
+            receive_one(&mut receiver, &mut delivered);
         });
         assert_eq!(
             (sender.statistics().rings, receiver.polled()),
@@ -365,25 +365,25 @@ mod tests {
         );
         receiver.set_poll_limit(0);
         while receiver.polled() > 0 {
-            receiver.progress(LATER, 100, &mut heard);
+            receiver.progress(LATER, 100, &mut delivered);
         }
         send_one(&mut sender, endpoint);
         assert_eq!((sender.statistics().rings, receiver.statistics().demotions), (2, 2));
-        receive_one(&mut receiver, &mut heard);
-        assert_eq!(heard.messages.len(), 12);
+        receive_one(&mut receiver, &mut delivered);
+        assert_eq!(delivered.messages.len(), 12);
     }
 
     #[test]
-    fn a_message_that_arrives_while_demoting_withdraws_the_bell_request() {
+    fn a_message_that_arrives_while_demoting_clears_the_bell_request() {
         let ([mut sender, mut receiver], endpoint) = pair();
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         receiver.set_poll_limit(0);
         while !matches!(receiver.endpoints[0].mode, ArrivalMode::Demoting { .. }) {
-            receiver.progress(LATER, 100, &mut heard);
+            receiver.progress(LATER, 100, &mut delivered);
         }
         send_one(&mut sender, endpoint);
         assert_eq!(sender.statistics().rings, 1);
-        receive_one(&mut receiver, &mut heard);
+        receive_one(&mut receiver, &mut delivered);
         assert!(matches!(receiver.endpoints[0].mode, ArrivalMode::Polled { .. }));
         send_one(&mut sender, endpoint);
         assert_eq!(sender.statistics().rings, 1);
@@ -397,42 +397,42 @@ mod tests {
         sender.node.bells.clear(1, 0);
     }
 
-    fn to_bells(receiver: &mut Shm, heard: &mut Heard) {
+    fn to_bells(receiver: &mut Shm, delivered: &mut Delivered) {
         receiver.set_poll_limit(0);
         while receiver.polled() > 0 {
-            receiver.progress(LATER, 100, heard);
+            receiver.progress(LATER, 100, delivered);
         }
     }
 
     #[test]
     fn an_overwritten_bell_is_found_before_sleep() {
         let ([mut sender, mut receiver], endpoint) = pair();
-        let mut heard = Heard::default();
-        to_bells(&mut receiver, &mut heard);
+        let mut delivered = Delivered::default();
+        to_bells(&mut receiver, &mut delivered);
         send_without_bell(&mut sender, endpoint);
         assert!(receiver.arm(&mut WakeSet::default()).is_err());
-        receiver.progress(LATER, 100, &mut heard);
-        assert_eq!(heard.messages.len(), 1);
+        receiver.progress(LATER, 100, &mut delivered);
+        assert_eq!(delivered.messages.len(), 1);
     }
 
     #[test]
     fn an_overwritten_bell_is_found_at_the_next_timed_check() {
         let ([mut sender, mut receiver], endpoint) = pair();
-        let mut heard = Heard::default();
-        to_bells(&mut receiver, &mut heard);
+        let mut delivered = Delivered::default();
+        to_bells(&mut receiver, &mut delivered);
         assert_eq!(receiver.arm(&mut WakeSet::default()), Ok(()));
         send_without_bell(&mut sender, endpoint);
-        receiver.progress(LATER, 100, &mut heard);
-        assert_eq!(heard.messages.len(), 1);
+        receiver.progress(LATER, 100, &mut delivered);
+        assert_eq!(delivered.messages.len(), 1);
     }
 
     #[test]
     fn an_overwritten_bell_is_found_by_a_process_that_never_sleeps() {
         let ([mut sender, mut receiver], endpoint) = pair();
-        let mut heard = Heard::default();
-        to_bells(&mut receiver, &mut heard);
+        let mut delivered = Delivered::default();
+        to_bells(&mut receiver, &mut delivered);
         send_without_bell(&mut sender, endpoint);
-        (0..super::CALLS_PER_RING_CHECK).for_each(|_| _ = receiver.progress(LATER, 100, &mut heard));
-        assert_eq!(heard.messages.len(), 1);
+        (0..super::CALLS_PER_RING_CHECK).for_each(|_| _ = receiver.progress(LATER, 100, &mut delivered));
+        assert_eq!(delivered.messages.len(), 1);
     }
 }

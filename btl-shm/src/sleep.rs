@@ -12,12 +12,12 @@ impl Shm {
     #[cold]
     pub(crate) fn prepare_to_sleep(&mut self) -> Result<(), Pending> {
         self.polling.armed = true;
-        self.withdraw_waits();
+        self.clear_waits_for_room();
         for &index in self.polling.polled.iter().chain(&self.blocked) {
             self.endpoints[index as usize].request_bells();
         }
-        // SYNC: our bell requests before our polls, with no other side: what a peer publishes after it has read no
-        // request is seen by these polls, except what is in its store buffer (a timed check sees that).
+        // SYNC: our bell requests before our polls, with no other side: these polls see what a peer published before it
+        // read the old request, except what is in its store buffer (a timed check sees that).
         fence(Ordering::SeqCst);
         self.answer_bells(self.node.slots);
         if cfg!(mend_mutation = "no_last_look") {
@@ -33,7 +33,7 @@ impl Shm {
     }
 
     #[cold]
-    pub(crate) fn withdraw_bell_requests(&mut self) {
+    pub(crate) fn clear_bell_requests(&mut self) {
         self.polling.armed = false;
         for &index in &self.polling.polled {
             let endpoint = &self.endpoints[index as usize];
@@ -52,21 +52,21 @@ impl Shm {
 
 #[cfg(test)]
 mod tests {
-    use crate::pair::{Heard, pair, receive_one, send_one};
+    use crate::pair::{Delivered, pair, receive_one, send_one};
     use mend_base::Instant;
     use mend_transport::{Btl, WakeSet};
 
     #[test]
     fn a_peer_rings_a_process_that_sleeps_and_not_one_that_is_awake_again() {
         let ([mut sender, mut receiver], endpoint) = pair();
-        let mut heard = Heard::default();
-        receiver.progress(Instant(0), 100, &mut heard);
+        let mut delivered = Delivered::default();
+        receiver.progress(Instant(0), 100, &mut delivered);
         assert_eq!(receiver.arm(&mut WakeSet::default()), Ok(()));
         send_one(&mut sender, endpoint);
         assert_eq!(sender.statistics().rings, 1);
         assert!(receiver.arm(&mut WakeSet::default()).is_err(), "there is something");
         receiver.disarm();
-        receive_one(&mut receiver, &mut heard);
+        receive_one(&mut receiver, &mut delivered);
         send_one(&mut sender, endpoint);
         assert_eq!(sender.statistics().rings, 1);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The contract of a BTL, requirement by requirement, over shared memory: each "process" is an [`Shm`] with an outbox of its
-//! own, so that what passes between them is what would pass between processes.
+//! The contract of a BTL, requirement by requirement, over shared memory: each "process" is an [`Shm`] with a separate outbox,
+//! so that they exchange what processes would exchange.
 
 use mend_base::Duration;
 use mend_base::parameter::{Declared, Settings};
@@ -29,7 +29,7 @@ impl Process {
         let thread = std::thread::spawn(move || {
             life.begin().expect("robust mutexes for a test");
             begin.send(()).expect("somebody waits for it");
-            // Without leaving, and without letting go: the drop of the sender is the one that means leaving.
+            // A message means that the thread ends without `end` and without a release; a dropped sender means `end`.
             ended.recv().is_ok().then_some(life)
         });
         begun.recv().expect("the thread begins");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A peer that writes what it likes into every word that others read of it. Evidence where no correct peer writes that
-//! value, harmless otherwise; never a crash, and the others go on.
+//! A corrupted peer that writes any value into any word that others read. A value that no correct peer writes is evidence, any
+//! other is harmless; nothing crashes, and the correct processes go on.
 
 use mend_base::parameter::{Declared, Settings};
 use mend_base::{Instant, PeerIndex, Random};
@@ -21,18 +21,18 @@ const CORRUPTED: u32 = 1;
 const CORRECT: u32 = 2;
 const SLOTS: u32 = 3;
 
-/// What the victim heard.
+/// What the victim delivered.
 #[derive(Default)]
-struct Heard {
+struct Delivered {
     from_corrupted: u32,
     from_correct: Vec<u8>,
     garbage: u32,
 }
 
-impl Sink<ShmEndpoint> for Heard {
+impl Sink<ShmEndpoint> for Delivered {
     fn on_message(&mut self, from: PeerIndex, _: AmId, header: &[u8], payload: Payload<'_>) {
         assert!(header.len() <= 40 && payload.len() <= 8192);
-        // Read it all: in bounds, whatever it says.
+        // Reads all of it, which must be in bounds.
         let bytes = payload.to_vec();
         match from.0 {
             CORRECT => self.from_correct.push(bytes[0]),
@@ -47,7 +47,7 @@ impl Sink<ShmEndpoint> for Heard {
     }
 
     fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {
-        panic!("nobody has a cookie");
+        panic!("no send has a cookie");
     }
 
     fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {}
@@ -71,8 +71,8 @@ struct Scene {
     corrupted: Outbox,
     block: Block,
     bells: Arc<BellPage>,
-    heard: Heard,
-    said: u8,
+    delivered: Delivered,
+    number: u8,
 }
 
 impl Scene {
@@ -89,11 +89,11 @@ impl Scene {
         victim.connect(PeerIndex(CORRECT), &card_of(&correct)).unwrap();
         let to_victim = correct.connect(PeerIndex(VICTIM), &card_of(&victim)).unwrap();
         let block = corrupted.make_block(VICTIM).unwrap();
-        let heard = Heard::default();
-        Scene { victim, to_corrupted, correct, to_victim, corrupted, block, bells, heard, said: 0 }
+        let delivered = Delivered::default();
+        Scene { victim, to_corrupted, correct, to_victim, corrupted, block, bells, delivered, number: 0 }
     }
 
-    /// The corrupted peer first sends something correct of each kind.
+    /// Has the corrupted peer send something correct of each kind first.
     fn greet(&mut self, random: &mut Random) {
         let slot_header = |chunk| SlotHeader { id: 7, header: b"abcd", chunk };
         let fill = |room: PayloadMut<'_>| {
@@ -116,15 +116,16 @@ impl Scene {
     /// All three processes make progress, send and arm.
     fn run(&mut self) {
         self.bells.ring(VICTIM, CORRUPTED);
-        let header = [self.said; 4];
-        let said = [self.said; 100];
-        let sent =
-            self.correct.send(self.to_victim, Class::Data, AmId(1), &header, 100, |mut slot| slot.put(&said));
+        let header = [self.number; 4];
+        let number = [self.number; 100];
+        let sent = self
+            .correct
+            .send(self.to_victim, Class::Data, AmId(1), &header, 100, |mut slot| slot.put(&number));
         assert_eq!(sent, Ok(()), "the correct peer is not disturbed");
-        self.said = self.said.wrapping_add(1);
+        self.number = self.number.wrapping_add(1);
         for _ in 0..8 {
-            self.victim.progress(Instant(0), 100, &mut self.heard);
-            self.correct.progress(Instant(0), 100, &mut self.heard);
+            self.victim.progress(Instant(0), 100, &mut self.delivered);
+            self.correct.progress(Instant(0), 100, &mut self.delivered);
         }
         for class in [Class::Data, Class::Control, Class::Mailbox] {
             for _ in 0..70 {
@@ -135,14 +136,14 @@ impl Scene {
         }
         let _ = self.victim.send_chunk(self.to_corrupted, Stream(1), 5000, |mut slot| slot.put(&[3; 5000]));
         let _ = self.victim.arm(&mut WakeSet::default());
-        self.victim.progress(Instant(0), 100, &mut self.heard);
+        self.victim.progress(Instant(0), 100, &mut self.delivered);
         self.victim.disarm();
         let _ = self.victim.ready(self.to_corrupted);
     }
 
     fn assert_the_correct_peer_was_received(&self) {
-        assert!(self.heard.from_correct.iter().copied().eq(0..self.said));
-        assert!(self.heard.garbage <= 1, "evidence comes once");
+        assert!(self.delivered.from_correct.iter().copied().eq(0..self.number));
+        assert!(self.delivered.garbage <= 1, "evidence comes once");
     }
 }
 
@@ -152,7 +153,7 @@ fn card_of(of: &Shm) -> Card {
     card
 }
 
-/// Its entry is as correct as the victim's, but for the slot.
+/// The card of the corrupted peer: a copy of the victim's with the other slot.
 fn card_of_corrupted(victim: &Shm, corrupted: &Outbox) -> Card {
     let mut card = card_of(victim);
     card.entries[0].1[4..8].copy_from_slice(&CORRUPTED.to_le_bytes());
@@ -174,7 +175,7 @@ fn any_target(random: &mut Random) -> Target {
     }
 }
 
-/// Wild bits, small numbers, and words that look almost right.
+/// Random bits, small numbers, and values close to correct ones.
 fn any_value(random: &mut Random) -> u64 {
     let sequence = 0u64.wrapping_sub(256 - random.below(80)) & u64::from(u32::MAX);
     match random.below(4) {
@@ -186,16 +187,16 @@ fn any_value(random: &mut Random) -> u64 {
 }
 
 #[test]
-fn one_wild_word_at_a_time_never_crashes_and_never_stops_the_others() {
+fn one_random_word_at_a_time_never_crashes_and_never_stops_the_others() {
     let (mut with_evidence, mut without) = (0, 0);
     for seed in 0..10_000 {
         let random = &mut Random(seed);
         let mut scene = Scene::new();
-        // Before anything was read of it, and in the midst of a conversation.
+        // Before anything was read from the corrupted peer, and after correct messages.
         if random.once_in(2) {
             scene.greet(random);
             scene.run();
-            assert_eq!(scene.heard.garbage, 0, "seed {seed}: a correct peer is no evidence");
+            assert_eq!(scene.delivered.garbage, 0, "seed {seed}: a correct peer is no evidence");
         }
         scene.greet(random);
         let (target, value) = (any_target(random), any_value(random));
@@ -208,8 +209,8 @@ fn one_wild_word_at_a_time_never_crashes_and_never_stops_the_others() {
         scene.run();
         scene.assert_the_correct_peer_was_received();
         let harmless = matches!(target, Target::BellRequest) || matches!(target, Target::Slot(_, _, 1..));
-        assert!(!harmless || scene.heard.garbage == 0, "seed {seed}: {target:?} {value:#x}");
-        match scene.heard.garbage {
+        assert!(!harmless || scene.delivered.garbage == 0, "seed {seed}: {target:?} {value:#x}");
+        match scene.delivered.garbage {
             0 => without += 1,
             _ => {
                 with_evidence += 1;
@@ -230,7 +231,7 @@ fn values_that_no_correct_peer_writes_are_reported_as_garbage() {
     let start = 0u64.wrapping_sub(256) & u64::from(u32::MAX);
     let next = start + 1;
     let cases = [
-        ("a sequence of no lap", Target::Slot(Ring::Messages, 0, 0), next + 1),
+        ("a sequence of no wrap-around", Target::Slot(Ring::Messages, 0, 0), next + 1),
         ("a header longer than any", Target::Slot(Ring::Messages, 0, 0), next | 41 << 40),
         ("a header of 63 bytes", Target::Slot(Ring::Control, 0, 0), next | 63 << 40),
         ("a payload longer than we take", Target::Slot(Ring::Messages, 0, 0), next | 4161 << 48),
@@ -252,8 +253,8 @@ fn values_that_no_correct_peer_writes_are_reported_as_garbage() {
         scene.corrupted.overwrite(VICTIM, target, value);
         scene.run();
         scene.run();
-        assert_eq!(scene.heard.garbage, 1, "{what}");
-        assert_eq!(scene.heard.from_corrupted, 0, "{what}");
+        assert_eq!(scene.delivered.garbage, 1, "{what}");
+        assert_eq!(scene.delivered.from_corrupted, 0, "{what}");
         scene.assert_the_correct_peer_was_received();
     }
 }
@@ -268,8 +269,8 @@ fn values_that_a_correct_peer_may_write_are_not_reported() {
             Target::Slot(Ring::Messages, 0, 0),
             (start + 1) | 40 << 40 | 4160 << 48,
         ),
-        ("a slot of the last lap", Target::Slot(Ring::Messages, 0, 0), start + 1 - 64),
-        ("a wish for anything", Target::BellRequest, 0xffff_ffff),
+        ("a slot of the previous wrap-around", Target::Slot(Ring::Messages, 0, 0), start + 1 - 64),
+        ("a bell request with all bits", Target::BellRequest, 0xffff_ffff),
         ("credit for what was sent", Target::Credit(Ring::Messages), start + 64),
         ("states that were never put", Target::State, 77 << 32),
         ("mailboxes that were never written", Target::State, 1 << 32 | 0b111_1110),
@@ -279,7 +280,7 @@ fn values_that_a_correct_peer_may_write_are_not_reported() {
         scene.run();
         scene.corrupted.overwrite(VICTIM, target, value);
         scene.run();
-        assert_eq!(scene.heard.garbage, 0, "{what}");
+        assert_eq!(scene.delivered.garbage, 0, "{what}");
         scene.assert_the_correct_peer_was_received();
     }
 }
@@ -291,7 +292,7 @@ fn any_content_of_the_doorbell_page_costs_no_more_than_a_poll() {
         let mut scene = Scene::new();
         let bytes = scene.bells.overwrite(0, 0) as u64;
         for _ in 0..20 {
-            // The rows of the three, rather than the rest of the page.
+            // The rows of the three processes, rather than the rest of the page.
             let at = random.below(bytes.min(u64::from(SLOTS) * 128));
             scene.bells.overwrite(at as usize, random.bits() as u8);
         }
@@ -299,7 +300,7 @@ fn any_content_of_the_doorbell_page_costs_no_more_than_a_poll() {
         scene.run();
         scene.bells.leave_sleep(VICTIM);
         scene.run();
-        assert_eq!(scene.heard.garbage, 0);
+        assert_eq!(scene.delivered.garbage, 0);
         scene.assert_the_correct_peer_was_received();
     }
 }
@@ -391,7 +392,7 @@ fn another_processs_outbox_cannot_be_written_or_shortened() {
     PeerBlock::map(std::os::fd::AsFd::as_fd(&*file), address, bounds).unwrap();
 }
 
-/// By a writable mapping, or by one made readable first.
+/// Whether the file can be mapped writable, directly or by changing a read-only mapping.
 fn can_be_made_writable(file: &std::os::fd::OwnedFd) -> bool {
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
     let map = |protection| {

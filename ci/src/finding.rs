@@ -8,9 +8,9 @@ use core::fmt;
 pub struct Finding {
     /// Relative to the project's root.
     pub file: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// Which rule, in a word.
+    /// The name of the rule.
     pub rule: &'static str,
     /// What is wrong, in a sentence.
     pub what: String,

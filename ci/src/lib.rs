@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `tidy`: reads the project's files and says where they break a rule that a program can check (ARCHITECTURE.md,
-//! "Rules"). Text only: it compiles nothing, knows no types, and errs where a rule is about meaning.
+//! `tidy`: reads the project's files and reports where they break a rule that a program can check (ARCHITECTURE.md,
+//! "Rules that a program checks"). It reads text only: it compiles nothing and knows no types, so it approximates some rules.
 //!
-//! Read [`Tree`] for what is looked at and [`rules`] for what is asked of it.
+//! [`Tree`] is the files that are read; [`rules`] is the list of rules.
 #![forbid(unsafe_code)]
 
 mod finding;

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // Of nothing there are no findings.
+    // Without files there are no findings, so an empty tree must be an error.
     let (rust, rows) = (tree.rust().count(), rules::rows::count(&tree));
     if rust < RUST_FILES_MIN || rows < ROWS_MIN {
         eprintln!(
@@ -32,6 +32,6 @@ fn main() -> ExitCode {
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Somewhat fewer than there are.
+/// Lower bounds, somewhat below the real numbers.
 const RUST_FILES_MIN: usize = 200;
 const ROWS_MIN: usize = 100;

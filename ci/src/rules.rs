@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rules, one file each: what it asks, why, and a sample that breaks it.
+//! The rules, one file each: what the rule requires, why, and an example that breaks it.
 
 mod attributes;
+mod circles;
 mod citations;
 mod dependencies;
 mod exports;
@@ -22,18 +23,19 @@ mod words;
 
 use crate::{Finding, Tree};
 
-/// Asks every rule of `tree`; in the order of the files.
+/// Checks every rule on `tree`, and returns the findings in the order of the files.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings: Vec<_> = ALL.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();
     findings
 }
 
-/// A rule: what in this tree breaks it.
+/// A rule: returns the places in a tree that break it.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
 const ALL: &[Rule] = &[
     attributes::check,
+    circles::check,
     citations::check,
     dependencies::check,
     exports::check,
@@ -53,7 +55,7 @@ const ALL: &[Rule] = &[
     words::check,
 ];
 
-/// What the rules' own tests use: the findings of `rule` in these files, as `file:line`.
+/// For tests of the rules: the findings of `rule` in these files, as `file:line`.
 #[cfg(test)]
 fn places<'a>(rule: Rule, texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let findings = rule(&Tree::from_texts(texts));

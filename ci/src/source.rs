@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One file, taken apart as far as the rules need: code without comments and strings, comments without code, functions,
-//! and which lines are tests.
+//! One file, parsed as far as the rules need it: code without comments and strings, comments without code, functions, and which
+//! lines are tests.
 
 /// One file.
 #[derive(Debug)]
 pub struct Source {
     /// Relative to the root, with `/`.
     pub path: String,
-    /// As it is.
+    /// The whole text.
     pub text: String,
     /// The text with comments and the insides of strings blanked, byte for byte.
     pub code: String,
@@ -30,7 +30,7 @@ pub struct Function {
     pub line: usize,
     /// How many lines from there to the closing brace.
     pub lines: usize,
-    /// Where its body lies in the text: from after the brace to before the brace.
+    /// The byte range of its body, without the braces.
     pub body: (usize, usize),
 }
 
@@ -42,7 +42,7 @@ enum Kind {
 }
 
 impl Source {
-    /// Takes `text` apart; `path` says in which language it is.
+    /// Parses `text`; the language follows from `path`.
     pub fn new(path: &str, text: &str) -> Self {
         let kinds = if is_c_like(path) { classify(text.as_bytes()) } else { vec![Kind::Code; text.len()] };
         let code = keep(text, &kinds, Kind::Code);
@@ -63,13 +63,13 @@ impl Source {
         self.all_test || self.tests.iter().any(|&(start, end)| (start..end).contains(&at))
     }
 
-    /// The bytes where `word` stands in the code, as a whole word.
+    /// The byte offsets of `word` in the code, as a whole word.
     pub fn words<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         let whole = |at: &usize| is_whole_word(&self.code, *at, word.len());
         self.code.match_indices(word).map(|(at, _)| at).filter(whole)
     }
 
-    /// The comments, one for each line that holds one, with the byte where it begins.
+    /// The comments, one for each line that has one, with the byte offset of each.
     pub fn comment_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines =
             self.starts.iter().map(|&start| (start, self.comments[start..].lines().next().unwrap_or("")));
@@ -110,7 +110,7 @@ fn is_c_like(path: &str) -> bool {
     [".rs", ".c", ".h", ".cpp", ".cc"].iter().any(|ending| path.ends_with(ending))
 }
 
-/// What each byte is.
+/// The kind of each byte.
 fn classify(text: &[u8]) -> Vec<Kind> {
     let mut kinds = vec![Kind::Code; text.len()];
     let mut at = 0;
@@ -127,7 +127,7 @@ fn classify(text: &[u8]) -> Vec<Kind> {
     kinds
 }
 
-/// The kind of what begins at `at`, and where it ends.
+/// The kind of the token that begins at `at`, and its end.
 fn token(text: &[u8], at: usize) -> (Kind, usize) {
     let rest = &text[at..];
     let after_word = at > 0 && is_word(char::from(text[at - 1]));
@@ -226,7 +226,7 @@ fn test_items(code: &str) -> Vec<(usize, usize)> {
     items
 }
 
-/// Where the item that begins at or after `from` ends: after its closing brace, or its semicolon.
+/// The end of the item that begins at or after `from`: after its closing brace, or its semicolon.
 fn item_end(code: &str, from: usize) -> usize {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate().skip(from) {

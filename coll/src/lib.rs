@@ -7,16 +7,17 @@
 #![forbid(unsafe_code)]
 
 mod basic;
+mod error;
 mod parameters;
 mod schedule;
 
+pub use error::Error;
 pub use parameters::PARAMETERS;
 pub use schedule::{PointToPoint, Schedule};
 
 use mend_base::Rank;
 use mend_datatype::{Op, Typed};
 use schedule::Builder;
-use std::fmt;
 
 /// A collective operation as one rank calls it. A missing buffer is `MPI_IN_PLACE` where the standard allows it, and
 /// otherwise one that this rank's role does not have (MPI-5.0 §6.2-6.9).
@@ -84,35 +85,6 @@ pub enum Collective {
         receive: Typed,
     },
 }
-
-/// Why there is no schedule: nothing was sent, and the buffers are as they were.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Error {
-    /// The root is no rank of the communicator (`MPI_ERR_ROOT`).
-    Root,
-    /// The operation does not take this datatype, or is none for reductions (`MPI_ERR_OP`).
-    Operation,
-    /// This rank's role needs a buffer that is missing: in place is not for it (`MPI_ERR_BUFFER`).
-    Buffer,
-    /// The buffers do not divide into blocks, or differ in type or length where they may not (`MPI_ERR_COUNT`).
-    Count,
-    /// No memory for a temporary buffer (`MPI_ERR_NO_MEM`).
-    NoMemory,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Error::Root => "the root is no rank of the communicator",
-            Error::Operation => "the operation does not take this datatype",
-            Error::Buffer => "this rank needs a buffer here: in place is not allowed",
-            Error::Count => "send and receive buffers do not fit together",
-            Error::NoMemory => "there is no memory for the operation",
-        })
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// What rank `me` of `size` does to carry out `call`.
 pub fn schedule(me: Rank, size: u32, call: Collective) -> Result<Schedule, Error> {

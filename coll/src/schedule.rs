@@ -115,7 +115,7 @@ impl Schedule {
     fn collect(&mut self, p2p: &mut impl PointToPoint) {
         let mut error = None;
         self.running.retain(|&request| match p2p.poll(request) {
-            State::Running | State::Stalled => true,
+            State::Running | State::PendingFailure => true,
             State::Done(result) => {
                 p2p.release(request);
                 let worse = matches!(error, None | Some(PmlError::Truncated(_)));

@@ -6,9 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod communicator;
-mod failures;
 mod group;
 
 pub use communicator::{Communicator, Congruence};
-pub use failures::Failures;
 pub use group::{Comparison, Group, GroupError};

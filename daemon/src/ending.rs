@@ -11,7 +11,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// As a shell has it: the exit code, or 128 + signal.
+    /// The exit code as a shell reports it: the process's own, or 128 + signal.
     pub fn code(self) -> u8 {
         match self {
             Ending::Exited(code) => code as u8,
@@ -24,7 +24,7 @@ impl Ending {
         self.code().max(1)
     }
 
-    /// What the process did, as the end of a sentence about it.
+    /// The ending in words, as the end of a sentence whose subject is the process.
     pub fn words(self) -> String {
         match self {
             Ending::Exited(code) => format!("ended with exit code {code}"),
@@ -33,7 +33,7 @@ impl Ending {
     }
 }
 
-/// What a shell's exit code for that signal is.
+/// The exit code of a shell for that signal.
 pub fn signal_code(signal: i32) -> u8 {
     (128 + signal) as u8
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The exit policy: when a job is over, and with which exit code.
 //!
-//! A *survivor* is a rank that left MPI, or that ended by itself without ever coming to it: its exit code counts, and so does
-//! the code of those that MPI_Abort or an error handler ended. Codes of other dead ranks count only where no rank survives.
+//! A *survivor* is a rank that left MPI, or that ended by itself without having joined it. The exit codes of survivors count, and
+//! those of ranks that MPI_Abort or an error handler ended. Codes of other dead ranks count only if no rank survives.
 
 use crate::ending::Ending;
 use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankTable, Stage};
@@ -12,45 +12,45 @@ use mend_base::{Duration, Instant};
 /// How long a process that was killed may take to die.
 pub const KILL_TIME_LIMIT: Duration = Duration::from_millis(5_000);
 
-/// How long it may take until it is known how a process ended whose end is known, where the job waits for it.
+/// How long the job waits to learn how a process ended, after it is known that the process has ended.
 const ENDING_TIME_LIMIT: Duration = Duration::from_millis(1_000);
 
-/// Whose exit codes count for the job's.
+/// Which ranks' exit codes determine that of the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Counting {
-    /// Those of the ranks that did not fail, as long as there are any.
+    /// Those of the ranks that did not fail, if there are any.
     #[default]
     Survivors,
-    /// All.
+    /// Those of all ranks.
     Worst,
 }
 
-/// What the user said of deaths.
+/// What the command line says about deaths and exit codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     /// The job outlives deaths.
     pub fault_tolerant: bool,
     /// Whose exit codes count.
     pub counting: Counting,
-    /// Each death is a line.
+    /// Each death is reported in a line.
     pub reports_deaths: bool,
-    /// Deaths are no notices: only a rank that asks, or that waits to be introduced, hears of them (a test hook).
+    /// Notices of a death are sent only to ranks that ask about the dead rank or wait for a contact with it (a test hook).
     pub muted: bool,
 }
 
 impl Default for Rules {
-    /// Where the user says nothing.
+    /// The rules of a command line without options.
     fn default() -> Self {
         Rules { fault_tolerant: true, counting: Counting::Survivors, reports_deaths: false, muted: false }
     }
 }
 
-/// What has become of a job that is over.
+/// The result of a job that is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Exit {
     /// Its exit code.
     pub(crate) code: u8,
-    /// What the user is told, and of which rank.
+    /// Lines for the user, each about one rank.
     pub(crate) lines: Vec<RankLine>,
 }
 
@@ -58,13 +58,13 @@ pub(crate) struct Exit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExitPolicy {
     rules: Rules,
-    /// A signal asked the job to end: nobody is blamed for a death.
-    deaths_are_wanted: bool,
+    /// A signal asked the job to end: deaths are expected, and no line names one.
+    deaths_are_expected: bool,
 }
 
 impl ExitPolicy {
     pub(crate) fn new(rules: Rules) -> Self {
-        ExitPolicy { rules, deaths_are_wanted: false }
+        ExitPolicy { rules, deaths_are_expected: false }
     }
 
     pub(crate) fn rules(&self) -> Rules {
@@ -72,19 +72,19 @@ impl ExitPolicy {
     }
 
     /// A signal has asked the job to end.
-    pub(crate) fn want_deaths(&mut self) {
-        self.deaths_are_wanted = true;
+    pub(crate) fn expect_deaths(&mut self) {
+        self.deaths_are_expected = true;
     }
 
     /// Whether a signal has asked the job to end.
-    pub(crate) fn deaths_are_wanted(&self) -> bool {
-        self.deaths_are_wanted
+    pub(crate) fn deaths_are_expected(&self) -> bool {
+        self.deaths_are_expected
     }
 
-    /// What has become of the job by now, if it is over, or must not go on.
+    /// The result of the job, if it is over, or must be ended.
     pub(crate) fn decide(&self, ranks: &RankTable, now: Instant) -> Option<Exit> {
         if !self.rules.fault_tolerant
-            && !self.deaths_are_wanted
+            && !self.deaths_are_expected
             && let Some(first) = first_harmful(ranks)
         {
             return first_death_ends(ranks, first, now);
@@ -92,7 +92,7 @@ impl ExitPolicy {
         if !ranks.all().all(|(_, record)| self.is_over(record, now)) {
             return None;
         }
-        let members = ranks.any_joined() && !self.deaths_are_wanted;
+        let members = ranks.any_joined() && !self.deaths_are_expected;
         Some(if members { self.of_members(ranks) } else { self.of_programs(ranks) })
     }
 
@@ -106,12 +106,13 @@ impl ExitPolicy {
     }
 
     /// Whether the job need not wait for this rank any longer. After a signal that ends jobs, a member whose wrapper has ended
-    /// may still clean up. A killed process may take its time to die, and one that dies by itself any time to write its core.
+    /// may still clean up. A killed process may take up to [`KILL_TIME_LIMIT`]; one that dies by itself may write its core for
+    /// any time.
     fn is_over(&self, record: &RankRecord, now: Instant) -> bool {
         let child_ended = record.child_ending().is_some();
         match record.stage() {
             Stage::Outside | Stage::Left => child_ended,
-            Stage::Inside => child_ended && self.deaths_are_wanted && !record.member_lives(),
+            Stage::Inside => child_ended && self.deaths_are_expected && !record.member_lives(),
             Stage::Failed(death) => {
                 let stuck = death.found.is_killed() && now >= death.at + KILL_TIME_LIMIT;
                 (record.has_ended() || stuck) && (child_ended || !record.has_wrapper())
@@ -119,15 +120,15 @@ impl ExitPolicy {
         }
     }
 
-    /// Programs without MPI, or a job that a signal ended: exit codes alone.
+    /// The result of programs without MPI, or of a job that a signal ended: only exit codes count.
     fn of_programs(&self, ranks: &RankTable) -> Exit {
         let endings = ranks.all().filter_map(|(_, record)| record.child_ending());
         let code = endings.map(Ending::code).max().unwrap_or(0);
-        let killed = sentences::killed_outside(ranks, |_| true).filter(|_| !self.deaths_are_wanted);
+        let killed = sentences::killed_outside(ranks, |_| true).filter(|_| !self.deaths_are_expected);
         Exit { code, lines: killed.into_iter().collect() }
     }
 
-    /// A job with ranks in MPI.
+    /// The result of a job with ranks in MPI.
     fn of_members(&self, ranks: &RankTable) -> Exit {
         let of_survivors = ranks.all().filter_map(|(_, record)| match record.stage() {
             Stage::Failed(death) => record.counted_code(&death),
@@ -154,7 +155,8 @@ impl ExitPolicy {
     }
 }
 
-/// Without fault tolerance: a moment is given to learn how the process ended, and any time to one that writes its core.
+/// The result of a job without fault tolerance at its first death, once it is known how the process ended, or after
+/// [`ENDING_TIME_LIMIT`]. A process that writes its core is waited for without limit.
 fn first_death_ends(
     ranks: &RankTable,
     (rank, record, death): (u32, &RankRecord, &Death),
@@ -170,20 +172,19 @@ fn first_death_ends(
     })
 }
 
-/// What is said of the first death in a job that is ended for another reason, or because of it.
+/// The line about the first death in a job that is ended for another reason, or because of that death.
 pub(crate) fn first_death(ranks: &RankTable) -> Option<RankLine> {
     let (rank, _, death) = to_blame(ranks)?;
     Some(RankLine { rank, words: sentences::blame(ranks, rank, death, "; the job went on") })
 }
 
-/// The first death that is not harmless, where anybody was in MPI.
+/// The first death that is not harmless, if any rank was in MPI.
 fn first_harmful(ranks: &RankTable) -> Option<(u32, &RankRecord, &Death)> {
     let first = ranks.deaths().find(|(_, record, death)| !record.is_harmless(death));
     first.filter(|_| ranks.any_joined())
 }
 
-/// The death that a job which went wrong is most likely to be blamed on: the first. A harmless one is no reason, unless an
-/// error of others followed from it.
+/// The death that most likely made the job fail: the first one. A harmless death is skipped, unless ranks aborted after it.
 fn to_blame(ranks: &RankTable) -> Option<(u32, &RankRecord, &Death)> {
     let first = first_harmful(ranks)?;
     match first.2.found {
@@ -215,16 +216,16 @@ mod tests {
         ExitPolicy::new(rules).next_deadline(ranks, now)
     }
 
-    /// What one rank does.
+    /// How one rank behaves.
     #[derive(Clone, Copy)]
     enum Does {
-        /// Ends so, without MPI.
+        /// Ends in this way, without MPI.
         Nothing(Ending),
-        /// Leaves MPI, and ends so.
+        /// Leaves MPI, and ends in this way.
         Leave(Ending),
-        /// Ends so in MPI.
+        /// Ends in this way while in MPI.
         Die(Ending),
-        /// Ends itself with this code, or another does.
+        /// Is ended by this rank, perhaps itself, with this code.
         Abort(u32, i32),
     }
     use Does::{Abort, Die, Leave, Nothing};
@@ -256,7 +257,7 @@ mod tests {
         (code, lines.into_iter().map(|line| (line.rank, line.words)).collect())
     }
 
-    /// The exit code, and which rank is named with which code of a message.
+    /// Asserts the exit code, and which ranks the lines name with which words.
     fn named(rules: Rules, all: &[Does], code: u8, about: &[(u32, &str)]) {
         let (given, lines) = exit(rules, all);
         let fits = |((rank, words), (wanted, part)): (&(u32, String), &(u32, &str))| {
@@ -278,7 +279,7 @@ mod tests {
 
     // Row CN9
     #[test]
-    fn a_job_whose_survivors_return_0_ends_with_0_and_says_nothing() {
+    fn a_job_whose_survivors_return_0_ends_with_0_and_without_a_line() {
         for death in [Signalled(9), Exited(0), Exited(7)] {
             named(RULES, &[Leave(Exited(0)), Die(death), Die(Signalled(11))], 0, &[]);
         }
@@ -297,18 +298,18 @@ mod tests {
             &[(1, "SIGKILL before it called MPI_Finalize; 1 other(s) died after it; the job went on")],
         );
         named(RULES, &[Leave(Exited(2)), Leave(Exited(3))], 3, &[]);
-        // Who never came to MPI, and ended by itself, has failed to its peers alone.
+        // A rank that ended by itself without having joined MPI has failed only for its peers.
         named(RULES, &[Leave(Exited(0)), Nothing(Exited(5))], 5, &[(1, "[E-JOB-003]")]);
-        // Killed after it had left MPI: nobody else's concern.
+        // A rank that is killed after it has left MPI concerns no other rank.
         named(RULES, &[Leave(Signalled(11)), Leave(Exited(0))], 139, &[(0, "[E-JOB-004]")]);
     }
 
     // Row CN9
     #[test]
-    fn who_is_ended_by_mpi_abort_or_a_fatal_error_counts_with_its_code() {
+    fn a_rank_that_mpi_abort_or_a_fatal_error_ends_counts_with_its_code() {
         named(RULES, &[Leave(Exited(0)), Abort(1, 7)], 7, &[(1, "with code 7; the job went on")]);
         named(RULES, &[Leave(Exited(0)), Abort(1, 0), Abort(1, 0)], 1, &[(1, "[E-JOB-002]")]);
-        // A fatal error after a death: the death is what the user must know.
+        // A fatal error after a death: the line names the death.
         let all = [Die(Signalled(9)), Abort(1, 101), Abort(2, 101)];
         named(RULES, &all, 101, &[(0, "SIGKILL before it called MPI_Finalize; 2 other(s) were ended")]);
         named(RULES, &[Nothing(Exited(0)), Abort(1, 101)], 101, &[(0, "[E-JOB-003]")]);
@@ -339,14 +340,14 @@ mod tests {
             table.init(1);
             table.child_ended(1, ending);
             table.fail(1, FoundBy::Process, NOW);
-            let ended = decide(&table, WITHOUT, NOW).expect("nobody waits for the other");
+            let ended = decide(&table, WITHOUT, NOW).expect("the job does not wait for the other rank");
             assert!(
                 ended.code == code && ended.lines[0].words.contains("the job has been ended"),
                 "{ended:?}"
             );
             assert_eq!(decide(&table, RULES, NOW), None);
         }
-        // Before Init a failure ends it only if somebody is in MPI, and no failure never.
+        // A failure before Init ends the job only if some rank is in MPI; an exit with 0 never does.
         named(WITHOUT, &[Leave(Exited(0)), Nothing(Exited(7))], 7, &[(1, "[E-JOB-003]")]);
         named(WITHOUT, &[Leave(Exited(0)), Nothing(Exited(0))], 0, &[]);
     }
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_process_ended_is_waited_for_but_not_for_ever() {
+    fn the_job_waits_a_limited_time_to_learn_how_a_process_ended() {
         let (mut table, now) = (RankTable::of(1), NOW);
         table.init(0);
         table.fail(0, FoundBy::Connection, now);
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_is_waited_for_however_long_it_takes() {
+    fn the_job_waits_for_a_core_without_limit() {
         let (mut table, now) = (RankTable::of(1), NOW);
         table.init(0);
         table.fail(0, FoundBy::DyingMark, now);
@@ -383,7 +384,7 @@ mod tests {
 
     // Row LC3
     #[test]
-    fn a_rank_whose_init_failed_counts_with_its_exit_code_and_may_take_its_time() {
+    fn a_rank_whose_init_failed_counts_with_its_exit_code_and_is_waited_for() {
         let (mut table, now) = (RankTable::of(2), NOW);
         table.init(0);
         table.init(1);
@@ -422,12 +423,12 @@ mod tests {
     }
 
     #[test]
-    fn after_a_signal_that_ends_jobs_nobody_is_blamed_for_a_death() {
+    fn after_a_signal_that_ends_jobs_no_line_names_a_death() {
         let mut table = RankTable::of(2);
         table.init(0);
         let after_signal = |rules| {
             let mut policy = ExitPolicy::new(rules);
-            policy.want_deaths();
+            policy.expect_deaths();
             policy
         };
         table.child_ended(0, Signalled(2));

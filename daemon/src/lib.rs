@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the node daemon decides: who has failed, which notices each rank gets and in which order, who is killed, when the job
-//! ends and with which exit code. A machine without I/O: `launch` runs it with processes and sockets, `sim` with simulated ones.
+//! The node daemon's decisions: which ranks have failed, which notices each rank gets and in which order, which processes are
+//! killed, when the job ends and with which exit code. This crate does no I/O: `launch` runs it with processes and sockets, `sim`
+//! with simulated ones.
 //!
-//! Inputs are the methods `on_*`; time is an argument. Outputs are [`Effect`]s, performed at once and in order, and notices,
-//! which [`NodeDaemon::next_notice`] gives for one rank at a time, as its socket has room. The way of a death:
+//! Inputs are the methods `on_*`; time is an argument. Outputs are [`Effect`]s, which the caller performs immediately and in
+//! order, and notices, which [`NodeDaemon::next_notice`] returns for one rank at a time, as its socket has room. How a death is
+//! handled:
 //!
 //! ```text
 //!   life word marked, process ended ─────────────┐
@@ -16,9 +18,9 @@
 //! |---|---|---|
 //! | [`NodeDaemon`] | evidence that is being examined, effects, the end of the job | all parts below |
 //! | `ranks` | for each rank: its stage, and how its processes ended; the order of deaths | nothing |
-//! | `notifier` | cards, pairs of ranks, the list of ends, what each rank was told of it | nothing |
-//! | `exit_policy` | what the command line says of exit codes | `ranks`, to read |
-//! | `sentences` | nothing: what the user is told of a death | `ranks`, to read |
+//! | `notifier` | cards, pairs of ranks, the list of ends, how much of it each rank was told | nothing |
+//! | `exit_policy` | the command line's rules about exit codes | `ranks`, to read |
+//! | `sentences` | nothing: forms the lines for the user about deaths | `ranks`, to read |
 //!
 //! Not here: bytes, processes, descriptors, the clock. Read [`NodeDaemon`] first.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The machine: what the node daemon makes of what it hears and sees.
+//! The state machine of the node daemon: from inputs it derives effects and notices.
 
 use crate::ending::Ending;
 use crate::exit_policy::{self, ExitPolicy, Rules};
@@ -23,32 +23,33 @@ pub struct NodeDaemon {
     policy: ExitPolicy,
     /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
     examined: VecDeque<Question>,
-    /// Ends that were seen and are declared once the rank is heard out, in the order of their [`Effect::HearOut`].
+    /// Ends that were seen, and are declared once all requests of the rank are read, in the order of their [`Effect::HearOut`].
     seen_ends: VecDeque<SeenEnd>,
-    /// Who has failed, and is not reported yet.
+    /// Ranks that have failed, and whose death is not reported yet.
     unreported: Vec<u32>,
     /// Why the job is over, if it is.
     over: Option<JobEndReason>,
     effects: VecDeque<Effect>,
 }
 
-/// What is to be done now.
+/// What the caller has to do now.
 #[derive(Debug)]
 pub enum Effect {
-    /// Watch the life word of this rank, whose outbox this is, and say [`NodeDaemon::on_life_marked`] once.
+    /// Watch the life word in the outbox of this rank; when it is marked, call [`NodeDaemon::on_life_marked`] once.
     WatchLife(u32, Arc<OwnedFd>),
-    /// No end of this rank is of interest any more.
+    /// Stop watching the life word of this rank.
     ForgetLife(u32),
-    /// Poll the life word and the process of this rank, and say [`NodeDaemon::on_examined`].
+    /// Poll the life word and the process of this rank, and call [`NodeDaemon::on_examined`].
     Examine(u32),
-    /// Hand in every request that this rank has sent, and then say [`NodeDaemon::on_heard_out`].
+    /// Read every request that this rank has sent, pass each to [`NodeDaemon::on_request`], and then call
+    /// [`NodeDaemon::on_heard_out`].
     HearOut(u32),
-    /// Make sure that the process which is this rank ends: it alone, and no wrapper that it runs under. If it had lived until
-    /// then, say [`NodeDaemon::on_killed_alive`].
+    /// Kill the process that is this rank, but no wrapper that it runs under. If the process was alive until then, call
+    /// [`NodeDaemon::on_killed_alive`].
     Kill(u32),
-    /// Tell the user.
+    /// Print this line for the user.
     Report(RankLine),
-    /// The job is over: end every process of it, but for [`NodeDaemon::spared`].
+    /// The job is over: end every process of it except [`NodeDaemon::spared`].
     EndJob(JobEnd),
 }
 
@@ -57,7 +58,7 @@ pub enum Effect {
 pub struct JobEnd {
     /// Its exit code.
     pub code: u8,
-    /// What the user is told.
+    /// Lines for the user.
     pub lines: Vec<RankLine>,
     /// Why.
     pub reason: JobEndReason,
@@ -66,13 +67,13 @@ pub struct JobEnd {
 /// Why a job is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobEndReason {
-    /// All have ended, or it cannot go on.
+    /// All ranks have ended, or the job cannot go on.
     Over,
-    /// A rank wants it.
+    /// A rank called MPI_Abort, or an error was fatal.
     Aborted,
-    /// The user wants it.
+    /// `mpiexec` asked for the end, or has ended.
     Asked,
-    /// It takes too long.
+    /// The job ran longer than `--timeout`.
     Overdue,
 }
 
@@ -81,18 +82,18 @@ pub enum JobEndReason {
 pub enum Condition {
     /// Its process has not ended, and its life word is not marked.
     Lives,
-    /// It says by its life word that it dies, and may be writing its core.
+    /// Its own signal handler marked its life word; it may be writing its core.
     Dying,
-    /// It has ended.
+    /// Its process has ended, or its life word is marked by the kernel.
     Ended,
 }
 
 /// Which process of a rank has ended, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProcessEnd {
-    /// The one that was started.
+    /// The process that was started.
     Child(Ending),
-    /// The one that joined, under a wrapper. How it ended is known only if it was reaped here.
+    /// The process that joined, under a wrapper. How it ended is known only if the node daemon reaped it.
     Wrapped(Option<Ending>),
 }
 
@@ -129,7 +130,7 @@ impl NodeDaemon {
         Peer::new(self.job, rank)
     }
 
-    /// The process that is, or was, `rank`, as the system numbers it; 0 where none was started.
+    /// The id of the process that is, or was, `rank`; 0 if none was started.
     pub fn process(&self, rank: u32) -> u32 {
         self.ranks.get(rank).process()
     }
@@ -139,7 +140,7 @@ impl NodeDaemon {
         self.policy.rules().fault_tolerant
     }
 
-    /// The next thing to do.
+    /// The next effect to perform.
     pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
@@ -149,18 +150,17 @@ impl NodeDaemon {
         self.notifier.due()
     }
 
-    /// The next notice for `rank`. If it is sent, [`on_sent`](NodeDaemon::on_sent) takes the step.
+    /// The next notice for `rank`. When it has been sent, the step must be passed to [`on_sent`](NodeDaemon::on_sent).
     pub fn next_notice(&mut self, rank: u32) -> Option<(Answer, Step)> {
         self.notifier.next(rank)
     }
 
-    /// When [`on_time`](NodeDaemon::on_time) is to be said, whatever happens before.
+    /// When [`on_time`](NodeDaemon::on_time) has to be called at the latest.
     pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
         self.policy.next_deadline(&self.ranks, now)
     }
 
-    /// Of a job that is over: the ranks that die by themselves, and may be writing their cores. None where the user asked for
-    /// the end.
+    /// The ranks of a job that is over which die by themselves, and may be writing their cores. None if the user asked for the end.
     pub fn spared(&self) -> Vec<u32> {
         if matches!(self.over, Some(JobEndReason::Asked | JobEndReason::Overdue)) {
             return vec![];
@@ -172,14 +172,14 @@ impl NodeDaemon {
         dying.map(|(rank, ..)| rank).collect()
     }
 
-    /// Of a job that was ended for another reason than a death: what is said of its first death, if that is worth a line.
+    /// The line about the first death in a job that was ended for another reason than a death, if there is one to name.
     pub fn first_death(&self) -> Option<RankLine> {
         let worth_a_line = matches!(self.over, Some(JobEndReason::Aborted | JobEndReason::Overdue));
         worth_a_line.then(|| exit_policy::first_death(&self.ranks)).flatten()
     }
 }
 
-/// What happens to processes.
+/// Inputs about processes.
 impl NodeDaemon {
     /// The process of `rank` has been started.
     pub fn on_started(&mut self, rank: u32, process: u32) {
@@ -191,15 +191,15 @@ impl NodeDaemon {
         self.ranks.admit(rank)
     }
 
-    /// A process, which was admitted, is `rank` from now on.
+    /// A process that was admitted is `rank` from now on.
     pub fn on_joined(&mut self, rank: u32, process: u32) {
         self.ranks.joined(rank, process);
         self.notifier.joined(rank);
     }
 
-    /// The life word of `rank` is marked; `dying`: by itself, before its core is written.
+    /// The life word of `rank` is marked; `dying`: by the rank's own signal handler, before its core is written.
     pub fn on_life_marked(&mut self, rank: u32, dying: bool) {
-        self.hear_out(rank, if dying { FoundBy::DyingMark } else { FoundBy::LifeWord });
+        self.read_requests(rank, if dying { FoundBy::DyingMark } else { FoundBy::LifeWord });
     }
 
     /// A process of `rank` has ended.
@@ -209,26 +209,26 @@ impl NodeDaemon {
             ProcessEnd::Wrapped(ending) => self.ranks.member_ended(rank, ending),
         }
         if self.ranks.get(rank).is_lost() {
-            self.hear_out(rank, FoundBy::Process);
+            self.read_requests(rank, FoundBy::Process);
         }
     }
 
-    /// `rank` has closed its connection, with nothing left to hear.
+    /// `rank` has closed its connection, and everything was read from it.
     pub fn on_connection_closed(&mut self, rank: u32, now: Instant) {
         self.fail(rank, FoundBy::Connection, now);
     }
 
-    /// `rank` wrote to the daemon what no correct rank writes.
+    /// `rank` wrote to the node daemon what no correct rank writes.
     pub fn on_garbage(&mut self, rank: u32, now: Instant) {
         self.fail(rank, FoundBy::Garbage(None), now);
     }
 
-    /// The process that was to be killed had lived until then.
+    /// The process that [`Effect::Kill`] named was alive until it was killed.
     pub fn on_killed_alive(&mut self, rank: u32) {
         self.ranks.had_lived(rank);
     }
 
-    /// Everything that `rank` had sent was handed in.
+    /// Every request that `rank` had sent was passed in.
     pub fn on_heard_out(&mut self, rank: u32, now: Instant) {
         let seen = self.seen_ends.pop_front().expect("each HearOut is answered once");
         assert_eq!(seen.rank, rank, "effects are performed in order");
@@ -243,19 +243,19 @@ impl NodeDaemon {
         let Question { from, about } = self.examined.pop_front().expect("each Examine is answered once");
         assert_eq!(about, rank, "effects are performed in order");
         match condition {
-            Condition::Ended => self.hear_out(rank, FoundBy::Question(from)),
+            Condition::Ended => self.read_requests(rank, FoundBy::Question(from)),
             Condition::Dying => {
-                self.hear_out(rank, FoundBy::DyingMark);
-                self.hear_out(rank, FoundBy::Question(from));
+                self.read_requests(rank, FoundBy::DyingMark);
+                self.read_requests(rank, FoundBy::Question(from));
             }
             Condition::Lives if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
-            // It has left, or has failed and goes on without MPI.
+            // The process lives, but has left MPI, or has failed and goes on without MPI.
             Condition::Lives => self.notifier.again(from, rank),
         }
     }
 
-    /// What a rank sent before its end comes before the declaration: it may have left.
-    fn hear_out(&mut self, rank: u32, found: FoundBy) {
+    /// Has the requests that `rank` sent before its end read before its failure is declared: it may have left.
+    fn read_requests(&mut self, rank: u32, found: FoundBy) {
         self.seen_ends.push_back(SeenEnd { rank, found });
         self.effects.push_back(Effect::HearOut(rank));
     }
@@ -269,19 +269,19 @@ impl NodeDaemon {
         if found.is_killed() {
             self.effects.push_back(Effect::Kill(rank));
         }
-        if self.policy.rules().reports_deaths && !self.policy.deaths_are_wanted() {
+        if self.policy.rules().reports_deaths && !self.policy.deaths_are_expected() {
             self.unreported.push(rank);
         }
-        // Where the death is to end the job, no other rank has to deal with it.
+        // If the death ends the job, no other rank is notified.
         if self.is_fault_tolerant() || self.ranks.is_harmless(rank) {
             self.notifier.failed(rank);
         }
     }
 }
 
-/// What ranks ask for.
+/// Inputs from ranks.
 impl NodeDaemon {
-    /// `rank` sent this. What no correct rank sends is evidence against it.
+    /// `rank` sent this request. A request that no correct rank sends is evidence against it.
     pub fn on_request(&mut self, rank: u32, request: Request, now: Instant) {
         let correct = match request {
             Request::Abort(code) => {
@@ -289,7 +289,7 @@ impl NodeDaemon {
                 self.end_job(JobEnd { code: exit_code(code), lines, reason: JobEndReason::Aborted });
                 true
             }
-            // Of one that has left or failed the rest says nothing.
+            // Requests of a rank that has left or failed are ignored.
             _ if !self.ranks.get(rank).is_inside() => true,
             Request::Publish(card) => self.on_publish(rank, card),
             Request::Lookup(peer) => {
@@ -314,7 +314,7 @@ impl NodeDaemon {
         }
     }
 
-    /// A request about another rank of this job. `false`: `peer` is none.
+    /// A request about another rank of this job. `false`: `peer` is not one.
     fn on_other(&mut self, rank: u32, peer: Peer, on: impl FnOnce(&mut Self, u32)) -> bool {
         let other = self.rank_of(peer).filter(|other| *other != rank);
         other.map(|other| on(self, other)).is_some()
@@ -334,7 +334,7 @@ impl NodeDaemon {
         first
     }
 
-    /// A rank that writes garbage is fenced; any other cause is a question about its health.
+    /// A rank that writes garbage is fenced; for any other cause it is examined.
     fn on_question(&mut self, from: u32, about: u32, cause: Cause, now: Instant) {
         if cause == Cause::Garbage {
             self.fail(about, FoundBy::Garbage(Some(from)), now);
@@ -354,7 +354,7 @@ impl NodeDaemon {
         correct
     }
 
-    /// `rank` ends these; itself first, if it is among them, as the user is to look at it.
+    /// `rank` ends these peers: itself first, if it is among them, so that the line for the user names it.
     fn on_abort_some(&mut self, rank: u32, code: i32, peers: &[Peer], now: Instant) -> bool {
         let ranks: Option<Vec<u32>> = peers.iter().map(|&peer| self.rank_of(peer)).collect();
         let Some(mut ranks) = ranks else { return false };
@@ -366,24 +366,25 @@ impl NodeDaemon {
     }
 }
 
-/// How the job ends.
+/// The end of the job.
 impl NodeDaemon {
-    /// A signal asks the job to end: deaths from now on are what was asked for.
+    /// A signal asks the job to end: deaths from now on are expected.
     pub fn on_ending_signal(&mut self) {
-        self.policy.want_deaths();
+        self.policy.expect_deaths();
     }
 
-    /// `mpiexec` wants the end of the job, or is gone. It knows the exit code itself.
+    /// `mpiexec` asks for the end of the job, or has ended. It determines the exit code itself.
     pub fn on_end_order(&mut self, reason: JobEndReason) {
         self.end_job(JobEnd { code: 1, lines: vec![], reason });
     }
 
-    /// That packet was sent to `rank`.
+    /// The packet of that step was sent to `rank`.
     pub fn on_sent(&mut self, rank: u32, step: Step) {
         self.notifier.sent(rank, step);
     }
 
-    /// Reports deaths of which all is known, and ends the job if it is over. To be said when other inputs have been, too.
+    /// Reports deaths once it is known how the processes ended, and ends the job if it is over. Must also be called after each
+    /// other input.
     pub fn on_time(&mut self, now: Instant) {
         let ranks = &self.ranks;
         let effects = &mut self.effects;
@@ -395,13 +396,13 @@ impl NodeDaemon {
             None => true,
         });
         if let Some(exit) = self.policy.decide(&self.ranks, now) {
-            let wanted = self.policy.deaths_are_wanted();
+            let wanted = self.policy.deaths_are_expected();
             let reason = if wanted { JobEndReason::Asked } else { JobEndReason::Over };
             self.end_job(JobEnd { code: exit.code, lines: exit.lines, reason });
         }
     }
 
-    /// The first reason stands.
+    /// Ends the job, unless it has been ended already for an earlier reason.
     fn end_job(&mut self, end: JobEnd) {
         if self.over.is_none() {
             self.over = Some(end.reason);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The notices for each rank, and their order: how to reach its peers, which have left, which have failed.
+//! The notices for each rank, and their order: contacts with its peers, and which peers have left or failed.
 //!
-//! A leaving or a failure is an *end*. There is one list of ends, which each rank is told from its beginning, however late it
-//! joins. Answers and contacts concern one rank alone and stand in its queue, which goes before its share of the list. So
-//! * a contact comes before the end of the peer that it introduces;
-//! * a death comes before the leaving of a rank that heard of it;
-//! * an answer to a question about an end which the rank is still to be told is that end, in its place.
+//! When a rank leaves or fails, that is an *end*. There is one list of ends, which each rank is sent from its beginning, however
+//! late it joins. Answers and contacts concern one rank only; they are in its queue, which is sent before the rest of the list. So
+//! * a contact comes before the end of its peer;
+//! * a death comes before the leaving of a rank that was notified of it;
+//! * a question about a rank whose end is still to be sent is answered by that end, in its place in the list.
 //!
-//! Each rank has an order of its own: that two ranks are told of two deaths in the same order is not promised.
+//! Two ranks may be notified of two deaths in different orders.
 //!
 //! A pair of ranks:
 //! ```text
-//!   lookup ──▶ Wanted ── both have published ──▶ Introduced ── refused by one ──▶ Refused
-//!                 └── one has left or failed: nothing more; each rank is told of its end
+//!   lookup ──▶ Wanted ── both have published ──▶ InContact ── refused by one ──▶ Refused
+//!                 └── one has left or failed: no contact; the other is notified of that end
 //! ```
 
 use mend_base::{Job, Peer};
@@ -20,33 +20,33 @@ use mend_runtime::daemon_protocol::{Answer, FINALIZED_MAX};
 use mend_transport::{Card, Cause};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// What all ranks are to be told, and have been.
+/// The notices for all ranks, and how far they have been sent.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     job: Job,
     addressees: Vec<Addressee>,
     pairs: HashMap<(u32, u32), PairState>,
-    /// Of ranks, in the order in which they ended here.
+    /// The ends of ranks, in the order in which they were declared.
     ends: Vec<End>,
-    /// Deaths are not in the list of ends: only a rank that asks is told (a test hook).
+    /// Deaths are not in the list of ends: only a rank that asks is notified (a test hook).
     muted: bool,
-    /// The ranks for which there may be something.
+    /// The ranks for which there may be a notice.
     due: BTreeSet<u32>,
 }
 
-/// One rank, as the notifier sees it.
+/// One rank as a receiver of notices.
 #[derive(Debug, Default)]
 struct Addressee {
-    /// It is connected: it can be told.
+    /// The rank is connected, so it can be notified.
     joined: bool,
-    /// Kept, with its descriptor, until the job ends: late comers reach the outbox of one that has left.
+    /// Stays, with its descriptor, until the job ends, so that ranks that join late can read the outbox of a rank that has left.
     card: Option<Card>,
     queue: VecDeque<Queued>,
-    /// How much of the list of ends it has been told.
-    ends_told: usize,
-    /// The ranks that wait to be introduced to it, or it to them, once it has a card.
+    /// How many entries of the list of ends have been sent to the rank.
+    ends_sent: usize,
+    /// The ranks with which a contact is wanted, until this rank or both have published.
     awaited: Vec<u32>,
-    /// If it has left or failed, it is told nothing any more.
+    /// A rank that has left or failed is sent nothing any more.
     state: AddresseeState,
 }
 
@@ -54,9 +54,9 @@ struct Addressee {
 enum AddresseeState {
     #[default]
     Open,
-    /// It has left: that place of the list of ends.
+    /// The rank has left; index of its end in the list.
     Left(usize),
-    /// It has failed: that place of the list of ends, if it stands there.
+    /// The rank has failed; index of its end in the list, if it is in the list.
     Failed(Option<usize>),
 }
 
@@ -71,18 +71,18 @@ enum Queued {
     Contact(u32),
     Refused(u32, Cause),
     Alive(u32),
-    /// Once more, for a rank that asked.
+    /// An end that was sent before, for a rank that asked again.
     Again(End),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PairState {
     Wanted,
-    Introduced,
+    InContact,
     Refused,
 }
 
-/// What a notice that was sent takes off what a rank is still to be told.
+/// How far a notice, once it is sent, advances a rank's queue or its place in the list of ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step(StepKind);
 
@@ -105,13 +105,13 @@ impl Notifier {
         }
     }
 
-    /// `rank` is connected: it is told what has happened before.
+    /// `rank` is connected: it is sent the list of ends from the beginning.
     pub(crate) fn joined(&mut self, rank: u32) {
         self.addressees[rank as usize].joined = true;
         self.due.insert(rank);
     }
 
-    /// `rank` can be reached from now on. `false`: it had said so before, which no correct rank does.
+    /// `rank` has published its card. `false`: it had done so before, which no correct rank does.
     pub(crate) fn publish(&mut self, rank: u32, card: Card) -> bool {
         let addressee = &mut self.addressees[rank as usize];
         if addressee.card.is_some() {
@@ -119,12 +119,12 @@ impl Notifier {
         }
         addressee.card = Some(card);
         for other in std::mem::take(&mut addressee.awaited) {
-            self.introduce(rank, other);
+            self.make_contact(rank, other);
         }
         true
     }
 
-    /// `rank` wants to reach `other`.
+    /// `rank` requests a contact with `other`.
     pub(crate) fn lookup(&mut self, rank: u32, other: u32) {
         if self.addressees[other as usize].state != AddresseeState::Open {
             return self.again(rank, other);
@@ -133,24 +133,24 @@ impl Notifier {
             return;
         }
         self.pairs.insert(pair(rank, other), PairState::Wanted);
-        self.introduce(rank, other);
+        self.make_contact(rank, other);
     }
 
-    /// Introduces the two, if both can be reached by now.
-    fn introduce(&mut self, rank: u32, other: u32) {
+    /// Queues a contact for both ranks, if both have published.
+    fn make_contact(&mut self, rank: u32, other: u32) {
         let missing = [rank, other].into_iter().filter(|&each| self.addressees[each as usize].card.is_none());
         let missing: Vec<u32> = missing.collect();
         for &each in &missing {
             self.addressees[each as usize].awaited.push(if each == rank { other } else { rank });
         }
         if missing.is_empty() && self.pairs.get(&pair(rank, other)) == Some(&PairState::Wanted) {
-            self.pairs.insert(pair(rank, other), PairState::Introduced);
+            self.pairs.insert(pair(rank, other), PairState::InContact);
             self.queue(rank, Queued::Contact(other));
             self.queue(other, Queued::Contact(rank));
         }
     }
 
-    /// `rank` cannot connect to `other`: both are told, once.
+    /// `rank` cannot connect to `other`: both are notified, once.
     pub(crate) fn refuse(&mut self, rank: u32, other: u32, cause: Cause) {
         if self.pairs.insert(pair(rank, other), PairState::Refused) != Some(PairState::Refused) {
             self.queue(rank, Queued::Refused(other, cause));
@@ -160,25 +160,25 @@ impl Notifier {
 
     /// `to` asked about `rank`, and it lives.
     pub(crate) fn alive(&mut self, to: u32, rank: u32) {
-        // One answer stands for all questions before it: a rank that asks and never reads costs no more memory.
+        // One answer is enough for all earlier questions, so a rank that asks and never reads takes no more memory.
         if !self.addressees[to as usize].queue.contains(&Queued::Alive(rank)) {
             self.queue(to, Queued::Alive(rank));
         }
     }
 
-    /// `rank` has left: each other rank is told, behind what it is to be told of it already.
+    /// `rank` has left: each other rank is notified, after the notices about `rank` that are queued already.
     pub(crate) fn finalized(&mut self, rank: u32) {
         self.end(rank, AddresseeState::Left(self.ends.len()));
         self.add_end(End::Finalized(rank));
     }
 
-    /// `rank` is dead: each other rank is told, behind what it is to be told of it already.
+    /// `rank` has failed: each other rank is notified, after the notices about `rank` that are queued already.
     pub(crate) fn failed(&mut self, rank: u32) {
         let waiting = self.end(rank, AddresseeState::Failed((!self.muted).then_some(self.ends.len())));
         if !self.muted {
             return self.add_end(End::Failed(rank));
         }
-        // To wait for an introduction is to ask.
+        // A rank that waits for a contact is notified as one that asks.
         waiting.into_iter().for_each(|other| self.again(other, rank));
     }
 
@@ -188,7 +188,7 @@ impl Notifier {
         self.due.extend(joined.map(|(rank, _)| rank));
     }
 
-    /// `rank` is told nothing any more. The ranks that still wait to be introduced to it.
+    /// Ends notices for `rank`, and returns the ranks that still wait for a contact with it.
     fn end(&mut self, rank: u32, state: AddresseeState) -> Vec<u32> {
         let addressee = &mut self.addressees[rank as usize];
         addressee.state = state;
@@ -206,15 +206,15 @@ impl Notifier {
         waiting
     }
 
-    /// `to` asked about `rank`, which has left or failed. If `to` still is to be told of that end, it comes in its place.
+    /// `to` asked about `rank`, which has left or failed. If `to` is still to be notified of that end, it comes in its place.
     pub(crate) fn again(&mut self, to: u32, rank: u32) {
         let (place, end) = match self.addressees[rank as usize].state {
             AddresseeState::Open => return,
             AddresseeState::Left(place) => (Some(place), End::Finalized(rank)),
             AddresseeState::Failed(place) => (place, End::Failed(rank)),
         };
-        let told = place.is_none_or(|place| place < self.addressees[to as usize].ends_told);
-        if told && !self.addressees[to as usize].queue.contains(&Queued::Again(end)) {
+        let sent_before = place.is_none_or(|place| place < self.addressees[to as usize].ends_sent);
+        if sent_before && !self.addressees[to as usize].queue.contains(&Queued::Again(end)) {
             self.queue(to, Queued::Again(end));
         }
     }
@@ -229,12 +229,12 @@ impl Notifier {
         }
     }
 
-    /// The ranks for which there may be something.
+    /// The ranks for which there may be a notice.
     pub(crate) fn due(&self) -> Vec<u32> {
         self.due.iter().copied().collect()
     }
 
-    /// The next packet for `rank`, and what [`sent`](Notifier::sent) wants to know of it.
+    /// The next packet for `rank`, and the step to pass to [`sent`](Notifier::sent).
     pub(crate) fn next(&mut self, rank: u32) -> Option<(Answer, Step)> {
         let next = self.next_for(rank);
         if next.is_none() {
@@ -251,11 +251,11 @@ impl Notifier {
         if let Some(queued) = addressee.queue.front() {
             return Some((self.answer(*queued), Step(StepKind::Queued)));
         }
-        let untold = &self.ends[addressee.ends_told..];
-        match *untold.first()? {
+        let unsent = &self.ends[addressee.ends_sent..];
+        match *unsent.first()? {
             End::Failed(rank) => Some((Answer::Failed(self.peer(rank)), Step(StepKind::Ends(1)))),
             End::Finalized(_) => {
-                let left = untold.iter().map_while(|end| match end {
+                let left = unsent.iter().map_while(|end| match end {
                     End::Finalized(rank) => Some(self.peer(*rank)),
                     End::Failed(_) => None,
                 });
@@ -266,12 +266,12 @@ impl Notifier {
         }
     }
 
-    /// That packet was sent to `rank`.
+    /// The packet of that step was sent to `rank`.
     pub(crate) fn sent(&mut self, rank: u32, step: Step) {
         let addressee = &mut self.addressees[rank as usize];
         match step.0 {
             StepKind::Queued => drop(addressee.queue.pop_front()),
-            StepKind::Ends(count) => addressee.ends_told += count,
+            StepKind::Ends(count) => addressee.ends_sent += count,
         }
     }
 
@@ -279,10 +279,7 @@ impl Notifier {
         match queued {
             Queued::Contact(other) => {
                 let card = self.addressees[other as usize].card.clone();
-                Answer::Contact(
-                    self.peer(other),
-                    card.expect("a rank that is introduced has published a card"),
-                )
+                Answer::Contact(self.peer(other), card.expect("a rank with a contact has published a card"))
             }
             Queued::Refused(other, cause) => Answer::Refused(self.peer(other), cause),
             Queued::Alive(other) => Answer::Alive(self.peer(other)),
@@ -324,11 +321,11 @@ mod tests {
         notifier.addressees[rank].queue.drain(..).collect()
     }
 
-    /// All that is there for a rank, as it would be told.
-    fn hear(notifier: &mut Notifier, rank: u32) -> Vec<String> {
-        let mut heard = vec![];
+    /// Takes all notices for a rank, in words.
+    fn take_all(notifier: &mut Notifier, rank: u32) -> Vec<String> {
+        let mut notices = vec![];
         while let Some((answer, step)) = notifier.next(rank) {
-            heard.push(match answer {
+            notices.push(match answer {
                 Answer::Finalized(peers) => {
                     format!("left {:?}", peers.iter().map(|p| p.number()).collect::<Vec<_>>())
                 }
@@ -337,11 +334,11 @@ mod tests {
             });
             notifier.sent(rank, step);
         }
-        heard
+        notices
     }
 
     #[test]
-    fn a_pair_is_introduced_once_both_have_published_whichever_asked() {
+    fn a_pair_gets_its_contacts_once_both_have_published_whichever_asked() {
         let mut notifier = notifier();
         notifier.lookup(0, 1);
         notifier.lookup(1, 0);
@@ -357,7 +354,7 @@ mod tests {
 
     // Row LC3
     #[test]
-    fn a_rank_that_waits_for_an_introduction_to_one_that_fails_is_told_of_the_death() {
+    fn a_rank_that_waits_for_a_contact_with_a_failed_rank_is_notified() {
         let mut notifier = notifier();
         assert!(notifier.publish(0, Card::default()));
         notifier.lookup(0, 1);
@@ -365,12 +362,12 @@ mod tests {
         notifier.failed(1);
         notifier.lookup(3, 1);
         for rank in [0, 2, 3] {
-            assert_eq!(hear(&mut notifier, rank), ["failed 1"]);
+            assert_eq!(take_all(&mut notifier, rank), ["failed 1"]);
         }
-        // A rank that looks it up later is told again.
+        // A rank that looks it up later is notified again.
         notifier.lookup(3, 1);
-        assert_eq!(hear(&mut notifier, 3), ["failed 1"]);
-        assert!(hear(&mut notifier, 1).is_empty());
+        assert_eq!(take_all(&mut notifier, 3), ["failed 1"]);
+        assert!(take_all(&mut notifier, 1).is_empty());
     }
 
     #[test]
@@ -390,34 +387,34 @@ mod tests {
         }
         assert_eq!(queued(&mut notifier, 1), [Queued::Alive(2), Queued::Alive(3)]);
         notifier.failed(2);
-        assert_eq!(hear(&mut notifier, 1), ["failed 2"]);
+        assert_eq!(take_all(&mut notifier, 1), ["failed 2"]);
         (0..3).for_each(|_| notifier.again(1, 2));
         assert_eq!(queued(&mut notifier, 1), [Queued::Again(End::Failed(2))]);
     }
 
     #[test]
-    fn a_rank_that_has_left_is_told_nothing_and_the_others_hear_of_it_behind_their_own_answers() {
+    fn a_rank_that_has_left_gets_no_notices_and_the_others_are_notified_after_their_answers() {
         let mut notifier = notifier();
         notifier.alive(1, 2);
         notifier.finalized(0);
         notifier.alive(0, 2);
         assert!(notifier.next_for(0).is_none());
-        assert_eq!(hear(&mut notifier, 1), ["alive", "left [0]"]);
+        assert_eq!(take_all(&mut notifier, 1), ["alive", "left [0]"]);
     }
 
     #[test]
-    fn each_rank_is_told_every_end_once_and_a_late_comer_from_the_beginning() {
+    fn each_rank_is_notified_of_every_end_once_and_a_late_joiner_from_the_beginning() {
         let mut notifier = joined(7, false);
         notifier.finalized(0);
         notifier.finalized(1);
         notifier.failed(2);
-        assert_eq!(hear(&mut notifier, 6), ["left [0, 1]", "failed 2"]);
+        assert_eq!(take_all(&mut notifier, 6), ["left [0, 1]", "failed 2"]);
         notifier.failed(3);
         notifier.finalized(4);
-        // Asking changes nothing about the order of what is still to come.
+        // A question does not change the order of the ends that are still to be sent.
         notifier.again(5, 3);
-        assert_eq!(hear(&mut notifier, 5), ["left [0, 1]", "failed 2", "failed 3", "left [4]"]);
-        assert_eq!(hear(&mut notifier, 6), ["failed 3", "left [4]"]);
+        assert_eq!(take_all(&mut notifier, 5), ["left [0, 1]", "failed 2", "failed 3", "left [4]"]);
+        assert_eq!(take_all(&mut notifier, 6), ["failed 3", "left [4]"]);
     }
 
     #[test]
@@ -426,21 +423,21 @@ mod tests {
         assert!(notifier.publish(0, Card::default()) && notifier.publish(1, Card::default()));
         notifier.lookup(0, 1);
         notifier.failed(0);
-        assert_eq!(hear(&mut notifier, 1), ["contact", "failed 0"]);
+        assert_eq!(take_all(&mut notifier, 1), ["contact", "failed 0"]);
     }
 
     #[test]
-    fn where_deaths_are_muted_only_a_rank_that_asks_or_waits_for_an_introduction_is_told() {
+    fn where_deaths_are_muted_only_a_rank_that_asks_or_waits_for_a_contact_is_notified() {
         let mut notifier = muted();
         assert!(notifier.publish(0, Card::default()));
         notifier.lookup(0, 1);
         notifier.failed(1);
         notifier.finalized(2);
-        assert_eq!(hear(&mut notifier, 0), ["failed 1", "left [2]"]);
-        assert_eq!(hear(&mut notifier, 3), ["left [2]"]);
+        assert_eq!(take_all(&mut notifier, 0), ["failed 1", "left [2]"]);
+        assert_eq!(take_all(&mut notifier, 3), ["left [2]"]);
         notifier.lookup(3, 1);
-        assert_eq!(hear(&mut notifier, 3), ["failed 1"]);
+        assert_eq!(take_all(&mut notifier, 3), ["failed 1"]);
         notifier.again(3, 1);
-        assert_eq!(hear(&mut notifier, 3), ["failed 1"]);
+        assert_eq!(take_all(&mut notifier, 3), ["failed 1"]);
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Membership: which ranks are in MPI, have left it, or have failed, and how their processes ended.
 //!
-//! A rank has a *child*, the process that was started for it, and, once a program under it has said hello, a *member*:
+//! A rank has a *child*, the process that was started for it, and, once a program under it has sent hello, a *member*:
 //! the same process, or, under a wrapper, a descendant.
 //!
 //! ```text
-//!   Outside ── hello ──▶ Inside ── finalize ──▶ Left          its exit code counts, no more
+//!   Outside ── hello ──▶ Inside ── finalize ──▶ Left          from here on only its exit code counts
 //!      │                    │
-//!      └────────────────────┴── its end, in whatever way it was found ──▶ Failed: final
+//!      └────────────────────┴── its end, however it was found ──▶ Failed: final
 //! ```
 
 use crate::ending::Ending;
@@ -19,7 +19,7 @@ use mend_runtime::exit_code;
 #[derive(Debug)]
 pub(crate) struct RankTable {
     ranks: Vec<RankRecord>,
-    /// Who has failed, in that order.
+    /// The ranks that have failed, in the order of declaration.
     failed: Vec<u32>,
     any_joined: bool,
 }
@@ -35,7 +35,7 @@ pub(crate) struct RankRecord {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
-    /// As the system numbers it.
+    /// Its process id.
     number: u32,
     end: ProcessState,
 }
@@ -44,40 +44,40 @@ struct Process {
 enum ProcessState {
     #[default]
     Runs,
-    /// How, where that is known: of a wrapped process, only its wrapper learns it.
+    /// The process has ended; how, if that is known. Only the wrapper of a wrapped process learns how it ended.
     Ended(Option<Ending>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Stage {
-    /// No program under it has called Init.
+    /// No program of the rank has called Init.
     #[default]
     Outside,
-    /// One is in MPI.
+    /// A program of the rank is in MPI.
     Inside,
-    /// It has left MPI.
+    /// The rank has left MPI.
     Left,
-    /// It is dead.
+    /// The rank has failed.
     Failed(Death),
 }
 
-/// A rank that is dead.
+/// The death of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Death {
     /// What showed it first.
     pub(crate) found: FoundBy,
-    /// It was in MPI.
+    /// The rank was in MPI.
     pub(crate) inside: bool,
-    /// Its process was alive, until it was killed for it.
+    /// The process of the rank was alive until the node daemon killed it.
     pub(crate) lived: bool,
-    /// Since when it is known.
+    /// When the death was declared.
     pub(crate) at: Instant,
 }
 
-/// What the user is told of one rank.
+/// A line for the user about one rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankLine {
-    /// Which.
+    /// The rank.
     pub rank: u32,
     /// A sentence, whose subject is the rank.
     pub words: String,
@@ -88,30 +88,30 @@ pub struct RankLine {
 pub(crate) enum FoundBy {
     /// The kernel marked its life word.
     LifeWord,
-    /// It said itself, by its life word, that a fatal signal ends it.
+    /// Its own signal handler marked its life word.
     DyingMark,
     /// Its process has ended.
     Process,
     /// It closed its connection.
     Connection,
-    /// This rank asked.
+    /// This rank asked, and the examination showed the death.
     Question(u32),
-    /// It said itself that it cannot begin. Its process lives on, without MPI.
+    /// It reported that its MPI_Init failed. Its process lives on, without MPI.
     GaveUp,
-    /// It is killed for what it wrote to this rank, or to the node daemon.
+    /// It is killed because it wrote garbage to this rank, or to the node daemon.
     Garbage(Option<u32>),
     /// This rank ended it, perhaps itself, with this code.
     Aborted {
         /// Which rank.
         by: u32,
-        /// As it was given.
+        /// The code as the caller gave it.
         code: i32,
     },
 }
 
 impl FoundBy {
-    /// Whether its process is killed, to be sure: not one that dies by itself, as it may be writing its core, nor one that
-    /// goes on without MPI.
+    /// Whether the process of the rank is killed. A process that dies by itself is not, as it may be writing its core; nor is one
+    /// that goes on without MPI.
     pub(crate) fn is_killed(self) -> bool {
         !matches!(self, FoundBy::DyingMark | FoundBy::GaveUp)
     }
@@ -138,12 +138,12 @@ impl RankTable {
         &self.ranks[rank as usize]
     }
 
-    /// Somebody has been in MPI.
+    /// Whether any rank has joined MPI.
     pub(crate) fn any_joined(&self) -> bool {
         self.any_joined
     }
 
-    /// The dead, in the order in which they were declared.
+    /// The failed ranks, in the order of declaration.
     pub(crate) fn deaths(&self) -> impl Iterator<Item = (u32, &RankRecord, &Death)> {
         self.failed.iter().filter_map(|&rank| match &self.get(rank).stage {
             Stage::Failed(death) => Some((rank, self.get(rank), death)),
@@ -171,7 +171,7 @@ impl RankTable {
         }
     }
 
-    /// A process is `rank` from now on: the child itself, or one under it.
+    /// A process is `rank` from now on: the child itself, or a descendant of it.
     pub(crate) fn joined(&mut self, rank: u32, process: u32) {
         let record = &mut self.ranks[rank as usize];
         assert!(record.stage == Stage::Outside, "rank {rank} was admitted");
@@ -182,7 +182,7 @@ impl RankTable {
         self.any_joined = true;
     }
 
-    /// `rank` leaves MPI. `false`: it was not in it.
+    /// `rank` leaves MPI. `false`: it was not in MPI.
     pub(crate) fn finalize(&mut self, rank: u32) -> bool {
         let record = &mut self.ranks[rank as usize];
         let inside = record.stage == Stage::Inside;
@@ -192,7 +192,7 @@ impl RankTable {
         inside
     }
 
-    /// `rank` is dead, as was found in that way. `false`: it was before, or has left MPI, and nothing has changed.
+    /// Declares the failure of `rank`, found in that way. `false`: it had failed before, or has left MPI, and nothing has changed.
     pub(crate) fn fail(&mut self, rank: u32, found: FoundBy, now: Instant) -> bool {
         let record = &mut self.ranks[rank as usize];
         let inside = match record.stage {
@@ -205,7 +205,7 @@ impl RankTable {
         true
     }
 
-    /// The process that was killed as dead had lived until then.
+    /// The process of the failed `rank` was alive until it was killed.
     pub(crate) fn had_lived(&mut self, rank: u32) {
         if let Stage::Failed(death) = &mut self.ranks[rank as usize].stage {
             death.lived = true;
@@ -240,22 +240,22 @@ impl RankRecord {
         self.stage == Stage::Inside
     }
 
-    /// Whether it has neither left nor failed.
+    /// Whether the rank has neither left nor failed.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Outside | Stage::Inside)
     }
 
-    /// The process that is, or was, this rank: its member, or else its child; 0 where none was started.
+    /// The id of the process that is, or was, this rank: its member, or else its child; 0 if none was started.
     pub(crate) fn process(&self) -> u32 {
         self.wrapped.map_or(self.child.number, |member| member.number)
     }
 
-    /// How the process that was started for it ended, once it has.
+    /// How the process that was started for the rank ended, once it has.
     pub(crate) fn child_ending(&self) -> Option<Ending> {
         self.child.ending()
     }
 
-    /// Whether its process is not the one that was started for it.
+    /// Whether the rank's process is not the one that was started for it.
     pub(crate) fn has_wrapper(&self) -> bool {
         self.wrapped.is_some()
     }
@@ -275,7 +275,7 @@ impl RankRecord {
         self.wrapped.is_some_and(|member| member.end == ProcessState::Runs)
     }
 
-    /// Whether it is, or may still come to be, in MPI, but its process has ended.
+    /// Whether the rank is in MPI, or may still join it, but its process has ended.
     pub(crate) fn is_lost(&self) -> bool {
         match self.stage {
             Stage::Outside => self.child_ending().is_some(),
@@ -284,8 +284,8 @@ impl RankRecord {
         }
     }
 
-    /// What it adds to the exit code although it failed: a code that MPI_Abort or a handler gave, or that its program ended
-    /// with before it ever came to MPI.
+    /// The code with which a failed rank counts like a survivor: one that MPI_Abort or an error handler gave, or the exit code of
+    /// a program that ended before it joined MPI.
     pub(crate) fn counted_code(&self, death: &Death) -> Option<u8> {
         match (death.found, death.inside, self.child_ending()) {
             (FoundBy::Aborted { code, .. }, ..) => Some(exit_code(code)),
@@ -294,17 +294,16 @@ impl RankRecord {
         }
     }
 
-    /// The exit code that it stands for as one that is dead: never 0.
+    /// The exit code with which a dead rank counts: never 0.
     pub(crate) fn code_of_dead(&self, death: &Death) -> u8 {
         if death.lived {
             return 1;
         }
-        // A wrapper passes the exit code of its program on, mostly.
+        // In most cases a wrapper passes the exit code of its program on.
         self.own_ending().or(self.child_ending()).map_or(1, Ending::failure_code)
     }
 
-    /// Whether its death is no error of its own, and ends no job that does not outlive deaths: it never joined, and exited
-    /// with 0.
+    /// Whether the death is no error, and does not end a job without fault tolerance: the rank never joined, and exited with 0.
     pub(crate) fn is_harmless(&self, death: &Death) -> bool {
         let never_joined = !death.inside && death.found != FoundBy::GaveUp;
         never_joined && self.child_ending() == Some(Ending::Exited(0))
@@ -330,7 +329,7 @@ pub(crate) mod tests {
     const NOW: Instant = Instant(0);
 
     impl RankTable {
-        /// So many ranks, whose children are the processes 100, 101, and so on.
+        /// A table of `ranks` ranks, whose children are the processes 100, 101, and so on.
         pub(crate) fn of(ranks: u32) -> RankTable {
             let mut table = RankTable::new(ranks);
             (0..ranks).for_each(|rank| table.started(rank, 100 + rank));
@@ -345,7 +344,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_second_program_under_one_rank_is_told_why_it_cannot_be_it() {
+    fn a_second_program_under_one_rank_is_told_why_it_cannot_join() {
         let mut table = RankTable::of(3);
         table.init(0);
         assert_eq!(table.admit(0), Err(TurnedAway::Taken(100)));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the user is told of deaths: one line each, with a stable code (`docs/mpiexec.md`).
+//! The lines for the user about deaths: one each, with a stable code (`docs/mpiexec.md`).
 
 use crate::ending::Ending;
 use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankTable};
 
-/// What is said of a death where the user wants to hear of each. `None`: not yet, or not at all.
+/// The line about a death for a user who asked for a report of each. `None`: not yet, or not at all.
 pub(crate) fn report(ranks: &RankTable, rank: u32) -> Option<RankLine> {
     let (_, record, death) = ranks.deaths().find(|(each, ..)| *each == rank)?;
     let how = how_it_ended(record)?;
@@ -16,15 +16,15 @@ pub(crate) fn report(ranks: &RankTable, rank: u32) -> Option<RankLine> {
     Some(RankLine { rank, words })
 }
 
-/// As the end of a sentence.
+/// How the death was found, as the end of a sentence.
 fn how_it_was_found(found: FoundBy) -> String {
     match found {
         FoundBy::LifeWord => "found by its life word, a lock that the kernel marks".to_owned(),
-        FoundBy::DyingMark => "as its own handler of fatal signals said".to_owned(),
+        FoundBy::DyingMark => "reported by its own handler of fatal signals".to_owned(),
         FoundBy::Process => "found by its process descriptor".to_owned(),
         FoundBy::Connection => "found by its closed connection".to_owned(),
         FoundBy::Question(rank) => format!("found when rank {rank} asked"),
-        FoundBy::GaveUp => "as it said itself that its MPI_Init failed".to_owned(),
+        FoundBy::GaveUp => "as it reported that its MPI_Init failed".to_owned(),
         FoundBy::Garbage(Some(rank)) => format!("killed, as it wrote corrupt data to rank {rank}"),
         FoundBy::Garbage(None) => "killed, as it wrote corrupt data to the node daemon".to_owned(),
         FoundBy::Aborted { by, code } => format!("ended by rank {by} with code {code}"),
@@ -39,7 +39,7 @@ pub(crate) fn how_it_ended(record: &RankRecord) -> Option<String> {
     if !record.has_ended() {
         return None;
     }
-    // Only its wrapper knows, which passes the exit code on, mostly.
+    // Only its wrapper knows how it ended; in most cases it passes the exit code on.
     Some(match record.child_ending() {
         Some(ending) => format!("ended (its wrapper {})", ending.words()),
         None => "ended under its wrapper".to_owned(),
@@ -62,7 +62,7 @@ pub(crate) fn killed_outside(ranks: &RankTable, of: impl Fn(&RankRecord) -> bool
     Some(RankLine { rank, words })
 }
 
-/// What is said of a death that the job did not get over.
+/// The line about a death that made the job fail.
 pub(crate) fn blame(ranks: &RankTable, rank: u32, death: &Death, aftermath: &str) -> String {
     let how = how_it_ended(ranks.get(rank)).unwrap_or_else(|| "ended".to_owned());
     match death.found {
@@ -100,7 +100,7 @@ pub(crate) fn blame(ranks: &RankTable, rank: u32, death: &Death, aftermath: &str
     }
 }
 
-/// What is said of a rank that ends the job.
+/// The line about a rank that ends the job.
 pub(crate) fn job_aborted(code: i32) -> String {
     format!(
         "called MPI_Abort, or met an error that is fatal, with code {code}; the job has been ended. \
@@ -108,7 +108,7 @@ pub(crate) fn job_aborted(code: i32) -> String {
     )
 }
 
-/// What became of the others after the first death.
+/// What happened to the other ranks after the first death, as the end of a sentence.
 pub(crate) fn aftermath(ranks: &RankTable, first: u32, code: u8) -> String {
     let (mut dead, mut ended) = (0, 0);
     for (_, record, death) in ranks.deaths().filter(|(rank, ..)| *rank != first) {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers as bytes, and the arithmetic that reductions do with them.
 
-/// A value that lies in memory as `BYTES` bytes.
+/// A value that is stored in memory as `BYTES` bytes.
 pub(crate) trait Element: Copy {
     const BYTES: usize;
-    /// Reads it from exactly that many bytes.
+    /// Reads a value from exactly that many bytes.
     fn get(from: &[u8]) -> Self;
-    /// Writes it to exactly that many.
+    /// Writes the value to exactly that many bytes.
     fn put(self, to: &mut [u8]);
 }
 
-/// SUM, PROD. Integers wrap around, as a C compiler's do in practice: an overflow is the user's, and must not abort.
+/// SUM, PROD. Integers wrap around, as they do in practice in C: an overflow is the user's mistake, and must not abort.
 pub(crate) trait Arithmetic: Element {
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
 }
 
-/// MIN, MAX, MINLOC, MAXLOC. With a NaN, nothing is less than anything, as in C.
+/// MIN, MAX, MINLOC, MAXLOC. A comparison with a NaN is false, as in C.
 pub(crate) trait Ordered: Element {
     fn less(self, other: Self) -> bool;
 }
@@ -138,7 +138,7 @@ impl<T: Arithmetic + Negate> Arithmetic for Complex<T> {
         Complex(self.0.add(other.0), self.1.add(other.1))
     }
 
-    /// The textbook's product: infinities are not repaired as C's Annex G would.
+    /// The textbook formula; infinities are not treated as in Annex G of the C standard.
     #[inline(always)]
     fn multiply(self, other: Self) -> Self {
         let real = self.0.multiply(other.0).add(self.1.multiply(other.1).negate());
@@ -147,7 +147,7 @@ impl<T: Arithmetic + Negate> Arithmetic for Complex<T> {
     }
 }
 
-/// The other sign, which a complex product needs.
+/// Change of sign, which a complex product needs.
 pub(crate) trait Negate {
     fn negate(self) -> Self;
 }
@@ -166,7 +166,7 @@ impl Negate for f64 {
     }
 }
 
-/// A value and its place, packed: for MINLOC and MAXLOC.
+/// A value and its index, packed: for MINLOC and MAXLOC.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<V, I> {
     pub(crate) value: V,

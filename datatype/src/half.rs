@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `REAL*2`, which Rust has no stable type for: IEEE binary16, combined as `f32` and rounded back to nearest even. Each sum
-//! and product comes out as if it had been rounded once, because 24 bits are at least twice 11 and two more (Figueroa, "When
-//! is double rounding innocuous?", SIGNUM 1995), and no product of two halves is below the normal numbers of `f32`.
+//! `REAL*2`, for which Rust has no stable type: IEEE binary16, computed as `f32` and rounded to nearest even. Each sum and
+//! product is the same as with a single rounding, because 24 >= 2 * 11 + 2 bits (Figueroa, "When is double rounding innocuous?",
+//! SIGNUM 1995), and because no product of two halves is below the normal numbers of `f32`.
 //!
 //! ```text
 //!   sign 1 | exponent 5, bias 15 | fraction 10        0: subnormal, in units of 2^-24        31: infinity, or NaN
@@ -18,7 +18,7 @@ const INFINITY: u16 = 31 << 10;
 const QUIET: u16 = 1 << 9;
 
 impl Half {
-    /// The same number, always; a NaN keeps its sign and its bits, made quiet.
+    /// The same number, exactly. A NaN stays a NaN with the same sign and bits, but quiet.
     #[inline]
     fn wide(self) -> f32 {
         let sign = u32::from(self.0 & SIGN) << 16;
@@ -32,7 +32,7 @@ impl Half {
         f32::from_bits(sign | magnitude)
     }
 
-    /// The nearest half, of two the even one, or infinity; of a NaN, the upper bits, made quiet.
+    /// The nearest half, the even one of two, or infinity. A NaN becomes a quiet NaN of its upper bits.
     #[inline]
     fn nearest(wide: f32) -> Self {
         let bits = wide.to_bits();
@@ -43,11 +43,11 @@ impl Half {
         } else if magnitude >= BEYOND {
             INFINITY
         } else if magnitude < LEAST_NORMAL {
-            // The last bit of the sum is worth 2^-24, so that the addition rounds as the half must be.
+            // The last bit of the sum is 2^-24, so the addition rounds exactly as the half must be rounded.
             (f32::from_bits(magnitude) + 0.5).to_bits() as u16
         } else {
             let even = magnitude >> 13 & 1;
-            // A carry goes into the exponent, as it must.
+            // A carry correctly goes into the exponent.
             ((magnitude - ((127 - 15) << 23) + 0xfff + even) >> 13) as u16
         };
         Half(sign | half)
@@ -58,7 +58,7 @@ impl Half {
 const UNIT: f32 = 1.0 / 16_777_216.0;
 /// 2^-14: the least that is not subnormal, as bits of `f32`.
 const LEAST_NORMAL: u32 = (127 - 14) << 23;
-/// 65,520, as bits of `f32`: midway between the greatest half and the next, which there is not.
+/// 65,520, as bits of `f32`: midway between the greatest half and 65,536, which would be the next.
 const BEYOND: u32 = 0x477f_f000;
 
 impl Element for Half {
@@ -107,7 +107,7 @@ mod tests {
     use crate::element::{Arithmetic, Ordered};
     use mend_base::Random;
 
-    /// What the standard's formula says, without a bit of our own code.
+    /// The value by the standard's formula, without the code under test.
     fn value(bits: u16) -> f64 {
         let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
         let magnitude = match exponent {
@@ -119,7 +119,7 @@ mod tests {
         if bits & SIGN == 0 { magnitude } else { -magnitude }
     }
 
-    /// The nearest of all halves, found by looking; the greatest stands for everything from its midpoint on.
+    /// The nearest of all halves, found by a search; from the last midpoint on, infinity.
     fn looked_up(wide: f64) -> u16 {
         let sign = if wide.is_sign_negative() { SIGN } else { 0 };
         let wide = wide.abs();

@@ -73,7 +73,7 @@ impl Op {
         !matches!(self, Op::Replace | Op::NoOp)
     }
 
-    /// Whether it is defined on elements of `datatype`: where not, the call is refused with `MPI_ERR_OP`.
+    /// Whether the operation is defined on elements of `datatype`; if not, a call is refused with `MPI_ERR_OP`.
     pub fn takes(self, datatype: Datatype) -> bool {
         use Class::{Byte, CInteger, Complex, Floating, FortranInteger, Logical, MultiLanguage, Pair};
         let class = datatype.row().class;

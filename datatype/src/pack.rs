@@ -6,7 +6,7 @@ use crate::Datatype;
 use crate::predefined::Row;
 use mend_transport::{Buffer, Payload, UserMemory, WriteSlot};
 
-/// What an operation reads or writes: `count` elements of a datatype in the user's memory.
+/// A buffer that an operation reads or writes: `count` elements of a datatype in the user's memory.
 #[derive(Debug)]
 pub struct Typed {
     memory: UserMemory,
@@ -26,7 +26,7 @@ impl Typed {
         Typed { memory, datatype, count }
     }
 
-    /// No elements: what `MPI_PROC_NULL` and zero counts send.
+    /// A buffer without elements, as for `MPI_PROC_NULL` and zero counts.
     pub fn empty() -> Self {
         Typed { memory: UserMemory::EMPTY, datatype: Datatype::BYTE, count: 0 }
     }
@@ -37,12 +37,12 @@ impl Typed {
         Typed { memory, datatype: Datatype::BYTE, count }
     }
 
-    /// Of which type.
+    /// The type of the elements.
     pub fn datatype(&self) -> Datatype {
         self.datatype
     }
 
-    /// How many elements.
+    /// How many elements there are.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -174,7 +174,7 @@ mod tests {
         (buffer, Typed::new(memory, datatype, count))
     }
 
-    /// The type map, naively: which bytes of memory travel, in order.
+    /// A simple model of the type map: which bytes of memory are sent, in order.
     fn map(datatype: Datatype, count: usize) -> Vec<usize> {
         let row = datatype.row();
         let runs = (0..usize::from(row.first)).chain(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_packed_and_keeps_what_it_copied() {
+    fn a_copy_is_packed_and_independent_of_its_source() {
         for datatype in Datatype::all() {
             let bytes: Vec<u8> = (0..datatype.extent() * 3).map(|i| i as u8 + 1).collect();
             let (buffer, from) = typed(&bytes, datatype, 3);
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "shorter than its elements")]
-    fn a_buffer_too_short_for_its_elements_is_our_own_mistake() {
+    fn a_buffer_too_short_for_its_elements_panics() {
         let _ = typed(&[0; 7], Datatype::INT, 2);
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The predefined datatypes: one table, by the handle values of the MPI-5.0 ABI, with the sizes of x86-64 and aarch64
-//! Linux. All of them work, those that the standard calls optional too, so that none has the size `MPI_UNDEFINED`
-//! (MPI-5.0 §20.4): where no compiler of the platform has such numbers, as with `MPI_REAL2` in Fortran, C may.
+//! Linux. All of them work, also those that the standard calls optional, so that none has the size `MPI_UNDEFINED`
+//! (MPI-5.0 §20.4): a type that no Fortran compiler of the platform has, as `MPI_REAL2`, may exist in C.
 
-/// A predefined datatype (MPI-5.0 §3.2.2, §A.1.1). Made from a handle, and so known to be in the table.
+/// A predefined datatype (MPI-5.0 §3.2.2, §A.1.1). Constructed only from handles in the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Datatype(u16);
 
@@ -39,7 +39,7 @@ impl Datatype {
         usize::from(self.0)
     }
 
-    /// Bytes of data in one element: what travels (`MPI_Type_size`).
+    /// Bytes of data in one element, without gaps (`MPI_Type_size`).
     #[inline]
     pub fn size(self) -> usize {
         usize::from(self.row().size)
@@ -57,13 +57,13 @@ impl Datatype {
         (row.class == Class::Pair).then(|| usize::from(row.number.bytes()))
     }
 
-    /// As in the standard: `MPI_INT`.
+    /// The name in the standard, such as `MPI_INT`.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// How many bytes of memory `count` elements reach over, from the first to the last that may be touched; `None`
-    /// where that is more than an address space holds.
+    /// The length in bytes of the memory of `count` elements, from the first to the last byte that may be accessed; `None`
+    /// if it is more than an address space holds.
     #[inline]
     pub fn span(self, count: u64) -> Option<usize> {
         let row = self.row();
@@ -90,25 +90,25 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) size: u8,
     pub(crate) extent: u8,
-    /// Bytes of the first run; all of them where there is no second.
+    /// Bytes of the first run; all bytes if there is no second run.
     pub(crate) first: u8,
     /// Where the second run begins.
     pub(crate) second_at: u8,
     pub(crate) class: Class,
-    /// How a number of it is written; in complex and pair types, the first number.
+    /// The format of its number; in complex and pair types, of the first number.
     pub(crate) number: Number,
     /// In pair types, the second number.
     pub(crate) index: Number,
 }
 
 impl Row {
-    /// Elements lie side by side without gaps, so that packed and unpacked are the same.
+    /// Whether elements have no gaps, so that packed and unpacked bytes are the same.
     #[inline]
     pub(crate) const fn is_contiguous(&self) -> bool {
         self.size == self.extent
     }
 
-    /// Bytes from an element's first to its last that may be touched: less than the extent where padding ends it.
+    /// Bytes from an element's first to its last that may be accessed: less than the extent if padding follows.
     const fn touched(&self) -> usize {
         if self.size == self.first {
             self.size as usize
@@ -135,7 +135,7 @@ pub(crate) enum Class {
     Other,
 }
 
-/// How a number lies in memory.
+/// The format of a number in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Number {
     I8,
@@ -205,7 +205,7 @@ const fn pair(handle: u16, name: &'static str, number: Number, index: Number) ->
 
 const FIRST_HANDLE: usize = 0x200;
 
-/// What stands where the ABI names no type: size 0, which no type has.
+/// The row of handle values that name no type: size 0, which no type has.
 const NONE: Row = Row {
     handle: 0,
     name: "",

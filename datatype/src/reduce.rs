@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reduction kernels: `into[i] = left[i] op into[i]`, in blocks that are copied out of memory, combined, and copied back,
-//! so that no reference into a user's buffer ever exists.
+//! so that there is never a reference into a user's buffer.
 //!
 //! All predefined operations commute, but the order of operands affects NaNs and signed zeros. Callers that always pass the
 //! lower rank's data as the left operand get the same bits on all ranks.
@@ -17,7 +17,10 @@ use mend_transport::{Payload, WriteSlot};
 pub fn reduce(op: Op, left: &Typed, into: &Typed) {
     let datatype = into.datatype();
     assert!(op.takes(datatype), "{op:?} of {}", datatype.name());
-    assert!(left.datatype() == datatype && left.count() == into.count(), "a reduction of unlike buffers");
+    assert!(
+        left.datatype() == datatype && left.count() == into.count(),
+        "a reduction of buffers that differ in type or count"
+    );
     let kernel = kernel(op, datatype.row());
     let (mut ours, mut theirs) = ([0; BLOCK_BYTES], [0; BLOCK_BYTES]);
     let block = BLOCK_BYTES - BLOCK_BYTES % datatype.size();
@@ -193,7 +196,7 @@ mod tests {
             }
         }
 
-        /// What is left of it in the type's width.
+        /// The value modulo the type's width.
         fn wrapped(self, number: Number) -> Model {
             match (self, number) {
                 (Model::Real(value), Number::F32) => Model::Real(f64::from(value as f32)),

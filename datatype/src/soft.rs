@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `long double` and `REAL*16`, which Rust has no type for: addition, multiplication and order of the x87 format and of
+//! `long double` and `REAL*16`, for which Rust has no type: addition, multiplication and order of the x87 format and of
 //! IEEE binary128 in software, rounded to nearest even as the hardware does by default. Slower than hardware (tens of
-//! nanoseconds a number), and bit for bit the same; of NaN operands, the left one comes out, made quiet.
+//! nanoseconds a number), and bit for bit the same; of NaN operands, the result is the left one, made quiet.
 //!
 //! Both formats have 15 bits of exponent. A finite number is `significand x 2^exponent` with exactly `P` bits of
-//! significand, subnormals too: they only get a lower exponent than the format can write.
+//! significand, subnormals too: they only have a lower exponent than the format can store.
 
 use crate::element::{Arithmetic, Element, Negate, Ordered};
 
@@ -74,7 +74,7 @@ impl Soft {
         match (self.value, other.value) {
             (NotANumber(_), _) => self,
             (_, NotANumber(_)) => other,
-            (Infinite, Infinite) if self.negative != other.negative => NONSENSE,
+            (Infinite, Infinite) if self.negative != other.negative => DEFAULT_NAN,
             (Infinite, _) => self,
             (_, Infinite) => other,
             (Finite { significand: 0, .. }, Finite { significand: 0, .. }) => {
@@ -84,8 +84,8 @@ impl Soft {
             (_, Finite { significand: 0, .. }) => self,
             (Finite { exponent: a, .. }, Finite { exponent: b, .. }) if a < b => other.add(self, precision),
             (Finite { exponent, significand }, Finite { exponent: lower, significand: smaller }) => {
-                // Twelve bits below the last: what the smaller one loses when it is shifted is kept as one bit of
-                // dust, which is enough to round by.
+                // Twelve more bits below the last: the bits that the smaller number loses when it is shifted are combined
+                // into a sticky bit, which is enough for correct rounding.
                 let big = significand << 12;
                 let small = shifted(smaller << 12, exponent.abs_diff(lower));
                 let exponent = exponent - 12;
@@ -107,7 +107,9 @@ impl Soft {
         match (self.value, other.value) {
             (NotANumber(_), _) => self,
             (_, NotANumber(_)) => other,
-            (Infinite, Finite { significand: 0, .. }) | (Finite { significand: 0, .. }, Infinite) => NONSENSE,
+            (Infinite, Finite { significand: 0, .. }) | (Finite { significand: 0, .. }, Infinite) => {
+                DEFAULT_NAN
+            }
             (Infinite, _) | (_, Infinite) => Soft { negative, value: Infinite },
             (Finite { exponent: a, significand: x }, Finite { exponent: b, significand: y }) => {
                 let (high, low) = product(x, y);
@@ -116,8 +118,8 @@ impl Soft {
                 }
                 let room = high.leading_zeros();
                 let top = if room == 0 { high } else { high << room | low >> (128 - room) };
-                let dust = u128::from(low << room != 0);
-                rounded(precision, negative, a + b + 128 - room as i32, top | dust)
+                let sticky = u128::from(low << room != 0);
+                rounded(precision, negative, a + b + 128 - room as i32, top | sticky)
             }
         }
     }
@@ -146,45 +148,46 @@ impl Soft {
     }
 }
 
-/// What an invalid operation gives: the default NaN of x86, which is negative.
-const NONSENSE: Soft = Soft { negative: true, value: Value::NotANumber(0) };
+/// The result of an invalid operation: the default NaN of x86, which is negative.
+const DEFAULT_NAN: Soft = Soft { negative: true, value: Value::NotANumber(0) };
 
 fn normal(precision: u32, exponent: i32, significand: u128) -> Value {
     let lack = significand.leading_zeros() - (128 - precision);
     Value::Finite { exponent: exponent - lack as i32, significand: significand << lack }
 }
 
-/// `significand / 2^by`; whatever is lost leaves the last bit set.
+/// `significand / 2^by`; the last bit is sticky: it is set if any lost bit was.
 fn shifted(significand: u128, by: u32) -> u128 {
     if by > 127 {
         return u128::from(significand != 0);
     }
-    let kept = significand >> by;
-    kept | u128::from(kept << by != significand)
+    let upper = significand >> by;
+    upper | u128::from(upper << by != significand)
 }
 
-/// The number nearest to `significand x 2^exponent`, ties to even, or infinity. Where bits were lost before, the last
-/// bit of `significand` says so, and lies below every bit that is kept.
+/// The number nearest to `significand x 2^exponent`, ties to even, or infinity. The last bit of `significand` may be a
+/// sticky bit; it lies below every bit of the result.
 fn rounded(precision: u32, negative: bool, exponent: i32, significand: u128) -> Soft {
     let bits = 128 - significand.leading_zeros();
     let drop = (bits as i32 - precision as i32).max(least_exponent(precision) - exponent);
-    // Far below the least number: shorten it to where a shift can reach.
+    // Far below the least number: the significand is shortened so far that a shift can be done.
     let far = (drop - 120).max(0);
     let (exponent, drop, significand) = (exponent + far, drop - far, shifted(significand, far as u32));
-    let (exponent, kept) = if drop <= 0 {
+    let (exponent, shortened) = if drop <= 0 {
         (exponent, significand)
     } else {
-        let kept = significand >> drop;
-        let (rest, half) = (significand - (kept << drop), 1 << (drop - 1));
-        let up = rest > half || rest == half && kept & 1 == 1;
-        (exponent + drop, kept + u128::from(up))
+        let shortened = significand >> drop;
+        let (rest, half) = (significand - (shortened << drop), 1 << (drop - 1));
+        let up = rest > half || rest == half && shortened & 1 == 1;
+        (exponent + drop, shortened + u128::from(up))
     };
-    if kept == 0 {
+    if shortened == 0 {
         return Soft { negative, value: ZERO };
     }
     // Rounding up may have carried into one bit more, which is then a power of two: nothing is lost.
-    let (exponent, kept) = if kept >> precision != 0 { (exponent + 1, kept >> 1) } else { (exponent, kept) };
-    let value = normal(precision, exponent, kept);
+    let (exponent, shortened) =
+        if shortened >> precision != 0 { (exponent + 1, shortened >> 1) } else { (exponent, shortened) };
+    let value = normal(precision, exponent, shortened);
     let overflows = matches!(value, Value::Finite { exponent, .. } if exponent + precision as i32 > BIAS + 1);
     Soft { negative, value: if overflows { Value::Infinite } else { value } }
 }
@@ -210,8 +213,8 @@ impl Element for X87 {
         X87(match (biased, significand >> 63) {
             (EXPONENT_FULL, 1) if significand << 1 == 0 => Soft { negative, value: Value::Infinite },
             (EXPONENT_FULL, _) => Soft { negative, value: Value::NotANumber(below) },
-            // An "unnormal", which no processor since the 80387 takes.
-            (1.., 0) => NONSENSE,
+            // An "unnormal", which is invalid on every processor since the 80387.
+            (1.., 0) => DEFAULT_NAN,
             _ => Soft::decode(64, negative, biased, u128::from(significand)),
         })
     }

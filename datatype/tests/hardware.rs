@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The software's `long double` against the processor's: sums, products and extremes of random and of odd numbers are
-//! the same bits. `REAL*16` against what gcc's library computes is checked by `tests/c/types.c`.
+//! Compares `long double` in software with the processor's: sums, products and extremes of random and of special numbers have
+//! the same bits. (`tests/c/types.c` compares `REAL*16` with gcc's library.)
 #![cfg(target_arch = "x86_64")]
 
 use core::arch::asm;
@@ -61,7 +61,7 @@ fn check(left: Bytes, right: Bytes) {
 }
 
 #[test]
-fn odd_numbers_combine_as_the_processor_combines_them() {
+fn special_numbers_combine_as_on_the_processor() {
     let leading = 1 << 63;
     let mut odd = vec![number(false, 0, 0), number(false, 0x7fff, leading), number(false, 0x7fff, 3 << 62)];
     for biased in [0, 1, 2, 63, 64, 65, 16382, 16383, 16384, 16446, 16447, 32765, 32766] {
@@ -85,7 +85,7 @@ fn odd_numbers_combine_as_the_processor_combines_them() {
 }
 
 #[test]
-fn random_numbers_combine_as_the_processor_combines_them() {
+fn random_numbers_combine_as_on_the_processor() {
     let mut random = Random(1);
     for _ in 0..300_000 {
         let near = 16383 + random.below(140) as u16 - 70;

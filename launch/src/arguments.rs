@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the user wants.
+/// What the command line asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Invocation {
     /// `--help`.
@@ -32,7 +32,7 @@ pub struct Job {
     pub binding: Binding,
     /// Whether lines of output begin with their rank.
     pub labels: bool,
-    /// After which time the job is ended.
+    /// The time after which the job is ended.
     pub timeout: Option<Duration>,
     /// `--mca`, checked.
     pub settings: Assignments,
@@ -40,7 +40,7 @@ pub struct Job {
     pub error_handler: Option<&'static str>,
     /// Whether the job outlives the death of some of its ranks.
     pub fault_tolerant: bool,
-    /// Whose exit codes count.
+    /// Which ranks' exit codes determine that of the job.
     pub counting: Counting,
     /// Whether variables `MEND_TEST_...` act.
     pub test_hooks: bool,
@@ -53,18 +53,18 @@ pub struct App {
     pub ranks: u32,
     /// The program, looked up as a shell does.
     pub program: OsString,
-    /// What it is given.
+    /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Where it runs; our own directory where nothing was said.
+    /// Its working directory; that of `mpiexec` if the user gave none.
     pub directory: Option<PathBuf>,
-    /// Variables set for it. (What is not named here is inherited.)
+    /// Variables set for it; all others are inherited.
     pub environment: Vec<(OsString, OsString)>,
 }
 
 /// Where ranks may run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Binding {
-    /// Where this process may.
+    /// On every processor that this process may use.
     #[default]
     None,
     /// Rank i on the i-th processor that this process may use, beginning anew after the last.
@@ -140,9 +140,9 @@ pub enum UsageError {
     /// A parameter is unknown or does not take its value.
     #[error("--mca: {0} [E-ARG-006]")]
     Parameter(String),
-    /// What other launchers can and we cannot yet.
+    /// An option of other launchers that this version does not implement.
     #[error(
-        "option '{0}' is not there yet: this version runs jobs on one node, the one it is started on [E-ARG-007]"
+        "option '{0}' is not supported: this version runs jobs on one node, the one it is started on [E-ARG-007]"
     )]
     OneNode(String),
 }
@@ -206,7 +206,7 @@ impl Parser {
         let mut words = vec![];
         while let Some(word) = self.rest.pop_front() {
             if word == ":" {
-                // A colon promises another program.
+                // Another program must follow a colon.
                 if self.rest.is_empty() {
                     return Err(UsageError::NoProgram);
                 }
@@ -221,7 +221,7 @@ impl Parser {
         Ok(None)
     }
 
-    /// One option; its word is taken already.
+    /// Applies one option, whose name `written` has been taken from `rest`.
     fn option(&mut self, written: &str, app: &mut App) -> Result<Option<Invocation>, UsageError> {
         let name = written.strip_prefix("--").or_else(|| written.strip_prefix('-')).unwrap_or(written);
         match name {
@@ -270,7 +270,7 @@ impl Parser {
         }
     }
 
-    /// `NAME` asks for what happens anyway: variables are inherited. One that is not set is refused.
+    /// `-x NAME` has no effect, as variables are inherited anyway; but a variable that is not set is refused.
     fn export(&mut self, option: &str, app: &mut App) -> Result<(), UsageError> {
         const WANTED: &str = "NAME=VALUE, or the NAME of a variable that is set,";
         let word = self.value(option, WANTED)?;
@@ -321,7 +321,7 @@ impl Parser {
         }
     }
 
-    /// On one node these all mean the order that ranks have anyway.
+    /// On one node all mappings give the order that ranks have anyway.
     fn mapping(&mut self, option: &str) -> Result<(), UsageError> {
         const WANTED: &str = "one of slot, core, node, with :oversubscribe behind it or not,";
         let text = self.text(option, WANTED)?.to_ascii_lowercase();

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `mpiexec` and its node daemon send each other. One program, so the messages have no version.
+//! The messages between `mpiexec` and its node daemon. Both are the same program, so the messages have no version.
 
 use mend_base::{Reader, Wire, Writer};
 use mend_runtime::packet::{self, Arrival, Sent, Waiting};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// What `mpiexec` asks of its node daemon.
+/// A message of `mpiexec` to its node daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Pass this signal on to every rank; one that ends jobs also says that deaths from now on are wanted.
+    /// Pass this signal on to every rank; after a signal that ends jobs, deaths are expected.
     Signal(i32),
-    /// Kill everything.
+    /// Kill every process of the job.
     Kill,
-    /// Kill everything: it has taken too long, perhaps because of a death, which is to be said.
+    /// Kill every process of the job: it exceeds --timeout. The first death, if there is one, is reported as a possible cause.
     Overdue,
 }
 
-/// What the node daemon reports.
+/// A message of the node daemon to `mpiexec`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// This rank runs; the descriptors of its stdout and stderr beside it.
+    /// This rank runs; the descriptors of its stdout and stderr are in the same packet.
     Started(u32),
-    /// Where rank 0 reads from; the descriptor beside it.
+    /// The descriptor of rank 0's stdin is in the same packet.
     Input,
-    /// A line for the user, behind everything that ranks print.
+    /// A line for the user, to be printed after everything that ranks print.
     Line(String),
-    /// A line for the user, at once.
+    /// A line for the user, to be printed now.
     LineNow(String),
     /// The job is over, with this exit code: no process of it is left.
     Ended(u8),
@@ -98,7 +98,7 @@ fn read_line(from: &mut Reader<'_>) -> Option<String> {
     Some(String::from_utf8_lossy(from.bytes(from.rest().len())?).into_owned())
 }
 
-/// Sends a message, waiting for room. `false`: the other end is gone.
+/// Sends a message, and waits for room. `false`: the other end is closed.
 pub fn send(socket: BorrowedFd<'_>, message: &impl Wire, with: &[BorrowedFd<'_>]) -> bool {
     let mut bytes = vec![0; packet::PACKET_BYTES_MAX];
     let mut out = Writer::new(&mut bytes);
@@ -108,24 +108,24 @@ pub fn send(socket: BorrowedFd<'_>, message: &impl Wire, with: &[BorrowedFd<'_>]
         match packet::send(socket, &bytes[..used], with, Waiting::Allowed) {
             Sent::Yes => return true,
             Sent::Closed => return false,
-            // The kernel limits descriptors on their way; the other end takes them off all the time.
+            // The kernel limits descriptors in flight; the other end receives them all the time.
             Sent::Busy => std::thread::sleep(std::time::Duration::from_millis(1)),
         }
     }
 }
 
-/// What came on the socket between the two.
+/// The result of reading the socket between the two.
 #[derive(Debug)]
 pub enum Received<M> {
-    /// A message, and the descriptors beside it.
+    /// A message, and the descriptors in its packet.
     Message(M, Vec<OwnedFd>),
-    /// Nothing now.
+    /// No message is here now.
     Nothing,
-    /// The other end is closed, or writes garbage.
+    /// The other end is closed, or wrote garbage.
     Closed,
 }
 
-/// The next message, without waiting.
+/// Takes the next message, without waiting.
 pub fn receive<M: Wire>(socket: BorrowedFd<'_>) -> Received<M> {
     match packet::receive(socket, Waiting::Never) {
         Arrival::Nothing => Received::Nothing,

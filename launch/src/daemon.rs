@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The node daemon's processes and sockets. What it decides is [`mend_daemon::NodeDaemon`], a machine without I/O: this room
-//! hands it what happens, and performs its effects. Parent of all ranks of the job; one thread, one loop.
+//! The node daemon's processes and sockets. [`mend_daemon::NodeDaemon`] decides, without I/O; this module gives it the events
+//! and performs its effects. The node daemon is the parent of all ranks of the job, and runs one event loop in one thread.
 //!
 //! | part | owns | may call |
 //! |---|---|---|
@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 pub fn run(job: Job) -> Result<u8, Failure> {
     let control = spawn::take_standard_input().map_err(Failure::System)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
-    // For a reader of the process table; without it the name is that of /proc/self/exe.
+    // A name for `ps` and `top`; without it they show `exe`, from /proc/self/exe.
     let _ = rustix::thread::set_name(c"mend-daemon");
     let mut driver = match Driver::new(job, control.as_fd()) {
         Ok(driver) => driver,
@@ -77,13 +77,13 @@ struct Driver<'front> {
     lives: LifeWatch,
     processes: Processes,
     messages: Messages<'front>,
-    /// The ends of our children: ranks, wrappers, and the orphans that ranks leave.
+    /// SIGCHLD for our children: ranks, wrappers, and descendants of ranks whose parent has ended.
     endings: SignalPipe,
     waits: OwnedFd,
     over: Option<Over>,
 }
 
-/// What an event is about: the kind above, an index below.
+/// Token of an epoll event: the kind in the upper 32 bits, an index in the lower 32 bits.
 mod token {
     pub const CONTROL: u64 = 0;
     pub const ARRIVALS: u64 = 1;
@@ -137,9 +137,9 @@ impl<'front> Driver<'front> {
         listen(&self.waits, &self.endings.arrivals, token::of(token::ENDINGS, 0))
     }
 
-    /// Starts every rank, or ends the job with the first that cannot be.
+    /// Starts every rank; ends the job if one cannot be started.
     fn start(&mut self) -> Result<(), Failure> {
-        // For each rank a process, a connection and an outbox, and while it starts the ends of its pipes.
+        // Descriptors for each rank: process, connection, outbox, and until it is started the ends of its pipes.
         let wanted = 192 + 4 * u64::from(self.job.ranks());
         let descriptor_limit =
             spawn::raise_descriptor_limit(wanted).map_err(|limit| Failure::Descriptors { wanted, limit })?;
@@ -171,9 +171,9 @@ impl<'front> Driver<'front> {
         listen_for_end(&self.waits, pidfd, rank)
     }
 
-    /// Ends every process of the job, and says how it ended.
+    /// Ends every process of the job, and reports to `mpiexec` how it ended.
     fn finish(mut self, over: Over) {
-        // The connections stay until all are dead: a rank that sees its own close would complain of it.
+        // The connections stay open until all ranks are dead: a rank whose connection closes reports an error.
         let spared: Vec<Pid> =
             self.node_daemon.spared().into_iter().filter_map(|rank| self.processes.of(rank)).collect();
         let left = kill::kill_all(&spared, |pid, ending| {
@@ -227,7 +227,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Until the next thing that time brings.
+    /// The time until the next deadline; `None` if there is none.
     fn wait_at_most(&self) -> Option<Timespec> {
         let time = Instant::now();
         let decide_in = self.node_daemon.next_deadline(now()).map(|at| (at - now()).to_std());
@@ -267,7 +267,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Without a life word the rank's process and its connection still show its end, a little later.
+    /// If this fails, the rank's process descriptor or connection shows its end, a little later.
     fn watch_life(&mut self, rank: u32, outbox: BorrowedFd<'_>) {
         match self.lives.add(rank, outbox, rank, self.delivery.slots()) {
             Err(WatchError::Thread(error)) => self.messages.life_words_are_polled(&error),
@@ -296,7 +296,7 @@ impl Driver<'_> {
             match receive::<Order>(self.messages.control()) {
                 Received::Nothing => return,
                 Received::Message(Order::Signal(signal), _) => self.pass_on(signal),
-                // What the code is, mpiexec knows; if it is gone, it asks for none.
+                // mpiexec, if it still runs, determines the exit code itself.
                 Received::Message(Order::Kill, _) | Received::Closed => {
                     self.node_daemon.on_end_order(JobEndReason::Asked)
                 }
@@ -312,7 +312,7 @@ impl Driver<'_> {
             self.node_daemon.on_ending_signal();
         }
         for group in self.processes.groups() {
-            // It may have ended just now.
+            // The process may have ended just now.
             let _ = rustix::process::kill_process_group(group, signal);
         }
     }
@@ -328,13 +328,13 @@ impl Driver<'_> {
 
     /// A process sent something, or closed its connection.
     fn on_connection(&mut self, connection: u32) {
-        if let Some(rank) = self.receive(connection, PACKETS_AT_ONCE) {
+        if let Some(rank) = self.receive(connection, PACKETS_PER_EVENT) {
             self.node_daemon.on_connection_closed(rank, now());
         }
     }
 
-    /// Hands in the packets that lie there, at most so many: the rest is another event, behind those of other connections. The
-    /// rank whose connection is closed, with nothing of it left to hear.
+    /// Processes at most `packets` packets of a connection; the rest waits for the next event, after those of other
+    /// connections. Returns the rank of a connection that has closed and from which everything was read.
     fn receive(&mut self, connection: u32, packets: u32) -> Option<u32> {
         for _ in 0..packets {
             match self.connections.receive(connection) {
@@ -381,14 +381,14 @@ impl Driver<'_> {
         self.node_daemon.admit(rank)?;
         let pidfd = self.processes.join(rank, pid).map_err(|_| TurnedAway::NotVisible)?;
         if let Some(pidfd) = pidfd {
-            // Without it the end of the connection still shows.
+            // If the process cannot be watched, the end of its connection still shows its end.
             let _ = listen_for_end(&self.waits, pidfd, rank);
         }
         self.node_daemon.on_joined(rank, number(pid));
         Ok(rank)
     }
 
-    /// Life words are marked.
+    /// Threads have found marked life words.
     fn on_marks(&mut self) {
         for mark in self.lives.marked() {
             self.node_daemon.on_life_marked(mark.rank, mark.dying);
@@ -396,7 +396,7 @@ impl Driver<'_> {
         self.perform();
     }
 
-    /// A process of that rank has ended, and others may have.
+    /// A process of `rank` has ended; others may have ended too.
     fn on_process(&mut self, rank: u32) {
         self.on_endings();
         if let Some(end) = self.processes.wrapped_end(rank) {
@@ -404,7 +404,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Children have ended, orphans perhaps, of which no process descriptor of ours tells.
+    /// Children have ended. Some may be adopted descendants of ranks, for which we have no process descriptor.
     fn on_endings(&mut self) {
         self.endings.take();
         for (rank, end) in self.processes.reap() {
@@ -413,7 +413,7 @@ impl Driver<'_> {
     }
 }
 
-/// The machine's time.
+/// Now, as [`NodeDaemon`] expects it.
 fn now() -> mend_base::Instant {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     mend_base::Instant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
@@ -423,7 +423,7 @@ fn number(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get() as u32
 }
 
-/// Whether the user wants to hear of every death. What the settings do not take, the ranks refuse.
+/// Whether the user asked for a report of every death. Invalid settings count as no: the ranks report them.
 fn reports_failures(job: &Job) -> bool {
     mend_world::settings_from_environment(&job.settings)
         .is_ok_and(|(settings, _)| settings.has_word("report", "failures"))
@@ -433,14 +433,15 @@ fn listen(waits: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {
     Ok(epoll::add(waits, to, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
 }
 
-/// Once when the process ends, and once more if a debugger that held it then lets go: in between there is nothing to take.
+/// Edge-triggered: a process that is traced becomes readable when it ends, but can be reaped only after its debugger has
+/// released it, which is a second event. A level-triggered event would spin between the two.
 fn listen_for_end(waits: &OwnedFd, pidfd: impl AsFd, rank: u32) -> io::Result<()> {
     let data = epoll::EventData::new_u64(token::of(token::PROCESS, rank));
     Ok(epoll::add(waits, pidfd, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?)
 }
 
 fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
-    // As a shell has it.
+    // The exit codes of a shell: 127 not found, 126 not executable.
     let code = match error.kind() {
         io::ErrorKind::NotFound => 127,
         io::ErrorKind::PermissionDenied => 126,
@@ -458,16 +459,16 @@ fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {
     Over { code, lines: vec![line] }
 }
 
-/// Between two polls of life words that no thread watches; the processors of a job are its ranks'.
+/// Interval between two polls of life words that no thread watches. Not shorter, as the processors belong to the ranks.
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
-/// At most so many packets of one rank at once: no rank keeps the node daemon from the others.
-const PACKETS_AT_ONCE: u32 = 64;
+/// How many packets of one rank are processed for one event, so that no rank starves the others.
+const PACKETS_PER_EVENT: u32 = 64;
 
-/// More than lie in the socket of a process that has ended.
+/// More packets than the socket of a process that has ended can hold.
 const LAST_PACKETS: u32 = 4096;
 
-/// Slots of the node: room for processes that join late.
+/// How many node slots to provide: more than ranks, for processes that join late.
 fn slots_for(ranks: u32) -> u32 {
     (2 * ranks).max(ranks + 16).min(Job::RANKS_MAX).max(ranks)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a job could not be run at all.
+//! Errors that keep a job from being run at all.
 
 use crate::arguments::UsageError;
 use mend_segment::SegmentError;
@@ -16,9 +16,9 @@ pub enum Failure {
          raise it ('ulimit -Hn', limits.conf) or start fewer [E-EXEC-001]"
     )]
     Descriptors {
-        /// So many are needed.
+        /// How many are needed.
         wanted: u64,
-        /// So many may be had.
+        /// How many this process may have.
         limit: u64,
     },
     /// The system refused something that is always needed.

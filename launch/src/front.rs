@@ -8,8 +8,8 @@
 //!      └── node daemon gone: kill every descendant ourselves ───────────────────────────────┘
 //! ```
 //!
-//! The reader of our output may never read on. So a job that was ended drains for 2 s at most, and in Draining an End
-//! signal or --timeout ends `mpiexec` without what is not printed yet.
+//! The reader of our output may have stopped reading. So draining lasts 2 s at most if the job was ended by force, and an End
+//! signal or --timeout during draining ends `mpiexec` without printing the rest.
 
 use crate::arguments::Job;
 use crate::control::{Order, Received, Report, receive, send};
@@ -26,19 +26,19 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long ranks have after a signal that ends jobs, and then the reader of what they printed.
+/// How long ranks may take to end after a signal that ends jobs; after that, how long the reader may take to read the output.
 const END_TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// A line without an end is shown after so much silence of its stream: it may be a question.
+/// An unfinished line is shown when its stream has been silent for this time: it may be a prompt.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// How long mpiexec's own lines have to be printed, when nothing else is waited for.
+/// How long `mpiexec` waits for its own last lines to be printed, when it waits for nothing else.
 const FINAL_LINES_TIME_LIMIT: Duration = Duration::from_millis(100);
 
-/// How long the node daemon has to kill them; a little more than it waits for those that do not die.
+/// How long the node daemon may take to kill the ranks: a little more than it waits for processes that do not die.
 const KILL_TIME_LIMIT: Duration = kill::TIME_LIMIT.saturating_add(Duration::from_secs(1));
 
-/// Runs the job to its end; the exit code of `mpiexec`.
+/// Runs the job to its end, and returns the exit code of `mpiexec`.
 pub fn run(job: &Job) -> Result<u8, Failure> {
     let wanted = 64 + 2 * u64::from(job.ranks());
     let limit = spawn::raise_descriptor_limit(wanted);
@@ -67,7 +67,7 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
     }
 }
 
-/// What acts in a job with `--test-hooks`.
+/// The line that names the hooks that act in a job with `--test-hooks`.
 fn hooks_line() -> String {
     let set = TEST_HOOKS.iter().filter(|name| std::env::var_os(name).is_some());
     let names: Vec<&str> = set.copied().collect();
@@ -75,17 +75,17 @@ fn hooks_line() -> String {
     format!("mpiexec: hooks of Mend's own tests act in this job, as --test-hooks says: {names} [E-JOB-015]")
 }
 
-/// The node daemon has sent its last report: no zombie of it is left to its next parent, which may never reap (the first
-/// process of a container).
+/// Reaps the node daemon after its last report. Otherwise its zombie would be left to the next parent, which may never reap it
+/// (the first process of a container).
 fn reap_node_daemon(node_daemon: Pid) {
     if let Ok(None) = rustix::process::waitpid(Some(node_daemon), WaitOptions::NOHANG) {
-        // It ends by itself, but for one that somebody has stopped.
+        // The node daemon ends by itself, unless somebody has stopped it (SIGSTOP).
         let _ = rustix::process::kill_process(node_daemon, Signal::KILL);
         while matches!(rustix::process::waitpid(Some(node_daemon), WaitOptions::empty()), Err(Errno::INTR)) {}
     }
 }
 
-/// Of the two output streams, standard error.
+/// Index of standard error among the two output streams.
 const STDERR: usize = 1;
 
 struct Front<'job> {
@@ -97,16 +97,16 @@ struct Front<'job> {
     /// What all ranks print, to stdout and to stderr.
     streams: [OutputStream; 2],
     state: State,
-    /// What a signal, the clock or a broken pipe made of the exit code.
+    /// The exit code, if a signal, --timeout or a broken pipe determines it.
     forced_code: Option<u8>,
-    /// What the user is told at the end, behind everything the ranks printed.
+    /// Lines for the user at the end, after everything that the ranks printed.
     lines: Vec<String>,
     started: Instant,
-    /// When ranks that a signal asked to end are killed.
+    /// When the ranks are killed, after a signal asked them to end.
     kill_at: Option<Instant>,
-    /// When the node daemon is killed, which was told to kill them.
+    /// When the node daemon is killed, after it was told to kill the ranks.
     enforce_at: Option<Instant>,
-    /// When the reader of our output is not waited for any more.
+    /// When `mpiexec` stops waiting for the reader of its output.
     leave_at: Option<Instant>,
 }
 
@@ -114,12 +114,12 @@ struct Front<'job> {
 enum State {
     /// The node daemon reports.
     Running,
-    /// No process of the job is left; what it printed still is.
+    /// No process of the job is left, but some of its output is not printed yet. Holds the exit code.
     Draining(u8),
 }
 
-/// One of the two streams of mpiexec's output, and the pipes of all ranks that are copied to it. The pipes are in a set of their
-/// own, which is not waited for while there is no room.
+/// One of the two output streams of `mpiexec`, and the pipes of all ranks that are copied to it. The pipes are in a separate epoll
+/// set, which is not waited for while the printer has no room.
 struct OutputStream {
     printer: Printer,
     joiner: Joiner,
@@ -133,14 +133,14 @@ struct Pipe {
     rank: u32,
     end: OwnedFd,
     assembler: Assembler,
-    /// When something came last.
-    heard: Instant,
+    /// When something was last read from it.
+    last_read: Instant,
 }
 
 impl Pipe {
-    /// When what it holds back is to be shown, if it holds anything.
+    /// When its unfinished line is to be shown, if there is one.
     fn show_at(&self) -> Option<Instant> {
-        self.assembler.holds().then(|| self.heard + SILENCE)
+        self.assembler.holds().then(|| self.last_read + SILENCE)
     }
 }
 
@@ -180,9 +180,9 @@ impl<'job> Front<'job> {
         })
     }
 
-    /// The exit code, once all is over and printed, or printing is not waited for any more.
+    /// The exit code, once the job has ended and its output is printed or no longer waited for.
     fn code(&mut self) -> Option<u8> {
-        self.look_at_printers();
+        self.check_printers();
         let State::Draining(code) = self.state else { return None };
         let late = self.leave_at.is_some_and(|at| Instant::now() >= at);
         if late && self.lines.is_empty() {
@@ -217,16 +217,16 @@ impl<'job> Front<'job> {
             }
         }
         if quiet && matches!(self.state, State::Draining(_)) {
-            // No process of the job is left to write: what still holds a pipe is none of them.
+            // No process of the job is left: a process that still holds a pipe does not belong to the job.
             self.streams.iter_mut().filter(|stream| stream.listening).for_each(OutputStream::close_all);
         }
         let now = Instant::now();
         self.streams.iter_mut().for_each(|stream| stream.show_begun(now));
-        self.look_at_the_clock();
+        self.check_deadlines();
         Ok(())
     }
 
-    /// Until the next thing that time brings; once all have ended, not at all while pipes are read.
+    /// The time until the next deadline; zero once all ranks have ended and while their pipes are read.
     fn wait_at_most(&self) -> Option<Timespec> {
         let now = Instant::now();
         if matches!(self.state, State::Draining(_)) {
@@ -244,13 +244,13 @@ impl<'job> Front<'job> {
         Timespec::try_from(span).ok()
     }
 
-    fn look_at_the_clock(&mut self) {
+    fn check_deadlines(&mut self) {
         let now = Instant::now();
         if self.kill_at.is_some_and(|at| now >= at) {
             self.kill(Order::Kill);
         }
         if self.enforce_at.is_some_and(|at| now >= at) {
-            // It is stopped, or worse. Not reaped by anybody yet, so its number is its own.
+            // The node daemon is stopped or hangs. It was not reaped yet, so its process id cannot have been reused.
             let _ = rustix::process::kill_process(self.node_daemon, Signal::KILL);
             self.enforce_at = None;
         }
@@ -265,7 +265,7 @@ impl<'job> Front<'job> {
         }
     }
 
-    /// Ends the job now; what is only left to be printed is not waited for.
+    /// Ends the job now; while draining, ends `mpiexec` without printing the rest.
     fn kill(&mut self, order: Order) {
         self.kill_at = None;
         if self.state != State::Running {
@@ -306,7 +306,7 @@ impl<'job> Front<'job> {
         }
     }
 
-    /// It is the parent of all: its orphans are ours now.
+    /// The node daemon, the parent of all ranks, has ended: its children have become ours, and are killed.
     fn on_node_daemon_gone(&mut self) -> io::Result<()> {
         epoll::delete(&self.waits, &self.control)?;
         if self.state == State::Running {
@@ -344,9 +344,9 @@ impl<'job> Front<'job> {
         Ok(())
     }
 
-    /// Where the reader is gone, mpiexec ends as a program that SIGPIPE kills, without a line, unless all ranks have ended by
-    /// then. Output that is lost in another way is never a success.
-    fn look_at_printers(&mut self) {
+    /// If the reader has closed the output, `mpiexec` ends like a program that SIGPIPE kills, without a line, unless all ranks
+    /// have ended by then. Output that is lost for another reason makes the exit code nonzero.
+    fn check_printers(&mut self) {
         for index in 0..self.streams.len() {
             let Some(errno) = self.streams[index].printer.failure() else { continue };
             let reader_is_gone = errno == rustix::io::Errno::PIPE;
@@ -380,7 +380,7 @@ impl<'job> Front<'job> {
         match signals::role(signal) {
             SignalRole::PassOn | SignalRole::Continue => self.pass_on(signal),
             SignalRole::Stop => {
-                // The ranks are not of our session: only SIGSTOP stops them.
+                // The ranks are in another session: only SIGSTOP stops them.
                 self.pass_on(Signal::STOP);
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
             }
@@ -418,17 +418,17 @@ impl OutputStream {
     fn add(&mut self, rank: u32, alone: bool, end: OwnedFd) -> io::Result<()> {
         rustix::io::ioctl_fionbio(&end, true)?;
         listen(&self.set, &end, self.pipes.len() as u64)?;
-        let assembler = if alone { Assembler::at_once() } else { Assembler::whole_lines() };
-        self.pipes.push(Some(Pipe { rank, end, assembler, heard: Instant::now() }));
+        let assembler = if alone { Assembler::unbuffered() } else { Assembler::whole_lines() };
+        self.pipes.push(Some(Pipe { rank, end, assembler, last_read: Instant::now() }));
         self.open += 1;
         Ok(())
     }
 
-    /// Reads once from each pipe that has something; no more once there is no room.
+    /// Reads once from each readable pipe, until the printer has no room.
     fn read(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut events), Some(&at_once)) {
+        let unbuffered = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut events), Some(&unbuffered)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -444,7 +444,7 @@ impl OutputStream {
         let text = match rustix::io::read(&pipe.end, &mut bytes) {
             Ok(0) => return self.close(index),
             Ok(count) => {
-                pipe.heard = Instant::now();
+                pipe.last_read = Instant::now();
                 pipe.assembler.add(&bytes[..count])
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
@@ -460,7 +460,7 @@ impl OutputStream {
         self.printer.print(&joined);
     }
 
-    /// When the next line that has begun is to be shown; not while there is no room.
+    /// When the next unfinished line is to be shown; `None` while the printer has no room.
     fn show_at(&self) -> Option<Instant> {
         self.pipes.iter().flatten().filter(|_| self.listening).filter_map(Pipe::show_at).min()
     }
@@ -489,7 +489,7 @@ impl OutputStream {
         (0..self.pipes.len()).for_each(|index| self.close(index));
     }
 
-    /// A line of our own.
+    /// Prints a line of `mpiexec` itself.
     fn say(&mut self, line: &str) {
         let mut text = Vec::with_capacity(line.len() + 2);
         self.joiner.end_line(&mut text);

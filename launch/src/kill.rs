@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ends every descendant of this process, whatever it did to get away: sessions, process groups and double forks
-//! do not matter, because the caller is a subreaper, to which orphans come.
+//! Ends every descendant of this process, also those in other sessions or process groups and after double forks: the
+//! caller is a subreaper, which adopts descendants whose parent has ended.
 //!
-//! Numbers of processes here are those of /proc, which are not ours where it is another pid name space's (`unshare --pid`
-//! without `--mount-proc`): a process to be killed is named by its folder there, never by its number.
+//! Process ids in this module are those in /proc, which differ from those of system calls where /proc belongs to another PID
+//! namespace (`unshare --pid` without `--mount-proc`). So a process to be killed is named by its folder in /proc, not by its id.
 
 use mend_daemon::{Ending, KILL_TIME_LIMIT};
 use mend_runtime::Stat;
@@ -22,22 +22,22 @@ use std::time::{Duration, Instant};
 struct TableEntry {
     pid: i32,
     parent: i32,
-    /// All of it has ended. Not so where its first thread alone has (pthread_exit).
+    /// All threads of the process have ended. (After pthread_exit of the first thread the kernel reports a zombie too early.)
     zombie: bool,
 }
 
 /// How long a process may take to die.
 pub const TIME_LIMIT: Duration = KILL_TIME_LIMIT.to_std();
 
-/// How long one that is dying anyway may take to write its core before it is killed with the others.
+/// How long a dying process may take to write its core before it is killed with the others.
 const CORE_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Kills every descendant and reaps those that are ours, until none is left; those that write a core only once that has
-/// taken [`CORE_TIME_LIMIT`]. `ended` hears of each that was ours. Returns those that the kernel would not let die in
-/// [`TIME_LIMIT`].
+/// Kills every descendant and reaps our children, until none is left. The processes in `dying`, which write a core, are killed
+/// only after [`CORE_TIME_LIMIT`]. `ended` is called for each child that was reaped. Returns the processes that the kernel did not
+/// end within [`TIME_LIMIT`].
 pub fn kill_all(dying: &[Pid], mut ended: impl FnMut(Pid, Ending)) -> Vec<i32> {
     let own = own_number();
-    // The numbers in a /proc of another pid name space are not those of this process's children.
+    // In a /proc of another PID namespace the ids are not those of this process's children.
     let dying = dying.iter().filter(|_| own == own_pid()).map(|pid| pid.as_raw_nonzero().get());
     let mut spared: HashSet<i32> = dying.collect();
     let began = Instant::now();
@@ -70,13 +70,13 @@ pub fn reap(mut ended: impl FnMut(Pid, Ending)) {
     }
 }
 
-/// What `waitpid` said; `None` where the process has only stopped or gone on.
+/// The ending that `waitpid` reported; `None` if the process was only stopped or continued.
 fn ending_of(status: WaitStatus) -> Option<Ending> {
     let exited = status.exit_status().map(Ending::Exited);
     exited.or_else(|| status.terminating_signal().map(Ending::Signalled))
 }
 
-/// What the user is told of processes that would not die, if there are any.
+/// The line for the user about processes that could not be killed, if there are any.
 pub fn unkillable(left: &[i32]) -> Option<String> {
     let first = left.first()?;
     Some(format!(
@@ -90,23 +90,23 @@ fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// What /proc calls this process.
+/// The id of this process in /proc.
 fn own_number() -> i32 {
     let link = std::fs::read_link("/proc/self").ok();
     link.and_then(|number| number.to_str()?.parse().ok()).unwrap_or_else(own_pid)
 }
 
-/// The number may belong to another process by now: its folder is opened first, which is that of one process for ever, and
-/// its parent looked at again through it.
+/// Kills a process, unless its id has been reused: an open folder of /proc always refers to the same process, and the parent is
+/// compared again through it.
 fn kill(entry: TableEntry) {
     let sent = open_folder(entry.pid).and_then(|folder| {
         let same = read_entry_in(&folder, entry.pid).is_some_and(|now| now.parent == entry.parent);
         if same { pidfd_send_signal(&folder, Signal::KILL) } else { Err(Errno::SRCH) }
     });
     match (sent, Pid::from_raw(entry.pid)) {
-        // Gone, or with another parent: it has ended, or was handed on; the next look finds it.
+        // The process has ended, or was adopted by another parent: then the next scan of the table finds it.
         (Ok(()) | Err(Errno::NOENT | Errno::SRCH), _) => {}
-        // Where it cannot be named so (seccomp, no descriptor left) the number must do, if it is one of ours.
+        // The folder cannot be used (seccomp, no descriptor left): the id is used instead, if /proc is of our PID namespace.
         (Err(_), Some(pid)) if own_number() == own_pid() => {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
@@ -126,19 +126,19 @@ fn read_entry_in(folder: &OwnedFd, pid: i32) -> Option<TableEntry> {
     parse_stat(pid, &String::from_utf8_lossy(&bytes))
 }
 
-/// Until that process has ended, or 20 ms.
+/// Waits until the process has ended, at most 20 ms.
 fn wait_a_little(pid: i32) {
     let pidfd = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut waited: Vec<PollFd<'_>> = pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)).collect();
     let at_most = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     let _ = poll(&mut waited, Some(&at_most));
-    // A zombie that somebody else is to reap is "ended" at once: do not spin on it.
+    // A zombie that another process has to reap counts as ended: without a pause the caller would spin.
     if waited.iter().any(|each| !each.revents().is_empty()) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Those whose chain of parents leads to `root`, `root` itself not among them.
+/// The processes whose chain of parents leads to `root`, without `root` itself.
 fn descendants(table: &[TableEntry], root: i32) -> Vec<TableEntry> {
     let mut children: HashMap<i32, Vec<TableEntry>> = HashMap::new();
     for entry in table {
@@ -149,7 +149,7 @@ fn descendants(table: &[TableEntry], root: i32) -> Vec<TableEntry> {
     let mut open = vec![root];
     while let Some(parent) = open.pop() {
         for entry in children.get(&parent).into_iter().flatten() {
-            // The table is read one process after another: a reused number could close a circle.
+            // The table is read one process after another, so a reused id could make the chain of parents a cycle.
             if seen.insert(entry.pid) {
                 found.push(*entry);
                 open.push(entry.pid);
@@ -159,7 +159,7 @@ fn descendants(table: &[TableEntry], root: i32) -> Vec<TableEntry> {
     found
 }
 
-/// Whether the process is on its way out, or gone: its first thread exits, or is about to, as another one does.
+/// Whether the process is ending or has ended: its first thread exits, or will do so because another thread ends the process.
 pub fn is_ending(pid: Pid) -> bool {
     let read = |name: &str| {
         let bytes = std::fs::read(format!("/proc/{}/{name}", pid.as_raw_nonzero()))?;
@@ -169,7 +169,7 @@ pub fn is_ending(pid: Pid) -> bool {
     stat.is_none_or(|stat| stat.flags & EXITING != 0) || read("status").is_ok_and(|status| is_killed(&status))
 }
 
-/// Whether SIGKILL is pending, for the thread or for all: that is how the kernel ends the threads of a process, too.
+/// Whether SIGKILL is pending for the thread or the process. (The kernel also ends the threads of a process with SIGKILL.)
 fn is_killed(status: &str) -> bool {
     let pending =
         status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_found_through_any_chain_and_circles_end() {
+    fn descendants_are_found_through_any_chain_and_cycles_end() {
         let table =
             [entry(1, 0), entry(5, 1), entry(6, 5), entry(9, 6), entry(7, 1), entry(30, 31), entry(31, 30)];
         let mut found: Vec<i32> = descendants(&table, 5).iter().map(|entry| entry.pid).collect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What ranks print: put together into whole lines, joined into one stream, and written by a thread of its own, so that
-//! a slow reader slows the ranks down and never stops the launcher from hearing a signal.
+//! Output of ranks: assembled into whole lines, joined into one stream, and written by a separate thread, so that a slow
+//! reader slows the ranks down but does not keep the launcher from receiving signals.
 //!
 //! ```text
 //!   pipe of rank 0 ─▶ Assembler ─┐
@@ -12,29 +12,29 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Puts the pieces that a pipe gives together into whole lines.
+/// Assembles the pieces read from one pipe into whole lines.
 #[derive(Debug)]
 pub struct Assembler {
     partial: Vec<u8>,
-    /// Lines up to this many bytes are kept whole; 0 hands everything on at once.
+    /// Lines up to this many bytes are returned whole; 0 returns all bytes immediately.
     line_bytes_max: usize,
 }
 
 impl Assembler {
-    /// Lines up to this length, in bytes, stay whole; a longer one is handed on in pieces.
+    /// Lines up to this length, in bytes, stay whole; a longer line is returned in pieces.
     pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-    /// For one of several streams: keeps lines whole.
+    /// For one of several streams: returns whole lines.
     pub fn whole_lines() -> Self {
         Assembler { partial: Vec::new(), line_bytes_max: Self::LINE_BYTES_MAX }
     }
 
-    /// For the only stream: there is nothing to mix it with, and a prompt is seen at once.
-    pub fn at_once() -> Self {
+    /// For the only stream: returns all bytes immediately, so that a prompt is visible. No other stream can be mixed into it.
+    pub fn unbuffered() -> Self {
         Assembler { partial: Vec::new(), line_bytes_max: 0 }
     }
 
-    /// Takes what came, and returns what may be printed: whole lines, mostly.
+    /// Adds what was read from the pipe, and returns what may be printed: whole lines, or a piece of a line that is too long.
     pub fn add(&mut self, bytes: &[u8]) -> Vec<u8> {
         let ready = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let mut out = Vec::new();
@@ -54,7 +54,7 @@ impl Assembler {
         !self.partial.is_empty()
     }
 
-    /// The stream has ended, or is silent: what is left of it, a line without its end.
+    /// Takes the unfinished line: to be called when the stream has ended or is silent.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.partial)
     }
@@ -74,7 +74,7 @@ impl Joiner {
         Joiner { labels, open: None }
     }
 
-    /// Appends to `out` what `rank` printed. Where another's line has not ended, it is ended first.
+    /// Appends to `out` what `rank` printed. An unfinished line of another rank is ended first.
     pub fn join(&mut self, rank: u32, text: &[u8], out: &mut Vec<u8>) {
         for line in text.split_inclusive(|&byte| byte == b'\n') {
             if self.open.is_some_and(|other| other != rank) {
@@ -88,7 +88,7 @@ impl Joiner {
         }
     }
 
-    /// Ends the line that is open, if one is.
+    /// Appends a line end to `out` if the last line is unfinished.
     pub fn end_line(&mut self, out: &mut Vec<u8>) {
         if self.open.take().is_some() {
             out.push(b'\n');
@@ -96,7 +96,7 @@ impl Joiner {
     }
 }
 
-/// Writes to our stdout or stderr from a thread of its own. Ends with the process.
+/// Writes to our stdout or stderr from a separate thread, which ends with the process.
 #[derive(Debug)]
 pub struct Printer {
     shared: Arc<Shared>,
@@ -106,7 +106,7 @@ pub struct Printer {
 struct Shared {
     state: Mutex<State>,
     more: Condvar,
-    /// Readable when something was written, or cannot be.
+    /// Readable when something was written, or when writing has failed.
     written: OwnedFd,
 }
 
@@ -118,7 +118,7 @@ struct State {
 }
 
 impl Printer {
-    /// More than this waits to be written: the ranks' pipes are left alone, and fill up.
+    /// While more bytes than this wait to be written, the ranks' pipes are not read, and fill up.
     pub const BACKLOG_BYTES_MAX: usize = 1 << 20;
 
     /// Starts the thread that writes to `out`.
@@ -136,13 +136,13 @@ impl Printer {
         self.shared.written.as_fd()
     }
 
-    /// What the descriptor said has been heard.
+    /// Makes [`descriptor`](Printer::descriptor) unreadable until the state changes again.
     pub fn seen(&self) {
-        // Empty already: as good.
+        // An error means that the counter is zero already.
         let _ = rustix::io::read(&self.shared.written, &mut [0; 8]);
     }
 
-    /// Hands over what is to be written.
+    /// Queues `bytes` for writing.
     pub fn print(&self, bytes: &[u8]) {
         let mut state = self.shared.lock();
         if state.failure.is_none() && !bytes.is_empty() {
@@ -151,23 +151,23 @@ impl Printer {
         }
     }
 
-    /// Whether little enough waits.
+    /// Whether at most [`BACKLOG_BYTES_MAX`](Printer::BACKLOG_BYTES_MAX) bytes wait to be written.
     pub fn has_room(&self) -> bool {
         self.shared.lock().queue.len() < Self::BACKLOG_BYTES_MAX
     }
 
-    /// Whether everything was written.
+    /// Whether everything has been written.
     pub fn idle(&self) -> bool {
         let state = self.shared.lock();
         state.failure.is_some() || (state.queue.is_empty() && !state.writing)
     }
 
-    /// Whether nothing can be written any more.
+    /// Whether writing has failed for good.
     pub fn broken(&self) -> bool {
         self.failure().is_some()
     }
 
-    /// Why nothing can be written any more; `EPIPE`: nobody reads.
+    /// The error that ended writing; `EPIPE`: the reader has closed the stream.
     pub fn failure(&self) -> Option<Errno> {
         self.shared.lock().failure
     }
@@ -201,18 +201,17 @@ impl Shared {
     }
 }
 
-/// Writes everything, also where whoever shares our output made it non-blocking (a terminal is shared by all its
-/// programs).
+/// Writes everything, also to a non-blocking output: another program that shares the terminal may have made it so.
 fn write_batch(out: BorrowedFd<'_>, mut rest: &[u8]) -> Result<(), Errno> {
     while !rest.is_empty() {
         match rustix::io::write(out, rest) {
             Ok(count) => rest = &rest[count..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // Whatever it says, the next attempt knows better.
+                // The result of poll is not needed: the next write reports an error.
                 let _ = poll(&mut [PollFd::new(&out, PollFlags::OUT)], None);
             }
-            // A socket says so, if something that its other end sent us was never read.
+            // A socket reports ECONNRESET if its other end closed it before we read all that it had sent.
             Err(Errno::CONNRESET) => return Err(Errno::PIPE),
             Err(errno) => return Err(errno),
         }
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_whole_however_the_pipe_cuts_them() {
+    fn lines_stay_whole_wherever_reads_divide_them() {
         let text: Vec<u8> =
             (0..2_000).flat_map(|n| format!("line {n}\n").into_bytes()).chain(*b"rest").collect();
         for seed in 0..50 {
@@ -258,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_64_kib_is_whole_and_a_longer_one_is_not_held_for_ever() {
+    fn a_line_of_64_kib_stays_whole_and_a_longer_one_is_divided() {
         let mut assembler = Assembler::whole_lines();
         assert!(assembler.add(&vec![b'x'; Assembler::LINE_BYTES_MAX]).is_empty());
         assert_eq!(assembler.add(b"\n").len(), Assembler::LINE_BYTES_MAX + 1);
         assert!(!assembler.add(&vec![b'x'; Assembler::LINE_BYTES_MAX + 1]).is_empty());
-        assert_eq!(Assembler::at_once().add(b"name: "), b"name: ");
+        assert_eq!(Assembler::unbuffered().add(b"name: "), b"name: ");
     }
 
     #[test]
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_printer_writes_in_order_and_says_when_nobody_reads() {
+    fn a_printer_writes_in_order_and_reports_a_closed_reader() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let printer = Printer::start(ours).unwrap();
         printer.print(b"one ");
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_not_a_reader_who_left() {
+    fn a_full_disk_is_told_from_a_closed_reader() {
         let printer = Printer::start(File::options().write(true).open("/dev/full").unwrap()).unwrap();
         printer.print(b"lost");
         while !printer.idle() {
@@ -314,10 +313,10 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_slow_reader_shows_as_no_room() {
+    fn a_backlog_for_a_slow_reader_shows_as_no_room() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let printer = Printer::start(ours).unwrap();
-        // More than the thread takes at once, and more than a socket holds.
+        // More bytes than the thread writes in one batch, and more than a socket's buffer holds.
         while printer.has_room() {
             printer.print(&vec![0; Printer::BACKLOG_BYTES_MAX]);
             std::thread::yield_now();

@@ -5,17 +5,17 @@ use rustix::process::Signal;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
-/// One signal that is listened to, and where its arrivals are read.
+/// One signal that is caught, and the socket from which its arrivals are read.
 #[derive(Debug)]
 pub struct SignalPipe {
-    /// Which.
+    /// The signal.
     pub signal: Signal,
-    /// Readable when it came.
+    /// Readable when the signal has arrived.
     pub arrivals: UnixStream,
 }
 
 impl SignalPipe {
-    /// Takes the arrivals; how many, at most as many as there were.
+    /// Takes the arrivals, and returns how many there were. Signals that arrive close together may count as one.
     pub fn take(&mut self) -> usize {
         self.arrivals.read(&mut [0; 64]).unwrap_or(0)
     }
@@ -34,7 +34,7 @@ pub enum SignalRole {
     Continue,
 }
 
-/// What `signal` is for here.
+/// The role of `signal`.
 pub fn role(signal: Signal) -> SignalRole {
     match signal {
         Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => SignalRole::End,
@@ -57,8 +57,8 @@ pub fn listen() -> io::Result<Vec<SignalPipe>> {
         Signal::TSTP,
         Signal::CONT,
     ];
-    let heard = wanted.into_iter().filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
-    heard.map(listen_to).collect()
+    let caught = wanted.into_iter().filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
+    caught.map(listen_to).collect()
 }
 
 fn listen_to(signal: Signal) -> io::Result<SignalPipe> {
@@ -68,13 +68,13 @@ fn listen_to(signal: Signal) -> io::Result<SignalPipe> {
     Ok(SignalPipe { signal, arrivals })
 }
 
-/// The ends of our children, also where this process was started to ignore SIGCHLD (`trap '' CHLD`, some daemons): the kernel
-/// would take them then, and how, or that, a rank ended would never be known. What we start has the default again.
+/// Catches SIGCHLD, also where this process was started with SIGCHLD ignored (`trap '' CHLD`, some daemons): the kernel would
+/// then reap our children, and their exit status would be lost. Processes that we start get the default action again.
 pub fn listen_to_endings() -> io::Result<SignalPipe> {
     listen_to(Signal::CHILD)
 }
 
-/// Bit n - 1 for signal n; none where /proc does not say.
+/// Bit n - 1 for signal n; 0 if /proc cannot be read.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -15,13 +15,13 @@ use std::process::{Command, Stdio};
 /// What a rank is started with.
 #[derive(Debug)]
 pub struct RankStart {
-    /// Its rank, and where the daemon is.
+    /// Its rank, and the address of the node daemon.
     pub address: Address,
     /// Which of the job's programs it runs, from 0.
     pub app_number: usize,
-    /// On which processor alone, if pinned.
+    /// The processor that it is pinned to.
     pub pinned: Option<CpuSet>,
-    /// The limit on descriptors that it is given back: ours was raised.
+    /// The limit on descriptors to restore; that of the node daemon was raised.
     pub descriptor_limit: Rlimit,
 }
 
@@ -38,7 +38,7 @@ pub struct Started {
     pub stdin: Option<OwnedFd>,
 }
 
-/// Starts one rank. It dies with the thread that calls this.
+/// Starts one rank. The kernel kills it when the calling thread ends.
 pub fn rank(job: &Job, app: &App, start: &RankStart) -> io::Result<Started> {
     let rank = start.address.rank;
     let (stdout, stdout_end) = pipe()?;
@@ -71,10 +71,10 @@ pub fn rank(job: &Job, app: &App, start: &RankStart) -> io::Result<Started> {
     Ok(Started { pid, stdout, stderr, stdin })
 }
 
-/// In the child: dies with its parent, runs where it was told, and has the usual limit on descriptors.
+/// Runs in the child: arranges that it dies with its parent, pins it, and restores the limit on descriptors.
 fn before_exec(parent: Pid, pinned: Option<&CpuSet>, limit: Rlimit) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before that.
+    // The parent may have died before the call above.
     if rustix::process::getppid() != Some(parent) {
         return Err(rustix::io::Errno::SRCH.into());
     }
@@ -87,7 +87,7 @@ fn before_exec(parent: Pid, pinned: Option<&CpuSet>, limit: Rlimit) -> io::Resul
 
 fn set_environment(command: &mut Command, job: &Job, app: &App, start: &RankStart) {
     let (rank, size) = (start.address.rank.to_string(), job.ranks().to_string());
-    // These are of the mpiexec that this one may run under, and not for our ranks. A handler that was set by hand is.
+    // These come from an outer mpiexec, and are not meant for our ranks. An error handler that the user set by hand is.
     command.env_remove(environment::COMMAND_LINE);
     if std::env::var_os(environment::DAEMON).is_some() {
         command.env_remove(environment::INITIAL_ERROR_HANDLER);
@@ -98,7 +98,7 @@ fn set_environment(command: &mut Command, job: &Job, app: &App, start: &RankStar
     command.env(environment::APP_NUMBER, start.app_number.to_string());
     command.env("MPI_LOCALRANKID", &rank).env("MPI_LOCALNRANKS", &size);
     if job.test_hooks {
-        // They act in the node daemon alone; for the library they are unknown variables.
+        // Test hooks act only in the node daemon; the library would report them as unknown variables.
         for hook in environment::TEST_HOOKS {
             command.env_remove(hook);
         }
@@ -118,8 +118,8 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 /// The first word of the node daemon's command line; the words of `mpiexec`'s own follow.
 pub const NODE_DAEMON_WORD: &str = "--mend-node-daemon";
 
-/// Starts the node daemon: this program again, with the same words, in a session of its own, so that the terminal's signals
-/// come to us alone, and with the limit on descriptors that we had. Its end of `socket` is its standard input.
+/// Starts the node daemon: this program again with the same arguments, in a separate session, so that the terminal's signals
+/// reach `mpiexec` alone, and with the original limit on descriptors. `socket` becomes its standard input.
 pub fn node_daemon(socket: OwnedFd, limit: Rlimit) -> io::Result<Pid> {
     let mut command = Command::new("/proc/self/exe");
     let name = std::env::args_os().next().unwrap_or_else(|| "mpiexec".into());
@@ -135,7 +135,7 @@ pub fn node_daemon(socket: OwnedFd, limit: Rlimit) -> io::Result<Pid> {
     Ok(Pid::from_child(&child))
 }
 
-/// For each rank the processor it is pinned to: the i-th of those we may use, beginning anew after the last.
+/// The processors to pin ranks to: rank i gets the i-th that this process may use, counted round robin.
 pub fn pins(binding: Binding) -> io::Result<Pins> {
     match binding {
         Binding::None => Ok(Pins(vec![])),
@@ -160,7 +160,7 @@ impl Pins {
     }
 }
 
-/// Makes sure that this process may have `wanted` descriptors. Returns the limit as it was; `Err`: the most it may have.
+/// Raises the limit on descriptors to `wanted`. Returns the limit before; `Err` holds the largest limit that is possible.
 pub fn raise_descriptor_limit(wanted: u64) -> Result<Rlimit, u64> {
     let before = getrlimit(Resource::Nofile);
     let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
@@ -174,7 +174,7 @@ pub fn raise_descriptor_limit(wanted: u64) -> Result<Rlimit, u64> {
     Err(before.maximum.or(before.current).unwrap_or(0))
 }
 
-/// The descriptor that was given to us as standard input, which is empty from now on.
+/// Takes the descriptor of standard input, and puts /dev/null in its place.
 pub fn take_standard_input() -> io::Result<OwnedFd> {
     let taken = io::stdin().as_fd().try_clone_to_owned()?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;

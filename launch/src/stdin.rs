@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Our standard input, passed on to rank 0 by a thread of its own, its end included.
+//! Passes our standard input on to rank 0 in a separate thread, its end included.
 
 use rustix::io::Errno;
 use std::fs::File;

@@ -27,14 +27,13 @@ mod liveness_query;
 use crate::communicator::{Communicators, PendingCreation};
 use crate::funnel::Funnel;
 use crate::layers::Layers;
-use crate::registry::Registry;
 use crate::request::no_such_request;
 use crate::{CommKey, Detail, Error, State};
 use channel::CollectiveChannel;
 use liveness_query::LivenessQuery;
 use mend_base::{Key, LifecycleCheck, LifecycleCounts, PeerIndex, Slab, Tag};
 use mend_coll::{Collective, Schedule};
-use mend_pml::{Status, Waiter};
+use mend_pml::{Ends, Status, Waiter};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -43,7 +42,7 @@ pub(crate) struct Context<'a, N: Btl, R> {
     pub layers: &'a mut Layers<N, R>,
     pub communicators: &'a mut Communicators,
     pub funnel: &'a mut Funnel<N::Endpoint>,
-    pub registry: &'a Registry,
+    pub ends: &'a Ends,
 }
 
 /// What became of an operation: its result, and the communicator that it made.
@@ -146,7 +145,7 @@ impl Collectives {
         context: &mut Context<'_, N, R>,
     ) -> Result<Begun, Error> {
         let entry = context.communicators.valid(comm)?;
-        if let Some(&failed) = entry.failures().known().first() {
+        if let Some(failed) = context.layers.pml.broken_by(entry.collective(), context.ends) {
             // Row CO4
             mend_base::reach!("mpi.collective: a member had failed");
             return Err(Error::of(Detail::ProcFailed(failed)));
@@ -219,7 +218,7 @@ impl Collectives {
             let (rank, channel) = (entry.rank_of(dead)?, entry.collective());
             mend_base::reach!("mpi.collective: interrupted");
             let error = mend_pml::Error::ProcFailed(rank);
-            let mut channel = CollectiveChannel::new(context.layers, channel, active.tag);
+            let mut channel = CollectiveChannel::new(context.layers, context.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, error);
             Some(conclude(comm, active.creation.as_ref(), Err(error), context))
         });
@@ -316,7 +315,7 @@ fn progress<N: Btl, R: Runtime>(
     context: &mut Context<'_, N, R>,
 ) -> Option<Ended> {
     let channel = context.communicators.get(comm)?.collective();
-    let mut channel = CollectiveChannel::new(context.layers, channel, active.tag);
+    let mut channel = CollectiveChannel::new(context.layers, context.ends, channel, active.tag);
     let result = active.schedule.progress(&mut channel)?;
     if let Err(mend_pml::Error::PeerLeft(_)) = result {
         let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, context));
@@ -334,10 +333,10 @@ fn conclude<N: Btl, R: Runtime>(
     result: Result<(), mend_pml::Error>,
     context: &mut Context<'_, N, R>,
 ) -> Ended {
-    let Context { layers, communicators, registry, .. } = context;
+    let Context { layers, communicators, ends, .. } = context;
     let made = match (result, creation) {
         (Ok(()), None) => Ok(None),
-        (Ok(()), Some(creation)) => communicators.commit(comm, creation, registry, layers),
+        (Ok(()), Some(creation)) => communicators.commit(comm, creation, ends, layers),
         (Err(error), creation) => {
             creation.into_iter().for_each(|creation| communicators.roll_back(comm, creation, layers));
             Err(Error::from(error))

@@ -3,19 +3,18 @@
 //! [`create`]'s; freeing one is local (design "Context ids"): no barrier, no agreement on a number.
 //!
 //! A part of the engine: it owns the table of communicators and this process's identities; it calls the PML, at which it opens
-//! and closes channels, and asks the registry who has failed.
+//! and closes channels.
 
 mod attributes;
 mod create;
 
 use crate::layers::Layers;
-use crate::registry::Registry;
 use crate::{CommKey, Detail, Error};
 pub(crate) use attributes::Attributes;
 pub(crate) use create::{Contribution, Created, DUP_NAMER, PendingCreation};
 use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab, Tag};
-use mend_comm::{Communicator, Failures, Group};
-use mend_pml::{Channel, Owner};
+use mend_comm::{Communicator, Group};
+use mend_pml::{Channel, Ends, Owner};
 use mend_proto::identity::IdentityAllocator;
 use mend_transport::Btl;
 use std::sync::Arc;
@@ -30,8 +29,6 @@ pub(crate) struct CommEntry {
     user: Channel,
     /// Collective operations' messages.
     collective: Channel,
-    /// Who of them has failed, and of whom the program has said that it knows.
-    failures: Failures,
     /// How many collective operations were started on it: the next one's tag.
     operations: u32,
     /// Collective operations that still run on it.
@@ -73,11 +70,6 @@ impl CommEntry {
     /// Its members' places.
     pub fn members(&self) -> &Arc<[PeerIndex]> {
         &self.members
-    }
-
-    /// Its failed members.
-    pub fn failures(&self) -> &Failures {
-        &self.failures
     }
 
     /// Name and error handler.
@@ -160,17 +152,17 @@ impl Communicators {
             rank: Rank(me.number()),
             group: Arc::new(Group::consecutive(first, size)),
         };
-        let nobody_failed = Registry::default();
+        let no_ends = Ends::default();
         let attributes = Attributes::predefined("MPI_COMM_WORLD");
         let members = (0..size).map(PeerIndex).collect();
-        self.world = self.enter(world, members, attributes, &nobody_failed, layers)?;
+        self.world = self.enter(world, members, attributes, &no_ends, layers)?;
         let myself = Communicator {
             identity: Identity { creator: me, number: SELF_NUMBER },
             rank: Rank(0),
             group: Arc::new(Group::consecutive(me, 1)),
         };
         let attributes = Attributes::predefined("MPI_COMM_SELF");
-        self.myself = self.enter(myself, Arc::new([index]), attributes, &nobody_failed, layers)?;
+        self.myself = self.enter(myself, Arc::new([index]), attributes, &no_ends, layers)?;
         Ok(())
     }
 
@@ -325,7 +317,7 @@ impl Communicators {
         &mut self,
         parent: CommKey,
         creation: &PendingCreation,
-        registry: &Registry,
+        ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Result<Option<CommKey>, Error> {
         let Some(entry) = self.table.get(parent.0) else { return Ok(None) };
@@ -350,7 +342,7 @@ impl Communicators {
         if layers.pml.is_used(communicator.identity) {
             return Err(Error::of(Detail::BadCreation));
         }
-        self.enter(communicator, members, attributes, registry, layers).map(Some)
+        self.enter(communicator, members, attributes, ends, layers).map(Some)
     }
 
     /// A communicator of this process alone needs no name that others know: it gets one that leaves no gap.
@@ -384,25 +376,19 @@ impl Communicators {
         communicator: Communicator,
         members: Arc<[PeerIndex]>,
         attributes: Attributes,
-        registry: &Registry,
+        ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Result<CommKey, Error> {
         let (identity, rank) = (communicator.identity, communicator.rank);
         self.remove_unused();
-        let mut failures = Failures::default();
-        for failed in registry.failed() {
-            let at = members.iter().position(|member| member == failed);
-            at.into_iter().for_each(|at| failures.add(Rank(at as u32)));
-        }
         let make = |key| {
-            let mut open =
-                |kind| layers.pml.open(identity, kind, rank, Arc::clone(&members), Communicators::owner(key));
+            let owner = Communicators::owner(key);
+            let mut open = |kind| layers.pml.open(identity, kind, rank, Arc::clone(&members), owner, ends);
             CommEntry {
                 user: open(ContextKind::PointToPoint),
                 collective: open(ContextKind::Collective),
                 communicator,
                 members,
-                failures,
                 operations: 0,
                 running: 0,
                 requests: 0,
@@ -413,29 +399,6 @@ impl Communicators {
         };
         self.table.try_insert_with(make).map(CommKey).ok_or(Error::of(Detail::NoMemory))
     }
-
-    /// The second step of publishing a death, after the registry: every communicator that holds the dead knows of it.
-    pub fn on_failed(&mut self, dead: PeerIndex) {
-        for (_, entry) in self.table.iter_mut() {
-            if let Some(rank) = entry.rank_of(dead) {
-                entry.failures.add(rank);
-            }
-        }
-    }
-
-    /// Acknowledges the first `at_most` known failures, or all; how many are acknowledged now.
-    pub fn acknowledge<N: Btl, R>(
-        &mut self,
-        comm: CommKey,
-        at_most: Option<u32>,
-        layers: &mut Layers<N, R>,
-    ) -> Result<u32, Error> {
-        self.valid(comm)?;
-        let Some(entry) = self.table.get_mut(comm.0) else { return Ok(0) };
-        let acknowledged = entry.failures.acknowledge(at_most);
-        layers.pml.acknowledge(entry.user, acknowledged);
-        Ok(acknowledged)
-    }
 }
 
 #[cfg(test)]
@@ -443,9 +406,10 @@ mod tests {
     use super::{Attributes, Communicators};
     use crate::layers::Layers;
     use crate::scripted::{Rehearsal, Script, Wires, peer};
-    use crate::{CommKey, Detail, Registry};
+    use crate::{CommKey, Detail};
     use mend_base::{Identity, PeerIndex, Rank};
     use mend_comm::Communicator;
+    use mend_pml::Ends;
 
     /// Rank 0 of three.
     fn communicators() -> (Communicators, Layers<Wires, Script>) {
@@ -459,9 +423,7 @@ mod tests {
         let entry = communicators.get(communicators.world()).unwrap();
         let (identity, members) = (Identity { creator: peer(0), number: 9 }, entry.members().clone());
         let communicator = Communicator { identity, ..entry.communicator().clone() };
-        let mut registry = Registry::default();
-        registry.append(PeerIndex(2));
-        communicators.enter(communicator, members, Attributes::default(), &registry, layers).unwrap()
+        communicators.enter(communicator, members, Attributes::default(), &Ends::default(), layers).unwrap()
     }
 
     #[test]
@@ -483,18 +445,6 @@ mod tests {
             let refused = communicators.free(comm, &mut layers).unwrap_err();
             assert_eq!(refused.detail, Detail::PredefinedCommunicator);
         }
-    }
-
-    #[test]
-    fn a_communicator_knows_its_failed_members_from_the_registry_and_from_then_on() {
-        let (mut communicators, mut layers) = communicators();
-        let comm = duplicate(&mut communicators, &mut layers);
-        assert_eq!(communicators.valid(comm).unwrap().failures().known(), [Rank(2)]);
-        communicators.on_failed(PeerIndex(1));
-        assert_eq!(communicators.valid(comm).unwrap().failures().known(), [Rank(2), Rank(1)]);
-        let myself = communicators.myself();
-        assert!(communicators.valid(myself).unwrap().failures().known().is_empty());
-        assert_eq!(communicators.acknowledge(comm, Some(1), &mut layers), Ok(1));
     }
 
     #[test]

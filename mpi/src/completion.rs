@@ -101,8 +101,8 @@ pub struct Completion {
     /// All before it were complete at the last poll.
     first: usize,
     polls: u32,
-    /// The registry's version at the last poll; `None` before the first.
-    version: Option<u32>,
+    /// How many failures were published at the last poll; `None` before the first.
+    failures: Option<usize>,
 }
 
 /// So many requests are polled every time.
@@ -114,7 +114,7 @@ const POLLS_PER_SURVEY: u32 = 16;
 impl Completion {
     /// Waits for `want`.
     pub fn new(want: Want) -> Self {
-        Completion { want, first: 0, polls: 0, version: None }
+        Completion { want, first: 0, polls: 0, failures: None }
     }
 
     // Hot: per poll.
@@ -158,8 +158,8 @@ impl Completion {
     /// every [`POLLS_PER_SURVEY`]th time only, and whenever a death was published: a fault at a later one must end the call
     /// too, and a blocked thread is woken once for it.
     fn is_early<N: Btl, R: Runtime>(&mut self, engine: &Engine<N, R>, requests: &[RequestHandle]) -> bool {
-        let version = engine.registry().version();
-        let changed = self.version.replace(version) != Some(version);
+        let failures = engine.ends().failed().len();
+        let changed = self.failures.replace(failures) != Some(failures);
         if changed || self.polls.is_multiple_of(POLLS_PER_SURVEY) {
             return false;
         }

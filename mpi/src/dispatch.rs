@@ -4,7 +4,7 @@
 //!
 //! The PML takes its own messages before they come here. Ids that are given out, and whose protocol this version does not have, are
 //! garbage like those that nobody has: no correct peer sends them. A protocol that comes adds its arm to [`Dispatch`], and sends
-//! its control messages through a bounded queue for each peer, which belongs beside this table.
+//! its control messages through the queue that all protocols share (`Ob1::open_control`, `Ob1::send_control`).
 
 use crate::funnel::Funnel;
 use mend_base::PeerIndex;

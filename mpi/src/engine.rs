@@ -19,7 +19,6 @@ use crate::dispatch::Dispatch;
 use crate::funnel::Funnel;
 use crate::inquiry::Inquiry;
 use crate::layers::Layers;
-use crate::registry::Registry;
 use crate::request::{CompletedRequests, Started, State};
 use crate::waiters::Waiters;
 use crate::watched::Watched;
@@ -28,7 +27,7 @@ use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
 use mend_datatype::Typed;
-use mend_pml::{Config, Ob1, Polling, SendMode, Status};
+use mend_pml::{Config, Ends, Lent, Ob1, Polling, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
 pub use reports::Census;
@@ -38,7 +37,7 @@ pub use reports::Census;
 pub struct Engine<N: Btl, R: Runtime> {
     layers: Layers<N, R>,
     funnel: Funnel<N::Endpoint>,
-    registry: Registry,
+    ends: Ends,
     communicators: Communicators,
     collectives: Collectives,
     completed: CompletedRequests,
@@ -89,7 +88,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut engine = Engine {
             funnel: Funnel::new(me.job(), size, runtime.fault_version()),
             layers: Layers { net, pml: Ob1::new(config), runtime },
-            registry: Registry::default(),
+            ends: Ends::default(),
             communicators: Communicators::new(me),
             collectives: Collectives::default(),
             completed: CompletedRequests::default(),
@@ -163,7 +162,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     ) -> Result<Started, Error> {
         let channel = self.communicators.valid(comm)?.channel_to(to)?;
         let Layers { net, pml, .. } = &mut self.layers;
-        let send = pml.send(net, channel, to, check_tag(tag)?, mode, data)?;
+        let lent = Lent { net, ends: &self.ends };
+        let send = pml.send(lent, channel, to, check_tag(tag)?, mode, data)?;
         Ok(self.started(send))
     }
 
@@ -178,7 +178,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     ) -> Result<Started, Error> {
         let channel = self.selected(comm, from, tag)?;
         let Layers { net, pml, .. } = &mut self.layers;
-        let receive = pml.receive(net, channel, from, tag, data)?;
+        let lent = Lent { net, ends: &self.ends };
+        let receive = pml.receive(lent, channel, from, tag, data)?;
         Ok(self.started(receive))
     }
 
@@ -204,7 +205,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn poll_once(&mut self, polling: &mut Polling<N::Endpoint>) -> Option<Result<Started, Error>> {
         let Layers { net, pml, .. } = &mut self.layers;
         let mut up = Dispatch { funnel: &mut self.funnel };
-        let result = pml.poll_once(net, self.now, polling, &mut up)?;
+        let lent = Lent { net, ends: &self.ends };
+        let result = pml.poll_once(lent, self.now, polling, &mut up)?;
         Some(result.map_err(Error::from).map(|receive| self.started(receive)))
     }
 
@@ -213,15 +215,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[inline]
     pub fn post(&mut self, polling: Polling<N::Endpoint>) -> Result<Started, Error> {
         let Layers { net, pml, .. } = &mut self.layers;
-        let receive = pml.post(net, polling)?;
+        let receive = pml.post(Lent { net, ends: &self.ends }, polling)?;
         Ok(self.started(receive))
     }
 
     /// Whether a message lies here that a receive would match now. Reads what has come; makes no progress.
     pub fn probe(&mut self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Option<Status>, Error> {
         let channel = self.selected(comm, from, tag)?;
-        let Layers { net, pml, .. } = &mut self.layers;
-        Ok(pml.probe(net, channel, from, tag)?)
+        Ok(self.layers.pml.probe(channel, from, tag, &self.ends)?)
     }
 
     #[inline(always)]
@@ -249,9 +250,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[inline]
     fn state(&self, request: Request) -> State {
         match request {
-            Request::PointToPoint(key) => match self.layers.pml.poll(mend_pml::Request(key)) {
+            Request::PointToPoint(key) => match self.layers.pml.poll(mend_pml::Request(key), &self.ends) {
                 mend_pml::State::Running => State::Running,
-                mend_pml::State::Stalled => State::PendingFailure,
+                mend_pml::State::PendingFailure => State::PendingFailure,
                 mend_pml::State::Done(result) => State::Done(result.map_err(Error::from)),
             },
             Request::Collective(key) => self.collectives.poll(key),
@@ -367,8 +368,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The collective operations, and what they work with.
     fn lend(&mut self) -> (&mut Collectives, Context<'_, N, R>) {
-        let Engine { layers, communicators, funnel, registry, collectives, .. } = self;
-        (collectives, Context { layers, communicators, funnel, registry })
+        let Engine { layers, communicators, funnel, ends, collectives, .. } = self;
+        (collectives, Context { layers, communicators, funnel, ends })
     }
 }
 

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one door for notices about peers, good or bad, from any source. What a transport reports is evidence: the peer
-//! is quarantined and the runtime asked. What the runtime says is a declaration: it is obeyed, in the order drain and sever,
-//! registry, communicators, requests, collectives, version, waiters (design "How a death travels"). So nobody sees an error that names a
-//! failed process before the registry lists it (I2, Row AK3).
+//! The one way in for reports about peers, from transports and runtime. What a transport reports is evidence: the funnel
+//! quarantines the peer and asks the runtime. What the runtime says is a declaration: the funnel severs the peer, and the engine
+//! publishes the end when the peer is drained (design "How a death travels").
 //!
 //! ```text
 //!   on_error ──▶ suspect: quarantine, ask ──▶ Alive: resume
 //!                                        └──▶ Failed ──┐
-//!   Failed, Finalized, Refused ────────────────────────┴▶ declaration: sever ──▶ drained ──▶ severed ──▶ end: publish, in
-//!                                                                                               the order of the declarations
+//!   Failed, Finalized, Refused ────────────────────────┴▶ declare: sever ──▶ severed: drained ──▶ next_end, in the order of
+//!                                                                                              the declarations
 //! ```
 //!
-//! A part of the engine: it owns how each peer stands, what came up and is not examined yet, and the ends that are to be
-//! published; it calls transports, PML and runtime. The engine publishes what [`next_end`](Funnel::next_end) gives.
+//! A part of the engine: it owns the contact with each peer, evidence that is not examined yet, and ends that are declared and not
+//! published. An end that is published stands in [`Ends`] alone. The funnel calls transports, PML and runtime.
 
 mod contact;
 
 use crate::layers::Layers;
 use contact::{Contact, Contacts};
 use mend_base::{Job, Peer, PeerIndex};
-use mend_pml::Gone;
+use mend_pml::{End, Ends};
 use mend_runtime::{Notice, Runtime};
 use mend_transport::{Btl, Card, Cause, ConnectError};
 use std::collections::VecDeque;
@@ -34,17 +33,17 @@ pub enum JobNotice {
     },
 }
 
-/// How far it is known what became of a peer.
+/// How far the end of a peer has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Nothing was declared; whether a question to the runtime waits for its answer.
+    /// It is not declared.
     Open {
-        /// One waits.
+        /// The runtime was asked about the peer and has not answered.
         questioned: bool,
     },
-    /// Its end is declared, and published soon.
+    /// It is declared and not published.
     Declared,
-    /// Its end is published.
+    /// It is published.
     Published,
 }
 
@@ -52,13 +51,12 @@ pub(crate) enum Fate {
 #[derive(Debug)]
 pub(crate) struct Funnel<E> {
     contacts: Contacts<E>,
-    /// What came up from the transports, to be examined when they are no longer borrowed.
+    /// What the transports reported, to be examined when they are no longer borrowed.
     evidence: Vec<(PeerIndex, Cause)>,
     severed: Vec<(PeerIndex, E)>,
-    /// Whose ends are still to be published, in the order of the declarations.
-    declared: VecDeque<PeerIndex>,
-    /// Ends to be published now.
-    ended: VecDeque<(PeerIndex, Gone)>,
+    /// The ends that are declared and not published, in the order of the declarations. Each is of a peer whose contact is
+    /// severing or drained.
+    declared: VecDeque<(PeerIndex, End)>,
     /// The runtime's version when its notices were taken.
     seen_version: u32,
     job_notices: VecDeque<JobNotice>,
@@ -72,19 +70,18 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
             evidence: Vec::new(),
             severed: Vec::new(),
             declared: VecDeque::new(),
-            ended: VecDeque::new(),
             seen_version: version.wrapping_sub(1),
             job_notices: VecDeque::new(),
         }
     }
 
-    /// Whether nothing came up.
+    /// Whether the transports have reported nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.evidence.is_empty() && self.severed.is_empty()
     }
 
-    /// Something speaks against a peer; examined after the transports have been polled.
+    /// Evidence that a peer may have failed. It is examined after the transports have been polled.
     #[cold]
     pub fn on_evidence(&mut self, peer: PeerIndex, cause: Cause) {
         self.evidence.push((peer, cause));
@@ -114,11 +111,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         self.contacts.peer(index)
     }
 
-    /// How far it is known what became of a peer.
+    /// How far the end of a peer has come.
     pub fn fate(&self, index: PeerIndex) -> Fate {
         match self.contacts.state(index) {
-            Some(Contact::Ended(_)) => Fate::Published,
-            Some(Contact::Severing { .. } | Contact::Drained { .. }) => Fate::Declared,
+            Some(Contact::Ended) => Fate::Published,
+            Some(Contact::Severing { .. } | Contact::Drained) => Fate::Declared,
             None | Some(Contact::Asked | Contact::Connected { .. }) => {
                 Fate::Open { questioned: self.contacts.is_questioned(index) }
             }
@@ -164,9 +161,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         self.job_notices.len() as u32
     }
 
-    /// The next end to be published; the requests of that peer end with it.
-    pub fn next_end(&mut self) -> Option<(PeerIndex, Gone)> {
-        self.ended.pop_front()
+    /// The next end to be published. None while the peer that was declared first is still being severed.
+    pub fn next_end(&mut self) -> Option<(PeerIndex, End)> {
+        let &(index, _) = self.declared.front()?;
+        if let Some(Contact::Severing { .. }) = self.contacts.state(index) {
+            return None;
+        }
+        self.contacts.set(index, Contact::Ended);
+        self.declared.pop_front()
     }
 
     /// Examines what the last progress brought. How many endpoints were severed: waiting calls poll again.
@@ -187,13 +189,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     pub fn on_notice<N: Btl<Endpoint = E>, R: Runtime>(
         &mut self,
         notice: Notice,
+        ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Option<PeerIndex> {
         match notice {
             Notice::Contact { peer, card } => self.contact(peer, &card, layers),
-            Notice::Refused { peer, cause } => self.declare(peer, Gone::Unreachable(cause), layers),
-            Notice::Finalized(peer) => self.declare(peer, Gone::Finalized, layers),
-            Notice::Failed(peer) => self.declare(peer, Gone::Failed, layers),
+            Notice::Refused { peer, cause } => self.declare(peer, End::Unreachable(cause), ends, layers),
+            Notice::Finalized(peer) => self.declare(peer, End::Finalized, ends, layers),
+            Notice::Failed(peer) => self.declare(peer, End::Failed, ends, layers),
             Notice::Alive(peer) => return self.alive(peer, layers),
             Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
         }
@@ -209,7 +212,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         }
         match layers.runtime.lookup(self.contacts.peer(index)) {
             Ok(()) => self.contacts.set(index, Contact::Asked),
-            Err(_) => self.end(index, Gone::Unreachable(Cause::Refused)),
+            Err(_) => self.end(index, Cause::Refused),
         }
     }
 
@@ -226,7 +229,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
             Err(ConnectError::NoMemory) => Cause::NoMemory,
             Err(ConnectError::Unreachable) => Cause::Refused,
         };
-        self.end(index, Gone::Unreachable(refused));
+        self.end(index, refused);
         Err(refused)
     }
 
@@ -257,10 +260,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
             None => mend_base::reach!("mpi.contact: they asked"),
             Some(Contact::Asked) => mend_base::reach!("mpi.contact: we asked"),
             Some(
-                Contact::Connected { .. }
-                | Contact::Severing { .. }
-                | Contact::Drained { .. }
-                | Contact::Ended(_),
+                Contact::Connected { .. } | Contact::Severing { .. } | Contact::Drained | Contact::Ended,
             ) => {
                 mend_base::reach!("mpi.contact: told again");
                 return;
@@ -314,65 +314,68 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         Some(index)
     }
 
-    /// A declaration is final. What the peer had sent whole is handed up before anybody sees it (Row PP7).
-    fn declare<N: Btl<Endpoint = E>, R>(&mut self, peer: Peer, why: Gone, layers: &mut Layers<N, R>) {
+    /// A declaration is final. What the peer had sent completely is handed up before its end is published (Row PP7).
+    fn declare<N: Btl<Endpoint = E>, R: Runtime>(
+        &mut self,
+        peer: Peer,
+        end: End,
+        ends: &Ends,
+        layers: &mut Layers<N, R>,
+    ) {
         let index = self.contacts.place(peer);
         self.contacts.answered(index);
         match self.contacts.state(index) {
             Some(Contact::Connected { endpoint, .. }) => {
                 mend_base::reach!("mpi.funnel: declaration, severing");
-                self.contacts.set(index, Contact::Severing { endpoint, why });
+                self.contacts.set(index, Contact::Severing { endpoint });
                 layers.net.sever(endpoint);
             }
             None | Some(Contact::Asked) => {
                 mend_base::reach!("mpi.funnel: declaration, no way yet");
-                self.contacts.set(index, Contact::Drained { why });
+                self.contacts.set(index, Contact::Drained);
             }
-            Some(Contact::Severing { endpoint, why: Gone::Unreachable(_) }) if why == Gone::Failed => {
-                mend_base::reach!("mpi.funnel: unreachable, then failed, while severing");
-                self.contacts.set(index, Contact::Severing { endpoint, why });
-            }
-            Some(Contact::Drained { why: Gone::Unreachable(_) } | Contact::Ended(Gone::Unreachable(_)))
-                if why == Gone::Failed =>
-            {
-                mend_base::reach!("mpi.funnel: unreachable, then failed");
-                self.contacts.set(index, Contact::Drained { why });
-            }
-            // The first declaration stands: whatever the second says, nothing more can come or go.
-            Some(Contact::Severing { .. } | Contact::Drained { .. } | Contact::Ended(_)) => {
-                mend_base::reach!("mpi.funnel: declaration again");
-                return;
-            }
+            Some(Contact::Severing { .. } | Contact::Drained) => return self.declare_again(index, end),
+            Some(Contact::Ended) => match (ends.of(index), end) {
+                (Some(End::Unreachable(_)), End::Failed) => {
+                    mend_base::reach!("mpi.funnel: unreachable, then failed");
+                    self.contacts.set(index, Contact::Drained);
+                }
+                // The first end stands: nothing more can come or go.
+                _ => {
+                    mend_base::reach!("mpi.funnel: declaration again");
+                    return;
+                }
+            },
         }
-        self.declared.push_back(index);
-        self.publish_drained();
+        self.declared.push_back((index, end));
+    }
+
+    /// A second declaration before the end is published: the first stands, except that an unreachable peer may fail.
+    fn declare_again(&mut self, index: PeerIndex, end: End) {
+        let declared = self.declared.iter_mut().find(|(of, _)| *of == index);
+        if let Some((_, first @ End::Unreachable(_))) = declared
+            && end == End::Failed
+        {
+            mend_base::reach!("mpi.funnel: unreachable, then failed, while severing");
+            *first = end;
+        } else {
+            mend_base::reach!("mpi.funnel: declaration again");
+        }
     }
 
     fn severed(&mut self, index: PeerIndex, endpoint: E) {
         match self.contacts.state(index) {
-            Some(Contact::Severing { endpoint: severing, why }) if severing == endpoint => {
-                self.contacts.set(index, Contact::Drained { why });
-                self.publish_drained();
+            Some(Contact::Severing { endpoint: severing }) if severing == endpoint => {
+                self.contacts.set(index, Contact::Drained);
             }
             _ => debug_assert!(false, "a transport reports the end of a way that was not severed"),
         }
     }
 
-    /// Publishes the ends of those who are drained, in the order of the declarations.
-    fn publish_drained(&mut self) {
-        while let Some(&index) = self.declared.front() {
-            match self.contacts.state(index) {
-                Some(Contact::Severing { .. }) => return,
-                Some(Contact::Drained { why }) => self.end(index, why),
-                _ => {}
-            }
-            self.declared.pop_front();
-        }
-    }
-
-    fn end(&mut self, index: PeerIndex, why: Gone) {
-        self.contacts.set(index, Contact::Ended(why));
-        self.ended.push_back((index, why));
+    /// This process cannot reach a peer. No declaration before it can be the cause, so its end is published at once.
+    fn end(&mut self, index: PeerIndex, cause: Cause) {
+        self.contacts.set(index, Contact::Drained);
+        self.declared.push_front((index, End::Unreachable(cause)));
     }
 }
 

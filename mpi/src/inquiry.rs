@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a waiter asks the runtime about a peer that may be the sender that it waits for, and that nobody has connected.
+//! When a waiting call asks the runtime about an unconnected peer: one that may be the sender for which the call waits.
 
-/// Counts timed checks.
+/// Counts timed checks, and says which of them ask.
 #[derive(Debug, Default)]
 pub(crate) struct Inquiry {
-    /// So far; wraps.
+    /// Of the process; wraps.
     checks: u32,
-    /// Of the call that waits.
+    /// Of the call that waits now.
     of_wait: u32,
 }
 
-/// A sleeper's checks are 100 ms apart in the end, and an answer wakes it.
+/// Every so many checks of the process one asks. The checks of a sleeping thread are up to 100 ms apart, and an answer wakes
+/// the thread.
 const CHECKS_PER_QUESTION: u32 = 16;
 
-/// Of the checks of one call that waits, those that ask besides: from some 15 ms on, since most waits are shorter, for some
-/// 6 s.
+/// The checks of one waiting call that ask in addition: from about 15 ms on, since most waits are shorter, for about 6 s.
 const ASKS_AT: core::ops::Range<u32> = 4..68;
 
 impl Inquiry {
@@ -25,13 +25,13 @@ impl Inquiry {
         self.of_wait = 0;
     }
 
-    /// The wait has lasted longer than it asks on its own account.
+    /// As after a wait that is longer than [`ASKS_AT`].
     #[cfg(test)]
     pub fn last_long(&mut self) {
         self.of_wait = ASKS_AT.end;
     }
 
-    /// A timed check: whether it asks.
+    /// Counts a timed check. Returns whether it asks.
     pub fn is_due(&mut self) -> bool {
         self.checks = self.checks.wrapping_add(1);
         self.of_wait = self.of_wait.saturating_add(1);

@@ -10,9 +10,9 @@
 //!
 //! | part (file)                     | owns                                                     | may call                         |
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
-//! | `Funnel` (funnel)               | how each peer stands; evidence; declarations and their order; notices of the job | transports, PML, runtime |
-//! | `Registry` (registry)           | who failed, in order; its version                        | nothing                          |
-//! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests, acknowledged failures; identities | PML; reads the registry     |
+//! | `Funnel` (funnel)               | the contact with each peer; evidence; ends that are declared and not published; notices of the job | transports, PML, runtime |
+//! | `Ends` (`mend_pml`)             | the ends of peers that are published; the order of the failures | nothing                   |
+//! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests; identities | PML                |
 //! | `Collectives` (collective)      | collective operations and creations under way, liveness queries | transports, PML, `Communicators`, `Funnel` |
 //! | `CompletedRequests` (request)   | requests that were complete when they were started, with their communicator | nothing       |
 //! | `Watched` (watched)             | from whom the waiting call expects something             | nothing                          |
@@ -39,7 +39,6 @@ mod funnel;
 mod future;
 mod inquiry;
 mod layers;
-mod registry;
 mod request;
 #[cfg(test)]
 mod scripted;
@@ -57,7 +56,6 @@ pub use error_handler::ErrorHandler;
 pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;
-pub use mend_pml::{Config, Polling, SendMode, Status, Waiter};
-pub use registry::Registry;
+pub use mend_pml::{Config, End, Ends, Polling, SendMode, Status, Waiter};
 pub use request::{CommKey, Request, RequestHandle, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

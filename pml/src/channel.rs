@@ -2,6 +2,7 @@
 //! A communicator's context kind, opened: its name, and what each part keeps for it. [`Ob1`](crate::Ob1) lends the pieces
 //! to their parts.
 
+use crate::ends::Ends;
 use crate::matcher::MatchLists;
 use crate::members::Members;
 use crate::routes::Routes;
@@ -16,6 +17,9 @@ pub(crate) struct ChannelState<E> {
     /// Our id of it; `None`: ids had run out, and every message carries the full identity.
     context: Option<ContextId>,
     pub(crate) members: Members,
+    /// Whether this is a collective context kind of which a member has failed: broken for ever. No operation starts on it any
+    /// more, and what comes is dropped, since it belongs to an operation that was given up.
+    broken: bool,
     /// For receiving.
     pub(crate) matching: MatchLists,
     /// For sending.
@@ -23,14 +27,23 @@ pub(crate) struct ChannelState<E> {
 }
 
 impl<E: Copy> ChannelState<E> {
-    pub(crate) fn new(name: Name, me: Rank, members: Arc<[PeerIndex]>) -> Self {
-        ChannelState {
+    pub(crate) fn new(name: Name, me: Rank, members: Arc<[PeerIndex]>, ends: &Ends) -> Self {
+        let mut channel = ChannelState {
             name,
             context: None,
-            members: Members::new(me, members),
+            members: Members::new(me, members, ends),
+            broken: false,
             matching: MatchLists::default(),
             routes: Routes::default(),
-        }
+        };
+        channel.on_end(ends);
+        channel
+    }
+
+    /// A peer has ended.
+    pub(crate) fn on_end(&mut self, ends: &Ends) {
+        self.members.on_end(ends);
+        self.broken = self.is_collective() && self.members.has_pending_failure(ends);
     }
 
     #[inline]
@@ -52,11 +65,15 @@ impl<E: Copy> ChannelState<E> {
         self.name.context_kind == ContextKind::Collective
     }
 
-    /// A collective context kind one of whose members failed is broken for ever: no operation starts on it any more, and
-    /// nothing is received, since whatever comes belongs to an operation that was given up. The rank that failed.
     #[inline]
-    pub(crate) fn broken_by(&self) -> Option<Rank> {
-        if self.is_collective() { self.members.first_failed() } else { None }
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// The first member that failed, if the channel is broken: failures are never acknowledged on a collective context kind.
+    #[inline]
+    pub(crate) fn broken_by(&self, ends: &Ends) -> Option<Rank> {
+        if self.broken { self.members.pending_failure(ends) } else { None }
     }
 
     /// Whether a message of this process to itself is on the wire.
@@ -69,12 +86,13 @@ impl<E: Copy> ChannelState<E> {
 #[cfg(test)]
 mod tests {
     use super::ChannelState;
+    use crate::ends::{End, Ends};
     use mend_base::{ContextKind, Identity, Peer, PeerIndex, Rank};
     use mend_proto::identity::Name;
 
-    fn channel(context_kind: ContextKind) -> ChannelState<u32> {
+    fn channel(context_kind: ContextKind, ends: &Ends) -> ChannelState<u32> {
         let name = Name { identity: Identity { creator: Peer(1), number: 16 }, context_kind };
-        ChannelState::new(name, Rank(0), [PeerIndex(4), PeerIndex(5)].into())
+        ChannelState::new(name, Rank(0), [PeerIndex(4), PeerIndex(5)].into(), ends)
     }
 
     #[test]
@@ -82,16 +100,25 @@ mod tests {
         for (context_kind, broken_by) in
             [(ContextKind::Collective, Some(Rank(1))), (ContextKind::PointToPoint, None)]
         {
-            let mut channel = channel(context_kind);
-            assert_eq!(channel.broken_by(), None);
-            channel.members.on_failed(PeerIndex(5));
-            assert_eq!(channel.broken_by(), broken_by);
+            let mut ends = Ends::default();
+            let mut earlier = channel(context_kind, &ends);
+            for (peer, end) in [(4, End::Finalized), (6, End::Failed)] {
+                ends.add(PeerIndex(peer), end);
+                earlier.on_end(&ends);
+                assert!(!earlier.is_broken() && earlier.broken_by(&ends).is_none());
+            }
+            ends.add(PeerIndex(5), End::Failed);
+            earlier.on_end(&ends);
+            let later = channel(context_kind, &ends);
+            for channel in [earlier, later] {
+                assert_eq!((channel.is_broken(), channel.broken_by(&ends)), (broken_by.is_some(), broken_by));
+            }
         }
     }
 
     #[test]
     fn a_message_to_oneself_is_under_way_until_it_arrives() {
-        let mut channel = channel(ContextKind::PointToPoint);
+        let mut channel = channel(ContextKind::PointToPoint, &Ends::default());
         channel.routes.to(Rank(0)).unwrap().count_sent();
         assert!(channel.has_own_message_under_way());
         channel.matching.arrive(Rank(0), 0, true);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Point-to-point in MPI order: matching, eager, rendezvous, requests. Read [`Ob1`] first.
 //!
-//! It owns no transport: the engine lends one for the length of a call, and [`Upcalls`] tell it what is for other layers.
+//! It owns no transport and no list of ended peers: the engine lends both for the length of a call ([`Lent`], [`Ends`]).
+//! [`Upcalls`] tell the engine what is for other layers.
 //! Not here: what communicators mean, error classes, waiting, `MPI_PROC_NULL`.
 //!
 //! Nothing that a peer writes is believed: each header is checked whole (ranks against the group and against the peer that
@@ -12,19 +13,20 @@
 //! # Parts
 //!
 //! [`Ob1`] owns the parts and routes between them: its files (`ob1/`) are the events, from a call or from the transport, and
-//! hand what one part answers to the next. A part knows plain values alone (`envelope`, `request`, `list`, `paged`) and calls
+//! hand what one part answers to the next. A part knows plain values alone (`envelope`, `request`, `ends`, `list`, `paged`) and calls
 //! no other part; what it needs of another is lent to it for the length of a call.
 //!
 //! | part | owns | is lent |
 //! |---|---|---|
 //! | `matcher`: `MatchLists` of a channel, `Matcher` | posted receives and unexpected messages in order; the one sequence check, the one decision which receive takes a message | the slab of receives |
 //! | `request_table`: `RequestTable` | operations from begin to end, the lifecycle check, what is active on each channel | |
-//! | `send_queues`: `SendQueues` | answers, messages and streams that wait for each peer; congestion, XOFF received; starts since progress | |
+//! | `send_queues`: `SendQueues` | messages and streams that wait for each peer; congestion, XOFF received; starts since progress | |
+//! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and each protocol's places | |
 //! | `receive_budget`: `ReceiveBudget` | the cost of what each peer has here unmatched, when XOFF and XON go, buffers | |
 //! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
 //! | `context_table`: `ContextTable` | names and context ids of channels, early messages, retired names | |
-//! | `peer_table`: `PeerTable` | links, which peers have ended or are discarded, evidence, the peers that the engine is to connect | |
-//! | `members`: `Members` of a channel | which peer is which rank; ended, failed and acknowledged members | |
+//! | `peer_table`: `PeerTable` | links, which are discarded or closed, evidence, the peers that the engine is to connect | |
+//! | `members`: `Members` of a channel | which peer is which rank; how far failures are acknowledged and members have ended, as positions | `Ends` |
 //! | `routes`: `Routes` of a channel | endpoint, context id and next number for each rank | a peer's link |
 //! | `unconnected`: `UnconnectedSearch` | where the rounds over operations and probes stand | |
 //!
@@ -36,7 +38,7 @@
 //! | a stream's CTS, piece, end | `ob1/streams.rs` | rendezvous → request table → send queues |
 //! | progress sends what waits | `ob1/flush.rs` | send queues → transport |
 //! | a request is cancelled, given up or detached | `ob1/cancel.rs`, `ob1/abandon.rs` | request table → send queues, rendezvous, matcher |
-//! | a peer ends | `ob1/peer_end.rs` | peer table → all |
+//! | the end of a peer is published | `ob1/peer_end.rs` | peer table → members → all |
 //! | a channel opens or closes | `ob1/channels.rs` | context table → request table → matcher |
 //!
 //! # Memory
@@ -48,7 +50,10 @@
 mod channel;
 mod config;
 mod context_table;
+mod control_queue;
+mod ends;
 mod envelope;
+mod lent;
 mod list;
 mod matcher;
 mod members;
@@ -66,10 +71,13 @@ mod unconnected;
 mod upcalls;
 
 pub use config::Config;
+pub use control_queue::{ControlError, Places, Protocol};
+pub use ends::{End, Ends};
 pub use envelope::AM_ID;
+pub use lent::Lent;
 pub use ob1::Ob1;
 pub use ob1::census::Census;
 pub use ob1::polling_receive::Polling;
 pub use parameters::PARAMETERS;
-pub use request::{Channel, Error, Gone, Owner, Request, SendMode, Started, State, Status, Waiter};
+pub use request::{Channel, Error, Owner, Request, SendMode, Started, State, Status, Waiter};
 pub use upcalls::Upcalls;

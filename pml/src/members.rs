@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The members of one channel: which peer is which rank, how many have ended, and which failures are acknowledged.
+//! The members of one channel: which peer is which rank, and two positions. One, in the order of the failures, says how far
+//! the program has acknowledged them. The other, in the order of the ranks, says how far the members have ended. The ends
+//! themselves are in [`Ends`], which is lent.
 
+use crate::ends::Ends;
 use mend_base::{PeerIndex, Rank};
 use std::sync::Arc;
 
@@ -10,21 +13,22 @@ pub(crate) struct Members {
     me: Rank,
     /// By rank.
     peers: Arc<[PeerIndex]>,
-    /// How many other members will never send again.
-    ended: u32,
-    /// The members that failed, in the order in which this process learned it.
-    failed: Vec<Rank>,
-    /// So many of them are acknowledged, from the first on.
-    acknowledged: u32,
+    /// Index into [`Ends::failed`]. Each member that failed before it is acknowledged. The failure at it, if there is one, is
+    /// of a member and is not acknowledged.
+    acknowledged: usize,
+    /// Rank of the first other member that has not ended; the number of members where all others have ended.
+    first_living: u32,
     /// The rank that [`next_other`](Members::next_other) gave last.
     last_given: u32,
 }
 
 impl Members {
-    /// The rank `r` is `peers[r]`.
-    pub(crate) fn new(me: Rank, peers: Arc<[PeerIndex]>) -> Self {
+    /// The rank `r` is `peers[r]`. Failures that were published before are not acknowledged.
+    pub(crate) fn new(me: Rank, peers: Arc<[PeerIndex]>, ends: &Ends) -> Self {
         assert!(me.index() < peers.len(), "a process that opens a channel is in it");
-        Members { me, peers, ended: 0, failed: Vec::new(), acknowledged: 0, last_given: 0 }
+        let mut members = Members { me, peers, acknowledged: 0, first_living: 0, last_given: 0 };
+        members.on_end(ends);
+        members
     }
 
     /// This process.
@@ -45,44 +49,69 @@ impl Members {
         (0u32..).map(Rank).zip(self.peers.iter().copied())
     }
 
-    /// Every rank that is `peer`: one, in an intracommunicator.
-    pub(crate) fn ranks_of(&self, peer: PeerIndex) -> impl Iterator<Item = Rank> {
-        self.iter().filter(move |(_, member)| *member == peer).map(|(rank, _)| rank)
+    /// The rank of `peer`, if it is a member. Linear in the number of members, except where rank and index agree, as in WORLD.
+    pub(crate) fn rank_of(&self, peer: PeerIndex) -> Option<Rank> {
+        if self.peers.get(peer.index()) == Some(&peer) {
+            return Some(Rank(peer.0));
+        }
+        self.peers.iter().position(|member| *member == peer).map(|rank| Rank(rank as u32))
     }
 
-    /// `peer` will never send again.
-    pub(crate) fn on_ended(&mut self, peer: PeerIndex) {
-        let is_other = self.ranks_of(peer).any(|rank| rank != self.me);
-        self.ended += u32::from(is_other);
+    /// The end of a peer is published. Both positions move over what needs no further attention. Idempotent.
+    pub(crate) fn on_end(&mut self, ends: &Ends) {
+        self.pass_other_failures(ends);
+        while let Some(&peer) = self.peers.get(self.first_living as usize)
+            && (self.first_living == self.me.0 || ends.of(peer).is_some())
+        {
+            self.first_living += 1;
+        }
     }
 
-    /// `peer` has failed.
-    pub(crate) fn on_failed(&mut self, peer: PeerIndex) {
-        let ranks: Vec<_> = self.ranks_of(peer).filter(|rank| *rank != self.me).collect();
-        self.failed.extend(ranks);
+    /// Passes over failures of peers that are no members: they need no acknowledgement.
+    fn pass_other_failures(&mut self, ends: &Ends) {
+        while let Some(&peer) = ends.failed().get(self.acknowledged)
+            && self.rank_of(peer).is_none()
+        {
+            self.acknowledged += 1;
+        }
     }
 
     /// Whether no other member can send here any more, and there are other members.
     pub(crate) fn all_others_ended(&self) -> bool {
-        let others = self.peers.len() as u32 - 1;
-        others > 0 && self.ended >= others
+        self.peers.len() > 1 && self.first_living as usize == self.peers.len()
     }
 
-    /// The first member that failed.
+    /// Whether a member has failed and is not acknowledged.
     #[inline]
-    pub(crate) fn first_failed(&self) -> Option<Rank> {
-        self.failed.first().copied()
+    pub(crate) fn has_pending_failure(&self, ends: &Ends) -> bool {
+        self.acknowledged < ends.failed().len()
     }
 
     /// The first member whose failure is not acknowledged: it may be the sender that a wildcard receive waits for.
-    #[inline]
-    pub(crate) fn unacknowledged(&self) -> Option<Rank> {
-        self.failed.get(self.acknowledged as usize).copied()
+    pub(crate) fn pending_failure(&self, ends: &Ends) -> Option<Rank> {
+        self.rank_of(*ends.failed().get(self.acknowledged)?)
     }
 
-    /// The first `failed` failures are acknowledged: never fewer than before, and never more than have failed.
-    pub(crate) fn acknowledge(&mut self, failed: u32) {
-        self.acknowledged = self.acknowledged.max(failed.min(self.failed.len() as u32));
+    /// The members that failed, in the order of their failures.
+    pub(crate) fn failed(&self, ends: &Ends) -> Vec<Rank> {
+        ends.failed().iter().filter_map(|&peer| self.rank_of(peer)).collect()
+    }
+
+    /// Those of them that are acknowledged: a prefix.
+    pub(crate) fn acknowledged(&self, ends: &Ends) -> Vec<Rank> {
+        ends.failed()[..self.acknowledged].iter().filter_map(|&peer| self.rank_of(peer)).collect()
+    }
+
+    /// Acknowledges the first `at_most` members that failed, or all of them. Returns how many are acknowledged now, never fewer
+    /// than before.
+    pub(crate) fn acknowledge(&mut self, at_most: Option<u32>, ends: &Ends) -> u32 {
+        let mut acknowledged = self.acknowledged(ends).len() as u32;
+        while self.has_pending_failure(ends) && at_most.is_none_or(|most| acknowledged < most) {
+            acknowledged += 1;
+            self.acknowledged += 1;
+            self.pass_other_failures(ends);
+        }
+        acknowledged
     }
 
     /// The next other member for which `is_wanted` holds, among the next `most`; at each call it goes on where it ended.
@@ -103,41 +132,109 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::Members;
+    use crate::ends::{End, Ends};
     use mend_base::{PeerIndex, Rank};
 
-    fn members() -> Members {
-        Members::new(Rank(1), [7, 8, 9].map(PeerIndex).into())
+    /// Rank 1 of three.
+    fn members(ends: &Ends) -> Members {
+        Members::new(Rank(1), [7, 8, 9].map(PeerIndex).into(), ends)
+    }
+
+    fn failures(peers: &[u32]) -> Ends {
+        let mut ends = Ends::default();
+        peers.iter().for_each(|&peer| assert!(ends.add(PeerIndex(peer), End::Failed)));
+        ends
     }
 
     #[test]
     fn all_others_ended_when_each_other_member_has_and_this_process_does_not_count() {
-        let mut members = members();
-        for (peer, all) in [(8, false), (7, false), (5, false), (9, true)] {
-            members.on_ended(PeerIndex(peer));
+        let mut ends = Ends::default();
+        let mut members = members(&ends);
+        for (peer, end, all) in [(9, End::Failed, false), (5, End::Failed, false), (7, End::Finalized, true)]
+        {
+            ends.add(PeerIndex(peer), end);
+            members.on_end(&ends);
             assert_eq!(members.all_others_ended(), all, "{peer}");
         }
-        assert!(!Members::new(Rank(0), [PeerIndex(7)].into()).all_others_ended(), "there is no other");
+        assert!(self::members(&ends).all_others_ended());
+        assert!(!Members::new(Rank(0), [PeerIndex(7)].into(), &ends).all_others_ended(), "there is no other");
+    }
+
+    // Row AK5
+    #[test]
+    fn acknowledging_goes_from_the_first_failure_as_far_as_is_known_and_never_back() {
+        let mut members = members(&Ends::default());
+        assert_eq!(members.acknowledge(Some(3), &Ends::default()), 0);
+        // Peers 4, 5 and 6 are no members.
+        let ends = failures(&[4, 9, 5, 8, 6, 7]);
+        members.on_end(&ends);
+        assert_eq!(members.acknowledge(Some(0), &ends), 0);
+        assert_eq!(members.pending_failure(&ends), Some(Rank(2)));
+        assert_eq!(members.acknowledge(Some(2), &ends), 2);
+        assert_eq!(members.acknowledge(Some(1), &ends), 2);
+        assert_eq!(members.acknowledged(&ends), [Rank(2), Rank(1)]);
+        assert_eq!(members.pending_failure(&ends), Some(Rank(0)));
+        assert_eq!(members.acknowledge(Some(u32::MAX), &ends), 3);
+        assert!(!members.has_pending_failure(&ends) && members.pending_failure(&ends).is_none());
+    }
+
+    // Row AK6, Row AK7
+    #[test]
+    fn a_later_failure_is_pending_and_what_is_acknowledged_stays() {
+        let mut ends = failures(&[8]);
+        let mut members = members(&ends);
+        assert_eq!(members.acknowledge(None, &ends), 1);
+        ends.add(PeerIndex(9), End::Failed);
+        members.on_end(&ends);
+        assert_eq!(members.acknowledged(&ends), [Rank(1)]);
+        assert_eq!(members.pending_failure(&ends), Some(Rank(2)));
+        assert_eq!(members.acknowledge(None, &ends), 2);
+    }
+
+    // Row AK4
+    #[test]
+    fn failures_of_other_peers_are_never_pending() {
+        let mut ends = Ends::default();
+        let mut members = members(&ends);
+        for peer in [1, 2, 0] {
+            ends.add(PeerIndex(peer), End::Failed);
+            members.on_end(&ends);
+            assert!(!members.has_pending_failure(&ends) && members.failed(&ends).is_empty());
+        }
+        ends.add(PeerIndex(7), End::Failed);
+        members.on_end(&ends);
+        assert_eq!((members.failed(&ends), members.pending_failure(&ends)), (vec![Rank(0)], Some(Rank(0))));
+        assert_eq!(members.acknowledge(Some(1), &ends), 1);
+        ends.add(PeerIndex(3), End::Failed);
+        members.on_end(&ends);
+        assert!(!members.has_pending_failure(&ends));
     }
 
     #[test]
-    fn failures_are_acknowledged_in_their_order_and_stay_so() {
-        let mut members = members();
-        for peer in [9, 5, 7] {
-            members.on_failed(PeerIndex(peer));
-        }
-        assert_eq!((members.first_failed(), members.unacknowledged()), (Some(Rank(2)), Some(Rank(2))));
-        members.acknowledge(1);
-        members.acknowledge(0);
-        assert_eq!(members.unacknowledged(), Some(Rank(0)));
-        members.acknowledge(9);
-        assert_eq!(members.unacknowledged(), None);
-        members.on_failed(PeerIndex(9));
-        assert_eq!(members.unacknowledged(), Some(Rank(2)), "only those that had failed were acknowledged");
+    fn a_channel_that_is_opened_after_failures_has_them_pending() {
+        let ends = failures(&[3, 8, 7]);
+        let mut members = members(&ends);
+        assert_eq!(members.failed(&ends), [Rank(1), Rank(0)]);
+        assert!(members.acknowledged(&ends).is_empty());
+        assert_eq!(members.pending_failure(&ends), Some(Rank(1)));
+        assert_eq!(members.acknowledge(Some(1), &ends), 1);
+        assert_eq!(members.pending_failure(&ends), Some(Rank(0)));
+    }
+
+    #[test]
+    fn the_rank_of_a_peer_is_found_wherever_it_is() {
+        let world = Members::new(Rank(0), [0, 1, 2].map(PeerIndex).into(), &Ends::default());
+        assert_eq!(world.rank_of(PeerIndex(2)), Some(Rank(2)));
+        let reversed = Members::new(Rank(0), [2, 1, 0].map(PeerIndex).into(), &Ends::default());
+        assert_eq!(
+            [0, 1, 2, 3].map(|peer| reversed.rank_of(PeerIndex(peer))),
+            [Some(Rank(2)), Some(Rank(1)), Some(Rank(0)), None]
+        );
     }
 
     #[test]
     fn other_members_are_given_in_a_round() {
-        let mut members = members();
+        let mut members = members(&Ends::default());
         let given: Vec<_> = (0..4).filter_map(|_| members.next_other(64, |_| true)).collect();
         assert_eq!(given, [9, 7, 9, 7].map(PeerIndex));
         assert_eq!(members.next_other(64, |peer| peer == PeerIndex(8)), None, "this process is no other");

@@ -38,7 +38,7 @@ use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream}
 /// Point-to-point of one process. `E` is the transport's endpoint.
 ///
 /// `send` and `receive` start an operation, `progress` moves all of them, `poll` says how far one is, `release` or `detach`
-/// give its handle back. `gone` ends those that need a peer which has ended. Where [`must_progress`](Ob1::must_progress)
+/// give its handle back. `on_end` ends those that need a peer which has ended. Where [`must_progress`](Ob1::must_progress)
 /// holds after a start, a cancellation or a detachment, the caller makes progress before it returns to the program.
 #[derive(Debug)]
 pub struct Ob1<E> {
@@ -142,7 +142,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.peers.discard(peer, Cause::Garbage);
     }
 
-    /// There is no memory for what the peer wrote: it can be heard no more.
+    /// There is no memory for what the peer wrote: what it writes is discarded from now on.
     #[cold]
     fn out_of_memory(&mut self, peer: PeerIndex) {
         mend_base::reach!("pml.peers: no memory for what it wrote");

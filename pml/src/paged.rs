@@ -56,6 +56,11 @@ impl<T: Default> Paged<T> {
         &mut page[index % PAGE]
     }
 
+    /// The same, to change them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.pages.iter_mut().flatten().flat_map(|page| page.iter_mut())
+    }
+
     /// The entries of all pages that are there.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.pages.iter().flatten().flat_map(|page| page.iter())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is known of each peer: how it is reached, whether it has ended, and whether what it writes is discarded.
+//! Each peer as a link: how it is reached, whether what it writes is read, and whether anything goes to it. How a peer has
+//! ended is in [`Ends`](crate::Ends); its link is closed by that event.
 
 use crate::paged::Paged;
-use crate::request::Gone;
 use mend_base::PeerIndex;
 use mend_transport::{Ability, Cause, Limits};
 use std::collections::VecDeque;
@@ -15,9 +15,7 @@ pub(crate) struct PeerTable<E> {
     wanted: VecDeque<PeerIndex>,
     /// What the next call of progress tells the engine.
     evidence: Vec<(PeerIndex, Cause)>,
-    /// The peers that failed, in the order in which this process learned it: what a channel opened later begins with.
-    failed: Vec<PeerIndex>,
-    some_ended: bool,
+    /// Whether some peer's traffic is not open.
     some_discarding: bool,
 }
 
@@ -26,11 +24,21 @@ pub(crate) struct PeerTable<E> {
 struct PeerState<E> {
     /// `None`: not connected.
     link: Option<PeerLink<E>>,
-    ended: Option<Gone>,
-    /// Nothing it writes is read any more: it wrote garbage, could not be heard for lack of memory, or has ended.
-    discarding: bool,
+    traffic: Traffic,
     /// The engine has been asked to connect it.
     wanted: bool,
+}
+
+/// Whether what a peer writes is read, and whether anything goes to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Traffic {
+    /// Both.
+    #[default]
+    Open,
+    /// What it writes is discarded: it wrote garbage, or there was no memory for what it wrote.
+    Discarding,
+    /// What it writes is discarded, and nothing goes to it: its end was published.
+    Closed,
 }
 
 /// How a peer is reached.
@@ -45,20 +53,9 @@ pub(crate) struct PeerLink<E> {
     pub(crate) chunk_bytes: u32,
 }
 
-/// What the end of a peer changes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ending {
-    /// It had not ended before.
-    First,
-    /// It could not be reached, and now it has failed.
-    NowFailed,
-    /// Nothing: the first end stands.
-    Known,
-}
-
 impl<E> Default for PeerState<E> {
     fn default() -> Self {
-        PeerState { link: None, ended: None, discarding: false, wanted: false }
+        PeerState { link: None, traffic: Traffic::Open, wanted: false }
     }
 }
 
@@ -68,8 +65,6 @@ impl<E> Default for PeerTable<E> {
             states: Paged::default(),
             wanted: VecDeque::new(),
             evidence: Vec::new(),
-            failed: Vec::new(),
-            some_ended: false,
             some_discarding: false,
         }
     }
@@ -77,10 +72,17 @@ impl<E> Default for PeerTable<E> {
 
 impl<E: Copy + Eq> PeerTable<E> {
     // Hot: per message.
-    /// Whether what `peer` writes is not read any more.
+    /// Whether what `peer` writes is discarded.
     #[inline(always)]
     pub(crate) fn is_discarding(&self, peer: PeerIndex) -> bool {
-        self.some_discarding && self.states.get(peer.index()).is_some_and(|state| state.discarding)
+        self.some_discarding
+            && self.states.get(peer.index()).is_some_and(|state| state.traffic != Traffic::Open)
+    }
+
+    /// Whether the end of `peer` was published: nothing goes to it, and nothing more comes of it.
+    pub(crate) fn is_closed(&self, peer: PeerIndex) -> bool {
+        self.some_discarding
+            && self.states.get(peer.index()).is_some_and(|state| state.traffic == Traffic::Closed)
     }
 
     // Hot: per message.
@@ -93,21 +95,6 @@ impl<E: Copy + Eq> PeerTable<E> {
     /// How `peer` is reached.
     pub(crate) fn link(&self, peer: PeerIndex) -> Option<PeerLink<E>> {
         self.states.get(peer.index())?.link
-    }
-
-    /// Why `peer` will never send or answer again, if it has ended.
-    pub(crate) fn ended(&self, peer: PeerIndex) -> Option<Gone> {
-        self.states.get(peer.index())?.ended
-    }
-
-    /// Whether any peer has ended.
-    pub(crate) fn some_ended(&self) -> bool {
-        self.some_ended
-    }
-
-    /// The peers that failed, in order.
-    pub(crate) fn failed(&self) -> &[PeerIndex] {
-        &self.failed
     }
 
     /// Whether the peer is not connected, and could be.
@@ -143,7 +130,7 @@ impl<E: Copy + Eq> PeerTable<E> {
         }
     }
 
-    /// The engine is to connect `peer`, unless it has, or was asked to, or the peer has ended.
+    /// Asks the engine to connect `peer`, unless it has, or was asked to, or the peer is closed.
     pub(crate) fn want(&mut self, peer: PeerIndex) {
         let state = self.states.at(peer.index());
         if state.is_unconnected() && !core::mem::replace(&mut state.wanted, true) {
@@ -156,12 +143,13 @@ impl<E: Copy + Eq> PeerTable<E> {
         self.wanted.pop_front()
     }
 
-    /// Nothing more that the peer writes is read, and the engine hears why.
+    /// Discards what the peer writes from now on. The engine gets the cause as evidence.
     #[cold]
     pub(crate) fn discard(&mut self, peer: PeerIndex, cause: Cause) {
         let state = self.states.at(peer.index());
         self.some_discarding = true;
-        if !core::mem::replace(&mut state.discarding, true) {
+        if state.traffic == Traffic::Open {
+            state.traffic = Traffic::Discarding;
             self.evidence.push((peer, cause));
         }
     }
@@ -187,28 +175,18 @@ impl<E: Copy + Eq> PeerTable<E> {
         });
     }
 
-    /// `peer` has ended, and nothing of it is under way.
-    pub(crate) fn end(&mut self, peer: PeerIndex, why: Gone) -> Ending {
-        let state = self.states.at(peer.index());
-        let ending = match (state.ended, why) {
-            (None, _) => Ending::First,
-            (Some(Gone::Unreachable(_)), Gone::Failed) => Ending::NowFailed,
-            (Some(_), _) => return Ending::Known,
-        };
-        state.ended = Some(why);
-        state.discarding = true;
-        (self.some_ended, self.some_discarding) = (true, true);
-        if why == Gone::Failed {
-            self.failed.push(peer);
-        }
+    /// The end of `peer` is published, and nothing of it is under way. `false`: it was closed before.
+    pub(crate) fn close(&mut self, peer: PeerIndex) -> bool {
+        self.some_discarding = true;
         self.evidence.retain(|&(of, _)| of != peer);
-        ending
+        let before = core::mem::replace(&mut self.states.at(peer.index()).traffic, Traffic::Closed);
+        before != Traffic::Closed
     }
 }
 
 impl<E> PeerState<E> {
     fn is_unconnected(&self) -> bool {
-        self.link.is_none() && self.ended.is_none()
+        self.link.is_none() && self.traffic != Traffic::Closed
     }
 }
 
@@ -218,8 +196,7 @@ fn eager_most(eager_bytes: u32, packed_bytes: u32) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ending, PeerTable};
-    use crate::request::Gone;
+    use super::PeerTable;
     use mend_base::PeerIndex;
     use mend_transport::{Ability, Cause, Limits};
 
@@ -236,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_wanted_once_until_it_is_connected_or_ends() {
+    fn a_peer_is_wanted_once_until_it_is_connected_or_closed() {
         let mut peers: PeerTable<u32> = PeerTable::default();
         (0..2).for_each(|_| peers.want(PEER));
         assert_eq!((peers.next_wanted(), peers.next_wanted()), (Some(PEER), None));
@@ -247,19 +224,24 @@ mod tests {
         assert_eq!(peers.link(PEER).unwrap().eager_bytes, 64);
         assert!(peers.connect(PEER, 5, &limits(), 1), "another endpoint");
         peers.want(PEER);
-        peers.end(PeerIndex(1), Gone::Failed);
+        peers.close(PeerIndex(1));
         peers.want(PeerIndex(1));
         assert_eq!(peers.next_wanted(), None);
     }
 
     #[test]
-    fn the_first_end_stands_but_that_an_unreachable_peer_may_fail() {
-        let mut peers: PeerTable<u32> = PeerTable::default();
-        assert_eq!(peers.end(PEER, Gone::Unreachable(Cause::Refused)), Ending::First);
-        assert_eq!(peers.end(PEER, Gone::Failed), Ending::NowFailed);
-        assert_eq!(peers.end(PEER, Gone::Finalized), Ending::Known);
-        assert_eq!((peers.ended(PEER), peers.failed()), (Some(Gone::Failed), &[PEER][..]));
-        assert!(peers.some_ended() && peers.is_discarding(PEER));
+    fn a_peer_is_closed_once_and_discarded_then_whether_it_was_before_or_not() {
+        for discards in [false, true] {
+            let mut peers: PeerTable<u32> = PeerTable::default();
+            if discards {
+                peers.discard(PEER, Cause::Garbage);
+            }
+            assert_eq!((peers.is_discarding(PEER), peers.is_closed(PEER)), (discards, false));
+            assert!(peers.close(PEER) && !peers.close(PEER));
+            peers.discard(PEER, Cause::Garbage);
+            assert!(peers.is_discarding(PEER) && peers.is_closed(PEER));
+            assert!(!peers.has_evidence() && !peers.is_closed(PeerIndex(21)));
+        }
     }
 
     #[test]

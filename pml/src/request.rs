@@ -39,7 +39,7 @@ pub enum State {
     /// Not over.
     Running,
     /// A wildcard receive with a pending failure: a member failed and is not acknowledged (`MPI_ERR_PROC_FAILED_PENDING`).
-    Stalled,
+    PendingFailure,
     /// Over; its buffer is not touched any more (I7).
     Done(Result<Status, Error>),
 }
@@ -114,28 +114,6 @@ pub enum SendMode {
     Synchronous,
     /// As standard: that a receive is posted changes nothing here.
     Ready,
-}
-
-/// Why a peer has ended: it will never answer again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
-    /// It has left MPI in order; what it sent has been handed up.
-    Finalized,
-    /// It is dead, and was severed.
-    Failed,
-    /// No transport reaches it.
-    Unreachable(Cause),
-}
-
-impl Gone {
-    /// What operations that need the peer at `rank` end with.
-    pub fn error(self, rank: Rank) -> Error {
-        match self {
-            Gone::Finalized => Error::PeerLeft(rank),
-            Gone::Failed => Error::ProcFailed(rank),
-            Gone::Unreachable(cause) => Error::Unreachable(rank, cause),
-        }
-    }
 }
 
 // Hot: per message.

@@ -53,7 +53,7 @@ impl<E: Copy> Routes<E> {
         Some(&mut self.0[rank.index()])
     }
 
-    /// Messages to this rank take the queue from now on, where it is asked what is known of the peer.
+    /// Messages to this rank take the queue from now on, where the end of the peer is checked.
     pub(crate) fn slow_down(&mut self, rank: Rank) {
         if let Some(route) = self.0.get_mut(rank.index()) {
             route.endpoint = None;

@@ -1,35 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What waits to go out, in which order, and when a send may go at once.
 //!
-//! Each peer has three queues: answers, which never wait behind data; messages, in the order in which they were sent, so
-//! that none overtakes another; and streams, which take turns. A peer with anything in them is flush pending, and every call
+//! Each peer has three queues: control messages (`control_queue`), which never wait behind data; messages, in the order in
+//! which they were sent, so that none overtakes another; and streams, which take turns. A peer with anything in them is flush pending, and every call
 //! of progress tries again what was `Busy`.
 //!
 //! A peer is *congested* while messages to it are queued, or while it has sent XOFF: sends to it take the queue, where an
 //! XOFF turns them into RTSes. A program that starts operations and never makes progress would not read an XOFF, so after
 //! [`STARTS_PER_PROGRESS`] starts no message goes before the next call of progress.
 //!
-//! What peers fill is bounded: answers by [`ANSWERS_MAX`], acknowledgements of retired ids by [`RETIRED_MAX`], both for each
+//! What peers fill is bounded: the PML's answers by [`ANSWERS_MAX`], acknowledgements of retired ids by [`RETIRED_MAX`], both for each
 //! peer and above what a correct one can cause. The list of flush pending peers has one entry for each peer, reserved when
 //! it is connected.
 
-use crate::envelope::Header;
+use crate::control_queue::{ControlError, ControlQueues, Places, Protocol};
+use crate::envelope::AM_ID;
 use crate::paged::Paged;
 use mend_base::{ContextId, Key, PeerIndex, Rank};
+use mend_transport::AmId;
 use std::collections::VecDeque;
 
 /// The queues of all peers.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(crate) struct SendQueues {
     /// How many peers are congested.
     congested: u32,
     starts_since_progress: u32,
+    control: ControlQueues,
+    /// The PML itself, as a user of `control`.
+    answers: Protocol,
     peers: Paged<PeerQueues>,
     flush_pending: Vec<PeerIndex>,
     /// How many peers were connected, each as often as it was.
     connected: usize,
-    /// Answers and acknowledgements that have not gone out.
-    unsent: usize,
+    /// Acknowledgements of retired ids that have not gone out.
+    retired: usize,
 }
 
 /// What waits to go to one peer.
@@ -44,7 +49,6 @@ struct PeerQueues {
 
 #[derive(Default, Debug)]
 struct Queues {
-    answers: VecDeque<Header>,
     messages: VecDeque<QueuedMessage>,
     streams: VecDeque<Key>,
     /// How many of `messages` are acknowledgements of retired ids.
@@ -62,19 +66,29 @@ pub(crate) enum QueuedMessage {
     ContextRetired(ContextId),
 }
 
-/// Something was not queued: there is no memory, or the queue is longer than a correct peer can make it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum QueueError {
-    NoMemory,
-    TooMany,
-}
-
 /// How many operations may start between two calls of progress before those that start wait for one.
 pub(crate) const STARTS_PER_PROGRESS: u32 = 256;
 
+impl Default for SendQueues {
+    fn default() -> Self {
+        let mut control = ControlQueues::default();
+        let answers = control.open(AM_ID, Places::OnDemand(ANSWERS_MAX)).expect("no place is reserved");
+        SendQueues {
+            congested: 0,
+            starts_since_progress: 0,
+            control,
+            answers,
+            peers: Paged::default(),
+            flush_pending: Vec::new(),
+            connected: 0,
+            retired: 0,
+        }
+    }
+}
+
 /// The most answers that wait to go to one peer. A peer is owed one for each RTS and synchronous message that it may have
 /// unanswered, and a few for each of 2^16 context ids.
-pub(crate) const ANSWERS_MAX: usize = 1 << 20;
+pub(crate) const ANSWERS_MAX: u32 = 1 << 20;
 
 /// The most acknowledgements of retired ids that wait to go to one peer: it has 2^16 ids.
 pub(crate) const RETIRED_MAX: u32 = 1 << 16;
@@ -109,6 +123,9 @@ impl SendQueues {
     /// A peer is connected: makes what its messages need here.
     pub(crate) fn add_peer(&mut self, peer: PeerIndex) {
         self.peers.at(peer.index()).make();
+        if !self.control.add_peer(peer) {
+            mend_base::reach!("pml.flush: no memory for reserved places");
+        }
         self.connected += 1;
         self.flush_pending.reserve(self.connected - self.flush_pending.len());
     }
@@ -116,56 +133,60 @@ impl SendQueues {
     /// Whether nothing waits to go to `peer`.
     #[inline]
     pub(crate) fn is_quiet(&self, peer: PeerIndex) -> bool {
-        self.queues(peer).is_none_or(Queues::is_empty)
+        self.queues(peer).is_none_or(Queues::is_empty) && self.control.is_empty(peer)
     }
 
-    /// Queues an answer.
-    pub(crate) fn push_answer(&mut self, peer: PeerIndex, header: Header) -> Result<(), QueueError> {
-        let queues = self.peers.at(peer.index()).make();
-        if queues.answers.len() >= ANSWERS_MAX {
-            return Err(QueueError::TooMany);
-        }
-        queues.answers.try_reserve(1).map_err(|_| QueueError::NoMemory)?;
-        queues.answers.push_back(header);
-        self.unsent += 1;
-        Ok(())
+    /// A protocol begins to send control messages (see `control_queue`).
+    pub(crate) fn open_control(&mut self, id: AmId, places: Places) -> Option<Protocol> {
+        self.control.open(id, places)
+    }
+
+    /// Queues a control message.
+    pub(crate) fn push_control(
+        &mut self,
+        peer: PeerIndex,
+        protocol: Protocol,
+        header: &[u8],
+    ) -> Result<(), ControlError> {
+        self.control.push(peer, protocol, header)
+    }
+
+    /// Queues an answer of the PML.
+    pub(crate) fn push_answer(&mut self, peer: PeerIndex, header: &[u8]) -> Result<(), ControlError> {
+        self.control.push(peer, self.answers, header)
     }
 
     /// Queues something in the order of the messages.
-    pub(crate) fn push(&mut self, peer: PeerIndex, message: QueuedMessage) -> Result<(), QueueError> {
+    pub(crate) fn push(&mut self, peer: PeerIndex, message: QueuedMessage) -> Result<(), ControlError> {
         let queues = self.peers.at(peer.index()).make();
         let is_retired = matches!(message, QueuedMessage::ContextRetired(_));
         if is_retired && queues.retired >= RETIRED_MAX {
-            return Err(QueueError::TooMany);
+            return Err(ControlError::TooMany);
         }
-        queues.messages.try_reserve(1).map_err(|_| QueueError::NoMemory)?;
+        queues.messages.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         queues.messages.push_back(message);
         queues.retired += u32::from(is_retired);
-        self.unsent += usize::from(is_retired);
+        self.retired += usize::from(is_retired);
         self.update_congested(peer);
         Ok(())
     }
 
     /// Queues the stream of a send.
-    pub(crate) fn push_stream(&mut self, peer: PeerIndex, key: Key) -> Result<(), QueueError> {
+    pub(crate) fn push_stream(&mut self, peer: PeerIndex, key: Key) -> Result<(), ControlError> {
         let queues = self.peers.at(peer.index()).make();
-        queues.streams.try_reserve(1).map_err(|_| QueueError::NoMemory)?;
+        queues.streams.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         queues.streams.push_back(key);
         Ok(())
     }
 
-    /// The first answer for `peer`.
-    pub(crate) fn answer(&self, peer: PeerIndex) -> Option<&Header> {
-        self.queues(peer)?.answers.front()
+    /// The first control message for `peer`: the id of its protocol, and its header.
+    pub(crate) fn control(&self, peer: PeerIndex) -> Option<(AmId, &[u8])> {
+        self.control.first(peer)
     }
 
-    /// The first answer has gone.
-    pub(crate) fn pop_answer(&mut self, peer: PeerIndex) {
-        if let Some(queues) = self.queues_mut(peer)
-            && queues.answers.pop_front().is_some()
-        {
-            self.unsent -= 1;
-        }
+    /// The first control message has gone.
+    pub(crate) fn pop_control(&mut self, peer: PeerIndex) {
+        self.control.pop(peer);
     }
 
     /// The first message for `peer`.
@@ -178,7 +199,7 @@ impl SendQueues {
         let Some(queues) = self.queues_mut(peer) else { return };
         if let Some(QueuedMessage::ContextRetired(_)) = queues.messages.pop_front() {
             queues.retired -= 1;
-            self.unsent -= 1;
+            self.retired -= 1;
         }
     }
 
@@ -262,10 +283,11 @@ impl SendQueues {
 
     /// Those to which nothing waits to go leave the list.
     pub(crate) fn drop_quiet(&mut self) {
-        let peers = &mut self.peers;
-        self.flush_pending.retain(|peer| {
+        let (peers, control) = (&mut self.peers, &self.control);
+        self.flush_pending.retain(|&peer| {
             let state = peers.at(peer.index());
-            state.flush_pending = state.queues.as_ref().is_some_and(|queues| !queues.is_empty());
+            let queued = state.queues.as_ref().is_some_and(|queues| !queues.is_empty());
+            state.flush_pending = queued || !control.is_empty(peer);
             state.flush_pending
         });
     }
@@ -275,14 +297,15 @@ impl SendQueues {
         let state = self.peers.at(peer.index());
         state.xoff_received = false;
         if let Some(queues) = state.queues.take() {
-            self.unsent -= queues.answers.len() + queues.retired as usize;
+            self.retired -= queues.retired as usize;
         }
+        self.control.end_peer(peer);
         self.update_congested(peer);
     }
 
-    /// Answers and acknowledgements that have not gone out.
+    /// Control messages and acknowledgements that have not gone out.
     pub(crate) fn unsent(&self) -> usize {
-        self.unsent
+        self.control.waiting() + self.retired
     }
 
     /// How many peers are congested.
@@ -308,13 +331,14 @@ impl PeerQueues {
 
 impl Queues {
     fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.messages.is_empty() && self.streams.is_empty()
+        self.messages.is_empty() && self.streams.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ANSWERS_MAX, QueueError, QueuedMessage, RETIRED_MAX, STARTS_PER_PROGRESS, SendQueues};
+    use super::{ANSWERS_MAX, QueuedMessage, RETIRED_MAX, STARTS_PER_PROGRESS, SendQueues};
+    use crate::control_queue::ControlError;
     use crate::envelope::Packet;
     use mend_base::{ContextId, Key, PeerIndex};
 
@@ -370,12 +394,12 @@ mod tests {
     fn more_answers_than_a_correct_peer_is_owed_are_not_queued() {
         let mut queues = SendQueues::default();
         let header = Packet::Matched { key: key(1) }.write();
-        (0..ANSWERS_MAX).for_each(|_| queues.push_answer(PEER, header).unwrap());
-        assert_eq!(queues.push_answer(PEER, header), Err(QueueError::TooMany));
+        (0..ANSWERS_MAX).for_each(|_| queues.push_answer(PEER, header.as_bytes()).unwrap());
+        assert_eq!(queues.push_answer(PEER, header.as_bytes()), Err(ControlError::TooMany));
         let retired = QueuedMessage::ContextRetired(ContextId(1));
         (0..RETIRED_MAX).for_each(|_| queues.push(PEER, retired).unwrap());
-        assert_eq!(queues.push(PEER, retired), Err(QueueError::TooMany));
-        assert_eq!(queues.unsent(), ANSWERS_MAX + RETIRED_MAX as usize);
+        assert_eq!(queues.push(PEER, retired), Err(ControlError::TooMany));
+        assert_eq!(queues.unsent(), (ANSWERS_MAX + RETIRED_MAX) as usize);
         queues.end_peer(PEER);
         assert_eq!(queues.unsent(), 0);
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rank's end of the connection to its node's daemon.
+//! The rank's end of the connection to its node daemon.
 //!
 //! ```text
 //!            connect            Welcome
-//!   (none) ──────────▶ hello ──────────▶ Open ── the daemon's end closes, or writes garbage ──▶ Lost ──▶ Lost, told
+//!   (none) ──────────▶ hello ──────────▶ Open ── the daemon closes, or writes garbage ──▶ Lost ── notice ──▶ LostAndReported
 //! ```
 //!
-//! Dropping it before `finalize` means that MPI_Init failed: the daemon is told by `GiveUp`, and does not kill the process.
+//! A [`Client`] that is dropped before `finalize` means that MPI_Init failed: the node daemon is told by `GiveUp`, and does not
+//! kill the process.
 
 use crate::client::{Membership, Notice, Runtime, RuntimeError};
 use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Hello, Namespaces, Request, Welcome, decode, encode};
@@ -24,8 +25,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The rank's end of the connection to its node's daemon. Blocks in [`connect`](Client::connect) alone, and, where the
-/// daemon is behind with its reading, in `finalize`, `abort` and `abort_some`.
+/// The rank's end of the connection to its node daemon. Blocks only in [`connect`](Client::connect), and in `finalize`, `abort`
+/// and `abort_some` while the socket has no room.
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
@@ -34,14 +35,15 @@ pub struct Client {
     state: State,
     published: bool,
     finalized: bool,
-    /// What the socket had no room for yet, in order.
+    /// Packets for which the socket had no room yet, in order.
     unsent: VecDeque<Unsent>,
-    /// Peers that have left, as one packet said; each is a notice of its own.
+    /// Peers that have left, from one packet; each becomes a separate notice.
     left: VecDeque<Peer>,
-    /// A check found that the socket can be read: packets, or the daemon's end.
+    /// A check found that the socket is readable: there are packets, or the node daemon has ended.
     readable: bool,
-    /// Moves on while something is unsent or can be read, so that the engine sees another version and asks for notices.
-    nudges: AtomicU32,
+    /// Added to the version, and incremented at each read of it, while something is unsent or readable: so the engine sees another
+    /// version and calls `notice`.
+    extra_versions: AtomicU32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +51,7 @@ enum State {
     Open,
     /// The daemon is gone; the engine has no notice of it yet.
     Lost,
-    LostAndTold,
+    LostAndReported,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Client {
             rank: address.rank,
             namespaces: namespaces(),
         };
-        // If it has closed already, it may still have said why.
+        // Even if the node daemon has closed the connection already, it may have sent the reason.
         let _ = send(socket.as_fd(), &encode(&Request::Hello(hello)), &[], Waiting::Allowed);
         let packet = match receive(socket.as_fd(), Waiting::Allowed) {
             Arrival::Packet(packet) => packet,
@@ -94,7 +96,7 @@ impl Client {
             unsent: VecDeque::new(),
             left: VecDeque::new(),
             readable: false,
-            nudges: AtomicU32::new(0),
+            extra_versions: AtomicU32::new(0),
         };
         Ok((client, bells))
     }
@@ -110,7 +112,7 @@ impl Client {
         if self.state == State::Open { Ok(()) } else { Err(RuntimeError::Lost) }
     }
 
-    /// Sends what waits, in order, as far as there is room.
+    /// Sends unsent packets, in order, as far as there is room.
     fn flush(&mut self, waiting: Waiting) {
         while self.state == State::Open {
             let Some(first) = self.unsent.front() else { return };
@@ -148,7 +150,7 @@ impl Client {
         let answer = if packet.whole { decode(&packet.bytes) } else { None };
         let notice = match answer {
             Some(Answer::Contact(peer, mut card)) => {
-                // Where this process has no room for one more, the engine refuses the contact: both ends are told.
+                // If this process has no descriptor left for the outbox, the engine refuses the contact, and both ends are told.
                 card.descriptor = packet.descriptors.into_iter().next().map(Arc::new);
                 Some((peer, Notice::Contact { peer, card }))
             }
@@ -190,7 +192,7 @@ impl Runtime for Client {
     }
 
     fn refuse(&mut self, peer: Peer, cause: Cause) {
-        // A lost daemon is told by `notice`, once.
+        // The end of the node daemon is reported by `notice`, once.
         let _ = self.say(&Request::Refuse(peer, cause), None);
     }
 
@@ -199,22 +201,21 @@ impl Runtime for Client {
     }
 
     // Hot: per call of progress.
-    /// Also changes when a call or a [`check`](Runtime::check) found the daemon gone, and, again and again, while
-    /// something waits for room in the
-    /// socket: then `notice` has something to do.
+    /// Also changes when a call or a [`check`](Runtime::check) found that the node daemon has ended, and at every call while a
+    /// packet waits for room in the socket: then `notice` has something to do.
     #[inline]
     fn fault_version(&self) -> u32 {
         let version = self.faults.version(self.membership.slot);
         if self.state != State::Lost && !self.readable && self.unsent.is_empty() {
             return version;
         }
-        // Far from every version that the page reaches soon, so that it never equals one of the page; and never twice the same,
-        // however many threads read it.
-        let nudge = self.nudges.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 2);
-        version.wrapping_add(1 << 31).wrapping_add(nudge)
+        // Far from every version that the page reaches soon, so that it equals none of the page; and never the same twice, however
+        // many threads read it.
+        let extra = self.extra_versions.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 2);
+        version.wrapping_add(1 << 31).wrapping_add(extra)
     }
 
-    /// A daemon that was killed bumps nothing: only its end of the socket shows it.
+    /// A node daemon that was killed changes no version: only the closed socket shows its end.
     fn check(&mut self) {
         if self.state != State::Open {
             return;
@@ -244,7 +245,7 @@ impl Runtime for Client {
             }
         }
         if self.state == State::Lost {
-            self.state = State::LostAndTold;
+            self.state = State::LostAndReported;
             return Some(Notice::JobAborted { code: 1 });
         }
         None
@@ -261,7 +262,7 @@ impl Runtime for Client {
         self.flush(Waiting::Allowed);
     }
 
-    /// Names itself last: the daemon may kill it before it has named the others.
+    /// Names this process last, as the node daemon may kill it before it has named the others.
     fn abort_some(&mut self, code: i32, peers: &[Peer]) {
         let me = self.membership.peer;
         let mut named: Vec<Peer> = peers.iter().copied().filter(|&peer| self.in_job(peer)).collect();
@@ -282,7 +283,7 @@ impl Drop for Client {
     }
 }
 
-/// Tells the daemon that this process goes on without MPI. If the daemon is gone, nothing is lost.
+/// Tells the node daemon that this process goes on without MPI. An error is ignored: then the node daemon has ended.
 fn give_up(socket: &OwnedFd) {
     send(socket.as_fd(), &encode(&Request::GiveUp), &[], Waiting::Allowed);
 }
@@ -326,7 +327,7 @@ fn namespaces() -> Namespaces {
     Namespaces { user: namespace("user"), pid: namespace("pid"), ipc: namespace("ipc") }
 }
 
-/// The name space of this process of that kind, by its inode number; 0 where /proc does not say.
+/// The inode number of this process's namespace of that kind; 0 if /proc cannot be read.
 pub fn namespace(kind: &str) -> u64 {
     let link = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
     let number = link.to_str().and_then(|text| text.split(['[', ']']).nth(1));
@@ -349,7 +350,7 @@ mod tests {
 
     const JOB: Job = Job(9);
 
-    /// A daemon that answers the hello with this, and then is ours to play.
+    /// A listening socket that answers one hello with `answer`. The thread returns the connection, which the test then uses.
     fn daemon(answer: Answer) -> (Address, JoinHandle<(OwnedFd, FaultPage)>) {
         let address =
             Address { socket: draw::random_bytes(), network: namespace("net"), secret: [3; 16], rank: 0 };
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_changes_with_a_notice_and_a_daemon_that_goes_is_told_once() {
+    fn the_version_changes_with_a_notice_and_the_end_of_the_daemon_is_reported_once() {
         let (mut client, socket, faults) = joined();
         let before = client.fault_version();
         assert!(client.notice().is_none());
@@ -405,12 +406,12 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_was_killed_is_missed_at_the_next_check_and_its_last_words_are_heard() {
+    fn a_check_finds_that_the_daemon_was_killed_and_its_last_packets_are_read() {
         let (mut client, socket, _faults) = joined();
         let before = client.fault_version();
         client.check();
         assert_eq!(client.fault_version(), before);
-        // It could bump nothing any more.
+        // The node daemon was killed before it changed the version.
         say(&socket, &encode(&Answer::Finalized(vec![Peer::new(JOB, 1)])));
         drop(socket);
         assert_eq!(client.fault_version(), before);
@@ -424,21 +425,21 @@ mod tests {
     }
 
     #[test]
-    fn no_notice_hides_behind_a_nudge() {
+    fn no_extra_version_equals_one_of_the_page() {
         let (mut client, socket, faults) = joined();
         client.readable = true;
-        let nudges: Vec<u32> = (0..64).map(|_| client.fault_version()).collect();
+        let extra_versions: Vec<u32> = (0..64).map(|_| client.fault_version()).collect();
         client.readable = false;
         for number in 0..64 {
             let version = client.fault_version();
-            assert!(!nudges.contains(&version), "bump {number}");
+            assert!(!extra_versions.contains(&version), "bump {number}");
             faults.bump(0);
         }
         drop(socket);
     }
 
     #[test]
-    fn a_check_that_finds_words_makes_the_version_change_until_they_are_heard() {
+    fn a_check_that_finds_a_packet_makes_the_version_change_until_it_is_read() {
         let (mut client, socket, _faults) = joined();
         let before = client.fault_version();
         say(&socket, &encode(&Answer::Alive(Peer::new(JOB, 1))));
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_raves_is_believed_nothing() {
+    fn a_daemon_that_writes_garbage_is_not_trusted() {
         let other_job = encode(&Answer::Alive(Peer::new(Job(8), 1)));
         let ourselves = encode(&Answer::Failed(Peer::new(JOB, 0)));
         for bytes in [&b"garbage"[..], &[255; 4096], &other_job, &ourselves] {
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_behind_blocks_nobody_and_gets_everything_in_order() {
+    fn a_slow_daemon_blocks_no_rank_and_gets_everything_in_order() {
         let (mut client, socket, _faults) = joined();
         let quiet = client.fault_version();
         let mut asked = 0;
@@ -474,12 +475,12 @@ mod tests {
         }
         client.lookup(Peer::new(JOB, 1)).unwrap();
         asked += 1;
-        let mut heard = 0;
-        while heard < asked {
+        let mut received = 0;
+        while received < asked {
             assert!(client.notice().is_none());
             while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
                 assert!(matches!(decode(&packet.bytes), Some(Request::Lookup(_))));
-                heard += 1;
+                received += 1;
             }
         }
         assert_eq!(client.fault_version(), client.fault_version());
@@ -492,14 +493,14 @@ mod tests {
         let peers: Vec<Peer> = [Peer::new(JOB, 0), Peer::new(Job(8), 1)].into_iter().chain(others).collect();
         client.abort_some(7, &peers);
         client.abort_some(7, &[]);
-        let mut heard = vec![];
+        let mut received = vec![];
         while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
             let Some(Request::AbortSome(7, part)) = decode(&packet.bytes) else { panic!("{packet:?}") };
             assert!((1..=ABORT_SOME_MAX).contains(&part.len()));
-            heard.extend(part.iter().map(|peer| (peer.job(), peer.number())));
+            received.extend(part.iter().map(|peer| (peer.job(), peer.number())));
         }
         let wanted: Vec<_> = (1..=300).chain([0]).map(|number| (JOB, number)).collect();
-        assert_eq!(heard, wanted);
+        assert_eq!(received, wanted);
     }
 
     #[test]
@@ -510,17 +511,17 @@ mod tests {
                 client.finalize();
             }
             drop(client);
-            let heard = || match receive(socket.as_fd(), Waiting::Never) {
+            let received = || match receive(socket.as_fd(), Waiting::Never) {
                 Arrival::Packet(packet) => decode::<Request>(&packet.bytes),
                 _ => None,
             };
-            let first = heard();
+            let first = received();
             let well = if finalizes {
                 matches!(first, Some(Request::Finalize))
             } else {
                 matches!(first, Some(Request::GiveUp))
             };
-            assert!(well && heard().is_none());
+            assert!(well && received().is_none());
         }
         let (address, daemon) = daemon(Answer::Welcome(Welcome { slots: 900, ..welcome() }));
         assert!(matches!(Client::connect(&address), Err(StartError::Pages(_))));

@@ -14,16 +14,16 @@
 use mend_base::{Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
-/// The version of these messages. Another one is turned away at the hello.
+/// The version of these messages. A hello of another version is turned away.
 pub const VERSION: u16 = 2;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
 
-/// The most peers of which one message says that they have left.
+/// How many peers one [`Answer::Finalized`] names at most.
 pub const FINALIZED_MAX: usize = 250;
 
-/// The most peers that one message asks to end.
+/// How many peers one [`Request::AbortSome`] names at most.
 pub const ABORT_SOME_MAX: usize = 250;
 
 /// The longest message, in bytes.
@@ -36,68 +36,68 @@ const _: () = assert!(MESSAGE_BYTES_MAX <= crate::packet::PACKET_BYTES_MAX);
 pub struct Hello {
     /// [`Card::LAYOUT`] of the rank.
     pub layout: u32,
-    /// Of the job.
+    /// The secret of the job.
     pub secret: Secret,
-    /// Which rank it says it is.
+    /// The rank that the process claims to be.
     pub rank: u32,
-    /// In which namespaces it lives.
+    /// Its namespaces.
     pub namespaces: Namespaces,
 }
 
-/// The namespaces of a process, by their inode numbers; 0 where /proc does not say.
+/// The namespaces of a process, by their inode numbers; 0 if /proc cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Namespaces {
-    /// Users.
+    /// The user namespace.
     pub user: u64,
-    /// Processes.
+    /// The PID namespace.
     pub pid: u64,
-    /// System V segments.
+    /// The IPC namespace.
     pub ipc: u64,
 }
 
 /// What a rank sends.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// First.
+    /// The first message of a process.
     Hello(Hello),
-    /// A hello of another version: nothing else of it can be read.
+    /// A hello of another version; the rest of it cannot be read.
     OtherVersion(u16),
-    /// Its card; its outbox's descriptor beside it.
+    /// Publishes the rank's card, with the descriptor of its outbox in the same packet.
     Publish(Card),
-    /// Wants to reach a peer.
+    /// Requests a contact with a peer.
     Lookup(Peer),
-    /// Could not connect to a peer.
+    /// Reports that the rank could not connect to a peer.
     Refuse(Peer, Cause),
-    /// Has evidence against a peer.
+    /// Reports evidence against a peer, and asks whether it has failed.
     Ask(Peer, Cause),
-    /// Leaves.
+    /// Leaves MPI.
     Finalize,
     /// Ends the job.
     Abort(i32),
-    /// Ends these, itself perhaps among them: one or more, at most [`ABORT_SOME_MAX`].
+    /// Ends these peers, which may include the rank: one or more, at most [`ABORT_SOME_MAX`].
     AbortSome(i32, Vec<Peer>),
-    /// Cannot begin, though it was welcomed: it never will be in MPI, and goes on without it.
+    /// Reports that MPI_Init failed after the welcome: the process goes on without MPI.
     GiveUp,
 }
 
-/// Which process of the job this is, and how large that is.
+/// Which process of the job the rank is, and the sizes of job and node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Welcome {
-    /// This life of this process.
+    /// This incarnation of the process.
     pub peer: Peer,
-    /// Ranks of the job.
+    /// How many ranks the job has.
     pub size: u32,
-    /// Its slot on the node.
+    /// The rank's node slot.
     pub slot: u32,
-    /// Slots of the node.
+    /// How many node slots there are.
     pub slots: u32,
-    /// Ranks on the node.
+    /// How many ranks the node has.
     pub local_ranks: u32,
     /// Whether the job outlives deaths.
     pub fault_tolerant: bool,
 }
 
-/// Why a hello is turned away. The bytes of it are the same in every version.
+/// Why a hello is turned away. The encoding is the same in every version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TurnedAway {
     /// The daemon speaks this version.
@@ -108,38 +108,38 @@ pub enum TurnedAway {
     WrongSecret,
     /// No rank has that number.
     NoSuchRank,
-    /// The process with this number is that rank already.
+    /// The process with this id is that rank already.
     Taken(u32),
-    /// That rank has been, and left MPI.
+    /// That rank has left MPI.
     Over,
     /// That rank is known to have failed: final.
     Failed,
-    /// The daemon cannot see the process from its pid namespace, so it could not watch it.
+    /// The process is not visible in the node daemon's PID namespace, so the node daemon could not watch it.
     NotVisible,
-    /// It said something else before hello, or no correct hello.
+    /// The first message of the process was not a correct hello.
     Garbled,
-    /// It runs as another user; the daemon as this one.
+    /// The process runs as another user than the node daemon, whose user id this is.
     OtherUser(u32),
 }
 
 /// What the daemon sends.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// To a hello; the descriptors of bell page and fault page beside it.
+    /// Accepts a hello; the descriptors of bell page and fault page are in the same packet.
     Welcome(Welcome),
-    /// To a hello.
+    /// Refuses a hello.
     TurnedAway(TurnedAway),
-    /// How to reach a peer; its outbox's descriptor beside it.
+    /// How to connect to a peer; the descriptor of its outbox is in the same packet.
     Contact(Peer, Card),
-    /// There is no way to a peer.
+    /// There is no connection to a peer.
     Refused(Peer, Cause),
-    /// These have left: one or more, at most [`FINALIZED_MAX`].
+    /// These peers have left: one or more, at most [`FINALIZED_MAX`].
     Finalized(Vec<Peer>),
-    /// It is dead.
+    /// A peer has failed.
     Failed(Peer),
-    /// It lives.
+    /// A peer, about which the rank asked, lives.
     Alive(Peer),
-    /// The job ends.
+    /// The job is being ended, with this exit code.
     JobAborted(i32),
 }
 
@@ -153,7 +153,7 @@ pub fn encode(message: &impl Wire) -> Vec<u8> {
     bytes
 }
 
-/// A message from its bytes: whole, with nothing behind it.
+/// Decodes a message; `None` unless the bytes are exactly one correct message.
 pub fn decode<M: Wire>(bytes: &[u8]) -> Option<M> {
     let mut from = Reader::new(bytes);
     let message = M::read(&mut from)?;
@@ -241,7 +241,7 @@ impl Hello {
     }
 }
 
-/// What follows the version is another version's own affair: it is passed over.
+/// Of a hello of another version, the bytes after the version are ignored.
 fn read_hello(from: &mut Reader<'_>) -> Option<Request> {
     if from.u32()? != MAGIC {
         return None;
@@ -365,7 +365,7 @@ fn peer_message(out: &mut Writer<'_>, kind: u8, peer: Peer) {
     out.u64(peer.0);
 }
 
-/// [`Request::AbortSome`], from where no memory may be taken for its list.
+/// Writes [`Request::AbortSome`] without allocating memory for the list.
 pub(crate) fn write_abort_some(out: &mut Writer<'_>, code: i32, peers: &[Peer]) {
     assert!(peers.len() <= ABORT_SOME_MAX);
     out.u8(kind::ABORT_SOME);
@@ -463,7 +463,7 @@ mod tests {
         all
     }
 
-    fn survives_the_wire<M: Wire + core::fmt::Debug>(all: &[M]) {
+    fn check_round_trip<M: Wire + core::fmt::Debug>(all: &[M]) {
         for message in all {
             let bytes = encode(message);
             let read: M = decode(&bytes).unwrap_or_else(|| panic!("{message:?} is not read back"));
@@ -477,20 +477,20 @@ mod tests {
     }
 
     #[test]
-    fn every_message_survives_the_wire_and_a_byte_more_or_less_is_refused() {
-        survives_the_wire(&requests());
-        survives_the_wire(&answers());
+    fn every_message_is_decoded_as_it_was_encoded_and_a_byte_more_or_less_is_refused() {
+        check_round_trip(&requests());
+        check_round_trip(&answers());
     }
 
     #[test]
-    fn a_hello_of_another_version_is_known_as_one_whatever_follows() {
+    fn a_hello_of_another_version_is_recognized_whatever_follows() {
         let mut bytes = encode(&Request::OtherVersion(VERSION + 1));
         bytes.extend([1, 2, 3]);
         assert!(matches!(decode(&bytes), Some(Request::OtherVersion(v)) if v == VERSION + 1));
     }
 
     #[test]
-    fn garbage_is_refused_or_read_as_something_that_writes_the_same_bytes() {
+    fn garbage_is_refused_or_decodes_to_a_message_with_the_same_bytes() {
         let mut random = Random(11);
         let seeds: Vec<_> = requests().iter().map(encode).collect();
         for round in 0..100_000_u64 {

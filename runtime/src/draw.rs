@@ -4,7 +4,7 @@
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// So many random bytes.
+/// `N` random bytes.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -12,7 +12,7 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
         match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
-            // Only kernels before 3.17 lack it, and Mend needs far later ones in many places.
+            // Only kernels before 3.17 lack getrandom(2), and Mend needs a later one anyway.
             Err(errno) => panic!("the kernel gives no random numbers: {errno}"),
         }
     }

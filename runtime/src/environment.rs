@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `mpiexec` leaves in the environment of a rank, and what foreign launchers leave there.
+//! The variables that `mpiexec` sets in the environment of a rank, and those of foreign launchers.
 
 use crate::daemon_protocol::Secret;
 use mend_base::parameter::Assignments;
 use std::ffi::OsString;
 
-/// Where the daemon listens, and which rank this is: written by `mpiexec`, read at Init. See [`Address`].
+/// Where the node daemon listens, and which rank this process is: written by `mpiexec`, read at Init. See [`Address`].
 pub const DAEMON: &str = "MEND_DAEMON";
-/// What `mpiexec --mca` said. See [`write_assignments`].
+/// The assignments of `mpiexec --mca`. See [`write_assignments`].
 pub const COMMAND_LINE: &str = "MEND_COMMAND_LINE";
-/// What `mpiexec --initial-errhandler` said. See [`InitialErrorHandler`].
+/// The value of `mpiexec --initial-errhandler`. See [`InitialErrorHandler`].
 pub const INITIAL_ERROR_HANDLER: &str = "MEND_INITIAL_ERRHANDLER";
 /// For scripts: the rank in `MPI_COMM_WORLD`. Mend does not read it.
 pub const RANK: &str = "MEND_RANK";
@@ -19,27 +19,26 @@ pub const SIZE: &str = "MEND_SIZE";
 /// Which of the programs on the command line of `mpiexec` (`A : B : ...`) this rank runs, from 0: `MPI_APPNUM`.
 pub const APP_NUMBER: &str = "MEND_APPNUM";
 
-/// A hook of tests, not of users: where it is set, the daemon notifies of deaths only the ranks that ask.
+/// A test hook, not for users: if set, the node daemon notifies only ranks that ask of deaths.
 pub const MUTED: &str = "MEND_TEST_MUTED";
 
-/// A hook of tests, not of users: how the daemon watches life words, as if its system could do no better. `apart`: a thread for
-/// each of them. `none`: no thread can be started.
+/// A test hook, not for users: how the node daemon watches life words. `apart`: with a thread for each, as on a system without
+/// futex_waitv. `none`: without threads, as if none could be started.
 pub const LIFE_WATCH: &str = "MEND_TEST_LIFE_WATCH";
 
-/// The hooks of tests. They act where `mpiexec --test-hooks` was given, in its node daemon alone: everywhere else they are
-/// unknown variables.
+/// The test hooks. They act only in the node daemon of an `mpiexec --test-hooks`; elsewhere they are unknown variables.
 pub const TEST_HOOKS: [&str; 2] = [MUTED, LIFE_WATCH];
 
-/// Mend's variables that are no parameters, and are not reported as misspelt ones.
+/// Variables of Mend that are not parameters, and are not reported as misspelt parameters.
 pub const VARIABLES: [&str; 6] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER];
 
-/// Where a job's daemon listens, and which rank this process is. A socket in the abstract name space: nothing in the
-/// file system, and no descriptor that a wrapper could lose or pass to another program.
+/// Where a job's node daemon listens, and which rank this process is. The socket is in the abstract namespace: there is no file,
+/// and no descriptor that a wrapper could lose or pass to another program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
     /// The name of the socket, drawn at random.
     pub socket: [u8; 16],
-    /// The daemon's network name space, by its inode number: the abstract name means nothing in another one.
+    /// The inode number of the node daemon's network namespace: the abstract name is not valid in another one.
     pub network: u64,
     /// Proves that a process is of the job.
     pub secret: Secret,
@@ -48,17 +47,17 @@ pub struct Address {
 }
 
 impl Address {
-    /// The socket's name in the abstract name space.
+    /// The socket's name in the abstract namespace.
     pub fn socket_name(&self) -> String {
         format!("mend-{}", hex(&self.socket))
     }
 
-    /// As the value of [`DAEMON`].
+    /// The address as a value of [`DAEMON`].
     pub fn to_text(&self) -> String {
         format!("{}:{}:{}:{}:{}", FORMAT, hex(&self.socket), self.network, hex(&self.secret), self.rank)
     }
 
-    /// From the value of [`DAEMON`].
+    /// Reads an address from a value of [`DAEMON`].
     pub fn from_text(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.split(':').collect();
         let [FORMAT, socket, network, secret, rank] = fields[..] else { return None };
@@ -71,7 +70,7 @@ impl Address {
     }
 }
 
-/// The first field of an address; another one is another format.
+/// The first field of an address: the version of its format.
 const FORMAT: &str = "1";
 
 fn hex(bytes: &[u8; 16]) -> String {
@@ -83,14 +82,14 @@ fn unhex(text: &str) -> Option<[u8; 16]> {
     well_formed.then(|| u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes))?
 }
 
-/// What `mpiexec --mca` said, as the value of [`COMMAND_LINE`]: `name=value`, parted by `;`. No parameter takes a value
+/// The assignments of `mpiexec --mca` as a value of [`COMMAND_LINE`]: `name=value`, separated by `;`. No parameter takes a value
 /// with `;` in it.
 pub fn write_assignments(assignments: &Assignments) -> String {
     let words: Vec<_> = assignments.iter().map(|(name, value)| format!("{name}={value}")).collect();
     words.join(";")
 }
 
-/// From the value of [`COMMAND_LINE`].
+/// Reads assignments from a value of [`COMMAND_LINE`].
 pub fn read_assignments(text: &str) -> Option<Assignments> {
     let words = text.split(';').filter(|word| !word.is_empty());
     words.map(|word| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
@@ -116,7 +115,7 @@ impl InitialErrorHandler {
         ("mpi_errors_return", InitialErrorHandler::Return),
     ];
 
-    /// By its name, in either case.
+    /// The handler of that name, in upper or lower case.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(each, _)| each.eq_ignore_ascii_case(name)).map(|(_, handler)| *handler)
     }
@@ -131,10 +130,10 @@ pub struct ForeignLauncher {
     pub name: &'static str,
 }
 
-/// Which foreign launcher started this process, if one did: the many ranks it started would each be rank 0 of 1.
+/// The foreign launcher that started this process, if one did. Without this check each of its ranks would be rank 0 of 1.
 ///
-/// Of Intel MPI only what its launcher sets counts: `I_MPI_ROOT` and the like are set in many a login shell. Slurm sets
-/// `SLURM_PROCID` in batch scripts too, so one task alone is nothing foreign.
+/// For Intel MPI only variables that its launcher sets count, as `I_MPI_ROOT` and others are set in login shells. Slurm sets
+/// `SLURM_PROCID` in batch scripts too, so a single task does not count as started by a foreign launcher.
 pub fn foreign_launcher(variable: impl Fn(&str) -> Option<OsString>) -> Option<ForeignLauncher> {
     let found = FOREIGN.iter().find(|foreign| variable(foreign.variable).is_some()).copied();
     found.or_else(|| {
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_survives_its_text_and_damage_is_refused() {
+    fn an_address_is_read_as_it_was_written_and_damage_is_refused() {
         let address = Address { socket: [0xA5; 16], network: 4_026_531_840, secret: [1; 16], rank: 12 };
         let text = address.to_text();
         assert_eq!(Address::from_text(&text), Some(address));
@@ -175,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn assignments_survive_their_text() {
-        let said = vec![("btl".to_owned(), "^shm".to_owned()), ("report".to_owned(), String::new())];
-        assert_eq!(read_assignments(&write_assignments(&said)), Some(said));
+    fn assignments_are_read_as_they_were_written() {
+        let assignments = vec![("btl".to_owned(), "^shm".to_owned()), ("report".to_owned(), String::new())];
+        assert_eq!(read_assignments(&write_assignments(&assignments)), Some(assignments));
         assert_eq!(read_assignments(""), Some(vec![]));
         assert_eq!(read_assignments("btl"), None);
     }
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_launcher_is_known_by_its_variables_and_a_single_slurm_task_is_none() {
+    fn a_foreign_launcher_is_recognized_by_its_variables_and_a_single_slurm_task_is_none() {
         let found = foreign_launcher(with(&[("PMI_RANK", "0")])).unwrap();
         assert_eq!(found.variable, "PMI_RANK");
         assert!(foreign_launcher(with(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")])).is_some());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The exit code of what MPI ends.
+//! The exit code of processes and jobs that MPI ends.
 
-/// The exit code for `MPI_Abort(code)`, or an error of that number that is fatal: what fits into a byte, as the system
-/// keeps no more, but never 0, which would say that nothing failed. Of the process itself and of its job.
+/// The exit code of a process and of its job after `MPI_Abort(code)`, or after a fatal error of that number: the code limited to
+/// one byte, as the system stores no more, but never 0, which would mean success.
 pub fn exit_code(code: i32) -> u8 {
     match code as u8 {
         0 => 1,

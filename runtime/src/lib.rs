@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a process needs of its launcher: which rank it is, how to reach the others, which of them have left or failed.
+//! What a process gets from its launcher: which rank it is, how to connect to the others, which of them have left or failed.
 //!
-//! Read [`Runtime`] first, then [`connect_from_environment`]. It neither moves messages nor decides what a death means.
+//! Read [`Runtime`] first, then [`connect_from_environment`]. This crate neither moves messages nor handles failures.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -17,16 +17,16 @@ pub const DESCRIPTORS_MAX: usize = 2;
 /// The longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 4096;
 
-/// One packet as it came.
+/// One packet as it was received.
 #[derive(Debug)]
 pub struct Packet {
-    /// What was written, cut off at [`PACKET_BYTES_MAX`]; such a packet is `whole: false`.
+    /// The bytes of the packet; truncated at [`PACKET_BYTES_MAX`], and then `whole` is `false`.
     pub bytes: Vec<u8>,
     /// Descriptors, in order; close-on-exec.
     pub descriptors: Vec<OwnedFd>,
-    /// Whether nothing was cut off: a correct peer never writes more than fits.
+    /// Whether the packet was not truncated. A correct peer never writes more than fits.
     pub whole: bool,
-    /// There were more descriptors: too many, or this process has no room for them (RLIMIT_NOFILE).
+    /// Whether descriptors are missing: there were too many, or this process has no room for them (RLIMIT_NOFILE).
     pub without_descriptors: bool,
 }
 
@@ -50,14 +50,14 @@ pub enum Waiting {
     Never,
 }
 
-/// What became of a packet that was to be sent.
+/// The result of sending a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// It is in the other end's queue.
     Yes,
-    /// No room now: the queue is full, or this user has too many descriptors on their way.
+    /// No room now: the queue is full, or this user has too many descriptors in flight.
     Busy,
-    /// There is no other end any more.
+    /// The other end has been closed.
     Closed,
 }
 
@@ -78,7 +78,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>], waiti
         match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
             Ok(_) => return Sent::Yes,
             Err(Errno::INTR) => continue,
-            // ENOBUFS and ENOMEM: the kernel has no room now; ETOOMANYREFS: too many descriptors are on their way.
+            // ENOBUFS and ENOMEM: the kernel has no room now; ETOOMANYREFS: too many descriptors are in flight.
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::TOOMANYREFS) => return Sent::Busy,
             Err(_) => return Sent::Closed,
         }
@@ -96,7 +96,7 @@ pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-            // An empty packet reads like the end of the connection. No correct end writes one, so it is taken for that.
+            // An empty packet cannot be told from the end of the connection. No correct end writes one, so it counts as the end.
             Ok(message) if message.bytes == 0 => return Arrival::Closed,
             Ok(message) => {
                 let (descriptors, all) = taken(&mut control);
@@ -106,7 +106,7 @@ pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
                     (!has(ReturnFlags::TRUNC), has(ReturnFlags::CTRUNC) || !all);
                 return Arrival::Packet(Packet { bytes, descriptors, whole, without_descriptors });
             }
-            // ECONNRESET comes once, when the other end closed with something unread; what it had sent comes after.
+            // ECONNRESET comes once if the other end closed before it read everything; packets that it had sent come afterwards.
             Err(Errno::INTR | Errno::CONNRESET) => continue,
             Err(Errno::AGAIN) => return Arrival::Nothing,
             Err(_) => return Arrival::Closed,
@@ -114,7 +114,7 @@ pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
     }
 }
 
-/// The descriptors that came, and whether this process had room for all of them.
+/// Takes the received descriptors, and whether this process had room for all of them.
 fn taken(control: &mut RecvAncillaryBuffer<'_>) -> (Vec<OwnedFd>, bool) {
     let mut descriptors = Vec::new();
     let mut all = true;

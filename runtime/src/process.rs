@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel's table says of a process: a line of /proc/PID/stat (proc_pid_stat(5)).
+//! The state of a process in the kernel's table: a line of /proc/PID/stat (proc_pid_stat(5)).
 
-/// What we want of that line.
+/// The fields of that line that Mend uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
     /// The first thread has ended. The process ends with its last thread (pthread_exit).
@@ -10,7 +10,7 @@ pub struct Stat {
     pub parent: i32,
     /// The kernel's own flags (PF_...).
     pub flags: u64,
-    /// How many threads it has. The first one counts until all have ended.
+    /// How many threads the process has. The first thread counts until all have ended.
     pub threads: u32,
 }
 
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_writes_it_so() {
+    fn the_line_of_this_process_is_parsed() {
         let line = std::fs::read_to_string("/proc/self/stat").unwrap();
         let stat = Stat::parse(&line).unwrap();
         assert_eq!(stat.parent, rustix::process::getppid().unwrap().as_raw_nonzero().get());

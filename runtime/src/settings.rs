@@ -19,7 +19,7 @@ pub enum SettingsError {
     File {
         /// As named.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         cause: std::io::Error,
     },
     /// A line of it is not an assignment.
@@ -39,8 +39,8 @@ fn list(errors: &[ParameterError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The values of the declared parameters in this process, and `MEND_` variables that are no parameters, which are reported once.
-/// `command_line` is what mpiexec was given by `--mca`.
+/// The values of the declared parameters in this process, and the `MEND_` variables that are not parameters, which the caller
+/// reports once. `command_line`: the assignments of `mpiexec --mca`.
 pub fn from_environment(
     declared: Declared,
     command_line: &Assignments,
@@ -88,7 +88,7 @@ fn resolve(
         .collect();
     for error in settings.apply(Origin::Environment, &environment).err().unwrap_or_default() {
         match error {
-            // A variable of another program may begin with MEND_: a warning, no error.
+            // A variable of another program may begin with MEND_, so this is a warning and no error.
             ParameterError::Unknown { .. } => unknown.push(error),
             ParameterError::BadValue { .. } => refused.push(error),
         }
@@ -121,8 +121,8 @@ mod tests {
     fn the_command_line_wins_over_the_environment_and_that_over_the_file() {
         let file = parse_file("f", "# mine\npml.eager_bytes = 100\nbtl = self # only\n").unwrap();
         let typed = variables(&[("pml.eager_bytes", "300")]);
-        let said = variables(&[("MEND_RANK", "0"), ("MEND_PML_EAGER_BYTES", "200")]);
-        let (settings, unknown) = resolve(DECLARED, &typed, &said, &file).unwrap();
+        let environment = variables(&[("MEND_RANK", "0"), ("MEND_PML_EAGER_BYTES", "200")]);
+        let (settings, unknown) = resolve(DECLARED, &typed, &environment, &file).unwrap();
         assert_eq!(settings.text("pml.eager_bytes"), ("300", Origin::CommandLine));
         assert_eq!(settings.text("btl"), ("self", Origin::File));
         assert!(unknown.is_empty());

@@ -38,7 +38,7 @@ impl Runtime for Singleton {
         Ok(())
     }
 
-    /// There is no other process, and a process needs no introduction to itself.
+    /// There is no other process to look up.
     fn lookup(&mut self, _peer: Peer) -> Result<(), RuntimeError> {
         Err(RuntimeError::NoSuchPeer)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The beginning: finds the launcher of this process, and joins its job.
+//! Start: finds the launcher of this process, and joins its job.
 
 use crate::client::{Membership, Notice, Runtime, RuntimeError};
 use crate::daemon::Client;
@@ -16,28 +16,28 @@ use std::ffi::OsString;
 /// A process that has joined its job.
 #[derive(Debug)]
 pub struct Launched {
-    /// The launcher's end in this process.
+    /// The connection to the launcher.
     pub runtime: AnyRuntime,
-    /// Its slot on the node, and what the command line said.
+    /// The node slot of this process, and the settings of the command line.
     pub place: NodeSlot,
 }
 
-/// The slot of a process on its node, and what the command line said.
+/// The node slot of a process, and the settings of the command line.
 #[derive(Debug)]
 pub struct NodeSlot {
-    /// Its number: indexes bells and sleep words.
+    /// Index of bells and sleep words.
     pub slot: u32,
-    /// How many slots there are.
+    /// How many node slots there are.
     pub slots: u32,
     /// The node's bell page.
     pub bells: BellPage,
-    /// What `mpiexec --mca` said: of [`Origin::CommandLine`](mend_base::parameter::Origin::CommandLine).
+    /// The assignments of `mpiexec --mca`, whose origin is [`Origin::CommandLine`](mend_base::parameter::Origin::CommandLine).
     pub settings: Assignments,
-    /// With which error handler the program begins.
+    /// The error handler with which the program begins.
     pub error_handler: InitialErrorHandler,
 }
 
-/// The launcher's end in this process, of whichever kind.
+/// The connection to the launcher, of either kind.
 #[derive(Debug)]
 pub enum AnyRuntime {
     /// The client of a node daemon of `mpiexec`.
@@ -76,7 +76,7 @@ fn connect(variable: impl Fn(&str) -> Option<OsString>) -> Result<Launched, Star
     Ok(Launched { runtime, place })
 }
 
-/// The value of one of our variables; an empty one is none.
+/// Reads one of our variables; an empty value counts as unset.
 fn text<T>(
     variable: impl Fn(&str) -> Option<OsString>,
     name: &'static str,
@@ -131,7 +131,7 @@ impl Runtime for AnyRuntime {
         self.any_mut().ask(peer, cause);
     }
 
-    // Read in each call of progress: a branch, and no `dyn`.
+    // Called in each call of progress, so it branches and uses no `dyn`.
     #[inline]
     fn fault_version(&self) -> u32 {
         match self {

@@ -13,34 +13,34 @@ pub enum StartError {
     #[error("this process was started by {} ({} is set), which Mend cannot join: each of its ranks would be rank 0 of 1; \
              start the program with Mend's own mpiexec, as in 'mpiexec -n 4 PROGRAM' [E-START-001]", .0.name, .0.variable)]
     Foreign(ForeignLauncher),
-    /// A variable of the launcher's holds what it did not write.
+    /// A variable of `mpiexec` holds a value that it did not write.
     #[error(
         "the variable {0} does not hold what this version's mpiexec writes there; \
              start the program with the mpiexec of the same installation, or unset it [E-START-002]"
     )]
     Variable(&'static str),
-    /// No daemon listens there.
+    /// No node daemon listens at the address.
     #[error(
         "the daemon of the mpiexec that started this process does not answer ({0}): it has ended, or this is a \
              process left over from its job; start the program anew [E-START-003]"
     )]
     NoDaemon(std::io::ErrorKind),
-    /// It listens in another network name space.
+    /// The node daemon listens in another network namespace.
     #[error(
         "the daemon of the mpiexec that started this process is in another network name space (container) than this \
              process; start both in the same one, as with 'podman run --network=host' [E-START-004]"
     )]
     OtherNetwork,
-    /// It turned this process away.
+    /// The node daemon turned this process away.
     #[error("{}", turned_away(.0))]
     TurnedAway(TurnedAway),
-    /// It closed the connection.
+    /// The node daemon closed the connection.
     #[error(
         "the daemon of the mpiexec that started this process ended during the hello; see its own message \
              [E-START-005]"
     )]
     Closed,
-    /// It said what no correct daemon says.
+    /// The node daemon's answer is one that no correct node daemon sends.
     #[error(
         "the daemon of the mpiexec that started this process answered with garbage; \
              start the program with the mpiexec of the same installation [E-START-006]"
@@ -49,7 +49,7 @@ pub enum StartError {
     /// The pages of the node cannot be made or mapped.
     #[error("the node's shared pages cannot be used: {0} [E-START-007]")]
     Pages(SegmentError),
-    /// The limit on file sizes does not let them be made.
+    /// The pages of the node cannot be made because of the limit on file sizes.
     #[error("the node's shared pages cannot be made: {0} [E-START-019]")]
     FileSizeLimit(SegmentError),
 }

@@ -53,7 +53,7 @@ impl BellPage {
         }
     }
 
-    // Hot: every few turns.
+    // Hot: every few calls of progress.
     /// Whether any bell of `receiver` is rung: eight bells in each 64-bit load.
     #[inline]
     pub fn is_any_rung(&self, receiver: u32) -> bool {
@@ -97,12 +97,12 @@ impl BellPage {
         sleep::wait(self.sleep_word(slot), at_most)
     }
 
-    /// Owner only: it is awake, and no sender needs to call the kernel for it.
+    /// Owner only: announces that it is awake, so that no sender needs to call the kernel.
     pub fn leave_sleep(&self, slot: u32) {
         self.sleep_word(slot).leave();
     }
 
-    /// Wakes the owner if it sleeps, whatever its sleep word says: for the daemon, and for threads of the same
+    /// Wakes the owner if it sleeps, whatever its sleep word contains: for the node daemon, and for threads of the same
     /// process.
     pub fn wake(&self, slot: u32) {
         let word = self.sleep_word(slot);
@@ -110,7 +110,7 @@ impl BellPage {
         sleep::wake(word);
     }
 
-    /// Owner only: on which processor its waiting thread runs; `None` while it does not wait, or sleeps.
+    /// Owner only: publishes on which processor its waiting thread runs; `None` while no thread waits, or while it sleeps.
     pub fn publish_processor(&self, slot: u32, processor: Option<u32>) {
         let published = processor.map_or(NO_PROCESSOR, |processor| processor.wrapping_add(1));
         let word = self.processor(slot);
@@ -158,10 +158,10 @@ impl BellPage {
 
 const LINE_BYTES: usize = 64;
 
-/// Behind the sleep word, in its cache line.
+/// Offset of the processor number: after the sleep word, in the same cache line.
 const PROCESSOR_AT: usize = 4;
 
-/// The value for no processor; processors are counted from 1.
+/// The value for no processor; processor n is stored as n + 1.
 const NO_PROCESSOR: u32 = 0;
 
 /// A cache line for the sleep word, then the bells in whole cache lines: two rows share none.
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_rung_after_the_announcement_does_not_sleep() {
+    fn a_process_that_is_rung_after_its_announcement_does_not_sleep() {
         let (page, _file) = BellPage::create(2).unwrap();
         page.announce_sleep(0);
         page.ring(0, 1);

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub enum Target {
     /// Whether the block is made.
     Directory,
-    /// What is new in the block.
+    /// The state word of the block.
     State,
     /// The events for which the owner asks for a bell.
     BellRequest,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the control groups of this process lie: version 1 and 2, every level up the tree, since a limit of each holds.
+//! Finds the control groups of this process, of version 1 and 2, at every level up the tree: the limits of all levels apply.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of which kind a hierarchy is: the names and formats of its files differ.
+/// The cgroup version of a hierarchy; names and formats of its files differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// One hierarchy a controller, or a few.
+    /// A hierarchy for each controller or few controllers.
     One,
     /// The unified hierarchy.
     Two,
@@ -16,14 +16,14 @@ pub enum Version {
 /// One directory of a hierarchy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Level {
-    /// Its files are here.
+    /// The directory of its files.
     pub directory: PathBuf,
-    /// Of its hierarchy.
+    /// The version of its hierarchy.
     pub version: Version,
 }
 
 impl Level {
-    /// What stands in a file of it, without the blanks around it; `None` where there is no such file.
+    /// The trimmed content of one of its files; `None` if the file cannot be read.
     pub fn read(&self, file: &str) -> Option<String> {
         Some(fs::read_to_string(self.directory.join(file)).ok()?.trim().to_owned())
     }
@@ -43,7 +43,7 @@ fn levels_of(proc: &Path, controller: &str) -> Vec<Level> {
     for mount in mounts.lines().filter_map(|line| Mount::parse(line, controller)) {
         let group = groups.lines().find_map(|line| group_of(line, mount.version, controller));
         let Some(group) = group else { continue };
-        // A group outside the mounted part (another namespace): the mount's own root is the nearest that we see.
+        // The group lies outside the mounted part (another namespace): the root of the mount is the nearest visible level.
         let below = Path::new(group).strip_prefix(mount.root).unwrap_or(Path::new(""));
         let leaf = Path::new(mount.point).join(below);
         let above = leaf.ancestors().take_while(|directory| directory.starts_with(mount.point));

@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 
-/// Why shared memory is not available. Closed: each cause has one sentence that a user can act on.
+/// Why shared memory is not available. Not `non_exhaustive`: each cause has one message that a user can act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SegmentError {
     /// The kernel would not make an anonymous file.
@@ -15,7 +15,7 @@ pub enum SegmentError {
     /// Address space could not be mapped.
     #[error("shared memory could not be mapped: {0}")]
     NoMapping(Errno),
-    /// A descriptor could not be duplicated, for want of descriptors.
+    /// A descriptor could not be duplicated, as none is left.
     #[error("no file descriptor is left: {0}")]
     NoDescriptor(Errno),
     /// Space could not be reserved, or a memory limit leaves too little of it.
@@ -43,6 +43,6 @@ pub enum SegmentError {
     )]
     NoLifeWord(Errno),
     /// The file is not what its owner should have made: not sealed, too short, or of another layout version.
-    #[error("the shared memory of the other process is not one that this version of Mend makes")]
+    #[error("the shared memory of the other process was not made by this version of Mend")]
     LayoutDiffers,
 }

@@ -7,7 +7,7 @@ use crate::{SegmentError, reserve};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The daemon's end, the only one that can write.
+/// The node daemon's end, the only one that can write.
 #[derive(Debug)]
 pub struct FaultPage {
     mapping: Mapping,
@@ -25,7 +25,7 @@ impl FaultPage {
         Ok((FaultPage { mapping, slots }, file))
     }
 
-    /// Increments the version of the rank at `slot`: there is a notice. The daemon wakes the rank afterwards.
+    /// Increments the version of the rank at `slot`, after a notice was sent to it. The node daemon wakes the rank afterwards.
     pub fn bump(&self, slot: u32) {
         // SYNC: version, with `FaultView::version`. One writer, so no locked instruction.
         let word = word(&self.mapping, slot, self.slots);
@@ -41,15 +41,15 @@ pub struct FaultView {
 }
 
 impl FaultView {
-    /// The page that the daemon made for `slots` slots. The descriptor may be closed afterwards.
+    /// Maps the page that the node daemon made for `slots` slots. The descriptor may be closed afterwards.
     pub fn map(descriptor: BorrowedFd<'_>, slots: u32) -> Result<Self, SegmentError> {
         let bytes = page_bytes_for(slots);
         mapping::check_file(descriptor, bytes, true)?;
         Ok(FaultView { mapping: Mapping::new(descriptor, 0, bytes, Access::Read)?, slots })
     }
 
-    // Hot: per turn.
-    /// The version: it changes whenever the daemon has a notice for the rank at `slot`.
+    // Hot: per call of progress.
+    /// The version, which changes whenever the node daemon has a notice for the rank at `slot`.
     #[inline]
     pub fn version(&self, slot: u32) -> u32 {
         // SYNC: version, with `FaultPage::bump`.
@@ -57,7 +57,7 @@ impl FaultView {
     }
 }
 
-/// One cache line each, so that a notice for one rank disturbs no other.
+/// One cache line for each word, so that a notice for one rank does not invalidate the line of another.
 const STRIDE_BYTES: usize = 64;
 
 fn word(mapping: &Mapping, slot: u32, slots: u32) -> &AtomicU32 {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_but_the_daemon_can_write_it() {
+    fn only_the_node_daemon_can_write_it() {
         let (_page, file) = FaultPage::create(1).unwrap();
         assert!(rustix::io::pwrite(&file, b"x", 0).is_err());
         assert!(crate::mapping::Mapping::new(file.as_fd(), 0, 4096, crate::mapping::Access::Write).is_err());

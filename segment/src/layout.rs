@@ -6,8 +6,8 @@
 //!   header:  0 magic, layout, slot, slots   128 the owner's life (its mutex; at 192 its stage)
 //!            256 directory: a word for each slot
 //!   block:   what the owner writes for one peer:
-//!            0       words the peer polls (state, wish,     128     credits
-//!                    waits for room)
+//!            0       words the peer polls (state, bell       128     credits
+//!                    request, waits for room)
 //!            256     mailboxes (6, four lines each)          1792    control ring (16 lines)
 //!            2816    control bytes (1 KiB)                   4 KiB   message ring (64 lines)
 //!            8 KiB   message bytes (16 KiB)                  24 KiB  chunk ring (16 lines)
@@ -22,12 +22,12 @@ use crate::mapping::whole_pages;
 
 /// "Mend" in the first eight bytes of an outbox.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"Mend-box");
-/// Version of this page. Another one is refused at connection.
+/// Version of the layout in this module. A peer with another version is refused at connection.
 pub(crate) const LAYOUT: u32 = 3;
 
 /// Slots of the control ring.
 pub const CONTROL_SLOTS: usize = 16;
-/// Bytes for control messages that do not fit into their line: each slot has its share.
+/// Bytes for control messages that do not fit into their line: an equal part for each slot.
 pub const CONTROL_AREA: usize = CONTROL_SLOTS * CONTROL_BYTES_MAX;
 /// The longest payload of a control message or of a state, with the longest header.
 pub const CONTROL_BYTES_MAX: usize = 64;
@@ -37,7 +37,7 @@ pub const MESSAGE_SLOTS: usize = 64;
 pub const MESSAGE_AREA: usize = 16 << 10;
 /// Slots of the chunk ring.
 pub const CHUNK_SLOTS: usize = 16;
-/// Bytes of chunks in flight: stays in a cache.
+/// Bytes of chunks in flight: few enough to stay in a cache.
 pub const CHUNK_AREA: usize = 128 << 10;
 /// Kinds of state that a pair can have.
 pub const MAILBOXES: usize = 6;

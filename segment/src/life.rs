@@ -36,7 +36,7 @@ pub struct Life {
 /// The state of the owner of an outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LifeState {
-    /// No thread holds the word: it has not begun, or one thread hands it to another. Never a death.
+    /// No thread holds the word: the owner has not begun, or one thread passes the word to another. Never a death.
     Unheld,
     /// A thread of the owner holds it.
     Lives,
@@ -118,8 +118,8 @@ impl Life {
         self.stage().load(Ordering::Relaxed) == LEFT
     }
 
-    /// A fatal signal is about to end this process. A core dump would come before the kernel's mark, so this marks
-    /// the word and wakes the threads that wait on it. Async-signal-safe.
+    /// Reports that a fatal signal is about to end this process. As a core dump is written before the kernel's mark, this
+    /// call marks the word and wakes the threads that wait on it. Async-signal-safe.
     pub fn say_dying(&self) {
         if self.has_ended() {
             return;
@@ -190,8 +190,8 @@ fn make_mutex(at: *mut libc::pthread_mutex_t) -> Result<(), Errno> {
     made
 }
 
-/// The life word of another process, read-only. It proves little: the owner can mark its own word, and no other
-/// process can.
+/// The life word of another process, read-only. A mark is only evidence: the owner can mark its own word (no other
+/// process can).
 #[derive(Debug)]
 pub struct LifeView {
     word: View<AtomicU32>,
@@ -287,7 +287,7 @@ fn waiter(word: &AtomicU32, seen: u32, flags: futex::WaitFlags) -> futex::Wait {
 /// Waits until this word differs from its given value, but not longer than `at_most`. For systems without futex_waitv: a
 /// `Call` does not end this wait.
 pub fn sleep_on_life(life: &LifeView, Seen(word): Seen, at_most: mend_base::Duration) {
-    // Woken, timed out, another value, or a signal handler ran: all mean "look".
+    // Woken, timed out, another value, or a signal handler ran: in each case the caller reads the word.
     let _ = futex::wait(&life.word, futex::Flags::empty(), word, Some(&timespec(at_most)));
 }
 

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 /// How many bytes may still be used under the tightest limit; `None` where there is none, or none that can be read.
 pub fn bytes_left() -> Option<u64> {
-    // Where the files are does not change while a process lives (it may be moved, but not out of its limits).
+    // The places of the files do not change while the process lives (a move to another group leaves its limits in force).
     // Not state of an engine: a fact about the process.
     static LEVELS: OnceLock<Vec<Level>> = OnceLock::new();
     let with_limits = || cgroup::levels("memory").into_iter().filter(is_limited).collect();
@@ -17,7 +17,7 @@ pub fn bytes_left() -> Option<u64> {
 struct Names {
     limit: &'static str,
     usage: &'static str,
-    /// Entries of memory.stat that the kernel gives back under pressure: page cache of files.
+    /// Entries of memory.stat for memory that the kernel reclaims under pressure: page cache of files.
     reclaimable: [&'static str; 2],
 }
 
@@ -29,7 +29,7 @@ static VERSION_1: Names = Names {
 static VERSION_2: Names =
     Names { limit: "memory.max", usage: "memory.current", reclaimable: ["inactive_file", "active_file"] };
 
-/// Version 1 says "no limit" by a number near 2^63.
+/// Version 1 expresses "no limit" by a number near 2^63.
 const NO_LIMIT: u64 = 1 << 60;
 
 fn names(level: &Level) -> &'static Names {
@@ -39,12 +39,12 @@ fn names(level: &Level) -> &'static Names {
     }
 }
 
-/// Whether it has the file of a limit: the root of version 2 has none.
+/// Whether a level has the file of a limit: the root of version 2 has none.
 fn is_limited(level: &Level) -> bool {
     level.directory.join(names(level).limit).exists()
 }
 
-/// "max" is no number, and no limit.
+/// The number in a file; `None` for "max", which means no limit.
 fn number(level: &Level, file: &str) -> Option<u64> {
     level.read(file)?.parse().ok()
 }

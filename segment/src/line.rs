@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One slot of a ring or a mailbox: a cache line, a private copy of it, and what its first word says.
+//! One slot of a ring or a mailbox: a cache line, a private copy of it, and the fields of its first word.
 
 use crate::atomic::{AtomicU64, Ordering};
 
@@ -89,7 +89,7 @@ impl Word0 {
     }
 
     // Hot: per message.
-    /// Refuses a header that is longer than any.
+    /// Refuses a header that is longer than [`HEADER_BYTES_MAX`].
     pub(crate) fn unpack(word: u64) -> Result<Self, Garbage> {
         let lengths = (word >> 40) as u8;
         let header_bytes = lengths & !CHUNK;

@@ -52,7 +52,7 @@ impl StateBuffer {
 }
 
 impl Mailbox {
-    /// Before the block is announced: nothing in it.
+    /// Empties the mailbox. Called before the block is announced.
     pub(crate) fn prepare(&self) {
         for buffer in &self.0 {
             buffer.head().store(0, Ordering::Release);
@@ -86,9 +86,13 @@ impl Mailbox {
         buffer.head().store(word.pack(), Ordering::Release);
     }
 
-    /// Hands the newest whole state to `look`, if its version is another than `last` (0 at first), and stores that version
-    /// in `last`, before `look` runs (it may panic). `false`: no new state, or it is being written at this moment.
-    pub(crate) fn read(&self, last: &mut u32, look: impl FnOnce(RingMessage<'_>)) -> Result<bool, Garbage> {
+    /// Hands the newest whole state to `deliver`, if its version is another than `last` (0 at first), and stores that version
+    /// in `last`, before `deliver` runs (it may panic). `false`: no new state, or it is being written at this moment.
+    pub(crate) fn read(
+        &self,
+        last: &mut u32,
+        deliver: impl FnOnce(RingMessage<'_>),
+    ) -> Result<bool, Garbage> {
         let Some(buffer) = self.newest(*last) else { return Ok(false) };
         // SYNC: seqlock, with `write`.
         let packed = buffer.head().load(Ordering::Acquire);
@@ -104,7 +108,7 @@ impl Mailbox {
             return Err(Garbage);
         }
         *last = word.sequence;
-        look(RingMessage {
+        deliver(RingMessage {
             slot_header: SlotHeader { id: word.id, header, chunk: false },
             payload: PayloadRef::Private(payload),
         });
@@ -118,7 +122,7 @@ impl Mailbox {
             version => version.wrapping_sub(last),
         };
         let ages = self.0.each_ref().map(|buffer| match age(buffer) {
-            // A version before the last one read: it is the other buffer's turn.
+            // This buffer holds a version before the last one read: only the other buffer can be newer.
             behind if behind > u32::MAX / 2 => 0,
             ahead => ahead,
         });
@@ -131,7 +135,7 @@ impl Mailbox {
 
 /// The version after this one.
 pub(crate) fn next_version(version: u32) -> u32 {
-    // Two at the wrap: 0 says "nothing", and the buffers must go on taking turns.
+    // Adds 2 at the wrap-around: 0 means "nothing", and the parity must go on alternating between the buffers.
     if version == u32::MAX { 2 } else { version + 1 }
 }
 

@@ -39,9 +39,9 @@ unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 /// What this process may do to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// Look.
+    /// Read only.
     Read,
-    /// Look and write.
+    /// Read and write.
     Write,
 }
 
@@ -148,7 +148,7 @@ impl<T: Shared> Deref for View<T> {
 
     // Hot: per message.
     fn deref(&self) -> &T {
-        // SAFETY: checked when made, and the mapping is kept alive by `_mapping`.
+        // SAFETY: checked when made, and the mapping is alive because of `_mapping`.
         unsafe { self.at.as_ref() }
     }
 }
@@ -163,8 +163,8 @@ pub(crate) fn whole_pages(bytes: usize) -> usize {
     bytes.next_multiple_of(page_bytes())
 }
 
-/// `descriptor`, by a number that is not one of standard input, output and error: where the program was started with one of
-/// those closed, the kernel gives that number to the next descriptor, and what the program prints would be written into it.
+/// Moves `descriptor` above the numbers of standard input, output and error. If the program was started with one of those
+/// closed, the kernel gives its number to the next descriptor, and the program's output would be written into our file.
 pub fn above_standard_streams(descriptor: OwnedFd) -> rustix::io::Result<OwnedFd> {
     match descriptor.as_raw_fd() {
         0..FIRST_DESCRIPTOR => rustix::io::fcntl_dupfd_cloexec(&descriptor, FIRST_DESCRIPTOR),
@@ -177,7 +177,7 @@ const FIRST_DESCRIPTOR: i32 = 3;
 
 /// A new memory file of `bytes` bytes, all holes. Closed on exec.
 pub(crate) fn make_file(name: &str, bytes: usize) -> Result<OwnedFd, SegmentError> {
-    // A limit on file sizes would end the process by a signal where it should be an error.
+    // Beyond a limit on file sizes the kernel sends SIGXFSZ; the limit is checked first, so that it is an error instead.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if let Some(limit) = limit.filter(|limit| *limit < bytes as u64) {
         return Err(SegmentError::FileSizeLimit { wanted: bytes as u64, limit });
@@ -213,7 +213,7 @@ pub(crate) fn check_file(file: BorrowedFd<'_>, bytes: usize, one_writer: bool) -
     }
 }
 
-/// What statfs(2) says of memory files of ordinary pages.
+/// File system type that statfs(2) reports for memory files of ordinary pages.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 fn seals(one_writer: bool) -> SealFlags {

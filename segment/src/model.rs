@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The wake-up protocol under loom: ring, bell request, bell and sleep word as they are, and around them the smallest
-//! sender and receiver that do what `btl-shm` and `world` do. A lost wake-up is a deadlock, which loom reports.
+//! The wake-up protocol under loom: the production ring, bell request, bell and sleep word, with the smallest sender
+//! and receiver that do what `btl-shm` and `world` do. A lost wake-up is a deadlock, which loom reports.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p mend-segment --release --lib model`
 //!
@@ -53,7 +53,7 @@ impl Process {
         publish();
         let wake = self.bell_request.load(Ordering::Relaxed) != 0 && self.ring();
         drop(step);
-        // The kernel's part is outside of the step: a wake may come as late as it likes.
+        // The kernel's part is not in the step, since a wake may come at any later time.
         if wake {
             let _lock = self.kernel.lock().unwrap();
             self.sleepers.notify_all();
@@ -80,7 +80,7 @@ impl Process {
         if self.last_look(&look) {
             return self.sleep.leave();
         }
-        // The first sleep is short, and a poll follows.
+        // The first sleep is short, and the owner polls after it.
         self.settle();
         if self.last_look(&look) {
             return self.sleep.leave();
@@ -175,7 +175,7 @@ fn a_receiver_that_is_rung_and_demotes_again_gets_every_message() {
             if !receiver.rung() {
                 continue;
             }
-            // Promoted, so it may be cleared.
+            // The ring is polled from here on, so its bell may be cleared.
             receiver.bell.store(0, Ordering::Release);
             while consumer.take(|_| ()).unwrap() {
                 taken += 1;
@@ -183,7 +183,7 @@ fn a_receiver_that_is_rung_and_demotes_again_gets_every_message() {
             if cfg!(mend_mutation = "clear_bell_unpolled") {
                 continue;
             }
-            // Demoted: the poll that finds nothing comes a millisecond after the store to the bell.
+            // Back to the bell: the last poll, which finds nothing, comes a millisecond after the store to the bell.
             receiver.settle();
             while consumer.take(|_| ()).unwrap() {
                 taken += 1;
@@ -223,7 +223,7 @@ fn a_sender_that_sleeps_on_a_full_ring_gets_its_credit() {
 
 /// Two wakers and a sleeper: each waker that sees "asleep" or "rung" calls the kernel.
 #[test]
-fn the_second_waker_wakes_where_the_first_was_killed_before_it_could() {
+fn the_second_waker_wakes_the_sleeper_if_the_first_was_killed() {
     check(|| {
         let owner = Arc::new(Process::new(1));
         let published = Arc::new(AtomicU32::new(0));

@@ -215,7 +215,7 @@ impl Block {
         self.kinds[index].1 = version;
         self.mailboxes[index].write(version, slot_header, bytes, fill);
         let state = self.state.load(Ordering::Relaxed) | u64::from(state_mailbox(index));
-        // SYNC: mailbox content, with `PeerBlock::take_states` (the seqlock alone would do).
+        // SYNC: mailbox content, with `PeerBlock::take_states` (the seqlock alone would be enough).
         self.state.store(state.wrapping_add(1 << 32), Ordering::Release);
     }
 
@@ -224,8 +224,8 @@ impl Block {
         self.bell_request.store(request.0, Ordering::Release);
     }
 
-    /// Whether we have a message for the peer that found no room. Only a hint, with which the peer is fair to its
-    /// senders.
+    /// Publishes whether this process has a message for the peer that found no room. Only a hint, from which the peer
+    /// decides how to share its time fairly between senders.
     pub fn set_waits_for_room(&self, waits: bool) {
         self.waits_for_room.store(u32::from(waits), Ordering::Relaxed);
     }

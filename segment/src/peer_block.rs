@@ -108,14 +108,14 @@ impl PeerBlock {
         self.life.state()
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     /// Whether the peer has made its block for us. Before that nothing of it may be read, because reading a hole
     /// takes memory.
     pub fn is_made(&mut self) -> Result<bool, Garbage> {
         if self.made { Ok(true) } else { self.read_directory() }
     }
 
-    /// The same for polling alone. Garbage counts as made, so that `is_made` finds it.
+    /// As `is_made`, but without the check: garbage counts as made, so that `is_made` is called and finds it.
     pub fn may_be_made(&self) -> bool {
         self.made || self.directory.load(Ordering::Acquire) != NOT_MADE
     }
@@ -133,7 +133,7 @@ impl PeerBlock {
         }
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     /// Whether the state word has changed: `take_states` reads it.
     pub fn state_changed(&self) -> bool {
         self.state.load(Ordering::Relaxed) != self.seen

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reserving memory without waking the OOM killer.
+//! Reserves memory without causing the kernel's OOM killer to run.
 //!
-//! A memory cgroup kills where it should refuse: fallocate beyond its limit ends in the OOM killer, not in ENOSPC. So
+//! In a memory cgroup a fallocate beyond the limit makes the OOM killer end a process; it does not fail with ENOSPC. So
 //! the limits up the tree and the memory used under them are read first, and a reservation that would not fit is
 //! refused.
 //!
@@ -21,7 +21,7 @@ pub(crate) fn keep_free(requested: u64, slots: u32) -> u64 {
     requested.max(u64::from(slots) * longest as u64)
 }
 
-/// Which parts of an outbox are reserved. They stay reserved when a block is released, and are not charged twice.
+/// Which parts of an outbox are reserved. They stay reserved when a block is released, and are not reserved twice.
 #[derive(Debug)]
 pub(crate) struct Reserved(Box<[AtomicU8]>);
 
@@ -71,7 +71,7 @@ mod tests {
     use crate::SegmentError;
 
     #[test]
-    fn what_was_reserved_is_not_charged_again_and_what_was_refused_is_tried_again() {
+    fn a_reserved_part_is_not_reserved_again_and_a_refused_one_is_tried_again() {
         let reserved = Reserved::nothing(2);
         let refusal = SegmentError::NoMemory { wanted: 1, free: 0 };
         assert_eq!(reserved.once(1, Part::First, || Err(refusal)), Err(refusal));
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn every_process_of_the_node_may_reserve_at_once() {
-        assert_eq!(keep_free(4 << 20, 2), 4 << 20, "the wish is more");
+        assert_eq!(keep_free(4 << 20, 2), 4 << 20, "the request is larger");
         assert_eq!(keep_free(4 << 20, 256), 256 * (132 << 10));
         // With so many the directory is longer than a block.
         assert!(keep_free(0, 100_000) >= 100_000 * 400_000);

@@ -27,7 +27,7 @@ use core::ops::Deref;
 /// Where the positions of every ring begin: the largest ring is filled four times before they wrap around.
 pub(crate) const START: u32 = 0u32.wrapping_sub(4 * 64);
 
-/// What the first word of a slot says, and the message's header.
+/// The fields of a slot's first word, and the message's header.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotHeader<'a> {
     /// The identifier of the layer above.
@@ -50,7 +50,7 @@ pub enum PayloadMut<'a> {
 /// A payload that arrived.
 #[derive(Clone, Copy, Debug)]
 pub enum PayloadRef<'a> {
-    /// Copied already.
+    /// A private copy.
     Private(&'a [u8]),
     /// In the peer's outbox: it may change while it is copied. Read-only: the type has stores, and one of them would
     /// end the process by SIGSEGV. A receiver makes a `Payload` of it at once, which can only be copied out.
@@ -210,7 +210,7 @@ pub struct Consumer<L, A, const SLOTS: usize, const AREA: usize> {
     bounds: Bounds,
 }
 
-/// The longest payloads that a correct peer sends: what our own card says.
+/// The longest payloads that a correct peer sends, as our own card states them.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The longest payload of a message.
@@ -229,11 +229,11 @@ where
         Consumer { lines, area, position: START, credited: START, head: 0, head_credited: 0, bounds }
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     /// Whether `take` would find a message, or garbage.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        // Mostly the slot is as the previous wrap-around left it. Garbage counts as ready, so that `take` finds it.
+        // In most cases the slot holds the sequence of the previous wrap-around. Garbage counts as ready, so that `take` finds it.
         self.head_word().0 as u32 != self.not_yet()
     }
 
@@ -242,7 +242,7 @@ where
         self.position
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     #[inline]
     fn head_word(&self) -> (u64, &Line) {
         let line = &self.lines[self.position as usize & (SLOTS - 1)];
@@ -250,15 +250,15 @@ where
         (line.0[0].load(Ordering::Acquire), line)
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     fn not_yet(&self) -> u32 {
         self.position.wrapping_add(1).wrapping_sub(SLOTS as u32)
     }
 
     // Hot: per message.
-    /// Hands the next message to `look`, if there is one. Its slot is free afterwards (see [`owed`](Self::owed)).
+    /// Hands the next message to `deliver`, if there is one. Its slot is free afterwards (see [`owed`](Self::owed)).
     #[inline(always)]
-    pub fn take(&mut self, look: impl FnOnce(RingMessage<'_>)) -> Result<bool, Garbage> {
+    pub fn take(&mut self, deliver: impl FnOnce(RingMessage<'_>)) -> Result<bool, Garbage> {
         let (word, line) = self.head_word();
         if word as u32 == self.not_yet() {
             return Ok(false);
@@ -277,10 +277,10 @@ where
         if bytes > longest as usize {
             return Err(Garbage);
         }
-        // The slot is consumed before `look` runs: one that panics, and whose caller goes on, must not see it again.
+        // The slot is consumed before `deliver` runs: one that panics, and whose caller goes on, must not see it again.
         if let Some(inline) = rest.get(..bytes) {
             self.position = next;
-            look(RingMessage { slot_header, payload: PayloadRef::Private(inline) });
+            deliver(RingMessage { slot_header, payload: PayloadRef::Private(inline) });
         } else {
             let start = payload_start(self.head, bytes, AREA);
             let at = start as usize & (AREA.wrapping_sub(1));
@@ -288,12 +288,12 @@ where
             let lent = self.area.get(at..at + bytes).ok_or(Garbage)?;
             self.head = start.wrapping_add(whole_lines(bytes));
             self.position = next;
-            look(RingMessage { slot_header, payload: PayloadRef::Shared(lent) });
+            deliver(RingMessage { slot_header, payload: PayloadRef::Shared(lent) });
         }
         Ok(true)
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     /// Whether credit is worth publishing: a quarter of the slots or of the bytes has been read, or, with an empty
     /// ring, any bytes at all (a payload as long as the area needs all of it).
     pub fn owed(&self, empty: bool) -> bool {

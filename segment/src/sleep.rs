@@ -38,9 +38,8 @@ impl SleepWord {
     /// The owner will poll once more and then sleep.
     pub(crate) fn announce(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        // SYNC: asleep before the last poll, with no other side: only a hint, so no order is required for
-        // correctness, and the fence (a cold path) makes the poll that follows see everything except what is in a
-        // sender's store buffer.
+        // SYNC: asleep before the last poll, with no other side: the word is only a hint, so correctness requires no
+        // order. The fence (on a cold path) makes the poll that follows see all but what is in a sender's store buffer.
         self.0.store(word & !STATE | ASLEEP, Ordering::Release);
         fence(Ordering::SeqCst);
     }
@@ -58,7 +57,7 @@ impl SleepWord {
     }
 
     // Hot: per rung message.
-    /// A waker's part: returns whether it must call the kernel.
+    /// The waker's side: marks the word as rung, and returns whether the waker must call the kernel.
     pub(crate) fn rouse(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
         word & STATE != AWAKE && self.mark_rung(word)
@@ -73,7 +72,7 @@ impl SleepWord {
         true
     }
 
-    /// For the kernel.
+    /// The futex word for the kernel.
     #[cfg(not(loom))]
     pub(crate) fn word(&self) -> &AtomicU32 {
         &self.0
@@ -105,7 +104,7 @@ pub(crate) fn wait(word: &SleepWord, at_most: mend_base::Duration) -> Woken {
     }
 }
 
-/// The span as the kernel takes it.
+/// Converts a span to the kernel's type.
 #[cfg(not(loom))]
 pub fn timespec(span: mend_base::Duration) -> rustix::thread::futex::Timespec {
     rustix::thread::futex::Timespec {

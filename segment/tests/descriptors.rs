@@ -16,7 +16,7 @@ fn no_memory_file_takes_the_place_of_a_standard_stream() {
     assert_eq!(
         above_standard_streams(moved).unwrap().as_raw_fd(),
         number,
-        "it stays where it is no standard stream"
+        "a descriptor above the standard streams keeps its number"
     );
     assert!(Outbox::create(0, 2, 0).unwrap().descriptor().as_raw_fd() >= 3);
     assert!(BellPage::create(2).unwrap().1.as_raw_fd() >= 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Life words of real processes, as others see them: what marks them, and what does not.
+//! Life words of real processes, read by another process: which events mark them, and which do not.
 #![cfg(not(loom))]
 
 use mend_base::Duration;
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 const SLOTS: u32 = 4;
 
-/// A forked process that has an outbox and has begun to live, and the pipes to step it by. Killed when dropped.
+/// A forked process that has an outbox and holds its life word, with pipes by which the test controls it. Killed when dropped.
 struct Owner {
     pid: libc::pid_t,
     view: LifeView,
@@ -21,7 +21,7 @@ struct Owner {
     orders: PipeWriter,
 }
 
-/// The same from inside.
+/// The forked process's own side.
 struct Inside {
     life: &'static Life,
     words: PipeWriter,
@@ -29,7 +29,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Tells how far we are, and waits for leave to go on.
+    /// Reports a step to the test, and waits for the order to go on.
     fn step(&mut self) {
         self.words.write_all(b".").unwrap();
         // The end of the pipe: the test is over, or failed.
@@ -54,7 +54,7 @@ impl Owner {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             drop((words, orders));
-            // A test that fails must not leave us.
+            // The child must not outlive a test that fails.
             // SAFETY: two numbers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let outbox = Outbox::create(1, SLOTS, 0).unwrap();
@@ -80,8 +80,8 @@ impl Owner {
         owner
     }
 
-    /// Until it has come to its next step.
-    fn hear(&mut self) {
+    /// Waits until the process has reported its next step.
+    fn await_step(&mut self) {
         self.words.read_exact(&mut [0]).unwrap();
     }
 
@@ -113,7 +113,7 @@ impl Owner {
         };
     }
 
-    /// Sleeps through the read-only mapping until it stands so.
+    /// Sleeps on the word, through the read-only mapping, until its state is `wanted`.
     fn until(&self, wanted: LifeState) {
         let give_up = Instant::now() + std::time::Duration::from_secs(60);
         loop {
@@ -136,23 +136,23 @@ impl Drop for Owner {
 }
 
 #[test]
-fn who_is_killed_is_marked_dead() {
+fn a_killed_process_is_marked_dead() {
     let mut owner = Owner::start(true, Inside::step);
-    owner.hear();
+    owner.await_step();
     assert_eq!(owner.view.state(), LifeState::Lives);
     owner.kill(libc::SIGKILL);
     owner.until(LifeState::Dead);
 }
 
 #[test]
-fn who_exits_without_leaving_is_marked_dead_and_who_leaves_is_not() {
+fn a_process_that_exits_is_marked_dead_unless_it_has_left() {
     let mut owner = Owner::start(true, |_| exit(0));
     owner.until(LifeState::Dead);
     owner = Owner::start(true, |inside| {
         inside.life.end();
         inside.step();
     });
-    owner.hear();
+    owner.await_step();
     assert_eq!(owner.view.state(), LifeState::Left);
     owner.go_on();
     owner.wait_for_end();
@@ -160,7 +160,7 @@ fn who_exits_without_leaving_is_marked_dead_and_who_leaves_is_not() {
 }
 
 #[test]
-fn who_was_killed_between_leaving_and_letting_go_has_left() {
+fn a_process_killed_after_leaving_and_before_the_release_has_left() {
     // Another thread holds the word: it is marked when the process ends, but leaving came first.
     let owner = Owner::start(true, |inside| {
         let life = inside.life;
@@ -177,7 +177,7 @@ fn a_thread_that_ends_while_it_holds_the_word_marks_it() {
         std::thread::spawn(|| life.begin().unwrap()).join().unwrap();
         inside.step();
     });
-    owner.hear();
+    owner.await_step();
     owner.until(LifeState::Dead);
     assert!(!owner.has_ended());
 }
@@ -208,7 +208,7 @@ fn the_end_of_a_forked_or_vforked_child_does_not_mark_it() {
         assert!(std::process::Command::new("there is no such program").status().is_err());
         inside.step();
     });
-    owner.hear();
+    owner.await_step();
     assert_eq!(owner.view.state(), LifeState::Lives);
     owner.kill(libc::SIGKILL);
     owner.until(LifeState::Dead);
@@ -233,7 +233,7 @@ fn a_handed_over_word_lives_on_with_its_new_holder() {
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         });
     });
-    owner.hear();
+    owner.await_step();
     let main_thread = format!("/proc/{0}/task/{0}/stat", owner.pid);
     while !std::fs::read_to_string(&main_thread).unwrap().contains(") Z ") {
         std::thread::yield_now();
@@ -244,7 +244,7 @@ fn a_handed_over_word_lives_on_with_its_new_holder() {
 }
 
 #[test]
-fn between_two_holders_and_before_the_first_nobody_is_dead() {
+fn a_word_without_a_holder_is_no_death() {
     let mut owner = Owner::start(false, |inside| {
         inside.step();
         inside.life.begin().unwrap();
@@ -255,7 +255,7 @@ fn between_two_holders_and_before_the_first_nobody_is_dead() {
         inside.step();
     });
     for state in [LifeState::Unheld, LifeState::Lives, LifeState::Unheld, LifeState::Lives] {
-        owner.hear();
+        owner.await_step();
         assert_eq!(owner.view.state(), state);
         assert!(!state.is_marked());
         owner.go_on();
@@ -264,13 +264,13 @@ fn between_two_holders_and_before_the_first_nobody_is_dead() {
 }
 
 #[test]
-fn who_says_that_it_dies_is_marked_while_it_still_lives_and_stays_so() {
+fn a_process_that_reports_its_death_is_marked_before_it_ends() {
     let mut owner = Owner::start(true, |inside| {
         inside.life.say_dying();
         inside.step();
     });
     owner.until(LifeState::Dying);
-    owner.hear();
+    owner.await_step();
     assert!(!owner.has_ended());
     owner.kill(libc::SIGKILL);
     owner.wait_for_end();
@@ -284,7 +284,7 @@ fn much_touched_memory_does_not_delay_the_mark() {
         let test = "much_touched_memory_does_not_delay_the_mark";
         return mend_testing::skip(test, "too little memory is left");
     }
-    // The mark comes before the end of the process; that we look in between, a loaded machine can prevent.
+    // The mark comes before the end of the process; on a loaded machine this test may not run in between.
     for _ in 0..20 {
         let mut owner = Owner::start(true, |inside| {
             let (protection, flags) =
@@ -302,7 +302,7 @@ fn much_touched_memory_does_not_delay_the_mark() {
             }
             inside.step();
         });
-        owner.hear();
+        owner.await_step();
         owner.kill(libc::SIGKILL);
         owner.until(LifeState::Dead);
         if !owner.has_ended() {
@@ -313,13 +313,13 @@ fn much_touched_memory_does_not_delay_the_mark() {
 }
 
 #[test]
-fn one_thread_sleeps_on_many_lives_and_is_called_away() {
+fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
     if !can_sleep_on_lives() {
-        let test = "one_thread_sleeps_on_many_lives_and_is_called_away";
+        let test = "one_thread_sleeps_on_many_lives_and_a_call_interrupts_it";
         return mend_testing::skip(test, "this system has no futex_waitv");
     }
     let mut owners: Vec<Owner> = (0..5).map(|_| Owner::start(true, Inside::step)).collect();
-    owners.iter_mut().for_each(Owner::hear);
+    owners.iter_mut().for_each(Owner::await_step);
     let (call, give_up) = (Call::default(), Instant::now() + std::time::Duration::from_secs(60));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
@@ -362,7 +362,7 @@ fn an_outbox_dropped_while_another_thread_holds_its_word_stays_where_that_thread
         let theirs = std::sync::Arc::clone(&life);
         let began = &began;
         scope.spawn(move || {
-            // Theirs goes first, so that ours is the last.
+            // The other thread's reference is dropped first, so that ours is the last.
             let borrowed: &Life = &theirs;
             other(began, borrowed);
         });

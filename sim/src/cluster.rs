@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A whole job in one thread: production engines over the seeded network, rank programs as `async fn`s, and a scheduler
-//! that a seed drives. One seed is one history.
+//! A whole job in one thread: production engines on the simulated network, rank programs as `async fn`s, and a scheduler.
+//! The seed of a job decides everything that happens in it.
 //!
-//! Each step the scheduler picks a rank and turns its engine, or lets its program run if it was woken. Where nothing has
-//! happened for a while everything is hurried along; if even then nobody moves and a program is not over, the job hangs,
-//! and that is reported with what each rank was at (the termination oracle).
+//! In each step the scheduler selects a rank, and either its engine makes progress, or its program runs if it was woken.
+//! When nothing has moved for some steps, everything that can move is moved at once. If nothing moves even then, and a
+//! program has not ended, the job hangs (Rule 7): the run fails with a report of what each rank waits for.
 
-use crate::board::Board;
 use crate::clock::Clock;
 use crate::killer::{Killer, Manner, Mark};
-use crate::launcher::{FabricRuntime, Launcher};
-use crate::network::{FabricBtl, Network, Shared, Sizes, Trouble};
-use crate::oracle::{self, Silence};
-use mend_base::{Job, Peer, Random, Rank};
+use crate::launcher::{Launcher, SimRuntime};
+use crate::network::{Faults, Network, SharedNetwork, SimBtl, Sizes};
+use crate::oracle::{self, EndedBuffers};
+use crate::process::{Position, Process, SimMpi, Transports};
+use crate::record::JobRecord;
+use mend_base::{Job, Peer, Random, Rank, reach};
 use mend_daemon::{Ending, Rules};
 use mend_mpi::{Config, Engine, Mpi};
 use mend_runtime::Runtime;
-use mend_transport::{Bml, Loopback, WakeSet};
+use mend_transport::{Loopback, WakeSet};
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::future::Future;
@@ -24,112 +25,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-
-/// The transports of a simulated process.
-pub type Net = Bml<Loopback, FabricBtl>;
-/// MPI in a simulated process.
-pub type SimMpi = Mpi<Net, FabricRuntime>;
-
-/// What a rank program is given.
-#[derive(Clone)]
-pub struct Process {
-    /// Its MPI.
-    pub mpi: SimMpi,
-    /// Its rank in WORLD.
-    pub rank: Rank,
-    /// Size of WORLD.
-    pub size: u32,
-    /// Random numbers that are the same on every rank: what all decide alike.
-    pub together: Rc<RefCell<Random>>,
-    /// Numbers of its own.
-    pub random: Rc<RefCell<Random>>,
-    /// What the simulator knows.
-    pub board: Rc<RefCell<Board>>,
-    /// Its buffers whose requests have ended: looked at when it has left.
-    pub silence: Rc<RefCell<Silence>>,
-    /// Its messages to itself go by loopback, and one call of progress delivers them whatever else comes.
-    pub own_comes_next: bool,
-    at: Rc<Cell<(&'static str, u64)>>,
-    network: Shared,
-    killer: Rc<Killer>,
-}
-
-impl Process {
-    /// The rank that writes garbage; without one, a rank that does not exist.
-    pub fn liar(&self) -> Rank {
-        Rank(self.network.borrow().trouble.liar.map_or(self.size, |liar| liar.number))
-    }
-
-    /// The ranks that may fail in this run, in their order.
-    pub fn mortals(&self) -> Vec<Rank> {
-        let mut mortals = self.killer.mortals();
-        mortals.sort_unstable();
-        mortals.into_iter().map(Rank).collect()
-    }
-
-    /// Whether `rank` of WORLD has really died.
-    pub fn is_dead(&self, rank: Rank) -> bool {
-        self.killer.is_declared(rank.0)
-    }
-
-    /// Whether this process is one of the dead, and only runs to the end of its call.
-    pub fn is_over(&self) -> bool {
-        self.killer.is_dead(self.rank.0)
-    }
-
-    /// It dies here, as by SIGKILL.
-    pub async fn die(&self) {
-        self.killer.die(self.rank.0);
-        std::future::pending().await
-    }
-
-    /// It has made what it needs: deaths that wait for that may come when everybody has.
-    pub fn ready(&self) {
-        self.killer.pass(self.rank.0, Mark::Ready);
-    }
-
-    /// What all who live agree on, whether everybody has `vote`d yes: told by the simulator, which cannot err.
-    pub async fn agree(&self, round: u64, vote: bool) -> bool {
-        std::future::poll_fn(|context| {
-            let (me, is_dead) = ((self.rank.0, vote), |rank| self.killer.is_declared(rank));
-            match self.board.borrow_mut().agree(round, me, self.size, is_dead, context.waker()) {
-                Some(decided) => Poll::Ready(decided),
-                None => Poll::Pending,
-            }
-        })
-        .await
-    }
-
-    /// The same process as a rank of another communicator, with the numbers that its members draw alike.
-    pub fn as_member(&self, rank: Rank, size: u32, together: Random) -> Process {
-        Process { rank, size, together: Rc::new(RefCell::new(together)), ..self.clone() }
-    }
-
-    /// Says what comes next, for reports of a hang.
-    pub fn at(&self, what: &'static str, number: u64) {
-        self.at.set((what, number));
-    }
-
-    /// A number of its own below `bound`.
-    pub fn below(&self, bound: u64) -> u64 {
-        self.random.borrow_mut().below(bound)
-    }
-
-    /// Lets others run for a while, as a computation would.
-    pub async fn pause(&self) {
-        let mut left = self.below(4);
-        std::future::poll_fn(|context| {
-            if left == 0 {
-                return Poll::Ready(());
-            }
-            left -= 1;
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await
-    }
-}
+use std::task::{Context, Wake, Waker};
 
 /// A rank program: what one process does between MPI_Init and MPI_Finalize.
 pub type Program = Rc<dyn Fn(Process) -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -139,43 +35,43 @@ pub struct Cluster {
     seed: u64,
     random: Random,
     clock: Clock,
-    network: Shared,
+    network: SharedNetwork,
     launcher: Rc<RefCell<Launcher>>,
     program: Program,
     ranks: Vec<RankState>,
-    /// Ranks whose programs are not over.
-    alive: Vec<u32>,
+    /// The ranks whose programs have neither ended nor been killed.
+    active: Vec<u32>,
     steps: u64,
     requests: u64,
     trace: bool,
     killer: Rc<Killer>,
-    board: Rc<RefCell<Board>>,
-    /// A process is held back once in so many steps; 0: never.
-    freezes_once_in: u64,
-    /// A process that finds nothing to do may sleep until it is rung.
+    record: Rc<RefCell<JobRecord>>,
+    /// In one of so many steps a process is stopped, as by SIGSTOP. 0: never.
+    stop_once_in: u64,
+    /// A process without work may sleep until its bell is rung.
     sleeps: bool,
-    /// The daemon notifies of deaths only the ranks that ask.
+    /// See [`Rules::muted`].
     muted: bool,
 }
 
 /// One rank, as the scheduler sees it.
 struct RankState {
     running: Option<Running>,
-    at: Rc<Cell<(&'static str, u64)>>,
+    position: Position,
     woken: Arc<Flag>,
-    /// It is not scheduled before this step, as if stopped by SIGSTOP.
-    frozen_until: u64,
-    /// It sleeps: what its runtime's version was when it fell asleep.
+    /// The process is stopped until this step.
+    stopped_until: u64,
+    /// Of a sleeping process: its fault version when it began to sleep.
     asleep: Option<u32>,
 }
 
 struct Running {
     mpi: SimMpi,
-    silence: Rc<RefCell<Silence>>,
+    ended_buffers: Rc<RefCell<EndedBuffers>>,
     program: Pin<Box<dyn Future<Output = ()>>>,
 }
 
-/// What a waker sets.
+/// Set by the waker of a rank program.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -185,48 +81,48 @@ impl Wake for Flag {
     }
 }
 
-/// A run that ended as it should.
+/// The counters of a job that passed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
-    /// Decisions of the scheduler.
+    /// Steps of the scheduler.
     pub steps: u64,
-    /// What the network handed up.
+    /// Messages and chunks that the network delivered.
     pub delivered: u64,
-    /// How many died, of those that had not left.
+    /// Failed ranks.
     pub deaths: u64,
-    /// Requests that began and ended, where the build keeps books: of those who came to their end.
+    /// Requests of the programs that ended. 0 in a build without the lifecycle check.
     pub requests: u64,
 }
 
-/// In steps of the scheduler: between them a breach is seen where it happens, but not what went past the books.
-const AUDIT_ONCE_IN: u64 = 64;
+/// In steps of the scheduler. The lifecycle check takes time linear in the requests.
+const LIFECYCLE_CHECK_ONCE_IN: u64 = 64;
 
-/// In steps of the scheduler. When nobody else moves any more, the stopped go on.
-const LONGEST_FREEZE: u64 = 3_000;
+/// In steps of the scheduler.
+const STOP_STEPS_MAX: u64 = 3_000;
 
-/// How often a sleeping process is scheduled for its periodic check.
-const CHECK_ONCE_IN: u64 = 20;
+/// A sleeping process that is scheduled makes its periodic check once in so many times.
+const PERIODIC_CHECK_ONCE_IN: u64 = 20;
 
-/// So many that a member without a connection is asked about.
-const CHECKS_AT_ONCE: u32 = 16;
+/// Timed checks in a row: enough for the node daemon to be asked about each member without an endpoint.
+const TIMED_CHECKS: u32 = 16;
 
-/// More do not come to a rank of a small job between two of its steps.
-const EVENTS_AT_ONCE: u32 = 16;
+/// An upper bound of the events that arrive at a rank of a small job between two of its steps.
+const EVENTS_AT_ONCE_MAX: u32 = 16;
 
-/// Steps per rank after which a job that still moves is taken for one that never ends.
-const STEPS_MAX: u64 = 500_000;
+/// A job that takes more steps than this for each rank, and still moves, is reported as endless.
+const STEPS_PER_RANK_MAX: u64 = 500_000;
 
 impl Cluster {
-    /// A job of `size` ranks that all run `program`.
+    /// A job of `size` ranks, each of which runs `program`.
     pub fn new(seed: u64, size: u32, program: Program) -> Self {
         let mut random = Random(seed);
         let network = Network::new(random.bits());
         let launcher = Launcher::new(Job(seed as u32), size);
         let state = || RankState {
             running: None,
-            at: Rc::new(Cell::new(("not started", 0))),
+            position: Rc::new(Cell::new(("not started", 0))),
             woken: Arc::default(),
-            frozen_until: 0,
+            stopped_until: 0,
             asleep: None,
         };
         Cluster {
@@ -237,20 +133,20 @@ impl Cluster {
             launcher,
             program,
             ranks: (0..size).map(|_| state()).collect(),
-            alive: (0..size).collect(),
+            active: (0..size).collect(),
             steps: 0,
             requests: 0,
             trace: false,
             killer: Killer::none(),
-            board: Rc::default(),
-            freezes_once_in: 0,
+            record: Rc::default(),
+            stop_once_in: 0,
             sleeps: false,
             muted: false,
         }
     }
 
-    /// Which ranks die in this job, and what its command line says of that.
-    pub fn deaths(&mut self, killer: Rc<Killer>, rules: Rules) {
+    /// Sets the planned deaths of this job, and what its command line requires for deaths.
+    pub fn plan_deaths(&mut self, killer: Rc<Killer>, rules: Rules) {
         self.network.borrow_mut().killer = Rc::clone(&killer);
         let mut launcher = self.launcher.borrow_mut();
         launcher.killer = Rc::clone(&killer);
@@ -259,106 +155,112 @@ impl Cluster {
         self.killer = killer;
     }
 
-    /// Processes that find nothing to do arm their transports and sleep, until they are rung or make a periodic check.
-    pub fn sleeps(&mut self) {
+    /// Lets processes without work arm their transports and sleep, until a bell is rung or a periodic check is due.
+    pub fn let_processes_sleep(&mut self) {
         self.sleeps = true;
     }
 
-    /// Processes are held back for long once in so many steps, as by SIGSTOP.
-    pub fn freezes(&mut self, once_in: u64) {
-        self.freezes_once_in = once_in;
+    /// Stops a process for some time in one of `once_in` steps, as SIGSTOP would.
+    pub fn stop_processes(&mut self, once_in: u64) {
+        self.stop_once_in = once_in;
     }
 
-    /// What else may happen in this job.
-    pub fn trouble(&mut self, trouble: Trouble) {
-        self.network.borrow_mut().trouble = trouble;
-        self.launcher.borrow_mut().liar = trouble.liar.map(|liar| liar.number);
+    /// Sets the faults that the network injects.
+    pub fn inject(&mut self, faults: Faults) {
+        self.network.borrow_mut().faults = faults;
+        self.launcher.borrow_mut().garbage_writer = faults.garbage_writer.map(|writer| writer.number);
     }
 
-    /// Prints every step that did something.
+    /// Prints every step that moves something.
     pub fn trace(&mut self) {
         self.trace = true;
     }
 
-    /// Runs until every program is over, or nothing moves any more.
+    /// Runs the job until every program has ended. The error is the report of a hang.
     pub fn run(&mut self) -> Result<Summary, String> {
-        let mut quiet = 0;
-        while !self.alive.is_empty() && !self.launcher.borrow().has_ended() {
-            quiet = if self.step() { 0 } else { quiet + 1 };
-            self.fence();
-            self.bury();
-            // The last may have died just now, while nothing else moved.
-            if !self.alive.is_empty() && quiet > 8 * self.alive.len() + 32 {
-                quiet = 0;
-                if !self.sweep() && !self.kill_liar() {
+        let mut idle_steps = 0;
+        while !self.active.is_empty() && !self.launcher.borrow().has_ended() {
+            idle_steps = if self.step() { 0 } else { idle_steps + 1 };
+            self.remove_fenced();
+            self.remove_dead();
+            // In this step the last active rank may have died, and then nothing else has to move.
+            if !self.active.is_empty() && idle_steps > 8 * self.active.len() + 32 {
+                idle_steps = 0;
+                if !self.move_everything() && !self.kill_garbage_writer() {
                     return Err(self.report("nothing moves any more"));
                 }
             }
-            if self.steps > STEPS_MAX * self.ranks.len() as u64 {
+            if self.steps > STEPS_PER_RANK_MAX * self.ranks.len() as u64 {
                 return Err(self.report("it moves, but does not end"));
             }
         }
-        self.launcher.borrow_mut().conclude(&mut self.random);
+        self.launcher.borrow_mut().finish(&mut self.random);
         let (delivered, deaths) = (self.network.borrow().delivered, self.launcher.borrow().deaths());
         Ok(Summary { steps: self.steps, delivered, deaths, requests: self.requests })
     }
+}
 
-    /// A rank whose death was declared begins to die for the launcher; one that is dead is scheduled no more.
-    fn bury(&mut self) {
-        for number in self.killer.news() {
-            let manner = self.killer.manner(number).expect("its death was planned");
-            self.launcher.borrow_mut().die(number, manner);
-            self.board.borrow_mut().wake();
+/// The ends of processes.
+impl Cluster {
+    /// Tells the launcher of each death that has begun, and removes each process that is dead.
+    fn remove_dead(&mut self) {
+        for number in self.killer.take_new_deaths() {
+            let manner = self.killer.manner(number).expect("a rank that dies has a manner of death");
+            self.launcher.borrow_mut().begin_death(number, manner);
+            self.record.borrow_mut().wake();
             if self.trace {
                 eprintln!("{:8} rank {number} dies", self.steps);
             }
         }
-        for number in self.alive.clone() {
+        for number in self.active.clone() {
             if self.killer.is_dead(number) {
                 self.kill(Rank(number));
             }
         }
     }
 
-    /// The process dies between two steps: its program and engine vanish, its ends of the network fall silent.
+    /// Kills the process between two steps: its program and its engine are dropped.
     pub fn kill(&mut self, rank: Rank) {
-        self.killer.end(rank.0);
-        self.launcher.borrow_mut().die(rank.0, Manner::Ends(Ending::Signalled(9)));
+        self.killer.set_dead(rank.0);
+        self.launcher.borrow_mut().begin_death(rank.0, Manner::Ends(Ending::Signalled(9)));
         self.remove(rank, "killed");
     }
 
-    /// Nothing of the process runs any more.
     fn remove(&mut self, rank: Rank, why: &'static str) {
         self.ranks[rank.index()].running = None;
-        self.ranks[rank.index()].at.set((why, 0));
-        self.board.borrow_mut().wake();
-        self.alive.retain(|alive| *alive != rank.0);
+        self.ranks[rank.index()].position.set((why, 0));
+        self.record.borrow_mut().wake();
+        self.active.retain(|active| *active != rank.0);
     }
 
-    /// What the daemon has killed runs no more.
-    fn fence(&mut self) {
-        let killed = self.launcher.borrow_mut().killed();
+    /// Removes the processes that the node daemon has killed.
+    fn remove_fenced(&mut self) {
+        let killed = self.launcher.borrow_mut().take_killed();
         killed.into_iter().for_each(|rank| self.remove(Rank(rank), "fenced"));
     }
 
-    /// A rank that writes garbage may wait for what its own garbage hides: it is killed when nothing moves. Whether it was alive.
-    fn kill_liar(&mut self) -> bool {
-        let liar = self.network.borrow().trouble.liar.map(|liar| liar.number);
-        let lives = liar.filter(|liar| self.alive.contains(liar));
-        lives.inspect(|liar| self.kill(Rank(*liar))).is_some()
+    /// A rank that writes garbage may wait for messages that its own garbage prevents, so it is killed when nothing moves.
+    /// False where there is none.
+    fn kill_garbage_writer(&mut self) -> bool {
+        let writer = self.network.borrow().faults.garbage_writer.map(|writer| writer.number);
+        let active = writer.filter(|writer| self.active.contains(writer));
+        active.inspect(|writer| self.kill(Rank(*writer))).is_some()
     }
+}
 
-    /// One decision. Whether anything happened.
+/// The scheduler.
+impl Cluster {
+    /// One step. Returns whether anything moved.
     fn step(&mut self) -> bool {
         self.steps += 1;
         self.clock.tick(&mut self.random);
-        self.killer.step(self.steps);
+        self.killer.on_step(self.steps);
         let now = self.clock.now();
-        if self.random.once_in(8) && self.launcher.borrow_mut().publish(now, &mut self.random, false) > 0 {
+        if self.random.once_in(8) && self.launcher.borrow_mut().advance(now, &mut self.random, false) > 0 {
             return true;
         }
-        let rank = self.alive[self.random.below(self.alive.len() as u64) as usize];
-        if self.is_held_back(rank) {
+        let rank = self.active[self.random.below(self.active.len() as u64) as usize];
+        if self.is_stopped(rank) {
             return false;
         }
         if self.ranks[rank as usize].running.is_none() {
@@ -366,160 +268,33 @@ impl Cluster {
             return true;
         }
         if self.is_asleep(rank) {
-            return self.random.once_in(CHECK_ONCE_IN) && self.check_sleeper(rank);
+            return self.random.once_in(PERIODIC_CHECK_ONCE_IN) && self.periodic_check(rank);
         }
-        if self.woken(rank) && self.random.once_in(2) {
+        if self.is_woken(rank) && self.random.once_in(2) {
             self.poll(rank);
             return true;
         }
         let moved = self.progress(rank) > 0;
-        if self.sleeps && !moved && !self.woken(rank) && self.random.once_in(3) {
+        if self.sleeps && !moved && !self.is_woken(rank) && self.random.once_in(3) {
             self.enter_sleep(rank);
         }
         moved
     }
 
-    /// As `world`'s waiter does: arms, polls once more, sleeps.
-    fn enter_sleep(&mut self, rank: u32) {
-        let Some(running) = &self.ranks[rank as usize].running else { return };
-        let mut engine = running.mpi.engine_mut();
-        self.network.borrow_mut().answer_bell(rank);
-        if engine.arm(&mut WakeSet::default()).is_err() {
-            mend_base::reach!("sim.cluster: something came before it slept");
-            return engine.disarm();
-        }
-        mend_base::reach!("sim.cluster: asleep");
-        let version = engine.runtime().fault_version();
-        drop(engine);
-        self.ranks[rank as usize].asleep = Some(version);
-    }
-
-    /// Whether it sleeps, and was not rung.
-    fn is_asleep(&mut self, rank: u32) -> bool {
-        let Some(version) = self.ranks[rank as usize].asleep else { return false };
-        let Some(running) = &self.ranks[rank as usize].running else { return false };
-        let told = running.mpi.engine().runtime().fault_version() != version;
-        let rung = self.network.borrow_mut().answer_bell(rank);
-        if !(told || rung || self.woken(rank)) {
-            return true;
-        }
-        mend_base::reach!("sim.cluster: woken");
-        running.mpi.engine_mut().disarm();
-        self.ranks[rank as usize].asleep = None;
-        false
-    }
-
-    /// The periodic check of a sleeping process. Where there is no evidence, which rings no bell, it finds nothing: else a ring was
-    /// lost.
-    fn check_sleeper(&mut self, rank: u32) -> bool {
-        let events = self.progress(rank);
-        let trouble = self.network.borrow().trouble;
-        let quiet = trouble.evidence_once_in == 0 && trouble.witness_once_in == 0;
-        let lives = !self.killer.is_declared(rank);
-        assert!(events == 0 || !quiet || !lives, "rank {rank} slept through {events} events");
-        events > 0
-    }
-
-    /// Whether the process is stopped, and stays so for now.
-    fn is_held_back(&mut self, rank: u32) -> bool {
+    /// Stops the process, if the seed decides so. Returns whether it is stopped.
+    fn is_stopped(&mut self, rank: u32) -> bool {
         let state = &mut self.ranks[rank as usize];
-        if self.freezes_once_in > 0 && self.random.once_in(self.freezes_once_in) {
-            mend_base::reach!("sim.cluster: stopped, and not dead");
-            state.frozen_until = self.steps + self.random.below(LONGEST_FREEZE);
+        if self.stop_once_in > 0 && self.random.once_in(self.stop_once_in) {
+            reach!("sim.cluster: stopped, and not dead");
+            state.stopped_until = self.steps + self.random.below(STOP_STEPS_MAX);
         }
-        state.frozen_until > self.steps
-    }
-
-    /// Hurries everything along. Whether anything moved.
-    fn sweep(&mut self) -> bool {
-        let mut moved = false;
-        self.network.borrow_mut().hurry = true;
-        for _ in 0..4 {
-            moved |= self.launcher.borrow_mut().publish(self.clock.now(), &mut self.random, true) > 0;
-            for rank in self.alive.clone() {
-                if self.ranks[rank as usize].running.is_none() {
-                    self.start(rank);
-                    moved = true;
-                }
-                self.check(rank);
-                moved |=
-                    if self.is_asleep(rank) { self.check_sleeper(rank) } else { self.progress(rank) > 0 };
-                if self.woken(rank) {
-                    self.poll(rank);
-                    moved = true;
-                }
-            }
-        }
-        self.network.borrow_mut().hurry = false;
-        let alive = self.alive.len();
-        for number in self.alive.clone() {
-            if self.killer.is_declared(number) {
-                self.kill(Rank(number));
-            }
-        }
-        moved || self.alive.len() < alive
-    }
-
-    /// The timed checks of a process that waits in vain: where the daemon notifies nobody of deaths, they find them.
-    fn check(&mut self, rank: u32) {
-        for _ in 0..CHECKS_AT_ONCE {
-            let lives = self.muted && !self.killer.is_declared(rank);
-            let Some(running) = self.ranks[rank as usize].running.as_ref().filter(|_| lives) else { return };
-            running.mpi.engine_mut().check();
-            // As a waiter does: a probe is repeated after each check.
-            self.poll(rank);
-        }
-    }
-
-    fn start(&mut self, rank: u32) {
-        self.killer.pass(rank, Mark::Started);
-        if self.killer.manner(rank) == Some(Manner::GivesUp) {
-            mend_base::reach!("sim.cluster: MPI_Init fails");
-            self.killer.end(rank);
-            self.launcher.borrow_mut().give_up(rank, &mut self.random);
-            return self.remove(Rank(rank), "without MPI");
-        }
-        let state = &self.ranks[rank as usize];
-        let runtime = FabricRuntime::new(&self.launcher, rank);
-        let mut random = Random(self.seed ^ u64::from(rank).wrapping_mul(0x9E6D));
-        let fabric = FabricBtl::new(&self.network, rank, Sizes::random(&mut random));
-        // Messages to oneself go by loopback, or by the network like everybody's.
-        let own = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
-        let config = config(&mut random);
-        let own_comes_next = own.is_some() && config.events_per_progress > EVENTS_AT_ONCE;
-        let net = Bml::new(own, Some(fabric), Vec::new());
-        let engine = Engine::with_config(net, runtime, config).expect("the launcher takes every card");
-        let process = Process {
-            mpi: Mpi::new(engine),
-            rank: Rank(rank),
-            size: self.ranks.len() as u32,
-            together: Rc::new(RefCell::new(Random(self.seed.wrapping_add(1)))),
-            random: Rc::new(RefCell::new(random)),
-            board: Rc::clone(&self.board),
-            silence: Rc::default(),
-            own_comes_next,
-            killer: Rc::clone(&self.killer),
-            at: Rc::clone(&state.at),
-            network: Rc::clone(&self.network),
-        };
-        state.at.set(("started", 0));
-        state.woken.0.store(true, Ordering::Relaxed);
-        let mpi = process.mpi.clone();
-        let silence = Rc::clone(&process.silence);
-        let (program, finished) = ((self.program)(process.clone()), mpi.clone());
-        let program = Box::pin(async move {
-            program.await;
-            process.at("finish", 0);
-            process.killer.pass(rank, Mark::Finishing);
-            finished.finish().await;
-        });
-        self.ranks[rank as usize].running = Some(Running { mpi, silence, program });
+        state.stopped_until > self.steps
     }
 
     fn progress(&mut self, rank: u32) -> u32 {
         let Some(running) = &self.ranks[rank as usize].running else { return 0 };
         let events = running.mpi.progress(self.clock.now());
-        if self.steps.is_multiple_of(AUDIT_ONCE_IN) {
+        if self.steps.is_multiple_of(LIFECYCLE_CHECK_ONCE_IN) {
             running.mpi.engine().lifecycle_check();
         }
         if self.trace && events > 0 {
@@ -528,45 +303,185 @@ impl Cluster {
         events
     }
 
-    /// Whether the program has something to do. That of a process whose death is known has not: only threads that turn
-    /// its engine may go on for a moment.
-    fn woken(&self, rank: u32) -> bool {
-        !self.killer.is_declared(rank) && self.ranks[rank as usize].woken.0.load(Ordering::Relaxed)
+    /// Whether the program is to be polled. The program of a dying process does not run; only calls of progress do.
+    fn is_woken(&self, rank: u32) -> bool {
+        !self.killer.death_has_begun(rank) && self.ranks[rank as usize].woken.0.load(Ordering::Relaxed)
     }
 
+    /// Polls the program, and ends the process if the program has ended.
     fn poll(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         state.woken.0.store(false, Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(&state.woken));
         let Some(running) = &mut state.running else { return };
-        let over = running.program.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let ended = running.program.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         if self.trace {
-            let (what, number) = state.at.get();
+            let (what, number) = state.position.get();
             eprintln!("{:8} rank {rank}: at {what} {number}", self.steps);
         }
-        if over && self.killer.is_declared(rank) && !self.killer.is_dead(rank) {
-            // Its threads came to the end of the program before its death was complete.
+        // The results of a dead process are not checked: its calls had no effect.
+        if !ended || self.killer.is_dead(rank) {
+            return;
+        }
+        if self.killer.death_has_begun(rank) {
             return self.kill(Rank(rank));
         }
-        // Results of a process that is dead are not checked.
-        if over && !self.killer.is_dead(rank) {
-            self.requests += oracle::balance(rank, &running.mpi);
-            running.silence.borrow().check();
-            state.running = None;
-            state.at.set(("over", 0));
-            self.launcher.borrow_mut().exit(rank, &mut self.random);
-            self.alive.retain(|alive| *alive != rank);
+        self.requests += oracle::assert_nothing_left(rank, &running.mpi);
+        running.ended_buffers.borrow().assert_unchanged();
+        state.running = None;
+        state.position.set(("ended", 0));
+        self.killer.on_exit(rank);
+        self.launcher.borrow_mut().exit(rank, &mut self.random);
+        self.active.retain(|active| *active != rank);
+    }
+
+    /// Moves everything that can move: all messages, notices and requests, each engine and each program. Then each dying
+    /// process is dead. Returns whether anything moved.
+    fn move_everything(&mut self) -> bool {
+        let mut moved = false;
+        self.network.borrow_mut().delivers_all = true;
+        for _ in 0..4 {
+            moved |= self.launcher.borrow_mut().advance(self.clock.now(), &mut self.random, true) > 0;
+            for rank in self.active.clone() {
+                if self.ranks[rank as usize].running.is_none() {
+                    self.start(rank);
+                    moved = true;
+                }
+                self.timed_checks(rank);
+                moved |=
+                    if self.is_asleep(rank) { self.periodic_check(rank) } else { self.progress(rank) > 0 };
+                if self.is_woken(rank) {
+                    self.poll(rank);
+                    moved = true;
+                }
+            }
+        }
+        self.network.borrow_mut().delivers_all = false;
+        let active = self.active.len();
+        for number in self.active.clone() {
+            if self.killer.death_has_begun(number) {
+                self.kill(Rank(number));
+            }
+        }
+        moved || self.active.len() < active
+    }
+
+    /// The timed checks of a waiting process. Where notices are muted, these find the failures.
+    fn timed_checks(&mut self, rank: u32) {
+        for _ in 0..TIMED_CHECKS {
+            let checks = self.muted && !self.killer.death_has_begun(rank);
+            let Some(running) = self.ranks[rank as usize].running.as_ref().filter(|_| checks) else { return };
+            running.mpi.engine_mut().check();
+            // A waiting thread repeats its probe after each check.
+            self.poll(rank);
+        }
+    }
+}
+
+/// Sleep and wake.
+impl Cluster {
+    /// Does what a waiting thread of `world` does: it arms the transports, which fails if there is something to do, and
+    /// sleeps.
+    fn enter_sleep(&mut self, rank: u32) {
+        let Some(running) = &self.ranks[rank as usize].running else { return };
+        let mut engine = running.mpi.engine_mut();
+        self.network.borrow_mut().take_bell(rank);
+        if engine.arm(&mut WakeSet::default()).is_err() {
+            reach!("sim.cluster: something came before it slept");
+            return engine.disarm();
+        }
+        reach!("sim.cluster: asleep");
+        let version = engine.runtime().fault_version();
+        drop(engine);
+        self.ranks[rank as usize].asleep = Some(version);
+    }
+
+    /// Whether the process sleeps. It wakes up if its bell was rung, a notice has come, or its program was woken.
+    fn is_asleep(&mut self, rank: u32) -> bool {
+        let Some(version) = self.ranks[rank as usize].asleep else { return false };
+        let Some(running) = &self.ranks[rank as usize].running else { return false };
+        let notified = running.mpi.engine().runtime().fault_version() != version;
+        let rung = self.network.borrow_mut().take_bell(rank);
+        if !(notified || rung || self.is_woken(rank)) {
+            return true;
+        }
+        reach!("sim.cluster: woken");
+        running.mpi.engine_mut().disarm();
+        self.ranks[rank as usize].asleep = None;
+        false
+    }
+
+    /// The periodic check of a sleeping process. Returns whether it found anything. In a job without injected evidence, which
+    /// rings no bell, it must find nothing: otherwise a wake-up was lost.
+    fn periodic_check(&mut self, rank: u32) -> bool {
+        let events = self.progress(rank);
+        let faults = self.network.borrow().faults;
+        let no_evidence = faults.false_evidence_once_in == 0 && faults.true_evidence_once_in == 0;
+        let lives = !self.killer.death_has_begun(rank);
+        assert!(events == 0 || !no_evidence || !lives, "rank {rank} slept while {events} events waited");
+        events > 0
+    }
+}
+
+/// The start of processes, and reports.
+impl Cluster {
+    fn start(&mut self, rank: u32) {
+        self.killer.on_mark(rank, Mark::Started);
+        if self.killer.manner(rank) == Some(Manner::GivesUp) {
+            reach!("sim.cluster: MPI_Init fails");
+            self.killer.set_dead(rank);
+            self.launcher.borrow_mut().give_up(rank, &mut self.random);
+            return self.remove(Rank(rank), "without MPI");
+        }
+        let process = self.init(rank);
+        self.ranks[rank as usize].position.set(("started", 0));
+        self.ranks[rank as usize].woken.0.store(true, Ordering::Relaxed);
+        let (mpi, ended_buffers) = (process.mpi.clone(), Rc::clone(&process.ended_buffers));
+        let program = (self.program)(process.clone());
+        let program = Box::pin(async move {
+            program.await;
+            process.at("finish", 0);
+            process.killer.on_mark(rank, Mark::Finishing);
+            process.mpi.finish().await;
+        });
+        self.ranks[rank as usize].running = Some(Running { mpi, ended_buffers, program });
+    }
+
+    /// MPI_Init of the process.
+    fn init(&self, rank: u32) -> Process {
+        let runtime = SimRuntime::new(&self.launcher, rank);
+        let mut random = Random(self.seed ^ u64::from(rank).wrapping_mul(0x9E6D));
+        let btl = SimBtl::new(&self.network, rank, Sizes::draw(&mut random));
+        // In half of the processes, messages to itself go by loopback; in the others by the network.
+        let loopback = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
+        let config = draw_config(&mut random);
+        let receives_own_messages_at_once =
+            loopback.is_some() && config.events_per_progress > EVENTS_AT_ONCE_MAX;
+        let transports = Transports::new(loopback, Some(btl), Vec::new());
+        let engine = Engine::with_config(transports, runtime, config).expect("the launcher takes every card");
+        Process {
+            mpi: Mpi::new(engine),
+            rank: Rank(rank),
+            size: self.ranks.len() as u32,
+            shared_random: Rc::new(RefCell::new(Random(self.seed.wrapping_add(1)))),
+            own_random: Rc::new(RefCell::new(random)),
+            record: Rc::clone(&self.record),
+            ended_buffers: Rc::default(),
+            receives_own_messages_at_once,
+            killer: Rc::clone(&self.killer),
+            position: Rc::clone(&self.ranks[rank as usize].position),
+            network: Rc::clone(&self.network),
         }
     }
 
-    /// What a run that went wrong looks like.
+    /// Describes a job that does not end: what each rank waits for, and which messages are in flight.
     fn report(&self, why: &str) -> String {
         let mut text = format!("seed {}, step {}: {why}\n", self.seed, self.steps);
         for (rank, state) in self.ranks.iter().enumerate() {
-            let (what, number) = state.at.get();
+            let (what, number) = state.position.get();
             let _ = writeln!(text, "  rank {rank}: at {what} {number}");
             if let Some(running) = &state.running {
-                let _ = writeln!(text, "    {}", oracle::state(&running.mpi));
+                let _ = writeln!(text, "    {}", oracle::describe(&running.mpi));
                 if self.trace {
                     let _ = writeln!(text, "    {:?}", running.mpi.engine());
                 }
@@ -579,8 +494,8 @@ impl Cluster {
     }
 }
 
-/// What a seed may choose, rank by rank: each end obeys the other's word.
-fn config(random: &mut Random) -> Config {
+/// Each rank may have its own parameters: both ends of a pair obey the limits of the other.
+fn draw_config(random: &mut Random) -> Config {
     Config {
         eager_bytes: [0, 16, 200, 4096][random.below(4) as usize],
         held_bytes_max: [500, 20_000, 4 << 20][random.below(3) as usize],

@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which ranks die, how and when: between two steps of the scheduler, or between any two calls that an engine makes to transports and
-//! runtime, which are the only steps of it that others can see. Nothing in production code knows of it: from the moment
-//! of its death whatever a process asks of the fabric has no effect, and its engine is dropped when the call that was
-//! cut short returns.
+//! Planned deaths: which ranks die, how, and when. A rank dies between two steps of the scheduler, or between two calls of
+//! its engine to transports and runtime: only these calls have effects that other processes can observe. The production
+//! code does not know about planned deaths. Once a process is dead, its calls have no effect, and the scheduler drops its
+//! engine when the interrupted call returns.
 //!
 //! ```text
-//!   lives ── its moment has come ──▶ declared ── so many calls later (mostly none) ──▶ dead
+//!   alive ── the planned moment ──▶ dying ── after `calls_while_dying` calls (mostly 0) ──▶ dead
+//!     └── its program has ended ──▶ exited: the planned death does not happen
 //! ```
-//! Between the two other threads of the process still run, as the kernel lets them: what they write comes too late.
+//! A dying process models one whose first thread has died while the kernel still runs its other threads: the life word is
+//! marked, so other ranks may know of the death, and the process can still write.
 
-use mend_base::Random;
+use mend_base::{Random, reach};
 use mend_daemon::Ending;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// When somebody dies.
+/// When a rank dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
-    /// Before this step of the scheduler; not necessarily started.
+    /// Before this step of the scheduler. The rank may not have started yet.
     Step(u64),
-    /// Before so many calls more to the fabric, once the process has passed a mark.
+    /// After this many calls to transports and runtime since the process reached the mark.
     Call(Mark, u64),
 }
 
-/// What a process passes in its life.
+/// A point that each process reaches once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Mark {
     /// It begins MPI_Init.
     Started,
-    /// It has made what it needs, and so has everybody else.
+    /// Every process has created the communicators that the program needs first.
     Ready,
     /// It begins MPI_Finalize.
     Finishing,
@@ -37,223 +39,237 @@ pub enum Mark {
 /// How a process dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Manner {
-    /// So: SIGKILL, or exit without MPI_Finalize.
+    /// By SIGKILL, or by exit without MPI_Finalize.
     Ends(Ending),
     /// By a signal after which it writes its core.
     WritesCore,
-    /// It runs another program.
+    /// It calls exec.
     Execs,
-    /// It asks for its end, or for everybody's, with this code.
+    /// It calls MPI_Abort.
     Aborts {
-        /// As given to MPI_Abort.
+        /// The argument of MPI_Abort.
         code: i32,
-        /// Of all.
+        /// The abort scope is the whole job, not this process.
         everybody: bool,
     },
     /// Its MPI_Init fails, and it goes on without MPI.
     GivesUp,
 }
 
-/// A death that is planned.
+/// The planned death of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlannedDeath {
-    /// Who.
+    /// The rank in WORLD.
     pub number: u32,
-    /// How.
+    /// How it dies.
     pub manner: Manner,
-    /// When.
+    /// When it dies.
     pub when: When,
-    /// How many calls it still makes after everybody could know.
-    pub lingers: u64,
+    /// How many calls it makes between the time when other ranks may know of its death and its last effect.
+    pub calls_while_dying: u64,
 }
 
-/// The deaths of one job. Shared by all ends of the fabric.
+/// The planned deaths of one job, shared by launcher, network and scheduler.
 #[derive(Debug, Default)]
 pub struct Killer {
-    mortals: RefCell<Vec<Mortal>>,
-    /// Declared, and not told the launcher.
-    news: RefCell<Vec<u32>>,
-    /// How many processes are not ready yet.
-    unready: Cell<u32>,
+    victims: RefCell<Vec<Victim>>,
+    /// Victims whose death has begun since the last [`Killer::take_new_deaths`].
+    new_deaths: RefCell<Vec<u32>>,
+    /// How many processes have not reached [`Mark::Ready`].
+    not_ready: Cell<u32>,
 }
 
+/// A rank with a planned death.
 #[derive(Debug)]
-struct Mortal {
+struct Victim {
     death: PlannedDeath,
-    life: Life,
-    /// The marks it has passed.
-    passed: Vec<Mark>,
-    /// Calls since the mark that counts.
+    state: VictimState,
+    /// The marks it has reached.
+    marks: Vec<Mark>,
+    /// Its calls since the mark of its planned death.
     calls: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Life {
-    Lives,
-    Declared { left: u64 },
+enum VictimState {
+    Alive,
+    Dying { calls_left: u64 },
     Dead,
+    Exited,
+}
+
+impl Victim {
+    fn new(death: PlannedDeath, state: VictimState) -> Self {
+        Victim { death, state, marks: Vec::new(), calls: 0 }
+    }
 }
 
 impl Killer {
-    /// Nobody dies.
+    /// A job without deaths.
     pub fn none() -> Rc<Killer> {
         Rc::default()
     }
 
-    /// These die, of `size`.
+    /// The planned deaths of a job of `size` ranks.
     pub fn new(size: u32, planned: Vec<PlannedDeath>) -> Rc<Killer> {
-        let mortal = |death| Mortal { death, life: Life::Lives, passed: Vec::new(), calls: 0 };
-        let mortals = RefCell::new(planned.into_iter().map(mortal).collect());
-        Rc::new(Killer { mortals, news: RefCell::default(), unready: Cell::new(size) })
+        let victims = planned.into_iter().map(|death| Victim::new(death, VictimState::Alive)).collect();
+        let (victims, new_deaths) = (RefCell::new(victims), RefCell::default());
+        Rc::new(Killer { victims, new_deaths, not_ready: Cell::new(size) })
     }
 
-    /// Some of `size` processes, at least one and seldom all, at moments that the seed draws: most often one.
+    /// Draws the planned deaths of a job of `size` ranks: at least one, half of the time only one, seldom all.
     pub fn draw(random: &mut Random, size: u32) -> Rc<Killer> {
         let most = u64::from(size) - u64::from(!random.once_in(10));
         let count = if random.once_in(2) { 1 } else { 1 + random.below(most) };
-        // Many jobs hold the deaths back until everybody is ready: there is more to meet then.
-        let ready = random.once_in(2);
+        // In half of the jobs no rank dies before all are ready: more operations are then in progress at a death.
+        let only_when_ready = random.once_in(2);
         let mut numbers: Vec<u32> = (0..size).collect();
         let mut death = |_| {
             let number = numbers.swap_remove(random.below(numbers.len() as u64) as usize);
             let manner = draw_manner(random);
-            // A program that ends with 0 and without MPI is no failure: often enough before it has begun.
+            // A process that ends with 0 before it joins is no failure. Half of those that end with 0 may be such.
             let when = match manner {
                 Manner::Ends(Ending::Exited(0)) if random.once_in(2) => When::Step(random.below(6)),
-                _ => draw_when(random, ready),
+                _ => draw_when(random, only_when_ready),
             };
-            let lingers = if random.once_in(8) { random.below(40) } else { 0 };
-            PlannedDeath { number, manner, when, lingers }
+            let calls_while_dying = if random.once_in(8) { random.below(40) } else { 0 };
+            PlannedDeath { number, manner, when, calls_while_dying }
         };
         let planned = (0..count).map(&mut death).collect();
         Killer::new(size, planned)
     }
 
-    /// The ranks that may fail in this run.
-    pub fn mortals(&self) -> Vec<u32> {
-        self.mortals.borrow().iter().map(|mortal| mortal.death.number).collect()
+    /// The ranks that may fail in this job.
+    pub fn victims(&self) -> Vec<u32> {
+        self.victims.borrow().iter().map(|victim| victim.death.number).collect()
     }
 
-    /// Whether everybody may know that `number` has died.
-    pub fn is_declared(&self, number: u32) -> bool {
-        self.is(number, |life| life != Life::Lives)
+    /// Whether `number` is dying or dead: other ranks may know of its death.
+    pub fn death_has_begun(&self, number: u32) -> bool {
+        self.is(number, |state| matches!(state, VictimState::Dying { .. } | VictimState::Dead))
     }
 
-    /// Whether nothing of `number` has any effect any more.
+    /// Whether the calls of `number` have no effect any more.
     pub fn is_dead(&self, number: u32) -> bool {
-        self.is(number, |life| life == Life::Dead)
+        self.is(number, |state| state == VictimState::Dead)
     }
 
-    fn is(&self, number: u32, what: impl Fn(Life) -> bool) -> bool {
-        self.mortals.borrow().iter().any(|mortal| mortal.death.number == number && what(mortal.life))
+    fn is(&self, number: u32, matches: impl Fn(VictimState) -> bool) -> bool {
+        self.victims.borrow().iter().any(|victim| victim.death.number == number && matches(victim.state))
     }
 
-    /// How `number` dies.
+    /// How `number` dies, if its death is planned.
     pub fn manner(&self, number: u32) -> Option<Manner> {
-        self.mortals
-            .borrow()
-            .iter()
-            .find(|mortal| mortal.death.number == number)
-            .map(|mortal| mortal.death.manner)
+        let victims = self.victims.borrow();
+        victims.iter().find(|victim| victim.death.number == number).map(|victim| victim.death.manner)
     }
 
-    /// Who has been declared since the last call.
-    pub fn news(&self) -> Vec<u32> {
-        self.news.take()
+    /// The victims whose death has begun since the last call.
+    pub fn take_new_deaths(&self) -> Vec<u32> {
+        self.new_deaths.take()
     }
+}
 
-    /// `number` passes a mark; once in its life each.
-    pub fn pass(&self, number: u32, mark: Mark) {
-        let unready = self.unready.get() - u32::from(mark == Mark::Ready);
-        self.unready.set(unready);
-        for mortal in self.mortals.borrow_mut().iter_mut() {
-            let concerns = if mark == Mark::Ready { unready == 0 } else { mortal.death.number == number };
-            if concerns {
-                mortal.passed.push(mark);
+/// What happens to processes.
+impl Killer {
+    /// `number` reaches a mark; each mark once.
+    pub fn on_mark(&self, number: u32, mark: Mark) {
+        let not_ready = self.not_ready.get() - u32::from(mark == Mark::Ready);
+        self.not_ready.set(not_ready);
+        for victim in self.victims.borrow_mut().iter_mut() {
+            let reached = if mark == Mark::Ready { not_ready == 0 } else { victim.death.number == number };
+            if reached {
+                victim.marks.push(mark);
             }
         }
     }
 
-    /// `number` calls the fabric. Whether it lives to do so.
-    pub fn call(&self, number: u32) -> bool {
-        let mut mortals = self.mortals.borrow_mut();
-        let Some(mortal) = mortals.iter_mut().find(|mortal| mortal.death.number == number) else {
+    /// `number` calls a transport or the runtime. Returns whether the call has an effect.
+    pub fn on_call(&self, number: u32) -> bool {
+        let mut victims = self.victims.borrow_mut();
+        let Some(victim) = victims.iter_mut().find(|victim| victim.death.number == number) else {
             return true;
         };
-        match mortal.life {
-            Life::Lives => {
-                if let When::Call(mark, calls) = mortal.death.when
-                    && mortal.passed.contains(&mark)
+        match victim.state {
+            VictimState::Alive => {
+                if let When::Call(mark, calls) = victim.death.when
+                    && victim.marks.contains(&mark)
                 {
-                    mortal.calls += 1;
-                    if mortal.calls > calls {
-                        self.declare(mortal);
+                    victim.calls += 1;
+                    if victim.calls > calls {
+                        self.begin_death(victim);
                     }
                 }
             }
-            Life::Declared { left: 0 } => mortal.life = Life::Dead,
-            Life::Declared { left } => {
-                mend_base::reach!("sim.killer: its threads still run");
-                mortal.life = Life::Declared { left: left - 1 };
+            VictimState::Dying { calls_left: 0 } => victim.state = VictimState::Dead,
+            VictimState::Dying { calls_left } => {
+                reach!("sim.killer: a call while dying");
+                victim.state = VictimState::Dying { calls_left: calls_left - 1 };
             }
-            Life::Dead => {}
+            VictimState::Dead | VictimState::Exited => {}
         }
-        mortal.life != Life::Dead
+        victim.state != VictimState::Dead
     }
 
-    /// The scheduler takes a step: who dies before it.
-    pub fn step(&self, step: u64) {
-        for mortal in self.mortals.borrow_mut().iter_mut() {
-            if mortal.life == Life::Lives && matches!(mortal.death.when, When::Step(at) if at <= step) {
-                self.declare(mortal);
+    /// The scheduler begins a step: the deaths that are planned for it begin.
+    pub fn on_step(&self, step: u64) {
+        for victim in self.victims.borrow_mut().iter_mut() {
+            let is_due = matches!(victim.death.when, When::Step(at) if at <= step);
+            if victim.state == VictimState::Alive && is_due {
+                self.begin_death(victim);
             }
         }
     }
 
-    fn declare(&self, mortal: &mut Mortal) {
-        match mortal.passed.last() {
-            None => mend_base::reach!("sim.killer: before MPI_Init"),
-            Some(Mark::Started) => mend_base::reach!("sim.killer: before all are ready"),
-            Some(Mark::Ready) => mend_base::reach!("sim.killer: at work"),
-            Some(Mark::Finishing) => mend_base::reach!("sim.killer: in MPI_Finalize"),
+    fn begin_death(&self, victim: &mut Victim) {
+        match victim.marks.last() {
+            None => reach!("sim.killer: before MPI_Init"),
+            Some(Mark::Started) => reach!("sim.killer: before all are ready"),
+            Some(Mark::Ready) => reach!("sim.killer: when all are ready"),
+            Some(Mark::Finishing) => reach!("sim.killer: in MPI_Finalize"),
         }
-        match (mortal.death.when, mortal.calls) {
-            (When::Step(_), _) => mend_base::reach!("sim.killer: between two steps"),
-            (When::Call(Mark::Started, _), 1) => {
-                mend_base::reach!("sim.killer: before its card is published")
-            }
-            (When::Call(..), _) => {
-                mend_base::reach!("sim.killer: inside a call, between two of the engine's")
-            }
+        match (victim.death.when, victim.calls) {
+            (When::Step(_), _) => reach!("sim.killer: between two steps"),
+            (When::Call(Mark::Started, _), 1) => reach!("sim.killer: before its card is published"),
+            (When::Call(..), _) => reach!("sim.killer: between two calls of its engine"),
         }
-        self.news.borrow_mut().push(mortal.death.number);
-        mortal.life = match mortal.death.lingers {
-            0 => Life::Dead,
-            left => Life::Declared { left },
+        self.new_deaths.borrow_mut().push(victim.death.number);
+        victim.state = match victim.death.calls_while_dying {
+            0 => VictimState::Dead,
+            calls_left => VictimState::Dying { calls_left },
         };
     }
 
-    /// `number` dies at this point of its program.
-    pub fn die(&self, number: u32) {
-        self.news.borrow_mut().push(number);
-        self.end(number);
+    /// The program of `number` kills its own process now, as by SIGKILL.
+    pub fn die_now(&self, number: u32) {
+        self.new_deaths.borrow_mut().push(number);
+        self.set_dead(number);
     }
 
-    /// `number` is dead, whatever its death was.
-    pub fn end(&self, number: u32) {
-        let mut mortals = self.mortals.borrow_mut();
-        match mortals.iter_mut().find(|mortal| mortal.death.number == number) {
-            Some(mortal) => mortal.life = Life::Dead,
+    /// The program of `number` has ended and its process has exited: a death that was planned for later does not happen.
+    pub fn on_exit(&self, number: u32) {
+        let mut victims = self.victims.borrow_mut();
+        if let Some(victim) = victims.iter_mut().find(|victim| victim.death.number == number) {
+            reach!("sim.killer: it exited before its planned death");
+            victim.state = VictimState::Exited;
+        }
+    }
+
+    /// `number` is dead, whether its death was planned or not.
+    pub fn set_dead(&self, number: u32) {
+        let mut victims = self.victims.borrow_mut();
+        match victims.iter_mut().find(|victim| victim.death.number == number) {
+            Some(victim) => victim.state = VictimState::Dead,
             None => {
-                let manner = Manner::Ends(Ending::Signalled(9));
-                let death = PlannedDeath { number, manner, when: When::Step(0), lingers: 0 };
-                mortals.push(Mortal { death, life: Life::Dead, passed: Vec::new(), calls: 0 });
+                let (manner, when) = (Manner::Ends(Ending::Signalled(9)), When::Step(0));
+                let death = PlannedDeath { number, manner, when, calls_while_dying: 0 };
+                victims.push(Victim::new(death, VictimState::Dead));
             }
         }
     }
 }
 
-/// Mostly by a signal, which others can tell least from a stop.
+/// Mostly SIGKILL: other ranks cannot distinguish it from SIGSTOP until they have evidence.
 fn draw_manner(random: &mut Random) -> Manner {
     match random.below(40) {
         0..5 => Manner::Ends(Ending::Exited(0)),
@@ -267,20 +283,20 @@ fn draw_manner(random: &mut Random) -> Manner {
     }
 }
 
-/// Many whose low 8 bits are 0, which no exit code of a failure is.
+/// One in three has low 8 bits of 0, which the exit code of a failure must not have.
 fn draw_abort_code(random: &mut Random) -> i32 {
     if random.once_in(3) { 256 * random.below(3) as i32 } else { random.below(600) as i32 }
 }
 
-/// Early and late moments alike: each number of digits is as likely.
-fn draw_when(random: &mut Random, ready: bool) -> When {
+/// The number of calls or steps has 1 to 11 binary digits, each length with the same probability.
+fn draw_when(random: &mut Random, only_when_ready: bool) -> When {
     let digits = 1 + random.below(11);
     let calls = random.below(1 << digits);
     match random.below(8) {
         0 => When::Call(Mark::Finishing, random.below(60)),
-        1 if !ready => When::Step(calls),
-        2 if !ready => When::Call(Mark::Started, random.below(12)),
-        _ if ready => When::Call(Mark::Ready, calls),
+        1 if !only_when_ready => When::Step(calls),
+        2 if !only_when_ready => When::Call(Mark::Started, random.below(12)),
+        _ if only_when_ready => When::Call(Mark::Ready, calls),
         _ => When::Call(Mark::Started, calls),
     }
 }

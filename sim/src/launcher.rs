@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The simulated launcher: the production [`NodeDaemon`], with the processes, sockets and life words that it watches made up
-//! here. What a rank sends lies in its socket until the seed lets it be heard; what shows the end of a process (life word,
-//! process, connection) is seen in any order; notices reach each rank when the seed says so, and two deaths in an order of
-//! the rank's own, as several daemons would tell them.
+//! The simulated launcher: the production [`NodeDaemon`] with simulated processes, sockets and life words. The seed decides
+//! when the node daemon reads the requests of a rank, in which order it gets the evidence of the end of a process (life
+//! word, process, connection), and when each rank gets its notices. A rank may get the notices of two failures in another
+//! order than other ranks, as it would in a job with several node daemons.
 
 mod runtime;
 
-pub use runtime::FabricRuntime;
+pub use runtime::SimRuntime;
 
 use crate::killer::{Killer, Manner};
-use crate::oracle::job::{Fate, Ledger};
+use crate::oracle::job::{JobOracle, RankEnd};
 use crate::oracle::notices::NoticeOracle;
 use mend_base::{Duration, Instant, Job, Peer, Random};
 use mend_daemon::{Condition, Effect, Ending, JobEnd, NodeDaemon, ProcessEnd, Rules};
@@ -27,29 +27,34 @@ pub struct Launcher {
     rules: Rules,
     now: Instant,
     processes: Vec<Process>,
-    /// The processes that the daemon has killed, and the cluster has not buried.
+    /// The processes that the node daemon has killed since the last [`Launcher::take_killed`].
     killed: Vec<u32>,
+    /// How the node daemon has ended the job.
     end: Option<JobEnd>,
-    ledger: Ledger,
-    notices: NoticeOracle,
-    /// Who dies.
+    job_oracle: JobOracle,
+    notice_oracle: NoticeOracle,
+    /// The planned deaths.
     pub killer: Rc<Killer>,
-    /// Who writes garbage: what it says of others' garbage is not believed.
-    pub liar: Option<u32>,
+    /// The rank that writes garbage. What others write may look like garbage to it, so its reports of garbage are dropped.
+    pub garbage_writer: Option<u32>,
 }
 
+/// A simulated process and its socket.
 #[derive(Debug, Default)]
 struct Process {
     state: ProcessState,
     joined: bool,
     published: bool,
-    /// What it sent, and the daemon has not heard.
-    sent: VecDeque<Request>,
-    /// What shows its end, and the daemon has not seen.
-    sights: Vec<Sight>,
-    /// What it is told of itself, where its own messages go by the network too: not the daemon's business.
-    own: VecDeque<Notice>,
-    visible: VecDeque<Notice>,
+    /// Requests in the socket, which the node daemon has not read.
+    unread: VecDeque<Request>,
+    /// Evidence of its end that the node daemon has not got.
+    evidence: Vec<EndEvidence>,
+    /// Answers about the process itself, which do not come from the node daemon. Needed where its messages to itself go by the
+    /// network.
+    self_notices: VecDeque<Notice>,
+    /// Notices that its engine can take.
+    notices: VecDeque<Notice>,
+    /// See [`mend_runtime::Runtime::fault_version`].
     version: u32,
 }
 
@@ -57,23 +62,23 @@ struct Process {
 enum ProcessState {
     #[default]
     Runs,
-    /// It runs another program, in which there is no MPI.
+    /// It has called exec, or goes on after a failed MPI_Init.
     WithoutMpi,
-    /// It said that it dies, and writes its core.
+    /// It has marked its life word as dying, and writes its core.
     WritesCore,
     Ended,
 }
 
-/// What shows the end of a process.
+/// Evidence that a process has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sight {
-    LifeWord { dying: bool },
-    Closed,
-    Ended(Ending),
+enum EndEvidence {
+    LifeWordMarked { dying: bool },
+    ConnectionClosed,
+    ProcessEnded(Ending),
 }
 
 impl Launcher {
-    /// For `size` processes of a job, all started.
+    /// For a job of `size` processes, all of them started.
     pub fn new(job: Job, size: u32) -> Rc<RefCell<Launcher>> {
         let rules = Rules::default();
         let mut launcher = Launcher {
@@ -84,21 +89,21 @@ impl Launcher {
             processes: (0..size).map(|_| Process::default()).collect(),
             killed: vec![],
             end: None,
-            ledger: Ledger::new(size, rules),
-            notices: NoticeOracle::new(size),
+            job_oracle: JobOracle::new(size, rules),
+            notice_oracle: NoticeOracle::new(size),
             killer: Killer::none(),
-            liar: None,
+            garbage_writer: None,
         };
         launcher.set_rules(rules);
         Rc::new(RefCell::new(launcher))
     }
 
-    /// What the command line says. Before anything happens.
+    /// Sets what the command line of the job requires. Must be called before any process joins.
     pub fn set_rules(&mut self, rules: Rules) {
         let size = self.size();
         self.rules = rules;
         self.daemon = NodeDaemon::new(self.job, size, rules);
-        self.ledger = Ledger::new(size, rules);
+        self.job_oracle = JobOracle::new(size, rules);
         (0..size).for_each(|rank| self.daemon.on_started(rank, rank + 1));
     }
 
@@ -106,212 +111,223 @@ impl Launcher {
         self.processes.len() as u32
     }
 
-    /// The process says hello, and is welcomed.
-    fn join(&mut self, rank: u32) {
-        if !self.ledger.is_open(rank) {
-            // Its end was seen before: a correct daemon turns it away.
-            return assert!(
-                self.daemon.admit(rank).is_err(),
-                "rank {rank} is admitted, and is known to be dead"
-            );
-        }
-        self.daemon.admit(rank).expect("the first process of a rank is admitted");
-        self.daemon.on_joined(rank, rank + 1);
-        self.processes[rank as usize].joined = true;
-        self.ledger.joined(rank);
+    fn process(&mut self, rank: u32) -> &mut Process {
+        &mut self.processes[rank as usize]
     }
 
-    /// The process joins, cannot begin, and goes on without MPI.
-    pub fn give_up(&mut self, rank: u32, random: &mut Random) {
-        self.join(rank);
-        self.send(rank, Request::GiveUp);
-        let process = &mut self.processes[rank as usize];
-        process.state = ProcessState::WithoutMpi;
-        process.sights = vec![Sight::Closed, Sight::Ended(draw_exit(random))];
-    }
-
-    fn send(&mut self, rank: u32, request: Request) {
-        self.processes[rank as usize].sent.push_back(request);
-    }
-
-    /// The program has come to its end.
-    pub fn exit(&mut self, rank: u32, random: &mut Random) {
-        let process = &mut self.processes[rank as usize];
-        process.state = ProcessState::Ended;
-        process.sights = vec![Sight::Closed, Sight::Ended(draw_exit(random))];
-    }
-
-    /// The death of the process has begun, in its manner.
-    pub fn die(&mut self, rank: u32, manner: Manner) {
-        if self.processes[rank as usize].state != ProcessState::Runs {
-            return;
-        }
-        let said = self.said(rank);
-        let process = &mut self.processes[rank as usize];
-        let marked = process.published && said.is_none() && self.ledger.is_open(rank);
-        let closed = process.joined.then_some(Sight::Closed);
-        let mark = |dying| marked.then_some(Sight::LifeWord { dying });
-        let (state, sights) = match manner {
-            Manner::Ends(ending) => {
-                (ProcessState::Ended, vec![mark(false), closed, Some(Sight::Ended(ending))])
-            }
-            // Its wrapper's exit code stays what it is: nothing of it shows but these.
-            Manner::Execs if process.joined => (ProcessState::WithoutMpi, vec![mark(false), closed]),
-            Manner::WritesCore if marked => (ProcessState::WritesCore, vec![mark(true)]),
-            Manner::Aborts { code, everybody: true } if process.joined => {
-                process.sent.push_back(Request::Abort(code));
-                return;
-            }
-            Manner::Aborts { code, everybody: false } if process.joined && marked => {
-                let peers = vec![Peer::new(self.job, rank)];
-                process.sent.push_back(Request::AbortSome(code, peers));
-                return;
-            }
-            _ => {
-                let ending = Ending::Signalled(11);
-                (ProcessState::Ended, vec![mark(false), closed, Some(Sight::Ended(ending))])
-            }
-        };
-        process.state = state;
-        process.sights = sights.into_iter().flatten().collect();
-    }
-
-    /// How many have died, of those that had not left.
+    /// The number of ranks that have failed.
     pub fn deaths(&self) -> u64 {
-        self.ledger.deaths()
+        self.job_oracle.deaths()
     }
 
-    /// The processes that the daemon has killed since the last call.
-    pub fn killed(&mut self) -> Vec<u32> {
+    /// The processes that the node daemon has killed since the last call.
+    pub fn take_killed(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.killed)
     }
 
-    /// Whether the daemon has ended the job.
+    /// Whether the node daemon has ended the job.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()
     }
+}
 
-    /// Lets the daemon hear and see some of what there is, and the ranks some of their notices, as `random` decides; all of it
-    /// in a hurry. How much that was.
-    pub fn publish(&mut self, now: Instant, random: &mut Random, hurry: bool) -> u32 {
+/// What processes do.
+impl Launcher {
+    /// The process joins the job. If the node daemon knows that the rank has ended, it must refuse.
+    fn join(&mut self, rank: u32) {
+        if !self.job_oracle.is_open(rank) {
+            let refused = self.daemon.admit(rank).is_err();
+            return assert!(refused, "rank {rank} has ended, and the node daemon admits it");
+        }
+        self.daemon.admit(rank).expect("the first process of a rank is admitted");
+        self.daemon.on_joined(rank, rank + 1);
+        self.process(rank).joined = true;
+        self.job_oracle.on_joined(rank);
+    }
+
+    /// The MPI_Init of the process fails after it has joined; the process goes on without MPI.
+    pub fn give_up(&mut self, rank: u32, random: &mut Random) {
+        self.join(rank);
+        self.send(rank, Request::GiveUp);
+        let process = self.process(rank);
+        process.state = ProcessState::WithoutMpi;
+        process.evidence =
+            vec![EndEvidence::ConnectionClosed, EndEvidence::ProcessEnded(draw_ending(random))];
+    }
+
+    fn send(&mut self, rank: u32, request: Request) {
+        self.process(rank).unread.push_back(request);
+    }
+
+    /// The process exits after its program has ended.
+    pub fn exit(&mut self, rank: u32, random: &mut Random) {
+        let process = self.process(rank);
+        process.state = ProcessState::Ended;
+        process.evidence =
+            vec![EndEvidence::ConnectionClosed, EndEvidence::ProcessEnded(draw_ending(random))];
+    }
+
+    /// The death of the process begins. A manner that is not possible at this time becomes a death by SIGSEGV without a core.
+    pub fn begin_death(&mut self, rank: u32, manner: Manner) {
+        if self.processes[rank as usize].state != ProcessState::Runs {
+            return;
+        }
+        let unread_end = self.unread_end(rank);
+        let is_open = self.job_oracle.is_open(rank);
+        let peer = Peer::new(self.job, rank);
+        let process = self.process(rank);
+        // The kernel marks a life word only while it is locked: until MPI_Finalize.
+        let has_life_word = process.published && unread_end.is_none() && is_open;
+        let mark = |dying| has_life_word.then_some(EndEvidence::LifeWordMarked { dying });
+        let closed = process.joined.then_some(EndEvidence::ConnectionClosed);
+        let ended = |ending| vec![mark(false), closed, Some(EndEvidence::ProcessEnded(ending))];
+        let (state, evidence) = match manner {
+            Manner::Ends(ending) => (ProcessState::Ended, ended(ending)),
+            // The process goes on with another program, so no evidence says that it has ended.
+            Manner::Execs if process.joined => (ProcessState::WithoutMpi, vec![mark(false), closed]),
+            Manner::WritesCore if has_life_word => (ProcessState::WritesCore, vec![mark(true)]),
+            Manner::Aborts { code, everybody: true } if process.joined => {
+                return process.unread.push_back(Request::Abort(code));
+            }
+            Manner::Aborts { code, everybody: false } if process.joined && has_life_word => {
+                return process.unread.push_back(Request::AbortSome(code, vec![peer]));
+            }
+            _ => (ProcessState::Ended, ended(Ending::Signalled(11))),
+        };
+        process.state = state;
+        process.evidence = evidence.into_iter().flatten().collect();
+    }
+
+    /// The end of the rank that follows from a request which the node daemon has not read.
+    fn unread_end(&self, rank: u32) -> Option<RankEnd> {
+        self.processes[rank as usize].unread.iter().find_map(|request| match request {
+            Request::Finalize => Some(RankEnd::Left),
+            Request::GiveUp => Some(RankEnd::GaveUp),
+            _ => None,
+        })
+    }
+}
+
+/// The node daemon's event loop.
+impl Launcher {
+    /// Gives the node daemon some of the unread requests and of the evidence, and the ranks some of their notices, as `random`
+    /// decides; with `all` everything. Returns how many of them.
+    pub fn advance(&mut self, now: Instant, random: &mut Random, all: bool) -> u32 {
         self.now = self.now.max(now);
         if self.has_ended() {
             return 0;
         }
         let mut moved = 0;
         for rank in 0..self.size() {
-            while !self.processes[rank as usize].sent.is_empty() && (hurry || random.once_in(2)) {
-                self.hear_one(rank);
+            while !self.processes[rank as usize].unread.is_empty() && (all || random.once_in(2)) {
+                self.read_request(rank);
                 self.perform();
                 moved += 1;
             }
         }
-        // Between what was heard and what is seen now: a rank leaves MPI before its process ends.
-        self.settle();
+        // The requests have effect before the evidence: a rank finalizes before its process ends.
+        self.decide();
         for rank in 0..self.size() {
-            moved += self.see(rank, random, hurry);
+            moved += self.give_evidence(rank, random, all);
         }
-        self.settle();
+        self.decide();
         for rank in self.daemon.due() {
-            while (hurry || random.once_in(3)) && self.deliver(rank, random) {
+            while (all || random.once_in(3)) && self.send_notice(rank, random) {
                 moved += 1;
             }
         }
         for process in &mut self.processes {
-            while !process.own.is_empty() && (hurry || random.once_in(3)) {
-                process.visible.extend(process.own.pop_front());
+            while !process.self_notices.is_empty() && (all || random.once_in(3)) {
+                process.notices.extend(process.self_notices.pop_front());
                 process.version = process.version.wrapping_add(1);
                 moved += 1;
             }
         }
-        if hurry && !self.has_ended() {
-            self.notices.all_is_told(&self.ledger, &self.rules);
+        if all && !self.has_ended() {
+            self.notice_oracle.assert_all_notified(&self.job_oracle, &self.rules);
         }
         moved
     }
 
-    /// Nothing of the job moves any more but its last processes: the daemon ends it, and says what an oracle says.
-    pub fn conclude(&mut self, random: &mut Random) {
+    /// To be called when all programs have ended. Asserts that the node daemon ends the job as the oracle requires.
+    pub fn finish(&mut self, random: &mut Random) {
         for round in 0..4 {
             if self.has_ended() {
                 break;
             }
-            // At first no time passes: then the daemon waits no longer for how a process ended.
+            // In the first round no time passes. In later ones the time limits of the node daemon expire.
             let later = self.now + Duration::from_millis(2_000 * round);
-            self.publish(later, random, true);
+            self.advance(later, random, true);
         }
-        let end = self.end.take().expect("all processes have ended, and the job goes on");
-        self.ledger.ends_right(&end);
+        let end =
+            self.end.take().expect("all processes have ended, and the node daemon has not ended the job");
+        self.job_oracle.assert_job_end(&end);
     }
 
-    /// The daemon takes the next packet of a rank.
-    fn hear_one(&mut self, rank: u32) {
-        let Some(request) = self.processes[rank as usize].sent.pop_front() else { return };
-        self.ledger.on_request(rank, &request);
-        self.notices.on_request(rank, &request, &self.ledger);
+    /// The node daemon reads the next request of a rank.
+    fn read_request(&mut self, rank: u32) {
+        let Some(request) = self.process(rank).unread.pop_front() else { return };
+        self.job_oracle.on_request(rank, &request);
+        self.notice_oracle.on_request(rank, &request, &self.job_oracle);
         self.daemon.on_request(rank, request, self.now);
     }
 
-    /// The daemon sees some of what shows the end of a process.
-    fn see(&mut self, rank: u32, random: &mut Random, hurry: bool) -> u32 {
-        let mut seen = 0;
-        while !self.processes[rank as usize].sights.is_empty() && (hurry || random.once_in(3)) {
-            let sights = &mut self.processes[rank as usize].sights;
-            let sight = sights.swap_remove(random.below(sights.len() as u64) as usize);
-            // Other threads of one that dies may still run: until then it has not ended, and its connection is open.
-            if sight.is_last() && self.lingers(rank) {
-                self.processes[rank as usize].sights.push(sight);
+    fn read_all_requests(&mut self, rank: u32) {
+        while !self.processes[rank as usize].unread.is_empty() {
+            self.read_request(rank);
+        }
+    }
+
+    /// The node daemon gets some of the evidence of the end of a process, in any order. Returns how much of it.
+    fn give_evidence(&mut self, rank: u32, random: &mut Random, all: bool) -> u32 {
+        let mut given = 0;
+        while !self.processes[rank as usize].evidence.is_empty() && (all || random.once_in(3)) {
+            let evidence = &mut self.process(rank).evidence;
+            let next = evidence.swap_remove(random.below(evidence.len() as u64) as usize);
+            if next.means_no_thread_runs() && self.is_dying(rank) {
+                self.process(rank).evidence.push(next);
                 break;
             }
-            self.on_sight(rank, sight);
-            seen += 1;
+            self.on_evidence(rank, next);
+            given += 1;
         }
-        seen
+        given
     }
 
-    fn lingers(&self, rank: u32) -> bool {
-        self.killer.is_declared(rank) && !self.killer.is_dead(rank)
+    /// Whether the death of the process has begun, and other threads of it still run.
+    fn is_dying(&self, rank: u32) -> bool {
+        self.killer.death_has_begun(rank) && !self.killer.is_dead(rank)
     }
 
-    fn on_sight(&mut self, rank: u32, sight: Sight) {
-        match sight {
-            Sight::LifeWord { dying } => {
+    fn on_evidence(&mut self, rank: u32, evidence: EndEvidence) {
+        match evidence {
+            EndEvidence::LifeWordMarked { dying } => {
                 self.daemon.on_life_marked(rank, dying);
                 self.perform();
-                self.ledger.on_end_seen(rank, self.said(rank));
+                self.job_oracle.on_end_evidence(rank, self.unread_end(rank));
                 if dying {
-                    let core = [Sight::Closed, Sight::Ended(Ending::Signalled(6))];
-                    self.processes[rank as usize].sights.extend(core);
+                    let core_is_written =
+                        [EndEvidence::ConnectionClosed, EndEvidence::ProcessEnded(Ending::Signalled(6))];
+                    self.process(rank).evidence.extend(core_is_written);
                 }
             }
-            Sight::Closed => {
-                while !self.processes[rank as usize].sent.is_empty() {
-                    self.hear_one(rank);
-                }
-                self.ledger.on_end_seen(rank, None);
+            EndEvidence::ConnectionClosed => {
+                self.read_all_requests(rank);
+                self.job_oracle.on_end_evidence(rank, None);
                 self.daemon.on_connection_closed(rank, self.now);
                 self.perform();
             }
-            Sight::Ended(ending) => {
-                self.processes[rank as usize].state = ProcessState::Ended;
-                self.ledger.on_process_ended(rank, ending);
+            EndEvidence::ProcessEnded(ending) => {
+                self.process(rank).state = ProcessState::Ended;
+                self.job_oracle.on_process_ended(rank, ending);
                 self.daemon.on_process_ended(rank, ProcessEnd::Child(ending));
                 self.perform();
-                self.ledger.on_end_seen(rank, self.said(rank));
+                self.job_oracle.on_end_evidence(rank, self.unread_end(rank));
             }
         }
     }
 
-    /// What the rank has said of its end, and the daemon has not heard.
-    fn said(&self, rank: u32) -> Option<Fate> {
-        self.processes[rank as usize].sent.iter().find_map(|request| match request {
-            Request::Finalize => Some(Fate::Left),
-            Request::GiveUp => Some(Fate::GaveUp),
-            _ => None,
-        })
-    }
-
-    /// Performs what the daemon wants done.
+    /// Performs the effects of the node daemon.
     fn perform(&mut self) {
         while let Some(effect) = self.daemon.next_effect() {
             match effect {
@@ -321,56 +337,58 @@ impl Launcher {
                     self.daemon.on_examined(rank, condition);
                 }
                 Effect::HearOut(rank) => {
-                    while !self.processes[rank as usize].sent.is_empty() {
-                        self.hear_one(rank);
-                    }
-                    self.ledger.on_end_seen(rank, None);
+                    self.read_all_requests(rank);
+                    self.job_oracle.on_end_evidence(rank, None);
                     self.daemon.on_heard_out(rank, self.now);
                 }
                 Effect::Kill(rank) => self.kill(rank),
-                Effect::Report(line) => self.ledger.on_report(&line),
+                Effect::Report(line) => self.job_oracle.on_report(&line),
                 Effect::EndJob(end) => {
-                    self.ledger.may_end(&end);
+                    self.job_oracle.assert_may_end(&end);
                     self.end = Some(end);
                 }
             }
         }
     }
 
+    /// What the node daemon finds when it polls the life word and the process of a rank.
     fn condition(&self, rank: u32) -> Condition {
-        match self.processes[rank as usize].state {
+        let process = &self.processes[rank as usize];
+        match process.state {
             ProcessState::WritesCore => Condition::Dying,
             ProcessState::Ended => Condition::Ended,
-            // exec has marked its life word.
-            ProcessState::WithoutMpi if self.processes[rank as usize].published => Condition::Ended,
+            // The kernel marks the life word at exec.
+            ProcessState::WithoutMpi if process.published => Condition::Ended,
             ProcessState::Runs | ProcessState::WithoutMpi => Condition::Lives,
         }
     }
 
-    /// SIGKILL to the process.
+    /// The node daemon sends SIGKILL to the process. Asserts that there is a reason for that.
     fn kill(&mut self, rank: u32) {
-        let fate = self.ledger.fate(rank);
-        let process = &mut self.processes[rank as usize];
-        assert!(process.state != ProcessState::WritesCore, "rank {rank} is killed, and writes its core");
-        assert!(fate != Some(Fate::GaveUp), "rank {rank} is killed, and only goes on without MPI");
-        if process.state == ProcessState::Ended {
+        let end = self.job_oracle.end_of(rank);
+        let state = self.processes[rank as usize].state;
+        assert!(state != ProcessState::WritesCore, "rank {rank} is killed while it writes its core");
+        assert!(end != Some(RankEnd::GaveUp), "rank {rank} is killed, though it only goes on without MPI");
+        if state == ProcessState::Ended {
             return;
         }
-        let innocent = fate.is_none_or(|fate| fate == Fate::Left);
-        assert!(!innocent, "rank {rank} is killed, and has done nothing");
-        let accused = fate == Some(Fate::Garbage);
-        assert!(!accused || self.liar == Some(rank), "rank {rank} is accused, and innocent");
+        let has_failed = end.is_some_and(|end| end != RankEnd::Left);
+        assert!(has_failed, "rank {rank} is killed, though it has not failed");
+        let wrote_garbage = end != Some(RankEnd::Garbage) || self.garbage_writer == Some(rank);
+        assert!(wrote_garbage, "rank {rank} is killed for garbage, though it wrote none");
+        let process = self.process(rank);
         process.state = ProcessState::Ended;
-        process.sights = vec![Sight::Closed, Sight::Ended(Ending::Signalled(9))];
-        process.sent.clear();
-        self.killer.end(rank);
+        process.evidence =
+            vec![EndEvidence::ConnectionClosed, EndEvidence::ProcessEnded(Ending::Signalled(9))];
+        process.unread.clear();
+        self.killer.set_dead(rank);
         self.killed.push(rank);
-        self.ledger.on_killed(rank);
+        self.job_oracle.on_killed_alive(rank);
         self.daemon.on_killed_alive(rank);
     }
 
-    /// The daemon decides what can be decided now.
-    fn settle(&mut self) {
+    /// The node daemon makes the decisions that depend on time. Asserts that none of them is missing.
+    fn decide(&mut self) {
         if self.has_ended() {
             return;
         }
@@ -379,42 +397,44 @@ impl Launcher {
         let stopped = |rank: u32| {
             matches!(self.processes[rank as usize].state, ProcessState::Ended | ProcessState::WritesCore)
         };
-        self.ledger.dead_are_killed(stopped);
-        self.ledger.is_over_in_time(self.end.is_some());
+        self.job_oracle.assert_failed_have_stopped(stopped);
+        self.job_oracle.assert_ended_in_time(self.end.is_some());
     }
 
-    /// The next packet for a rank, if there is one.
-    fn deliver(&mut self, rank: u32, random: &mut Random) -> bool {
+    /// The node daemon sends the next packet to a rank. False where there is none.
+    fn send_notice(&mut self, rank: u32, random: &mut Random) -> bool {
         let Some((answer, step)) = self.daemon.next_notice(rank) else { return false };
         self.daemon.on_sent(rank, step);
         for notice in notices(answer) {
-            self.notices.on_delivered(rank, &notice, &self.ledger, &self.rules);
-            let process = &mut self.processes[rank as usize];
-            process.visible.push_back(notice);
+            self.notice_oracle.on_notice(rank, &notice, &self.job_oracle, &self.rules);
+            let process = self.process(rank);
+            process.notices.push_back(notice);
             process.version = process.version.wrapping_add(1);
-            let last = process.visible.len() - 1;
-            if last > 0 && random.once_in(2) && both_fail(&process.visible[last - 1], &process.visible[last])
+            let last = process.notices.len() - 1;
+            if last > 0
+                && random.once_in(2)
+                && are_two_failures(&process.notices[last - 1], &process.notices[last])
             {
-                mend_base::reach!("sim.launcher: two deaths in another order");
-                process.visible.swap(last - 1, last);
+                mend_base::reach!("sim.launcher: two failures in another order");
+                process.notices.swap(last - 1, last);
             }
         }
         true
     }
 }
 
-impl Sight {
-    /// Whether no thread of the process runs once this is seen.
-    fn is_last(self) -> bool {
-        matches!(self, Sight::Closed | Sight::Ended(_))
+impl EndEvidence {
+    /// Whether no thread of the process runs when there is this evidence.
+    fn means_no_thread_runs(self) -> bool {
+        matches!(self, EndEvidence::ConnectionClosed | EndEvidence::ProcessEnded(_))
     }
 }
 
-fn both_fail(a: &Notice, b: &Notice) -> bool {
+fn are_two_failures(a: &Notice, b: &Notice) -> bool {
     matches!((a, b), (Notice::Failed(a), Notice::Failed(b)) if a != b)
 }
 
-/// As the client of the daemon has it.
+/// The notices in one packet of the node daemon, as the production client decodes it.
 fn notices(answer: Answer) -> Vec<Notice> {
     match answer {
         Answer::Contact(peer, card) => vec![Notice::Contact { peer, card }],
@@ -427,7 +447,7 @@ fn notices(answer: Answer) -> Vec<Notice> {
     }
 }
 
-/// Most programs end well.
-fn draw_exit(random: &mut Random) -> Ending {
+/// The ending of a program that is not killed: mostly with exit code 0.
+fn draw_ending(random: &mut Random) -> Ending {
     Ending::Exited(if random.once_in(4) { random.below(256) as i32 } else { 0 })
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A network in memory whose deliveries a seed decides: [`FabricBtl`] is one process's end of it.
+//! The simulated network, and the BTL of one process on it ([`SimBtl`]). The seed decides each delivery.
 //!
-//! For each ordered pair of processes there are four match lists: messages and chunks with little room, so that senders meet
-//! `Busy` often; control, which passes both; mailboxes, where the newest state replaces the last. Within a match list order
-//! holds; which match list moves, how far, and when a sender hears of room again, the seed decides at each `progress`.
+//! Each ordered pair of processes has four queues: data messages and chunks, of which each has little room, so that senders
+//! often get [`SendError::Busy`]; control messages, which may overtake both; and mailboxes, in which a new state replaces
+//! the old one. Each queue keeps its order. At each call of progress the seed decides which queues deliver, how many
+//! messages they deliver, and whether a sender gets `on_room`.
 
 use crate::killer::Killer;
 use mend_base::{Instant, PeerIndex, Random, Reader};
@@ -15,113 +16,113 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// What all ends share.
-pub type Shared = Rc<RefCell<Network>>;
+/// The network, as launcher, scheduler and all processes of a job share it.
+pub type SharedNetwork = Rc<RefCell<Network>>;
 
-/// The whole network.
+/// The network of one job.
 #[derive(Debug)]
 pub struct Network {
     /// Decides every delivery.
     pub random: Random,
-    /// Everything that can move, moves: how a run finds out whether it has come to rest.
-    pub hurry: bool,
-    /// What else may happen.
-    pub trouble: Trouble,
-    /// Who dies.
+    /// Each call of progress delivers as much as its budget allows. Set to find out whether anything can move.
+    pub delivers_all: bool,
+    /// The faults that the network injects.
+    pub faults: Faults,
+    /// The planned deaths.
     pub killer: Rc<Killer>,
-    misjudged: u64,
-    /// Who has been rung since it last lay down.
+    /// How often false evidence was injected.
+    false_evidence: u64,
+    /// The processes whose bells were rung since they began to sleep.
     rung: BTreeSet<u32>,
-    pipes: BTreeMap<(u32, u32), Pipe>,
-    /// Messages and chunks handed to the network, and by it: they are equal at the end of a run that lost nobody.
+    queues: BTreeMap<(u32, u32), PairQueues>,
+    /// Messages and chunks that were sent. Equal to `delivered` at the end of a job without deaths.
     pub sent: u64,
-    /// See [`sent`](Network::sent).
+    /// Messages and chunks that were delivered.
     pub delivered: u64,
 }
 
-/// What may happen although everybody lives: once in so many times; 0 is never.
+/// The faults that a network injects: each once in so many times; 0 is never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Trouble {
-    /// A look at a way reports evidence against the peer, falsely.
-    pub evidence_once_in: u64,
-    /// A look at the way to one who has died reports it.
-    pub witness_once_in: u64,
-    /// A connection cannot be made, for want of memory.
+pub struct Faults {
+    /// Progress of an endpoint reports evidence against a living peer.
+    pub false_evidence_once_in: u64,
+    /// Progress of an endpoint reports evidence against a peer that dies or is dead.
+    pub true_evidence_once_in: u64,
+    /// A connection fails for lack of memory.
     pub refusal_once_in: u64,
-    /// A process that writes garbage into this share of what it sends.
-    pub liar: Option<Liar>,
+    /// The process that writes garbage.
+    pub garbage_writer: Option<GarbageWriter>,
 }
 
-/// A process whose memory is broken, or which means ill.
+/// A process with broken memory, or a hostile one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Liar {
-    /// Who.
+pub struct GarbageWriter {
+    /// Its rank in WORLD.
     pub number: u32,
-    /// How often.
+    /// One of so many messages that it sends is garbage.
     pub once_in: u64,
 }
 
-/// From one process to another.
+/// What one process has sent to another, and was not delivered yet.
 #[derive(Debug, Default)]
-struct Pipe {
-    data: VecDeque<Item>,
-    control: VecDeque<Item>,
+struct PairQueues {
+    data: VecDeque<Message>,
+    control: VecDeque<Message>,
     chunks: VecDeque<(Stream, Vec<u8>)>,
-    mailboxes: BTreeMap<AmId, Item>,
+    mailboxes: BTreeMap<AmId, Message>,
 }
 
 #[derive(Debug)]
-struct Item {
+struct Message {
     id: AmId,
     header: Vec<u8>,
     payload: Vec<u8>,
 }
 
-/// What a match list hands up.
+/// What a queue delivers.
 #[derive(Debug)]
-enum Arrival {
-    Message(Item),
+enum Delivery {
+    Message(Message),
     Chunk(Stream, Vec<u8>),
 }
 
-impl Arrival {
+impl Delivery {
     fn hand_up(self, from: PeerIndex, sink: &mut impl Sink<u32>) {
         match self {
-            Arrival::Message(item) => {
-                sink.on_message(from, item.id, &item.header, Payload::from(&item.payload[..]));
+            Delivery::Message(message) => {
+                sink.on_message(from, message.id, &message.header, Payload::from(&message.payload[..]));
             }
-            Arrival::Chunk(stream, bytes) => sink.on_chunk(from, stream, Payload::from(&bytes[..])),
+            Delivery::Chunk(stream, bytes) => sink.on_chunk(from, stream, Payload::from(&bytes[..])),
         }
     }
 }
 
-/// How much room the match lists towards one process have, and how long its pieces are: what its card says.
+/// The capacity of the queues towards one process, and the largest messages that it takes. Its card contains them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// Messages on their way from one sender.
+    /// Data messages in flight from one sender.
     pub data_depth: u32,
-    /// Control messages on their way from one sender.
+    /// Control messages in flight from one sender.
     pub control_depth: u32,
-    /// Chunks on their way from one sender.
+    /// Chunks in flight from one sender.
     pub chunk_depth: u32,
     /// [`Limits::inline_bytes_max`].
     pub inline_bytes_max: u32,
     /// [`Limits::packed_bytes_max`].
     pub packed_bytes_max: u32,
-    /// [`Limits::chunk_bytes`]; 0: no streams.
+    /// [`Limits::chunk_bytes`]. 0: no streams.
     pub chunk_bytes: u32,
 }
 
 impl Sizes {
-    /// As a seed decides.
-    pub fn random(random: &mut Random) -> Self {
+    /// Draws the sizes of one process. One process in four has no streams, so that large messages go as fragments.
+    pub fn draw(random: &mut Random) -> Self {
         Sizes {
             data_depth: 1 + random.below(8) as u32,
             control_depth: 1 + random.below(8) as u32,
             chunk_depth: 1 + random.below(6) as u32,
             inline_bytes_max: 24 + random.below(41) as u32,
             packed_bytes_max: 64 << random.below(7),
-            // Some ways have no streams: large messages go as fragments.
             chunk_bytes: if random.once_in(4) { 0 } else { 256 << random.below(7) },
         }
     }
@@ -148,41 +149,107 @@ impl Sizes {
             chunk_bytes: from.u32()?,
         })
     }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            abilities: if self.chunk_bytes > 0 { Ability::Streams as u32 } else { 0 },
+            inline_bytes_max: self.inline_bytes_max,
+            packed_bytes_max: self.packed_bytes_max,
+            chunk_bytes: self.chunk_bytes,
+            transfer_bytes_max: 0,
+        }
+    }
 }
 
 impl Network {
-    /// A network over which nothing has gone yet.
-    pub fn new(seed: u64) -> Shared {
+    /// An empty network.
+    pub fn new(seed: u64) -> SharedNetwork {
         Rc::new(RefCell::new(Network {
             random: Random(seed),
-            hurry: false,
-            trouble: Trouble::default(),
+            delivers_all: false,
+            faults: Faults::default(),
             killer: Killer::none(),
-            misjudged: 0,
+            false_evidence: 0,
             rung: BTreeSet::new(),
-            pipes: BTreeMap::new(),
+            queues: BTreeMap::new(),
             sent: 0,
             delivered: 0,
         }))
     }
 
-    /// Whether somebody rang since the last call: a message, a chunk, or room for one.
-    pub fn answer_bell(&mut self, number: u32) -> bool {
+    /// Clears the bell of a process. Returns whether it was rung: a message or chunk was sent to the process, or one of its own
+    /// was delivered, so that there is room.
+    pub fn take_bell(&mut self, number: u32) -> bool {
         self.rung.remove(&number)
     }
 
-    /// What has been sent and not handed up yet, pair by pair: for reports of runs that came to rest too early.
+    /// What was sent and not delivered, one line for each pair: for reports of a hang.
     pub fn in_flight(&self) -> Vec<String> {
-        let busy = self.pipes.iter().filter(|(_, pipe)| !pipe.is_empty());
-        busy.map(|((from, to), pipe)| {
-            let (data, control) = (pipe.data.len(), pipe.control.len());
-            format!("{from}->{to}: {data} messages, {control} control, {} chunks", pipe.chunks.len())
+        let busy = self.queues.iter().filter(|(_, queues)| !queues.is_empty());
+        busy.map(|((from, to), queues)| {
+            let (data, control) = (queues.data.len(), queues.control.len());
+            format!("{from}->{to}: {data} messages, {control} control, {} chunks", queues.chunks.len())
         })
         .collect()
     }
+
+    /// Delivers the next message or chunk from the peer of this endpoint. False if there is none.
+    fn deliver(&mut self, endpoint: &Endpoint, me: u32, sink: &mut impl Sink<u32>) -> bool {
+        if !self.killer.on_call(me) {
+            return false;
+        }
+        let Some(queues) = self.queues.get_mut(&(endpoint.peer, me)) else { return false };
+        let Some(delivery) = queues.take(&mut self.random) else { return false };
+        self.rung.insert(endpoint.peer);
+        self.delivered += 1;
+        delivery.hand_up(endpoint.index, sink);
+        true
+    }
+
+    /// The same of an endpoint that is being severed: what the peer had sent when that began.
+    fn deliver_before_sever(&mut self, endpoint: &mut Endpoint, me: u32, sink: &mut impl Sink<u32>) -> bool {
+        if !self.killer.on_call(me) {
+            return false;
+        }
+        let Some(delivery) = endpoint.before_sever.take(&mut self.random) else { return false };
+        self.delivered += 1;
+        delivery.hand_up(endpoint.index, sink);
+        true
+    }
 }
 
-impl Pipe {
+/// Injected faults.
+impl Network {
+    /// Whether the next message of `me` becomes garbage.
+    fn draws_garbage(&mut self, me: u32) -> bool {
+        let writer = self.faults.garbage_writer;
+        writer.is_some_and(|writer| writer.number == me && self.random.once_in(writer.once_in))
+    }
+
+    /// Whether an endpoint now reports evidence against its living peer. At most [`FALSE_EVIDENCE_MAX`] times in a job: evidence
+    /// makes engines move, so it would hide a hang.
+    fn draws_false_evidence(&mut self) -> bool {
+        let injected = self.faults.false_evidence_once_in > 0
+            && self.false_evidence < FALSE_EVIDENCE_MAX
+            && self.random.once_in(self.faults.false_evidence_once_in);
+        self.false_evidence += u64::from(injected);
+        injected
+    }
+
+    /// Whether an endpoint now reports evidence against `peer`, which dies or is dead.
+    fn draws_true_evidence(&mut self, peer: u32) -> bool {
+        let once_in = self.faults.true_evidence_once_in;
+        once_in > 0
+            && self.killer.death_has_begun(peer)
+            && (self.delivers_all || self.random.once_in(once_in))
+    }
+
+    fn draws_refusal(&mut self) -> bool {
+        self.faults.refusal_once_in > 0 && self.random.once_in(self.faults.refusal_once_in)
+    }
+}
+
+impl PairQueues {
     fn is_empty(&self) -> bool {
         self.data.is_empty() && self.control.is_empty() && self.chunks.is_empty() && self.mailboxes.is_empty()
     }
@@ -193,148 +260,20 @@ impl Pipe {
             && self.chunks.len() < sizes.chunk_depth as usize
     }
 
-    /// The next of a match list that `random` chooses among those that have something.
-    fn take(&mut self, random: &mut Random) -> Option<Arrival> {
+    /// Takes the first message or chunk of a queue that `random` selects.
+    fn take(&mut self, random: &mut Random) -> Option<Delivery> {
         let first = random.below(4);
         (0..4).find_map(|step| match (first + step) % 4 {
-            0 => self.data.pop_front().map(Arrival::Message),
-            1 => self.control.pop_front().map(Arrival::Message),
-            2 => self.mailboxes.pop_first().map(|(_, item)| Arrival::Message(item)),
-            _ => self.chunks.pop_front().map(|(stream, bytes)| Arrival::Chunk(stream, bytes)),
+            0 => self.data.pop_front().map(Delivery::Message),
+            1 => self.control.pop_front().map(Delivery::Message),
+            2 => self.mailboxes.pop_first().map(|(_, message)| Delivery::Message(message)),
+            _ => self.chunks.pop_front().map(|(stream, bytes)| Delivery::Chunk(stream, bytes)),
         })
     }
 }
 
-/// One process's end of a [`Network`]. What it leaves in the network when it is dropped can still be handed up, as the
-/// outbox of a process that has ended can still be read.
-#[derive(Debug)]
-pub struct FabricBtl {
-    me: u32,
-    sizes: Sizes,
-    shared: Shared,
-    endpoints: Vec<Way>,
-    /// Where the last `progress` ended.
-    next: usize,
-}
-
-#[derive(Debug)]
-struct Way {
-    peer: u32,
-    index: PeerIndex,
-    state: State,
-    /// A send was answered `Busy`: `on_room` is owed.
-    refused: bool,
-    /// What the peer had sent when the way was severed: what comes later stays in the network, as in a full ring.
-    last: Pipe,
-    /// The peer's.
-    sizes: Sizes,
-    limits: Limits,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Connecting,
-    Standing,
-    Quarantined,
-    Severing,
-    Severed,
-}
-
-/// How much false evidence a job gets.
-const MISJUDGED_MAX: u64 = 500;
-
-/// The fabric's entry in a card.
-const FABRIC: TransportId = TransportId(200);
-
-impl FabricBtl {
-    /// The end of process `me`.
-    pub fn new(shared: &Shared, me: u32, sizes: Sizes) -> Self {
-        FabricBtl { me, sizes, shared: Rc::clone(shared), endpoints: Vec::new(), next: 0 }
-    }
-
-    /// Hands up what the seed lets through on one way; how many events.
-    fn progress_one(&mut self, at: usize, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
-        let way = &mut self.endpoints[at];
-        let endpoint = at as u32;
-        let mut network = self.shared.borrow_mut();
-        let hurry = network.hurry;
-        let mut events = 0;
-        match way.state {
-            _ if !network.killer.call(self.me) => return 0,
-            State::Connecting if hurry || network.random.once_in(3) => {
-                way.state = State::Standing;
-                way.refused = false;
-                drop(network);
-                sink.on_room(way.index, endpoint);
-                return 1;
-            }
-            State::Standing if network.testifies(way.peer) => {
-                mend_base::reach!("sim.network: true evidence");
-                let causes = [Cause::Exited, Cause::LinkDown, Cause::Silent];
-                let cause = causes[network.random.below(3) as usize];
-                drop(network);
-                sink.on_error(way.index, endpoint, cause);
-                return 1;
-            }
-            // Evidence may repeat.
-            State::Standing | State::Quarantined if !hurry && network.misjudges() => {
-                drop(network);
-                sink.on_error(way.index, endpoint, Cause::Silent);
-                return 1;
-            }
-            State::Connecting | State::Quarantined | State::Severed => return 0,
-            State::Standing => {
-                let allowed = if hurry { budget } else { network.random.below(5).min(budget.into()) as u32 };
-                while events < allowed && network.hand_up(way, self.me, sink) {
-                    events += 1;
-                }
-            }
-            State::Severing => {
-                while events < budget && network.hand_up_last(way, self.me, sink) {
-                    events += 1;
-                }
-                if events == budget || network.killer.is_dead(self.me) {
-                    return events;
-                }
-                way.state = State::Severed;
-                sink.on_severed(way.index, endpoint);
-                return events + 1;
-            }
-        }
-        if way.refused && events < budget && (hurry || network.random.once_in(2)) {
-            let pipe = network.pipes.entry((self.me, way.peer)).or_default();
-            if pipe.has_room(&way.sizes) {
-                way.refused = false;
-                sink.on_room(way.index, endpoint);
-                events += 1;
-            }
-        }
-        events
-    }
-
-    fn has_room(&self, way: &Way) -> bool {
-        self.shared.borrow().pipes.get(&(self.me, way.peer)).is_none_or(|pipe| pipe.has_room(&way.sizes))
-    }
-
-    fn way(&mut self, endpoint: u32) -> &mut Way {
-        &mut self.endpoints[endpoint as usize]
-    }
-
-    /// Whether this way takes anything now, and we live to send it.
-    fn check(&mut self, endpoint: u32) -> Result<(), SendError> {
-        let lives = self.shared.borrow().killer.call(self.me);
-        let way = self.way(endpoint);
-        match way.state {
-            _ if !lives => Err(SendError::Busy),
-            State::Standing => Ok(()),
-            State::Connecting | State::Quarantined => Err(SendError::Busy),
-            State::Severing | State::Severed => Err(SendError::PeerFailed),
-        }
-    }
-}
-
-impl Item {
-    /// Changes something that its receiver reads: a byte, the length of header or payload, the id.
+impl Message {
+    /// Changes what its receiver reads: the id, one byte of the header, or the length of header or payload.
     fn garble(&mut self, random: &mut Random) {
         match random.below(16) {
             0 => self.header.truncate(random.below(self.header.len() as u64 + 1) as usize),
@@ -352,88 +291,178 @@ impl Item {
     }
 }
 
-impl Network {
-    fn lies(&mut self, me: u32) -> bool {
-        self.trouble.liar.is_some_and(|liar| liar.number == me && self.random.once_in(liar.once_in))
+/// The BTL of one process. What it has sent can be delivered after it was dropped, as the outbox of a process that has
+/// ended can still be read.
+#[derive(Debug)]
+pub struct SimBtl {
+    me: u32,
+    sizes: Sizes,
+    shared: SharedNetwork,
+    endpoints: Vec<Endpoint>,
+    /// The endpoint at which the last call of progress ended.
+    last: usize,
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    peer: u32,
+    index: PeerIndex,
+    state: EndpointState,
+    /// A send got [`SendError::Busy`] and no `on_room` yet.
+    owes_room: bool,
+    /// What the peer had sent when this endpoint was severed. What it sent later is not delivered.
+    before_sever: PairQueues,
+    /// Of the peer.
+    sizes: Sizes,
+    limits: Limits,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum EndpointState {
+    Connecting,
+    Connected,
+    Quarantined,
+    Severing,
+    Severed,
+}
+
+/// In one job.
+const FALSE_EVIDENCE_MAX: u64 = 500;
+
+/// The entry of this BTL in a card.
+const SIMULATED: TransportId = TransportId(200);
+
+impl SimBtl {
+    /// The BTL of process `me`.
+    pub fn new(shared: &SharedNetwork, me: u32, sizes: Sizes) -> Self {
+        SimBtl { me, sizes, shared: Rc::clone(shared), endpoints: Vec::new(), last: 0 }
     }
 
-    /// Not for ever: false evidence moves a job that is at rest otherwise, and would hide that it hangs.
-    fn misjudges(&mut self) -> bool {
-        let now = self.trouble.evidence_once_in > 0
-            && self.misjudged < MISJUDGED_MAX
-            && self.random.once_in(self.trouble.evidence_once_in);
-        self.misjudged += u64::from(now);
-        now
+    fn endpoint(&mut self, endpoint: u32) -> &mut Endpoint {
+        &mut self.endpoints[endpoint as usize]
     }
 
-    /// Whether a look at the way to `peer` finds it dead.
-    fn testifies(&mut self, peer: u32) -> bool {
-        let once_in = self.trouble.witness_once_in;
-        once_in > 0 && self.killer.is_declared(peer) && (self.hurry || self.random.once_in(once_in))
+    fn has_room(&self, endpoint: &Endpoint) -> bool {
+        let queues = (self.me, endpoint.peer);
+        self.shared.borrow().queues.get(&queues).is_none_or(|queues| queues.has_room(&endpoint.sizes))
     }
 
-    fn refuses(&mut self) -> bool {
-        self.trouble.refusal_once_in > 0 && self.random.once_in(self.trouble.refusal_once_in)
-    }
-
-    /// Hands up the next arrival of this way, if there is one.
-    fn hand_up(&mut self, way: &Way, me: u32, sink: &mut impl Sink<u32>) -> bool {
-        if !self.killer.call(me) {
-            return false;
+    /// Progress of one endpoint, as the seed decides. Returns the number of events.
+    fn progress_one(&mut self, at: usize, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        if !self.shared.borrow().killer.on_call(self.me) {
+            return 0;
         }
-        let Some(pipe) = self.pipes.get_mut(&(way.peer, me)) else { return false };
-        let Some(arrival) = pipe.take(&mut self.random) else { return false };
-        self.rung.insert(way.peer);
-        self.delivered += 1;
-        arrival.hand_up(way.index, sink);
-        true
+        let cause = match self.endpoints[at].state {
+            EndpointState::Connecting => return self.progress_connecting(at, sink),
+            EndpointState::Connected => self.draw_evidence(at, true),
+            EndpointState::Quarantined => self.draw_evidence(at, false),
+            EndpointState::Severing => return self.progress_severing(at, budget, sink),
+            EndpointState::Severed => return 0,
+        };
+        let endpoint = &self.endpoints[at];
+        if let Some(cause) = cause {
+            sink.on_error(endpoint.index, at as u32, cause);
+            return 1;
+        }
+        if endpoint.state == EndpointState::Connected { self.progress_connected(at, budget, sink) } else { 0 }
     }
 
-    /// The same of what was there when the way was severed.
-    fn hand_up_last(&mut self, way: &mut Way, me: u32, sink: &mut impl Sink<u32>) -> bool {
-        if !self.killer.call(me) {
-            return false;
+    fn progress_connecting(&mut self, at: usize, sink: &mut impl Sink<u32>) -> u32 {
+        let mut network = self.shared.borrow_mut();
+        if !(network.delivers_all || network.random.once_in(3)) {
+            return 0;
         }
-        let Some(arrival) = way.last.take(&mut self.random) else { return false };
-        self.delivered += 1;
-        arrival.hand_up(way.index, sink);
-        true
+        drop(network);
+        let endpoint = &mut self.endpoints[at];
+        endpoint.state = EndpointState::Connected;
+        endpoint.owes_room = false;
+        sink.on_room(endpoint.index, at as u32);
+        1
+    }
+
+    /// The evidence that this endpoint reports now. False evidence may repeat while the endpoint is quarantined.
+    fn draw_evidence(&self, at: usize, connected: bool) -> Option<Cause> {
+        let mut network = self.shared.borrow_mut();
+        if connected && network.draws_true_evidence(self.endpoints[at].peer) {
+            mend_base::reach!("sim.network: true evidence");
+            let causes = [Cause::Exited, Cause::LinkDown, Cause::Silent];
+            return Some(causes[network.random.below(3) as usize]);
+        }
+        (!network.delivers_all && network.draws_false_evidence()).then_some(Cause::Silent)
+    }
+
+    fn progress_connected(&mut self, at: usize, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let endpoint = &mut self.endpoints[at];
+        let mut network = self.shared.borrow_mut();
+        let all = network.delivers_all;
+        let allowed = if all { budget } else { network.random.below(5).min(budget.into()) as u32 };
+        let mut events = 0;
+        while events < allowed && network.deliver(endpoint, self.me, sink) {
+            events += 1;
+        }
+        if endpoint.owes_room && events < budget && (all || network.random.once_in(2)) {
+            let queues = network.queues.entry((self.me, endpoint.peer)).or_default();
+            if queues.has_room(&endpoint.sizes) {
+                endpoint.owes_room = false;
+                sink.on_room(endpoint.index, at as u32);
+                events += 1;
+            }
+        }
+        events
+    }
+
+    fn progress_severing(&mut self, at: usize, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let endpoint = &mut self.endpoints[at];
+        let mut network = self.shared.borrow_mut();
+        let mut events = 0;
+        while events < budget && network.deliver_before_sever(endpoint, self.me, sink) {
+            events += 1;
+        }
+        if events == budget || network.killer.is_dead(self.me) {
+            return events;
+        }
+        endpoint.state = EndpointState::Severed;
+        sink.on_severed(endpoint.index, at as u32);
+        events + 1
+    }
+
+    /// Whether this endpoint takes a send now, and this process is not dead.
+    fn check(&mut self, endpoint: u32) -> Result<(), SendError> {
+        let has_effect = self.shared.borrow().killer.on_call(self.me);
+        match self.endpoint(endpoint).state {
+            _ if !has_effect => Err(SendError::Busy),
+            EndpointState::Connected => Ok(()),
+            EndpointState::Connecting | EndpointState::Quarantined => Err(SendError::Busy),
+            EndpointState::Severing | EndpointState::Severed => Err(SendError::PeerFailed),
+        }
     }
 }
 
-impl Btl for FabricBtl {
+impl Btl for SimBtl {
     type Endpoint = u32;
 
     fn advertise(&self, card: &mut Card) {
         let mut entry = self.me.to_le_bytes().to_vec();
         entry.extend(self.sizes.write());
-        card.entries.push((FABRIC, entry));
+        card.entries.push((SIMULATED, entry));
     }
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
-        let entry = card.entry(FABRIC).ok_or(ConnectError::Unreachable)?;
+        let entry = card.entry(SIMULATED).ok_or(ConnectError::Unreachable)?;
         let mut reader = Reader::new(entry);
         let number = reader.u32().ok_or(ConnectError::LayoutDiffers)?;
         let sizes = Sizes::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
-        if number != self.me && self.shared.borrow_mut().refuses() {
+        if number != self.me && self.shared.borrow_mut().draws_refusal() {
             return Err(ConnectError::NoMemory);
         }
-        let limits = Limits {
-            abilities: if sizes.chunk_bytes > 0 { Ability::Streams as u32 } else { 0 },
-            inline_bytes_max: sizes.inline_bytes_max,
-            packed_bytes_max: sizes.packed_bytes_max,
-            chunk_bytes: sizes.chunk_bytes,
-            transfer_bytes_max: 0,
-        };
-        let state = State::Connecting;
-        self.endpoints.push(Way {
+        self.endpoints.push(Endpoint {
             peer: number,
             index: peer,
-            state,
-            refused: false,
-            last: Pipe::default(),
+            state: EndpointState::Connecting,
+            owes_room: false,
+            before_sever: PairQueues::default(),
             sizes,
-            limits,
+            limits: sizes.limits(),
         });
         Ok(self.endpoints.len() as u32 - 1)
     }
@@ -443,25 +472,26 @@ impl Btl for FabricBtl {
     }
 
     fn quarantine(&mut self, endpoint: u32) {
-        let way = self.way(endpoint);
-        if matches!(way.state, State::Connecting | State::Standing) {
-            way.state = State::Quarantined;
+        let endpoint = self.endpoint(endpoint);
+        if matches!(endpoint.state, EndpointState::Connecting | EndpointState::Connected) {
+            endpoint.state = EndpointState::Quarantined;
         }
     }
 
     fn resume(&mut self, endpoint: u32) {
-        let way = self.way(endpoint);
-        if way.state == State::Quarantined {
-            // Whoever was told `Busy` meanwhile hears of room as after a connection.
-            way.state = State::Connecting;
+        let endpoint = self.endpoint(endpoint);
+        if endpoint.state == EndpointState::Quarantined {
+            // A send that got `Busy` meanwhile gets `on_room` as after a connection.
+            endpoint.state = EndpointState::Connecting;
         }
     }
 
     fn sever(&mut self, endpoint: u32) {
-        let way = &mut self.endpoints[endpoint as usize];
-        if !matches!(way.state, State::Severing | State::Severed) {
-            way.state = State::Severing;
-            way.last = self.shared.borrow_mut().pipes.remove(&(way.peer, self.me)).unwrap_or_default();
+        let endpoint = &mut self.endpoints[endpoint as usize];
+        if !matches!(endpoint.state, EndpointState::Severing | EndpointState::Severed) {
+            endpoint.state = EndpointState::Severing;
+            let pair = (endpoint.peer, self.me);
+            endpoint.before_sever = self.shared.borrow_mut().queues.remove(&pair).unwrap_or_default();
         }
     }
 
@@ -476,42 +506,45 @@ impl Btl for FabricBtl {
     ) -> Result<(), SendError> {
         let me = self.me;
         let checked = self.check(to);
-        let way = self.way(to);
-        let longest =
-            if class == Class::Data { way.sizes.packed_bytes_max } else { way.sizes.inline_bytes_max };
-        assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than any transport takes");
-        assert!(len <= longest as usize, "a payload longer than this way takes");
-        let (peer, sizes) = (way.peer, way.sizes);
+        let endpoint = self.endpoint(to);
+        let longest = if class == Class::Data {
+            endpoint.sizes.packed_bytes_max
+        } else {
+            endpoint.sizes.inline_bytes_max
+        };
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than any BTL takes");
+        assert!(len <= longest as usize, "a payload longer than the peer takes");
+        let (peer, sizes) = (endpoint.peer, endpoint.sizes);
         let shared = Rc::clone(&self.shared);
         let mut network = shared.borrow_mut();
-        let (lies, mut garbling) = (network.lies(me), Random(network.random.bits()));
-        let pipe = network.pipes.entry((me, peer)).or_default();
+        let (is_garbage, mut garbling) = (network.draws_garbage(me), Random(network.random.bits()));
+        let queues = network.queues.entry((me, peer)).or_default();
         let full = match class {
-            Class::Data => pipe.data.len() >= sizes.data_depth as usize,
-            Class::Control => pipe.control.len() >= sizes.control_depth as usize,
+            Class::Data => queues.data.len() >= sizes.data_depth as usize,
+            Class::Control => queues.control.len() >= sizes.control_depth as usize,
             Class::Mailbox => false,
         };
         if checked == Err(SendError::Busy) || full {
-            self.way(to).refused = true;
+            self.endpoint(to).owes_room = true;
             return Err(checked.err().unwrap_or(SendError::Busy));
         }
         checked?;
         let mut payload = vec![0; len];
         fill(WriteSlot::from(&mut payload[..]));
-        let mut item = Item { id, header: header.to_vec(), payload };
-        if lies {
-            item.garble(&mut garbling);
+        let mut message = Message { id, header: header.to_vec(), payload };
+        if is_garbage {
+            message.garble(&mut garbling);
         }
         let replaced = match class {
             Class::Data => {
-                pipe.data.push_back(item);
+                queues.data.push_back(message);
                 false
             }
             Class::Control => {
-                pipe.control.push_back(item);
+                queues.control.push_back(message);
                 false
             }
-            Class::Mailbox => pipe.mailboxes.insert(id, item).is_some(),
+            Class::Mailbox => queues.mailboxes.insert(id, message).is_some(),
         };
         network.sent += u64::from(!replaced);
         network.rung.insert(peer);
@@ -527,70 +560,75 @@ impl Btl for FabricBtl {
     ) -> Result<(), SendError> {
         let me = self.me;
         let checked = self.check(to);
-        let way = self.way(to);
-        assert!(len <= way.sizes.chunk_bytes as usize, "a chunk longer than this way takes");
-        let (peer, sizes) = (way.peer, way.sizes);
+        let endpoint = self.endpoint(to);
+        assert!(len <= endpoint.sizes.chunk_bytes as usize, "a chunk longer than the peer takes");
+        let (peer, sizes) = (endpoint.peer, endpoint.sizes);
         let shared = Rc::clone(&self.shared);
         let mut network = shared.borrow_mut();
-        let stream = if network.lies(me) { Stream(network.random.bits() as u32) } else { stream };
-        let pipe = network.pipes.entry((me, peer)).or_default();
-        if checked == Err(SendError::Busy) || pipe.chunks.len() >= sizes.chunk_depth as usize {
-            self.way(to).refused = true;
+        let stream = if network.draws_garbage(me) { Stream(network.random.bits() as u32) } else { stream };
+        let queues = network.queues.entry((me, peer)).or_default();
+        if checked == Err(SendError::Busy) || queues.chunks.len() >= sizes.chunk_depth as usize {
+            self.endpoint(to).owes_room = true;
             return Err(checked.err().unwrap_or(SendError::Busy));
         }
         checked?;
         let mut bytes = vec![0; len];
         fill(WriteSlot::from(&mut bytes[..]));
-        pipe.chunks.push_back((stream, bytes));
+        queues.chunks.push_back((stream, bytes));
         network.sent += 1;
         network.rung.insert(peer);
         Ok(())
     }
 
     fn ready(&self, from: u32) -> bool {
-        let way = &self.endpoints[from as usize];
-        way.state == State::Standing
-            && self.shared.borrow().pipes.get(&(way.peer, self.me)).is_some_and(|pipe| !pipe.is_empty())
+        let endpoint = &self.endpoints[from as usize];
+        endpoint.state == EndpointState::Connected
+            && self
+                .shared
+                .borrow()
+                .queues
+                .get(&(endpoint.peer, self.me))
+                .is_some_and(|queues| !queues.is_empty())
     }
 
-    /// A blocking receive that looks may see what lies there, or miss it.
+    /// In half of the calls a message in the queue is not noticed, as on real hardware.
     fn has_message(&self, from: u32) -> bool {
-        let way = &self.endpoints[from as usize];
+        let endpoint = &self.endpoints[from as usize];
         let mut network = self.shared.borrow_mut();
-        let seen = way.state == State::Standing && network.random.once_in(2);
-        seen && network.pipes.get(&(way.peer, self.me)).is_some_and(|pipe| !pipe.data.is_empty())
+        let seen = endpoint.state == EndpointState::Connected && network.random.once_in(2);
+        seen && network.queues.get(&(endpoint.peer, self.me)).is_some_and(|queues| !queues.data.is_empty())
     }
 
     fn take_message(&mut self, _now: Instant, from: u32, sink: &mut impl Sink<u32>) -> u32 {
-        let way = &self.endpoints[from as usize];
+        let endpoint = &self.endpoints[from as usize];
         let mut network = self.shared.borrow_mut();
-        let Some(pipe) = network.pipes.get_mut(&(way.peer, self.me)) else { return 0 };
-        let Some(item) = pipe.data.pop_front() else { return 0 };
-        network.rung.insert(way.peer);
+        let Some(queues) = network.queues.get_mut(&(endpoint.peer, self.me)) else { return 0 };
+        let Some(message) = queues.data.pop_front() else { return 0 };
+        network.rung.insert(endpoint.peer);
         network.delivered += 1;
         drop(network);
-        Arrival::Message(item).hand_up(way.index, sink);
+        Delivery::Message(message).hand_up(endpoint.index, sink);
         1
     }
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
-        let ways = self.endpoints.len();
+        let count = self.endpoints.len();
         let mut events = 0;
-        for _ in 0..ways {
+        for _ in 0..count {
             if events >= budget {
                 break;
             }
-            self.next = (self.next + 1) % ways;
-            events += self.progress_one(self.next, budget - events, sink);
+            self.last = (self.last + 1) % count;
+            events += self.progress_one(self.last, budget - events, sink);
         }
         events
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
-        let moves = |way: &Way| match way.state {
-            State::Connecting | State::Severing => true,
-            State::Standing => way.refused && self.has_room(way),
-            State::Quarantined | State::Severed => false,
+        let moves = |endpoint: &Endpoint| match endpoint.state {
+            EndpointState::Connecting | EndpointState::Severing => true,
+            EndpointState::Connected => endpoint.owes_room && self.has_room(endpoint),
+            EndpointState::Quarantined | EndpointState::Severed => false,
         };
         let ready = (0..self.endpoints.len() as u32).any(|endpoint| self.ready(endpoint));
         if ready || self.endpoints.iter().any(moves) {
@@ -605,19 +643,19 @@ impl Btl for FabricBtl {
 
 #[cfg(test)]
 mod tests {
-    use super::{FabricBtl, Network, Shared, Sizes};
+    use super::{Network, SharedNetwork, SimBtl, Sizes};
     use mend_transport::conformance::Fixture;
 
-    struct Seeded(#[expect(dead_code, reason = "keeps the network alive")] Shared);
+    struct Simulated(#[expect(dead_code, reason = "keeps the network alive")] SharedNetwork);
 
-    impl Fixture for Seeded {
-        type Btl = FabricBtl;
-        /// Deliveries wait for the seed.
+    impl Fixture for Simulated {
+        type Btl = SimBtl;
+        /// The seed decides when a message is delivered.
         const EXACT: bool = false;
 
-        fn start(count: usize) -> (Self, Vec<FabricBtl>) {
+        fn start(count: usize) -> (Self, Vec<SimBtl>) {
             let shared = Network::new(count as u64);
-            // The suite fills queues before anybody receives, so they must have the room that real ones have.
+            // The suite fills queues before it receives anything, so they need the room that real BTLs have.
             let sizes = Sizes {
                 data_depth: 64,
                 control_depth: 16,
@@ -626,18 +664,18 @@ mod tests {
                 packed_bytes_max: 4_096,
                 chunk_bytes: 4_096,
             };
-            let btls = (0..count as u32).map(|me| FabricBtl::new(&shared, me, sizes));
+            let btls = (0..count as u32).map(|me| SimBtl::new(&shared, me, sizes));
             let btls = btls.collect();
-            (Seeded(shared), btls)
+            (Simulated(shared), btls)
         }
     }
 
     mod conforms {
-        mend_transport::conformance!(super::Seeded);
+        mend_transport::conformance!(super::Simulated);
     }
 
     mod conserves {
         use mend_transport::conformance::Counted;
-        mend_transport::conformance!(Counted<super::Seeded>);
+        mend_transport::conformance!(Counted<super::Simulated>);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What must hold, whatever the seed: right bytes in the right order, silence of buffers whose requests have ended, and
-//! nothing left over at the end. A breach panics; the runner says with which seed.
+//! What must hold in every job, whatever its seed: received bytes are right and in order, the library does not write into
+//! buffers of ended requests, and an engine holds no state at the end. A violation panics; the runner reports the seed.
 
 pub mod job;
 pub mod notices;
@@ -11,12 +11,12 @@ use mend_mpi::{Census, Status};
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
-/// What stands in memory that nobody has written yet.
+/// The initial content of a receive buffer.
 pub const POISON: u8 = 0xA5;
-/// What a sender writes over its buffer once it may.
-pub const RECYCLED: u8 = 0xEE;
+/// What a program writes into a send buffer after the send has ended.
+pub const OVERWRITTEN: u8 = 0xEE;
 
-/// The bytes of message `id`: others for each message, so that no two are mistaken for each other.
+/// The bytes of message `id`. The contents of two messages differ, so a test notices when one is received for the other.
 pub fn content(id: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random(id.wrapping_mul(0x51ED_270B));
     let mut out = Vec::with_capacity(bytes + 8);
@@ -27,61 +27,67 @@ pub fn content(id: u64, bytes: usize) -> Vec<u8> {
     out
 }
 
-/// Memory full of poison.
+/// A receive buffer filled with [`POISON`].
 pub fn poisoned(bytes: usize) -> Arc<Buffer> {
     Buffer::from_bytes(&vec![POISON; bytes])
 }
 
-/// A sender's buffer after its send: whoever still reads it sends wrong bytes.
-pub fn recycle(buffer: &Arc<Buffer>) {
-    UserMemory::of_buffer(buffer).write(0, &vec![RECYCLED; buffer.len()]);
+/// Overwrites a send buffer after its send has ended. If the library still reads the buffer, the receiver gets wrong bytes.
+pub fn overwrite(buffer: &Arc<Buffer>) {
+    UserMemory::of_buffer(buffer).write(0, &vec![OVERWRITTEN; buffer.len()]);
 }
 
-/// Asserts that `buffer` holds message `id` of `bytes` bytes, and poison behind it.
-pub fn holds(buffer: &Buffer, id: u64, bytes: usize) {
-    let kept = bytes.min(buffer.len());
+/// Asserts that `buffer` holds message `id` of `bytes` bytes, cut to the buffer's length, and [`POISON`] after it.
+pub fn assert_content(buffer: &Buffer, id: u64, bytes: usize) {
+    let received = bytes.min(buffer.len());
     let found = buffer.to_vec();
-    assert!(found[..kept] == content(id, bytes)[..kept], "message {id} of {bytes} bytes arrived changed");
-    assert!(found[kept..].iter().all(|byte| *byte == POISON), "message {id} wrote past its {kept} bytes");
+    let expected = content(id, bytes);
+    assert!(found[..received] == expected[..received], "message {id} of {bytes} bytes arrived changed");
+    let is_poison = found[received..].iter().all(|byte| *byte == POISON);
+    assert!(is_poison, "message {id} was written past its {received} bytes");
 }
 
-/// Asserts what a receive's status says.
-pub fn says(status: Status, source: Rank, tag: Tag, bytes: usize) {
+/// Asserts source, tag and length in the status of a receive or probe.
+pub fn assert_status(status: Status, source: Rank, tag: Tag, bytes: usize) {
     assert_eq!((status.source, status.tag, status.bytes), (Some(source), tag, bytes as u64));
     assert!(!status.cancelled);
 }
 
-/// Buffers whose requests have ended: nothing may write into them any more (I7).
+/// Buffers whose requests have ended, each with its content at that time. The library no longer writes into them (I7).
 #[derive(Debug, Default)]
-pub struct Silence(Vec<(Arc<Buffer>, Vec<u8>)>);
+pub struct EndedBuffers(Vec<(Arc<Buffer>, Vec<u8>)>);
 
-impl Silence {
-    /// The request over `buffer` has ended.
-    pub fn watch(&mut self, buffer: &Arc<Buffer>) {
+impl EndedBuffers {
+    /// To be called when the request that used `buffer` has ended.
+    pub fn add(&mut self, buffer: &Arc<Buffer>) {
         self.0.push((Arc::clone(buffer), buffer.to_vec()));
     }
 
-    /// Asserts that nothing was written since.
-    pub fn check(&self) {
-        for (buffer, then) in &self.0 {
-            assert!(buffer.to_vec() == *then, "a buffer was written after its request had ended");
+    /// Asserts that each buffer has the content that it had when it was added.
+    pub fn assert_unchanged(&self) {
+        for (buffer, content) in &self.0 {
+            assert!(buffer.to_vec() == *content, "a buffer was written after its request had ended");
         }
     }
 }
 
-/// Asserts that a program that is over has left nothing behind in its engine, and that each of its requests has ended,
-/// once. How many there were, where the build keeps books.
-pub fn balance(rank: u32, mpi: &SimMpi) -> u64 {
+/// Asserts, after the program of `rank` has ended, that its engine holds no state, and that each request began, ended and
+/// was released once. Returns the number of requests; 0 in a build without the lifecycle check.
+pub fn assert_nothing_left(rank: u32, mpi: &SimMpi) -> u64 {
     let census = mpi.engine().census();
     let left = Census { asked: 0, ..census };
-    assert_eq!(left, Census::default(), "rank {rank} is over and leaves this");
-    let audited = mpi.engine().lifecycle_check();
-    let LifecycleCounts { begun, ended, forgotten } = audited;
-    assert!(begun == ended && ended == forgotten, "rank {rank} is over: {audited:?}");
+    assert_eq!(
+        left,
+        Census::default(),
+        "the program of rank {rank} has ended, and its engine still holds state"
+    );
+    let counts = mpi.engine().lifecycle_check();
+    let LifecycleCounts { begun, ended, forgotten } = counts;
+    assert!(begun == ended && ended == forgotten, "the program of rank {rank} has ended: {counts:?}");
     begun
 }
 
-/// An engine in one line, for reports of a hang.
-pub fn state(mpi: &SimMpi) -> String {
+/// The counters of an engine in one line, for reports of a hang.
+pub fn describe(mpi: &SimMpi) -> String {
     format!("{:?}", mpi.engine().census())
 }

@@ -1,55 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many jobs, one seed each: which program, how many ranks, everything follows from the seed.
+//! The job of one seed, and many seeds in a row. The seed decides the program, the number of ranks, the faults and the deaths.
 
 use crate::killer::Killer;
-use crate::network::{Liar, Trouble};
+use crate::network::{Faults, GarbageWriter};
 use crate::{Cluster, Summary, programs};
 use mend_base::{Random, arms};
 use mend_daemon::{Counting, Rules};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What many runs came to.
+/// The counters of many jobs.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// How many jobs ran, by program.
+    /// The number of jobs of each program.
     pub jobs: BTreeMap<&'static str, u64>,
-    /// Together.
+    /// The sums over all jobs.
     pub total: Summary,
-    /// The arms of the state machines that were reached, where the feature `arms` is on.
+    /// How often each named arm of the code was reached. Empty in a build without the feature `arms`.
     pub arms: BTreeMap<&'static str, u64>,
 }
 
-/// One job that went wrong.
+/// A job that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// Replay it with this.
+    /// The seed with which it can be replayed.
     pub seed: u64,
-    /// Which program.
+    /// The name of its program.
     pub program: &'static str,
-    /// How many ranks.
+    /// The number of its ranks.
     pub size: u32,
-    /// What was found.
+    /// The message of the panic, or the report of the hang.
     pub what: String,
 }
 
-/// Runs the job of one seed.
+/// Runs the job of one seed without deaths.
 pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
     let mut random = Random(seed);
     let all = programs::all();
     let (name, program) = all[random.below(all.len() as u64) as usize].clone();
     let size = draw_size(&mut random);
     let mut cluster = Cluster::new(random.bits(), size, program);
-    // False evidence is survived by every program, without a trace; a refused connection only by one that expects it.
-    let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
+    // False evidence must change no result of any program. A refused connection does: only one program expects it.
+    let false_evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
     let refusal_once_in = if name == "refused" { 2 + random.below(8) } else { 0 };
-    let liar = (name == "hostile")
-        .then(|| Liar { number: random.below(size.into()) as u32, once_in: 1 + random.below(30) });
-    cluster.trouble(Trouble { evidence_once_in, refusal_once_in, liar, witness_once_in: 0 });
+    let garbage_writer = (name == "garbage")
+        .then(|| GarbageWriter { number: random.below(size.into()) as u32, once_in: 1 + random.below(30) });
+    cluster.inject(Faults {
+        false_evidence_once_in,
+        refusal_once_in,
+        garbage_writer,
+        true_evidence_once_in: 0,
+    });
     run(cluster, seed, name, size, trace)
 }
 
-/// Runs the job of one seed, in which ranks die: which, when and who is told how, everything follows from the seed.
+/// Runs the job of one seed in which ranks may die.
 pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
     let mut random = Random(seed);
     let size = 2 + random.below(5) as u32;
@@ -63,29 +68,29 @@ pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fai
         reports_deaths: random.once_in(3),
         muted,
     };
-    cluster.deaths(killer, rules);
-    let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
-    let witness_once_in = if muted || random.once_in(3) { 1 + random.below(20) } else { 0 };
-    cluster.trouble(Trouble { evidence_once_in, witness_once_in, ..Trouble::default() });
+    cluster.plan_deaths(killer, rules);
+    let false_evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
+    let true_evidence_once_in = if muted || random.once_in(3) { 1 + random.below(20) } else { 0 };
+    cluster.inject(Faults { false_evidence_once_in, true_evidence_once_in, ..Faults::default() });
     if random.once_in(6) {
-        cluster.freezes(50 + random.below(500));
+        cluster.stop_processes(50 + random.below(500));
     }
     if random.once_in(2) {
-        cluster.sleeps();
+        cluster.let_processes_sleep();
     }
     run(cluster, seed, name, size, trace)
 }
 
-/// Runs the job of one seed, in which one call waits while a rank dies, or all others leave.
+/// Runs the job of one seed in which one call waits while a rank dies, or while all other ranks finalize.
 pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
     let mut random = Random(seed);
     let size = 3 + random.below(3) as u32;
     let mut cluster = Cluster::new(random.bits(), size, programs::waits());
-    cluster.deaths(Killer::new(size, Vec::new()), Rules::default());
-    let evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
-    cluster.trouble(Trouble { evidence_once_in, ..Trouble::default() });
+    cluster.plan_deaths(Killer::new(size, Vec::new()), Rules::default());
+    let false_evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
+    cluster.inject(Faults { false_evidence_once_in, ..Faults::default() });
     if random.once_in(2) {
-        cluster.sleeps();
+        cluster.let_processes_sleep();
     }
     run(cluster, seed, "waits", size, trace)
 }
@@ -104,11 +109,11 @@ fn run(
     match catch_unwind(AssertUnwindSafe(|| cluster.run())) {
         Ok(Ok(summary)) => Ok((program, summary)),
         Ok(Err(report)) => Err(failure(report)),
-        Err(panic) => Err(failure(words(&*panic))),
+        Err(panic) => Err(failure(message(&*panic))),
     }
 }
 
-/// Runs jobs from `first` on until in `count` of them somebody has died, or one goes wrong.
+/// Runs the jobs of the seeds from `first` on, until a rank has died in `count` of them, or a job fails.
 pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     drop(arms::take());
@@ -125,10 +130,10 @@ pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// Runs one seed.
+/// A function that runs the job of one seed; `true` prints its steps. It returns the name of the program.
 pub type RunSeed = fn(u64, bool) -> Result<(&'static str, Summary), Failure>;
 
-/// Runs the jobs of `seeds`, up to the first that goes wrong.
+/// Runs the jobs of `seeds`, up to the first that fails.
 pub fn run_seeds(run: RunSeed, seeds: impl Iterator<Item = u64>) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     drop(arms::take());
@@ -140,17 +145,14 @@ pub fn run_seeds(run: RunSeed, seeds: impl Iterator<Item = u64>) -> Result<Tally
     Ok(tally)
 }
 
-/// Runs the jobs of `seeds`, and goes on after one that goes wrong: what was found, without its numbers, how often, and the
-/// first such seed. For faults that are planted by hand, and for a first look at one that was not.
-pub fn count_failures(
-    seeds: impl Iterator<Item = u64>,
-    run: impl Fn(u64, bool) -> Result<(&'static str, Summary), Failure>,
-) -> BTreeMap<String, (u64, u64)> {
+/// Runs the jobs of all `seeds`, those after a failure too. Returns each kind of failure (its message without numbers), how
+/// often it occurred, and its first seed. For planted faults.
+pub fn count_failures(seeds: impl Iterator<Item = u64>, run: RunSeed) -> BTreeMap<String, (u64, u64)> {
     std::panic::set_hook(Box::new(|_| {}));
     let mut found = BTreeMap::new();
     for seed in seeds {
         if let Err(failure) = run(seed, false) {
-            // A report of a hang says what it is behind the seed.
+            // The report of a hang begins with the seed and the step.
             let line = failure.what.lines().next().unwrap_or_default();
             let words =
                 line.rsplit_once(": ").filter(|_| line.starts_with("seed ")).map_or(line, |(_, why)| why);
@@ -161,14 +163,14 @@ pub fn count_failures(
     found
 }
 
-/// Mostly small jobs, in which schedules collide most; a few large ones.
+/// 2 to 8 ranks, since more interleavings differ in small jobs; in one job of 500, 64 ranks.
 fn draw_size(random: &mut Random) -> u32 {
     if random.once_in(500) { 64 } else { 2 + random.below(7) as u32 }
 }
 
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
 }
 
 impl Tally {
@@ -180,7 +182,7 @@ impl Tally {
         self.total.requests += summary.requests;
     }
 
-    /// The programs, and the arms they reached, as a table.
+    /// All counters as a table.
     pub fn table(&self) -> String {
         let mut lines = vec![format!(
             "{} steps, {} messages, {} requests, {} deaths",

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many engines in one process: what an idle one costs, and a job of a thousand.
+//! Many engines in one process: the memory of an idle engine, and a job of a thousand ranks.
 //!
-//! Cost is what the kernel counts: the growth of this process's data segment (`/proc/self/statm`), over so many engines
-//! that the allocator's own steps do not matter. Whatever an engine allocates is in it, tables' spare room included.
+//! The memory is the growth of this process's data segment (`/proc/self/statm`) over a thousand engines, divided by their
+//! number. So it contains all allocations of an engine, with spare capacity, and the granularity of the allocator is small.
 
 use mend_base::{Job, Peer};
 use mend_mpi::{Config, Engine};
-use mend_sim::cluster::Net;
-use mend_sim::launcher::{FabricRuntime, Launcher};
-use mend_sim::network::{FabricBtl, Network, Sizes};
+use mend_sim::launcher::{Launcher, SimRuntime};
+use mend_sim::network::{Network, SimBtl, Sizes};
+use mend_sim::process::Transports;
 use mend_sim::programs::program;
 use mend_sim::{Cluster, Process};
 use mend_transport::Loopback;
@@ -26,19 +26,19 @@ fn data_bytes() -> u64 {
 #[test]
 fn an_idle_engine_costs_at_most_16_kib_and_a_thousand_ranks_run_in_one_process() {
     idle_engines_are_small();
-    a_thousand_ranks_meet();
+    a_thousand_ranks_complete_a_barrier();
 }
 
 fn idle_engines_are_small() {
     let job = Job(1);
     let (network, launcher) = (Network::new(1), Launcher::new(job, ENGINES));
-    let sizes = Sizes::random(&mut mend_base::Random(1));
+    let sizes = Sizes::draw(&mut mend_base::Random(1));
     let before = data_bytes();
-    let engines: Vec<Engine<Net, FabricRuntime>> = (0..ENGINES)
+    let engines: Vec<Engine<Transports, SimRuntime>> = (0..ENGINES)
         .map(|number| {
             let own = Some(Loopback::new(Peer::new(job, number)));
-            let net = Net::new(own, Some(FabricBtl::new(&network, number, sizes)), Vec::new());
-            let runtime = FabricRuntime::new(&launcher, number);
+            let net = Transports::new(own, Some(SimBtl::new(&network, number, sizes)), Vec::new());
+            let runtime = SimRuntime::new(&launcher, number);
             Engine::with_config(net, runtime, Config::default()).expect("the launcher takes every card")
         })
         .collect();
@@ -47,11 +47,11 @@ fn idle_engines_are_small() {
     assert!(each <= IDLE_BYTES_MAX, "{each} bytes");
 }
 
-fn a_thousand_ranks_meet() {
-    let meet = program(|process: Process| async move {
+fn a_thousand_ranks_complete_a_barrier() {
+    let barrier = program(|process: Process| async move {
         let world = process.mpi.engine().world();
         process.mpi.barrier(world).await.expect("all members live");
     });
-    let summary = Cluster::new(1, ENGINES, meet).run().unwrap_or_else(|report| panic!("{report}"));
+    let summary = Cluster::new(1, ENGINES, barrier).run().unwrap_or_else(|report| panic!("{report}"));
     println!("{ENGINES} ranks: {summary:?}");
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scripted jobs, each for one sentence, over many schedules: what a random job once found, and what a row demands.
+//! Scripted jobs under many schedules. Each test checks one rule: a regression that a random job has found, or a row of the
+//! semantics table.
 
 use mend_base::{Rank, Source, Tag, TagSelector};
+use mend_daemon::{Ending, Rules};
 use mend_mpi::{Class, Detail};
-use mend_sim::network::Trouble;
-use mend_sim::oracle::{content, holds, poisoned, says};
+use mend_sim::killer::{Killer, Manner, PlannedDeath, When};
+use mend_sim::network::Faults;
+use mend_sim::oracle::{assert_content, assert_status, content, poisoned};
 use mend_sim::programs::program;
 use mend_sim::{Cluster, Process};
 use mend_transport::Buffer;
@@ -13,112 +16,112 @@ use std::future::Future;
 const TAG: Tag = Tag(5);
 
 /// Runs `script` on `size` ranks under 300 schedules.
-fn holds_always<F: Future<Output = ()> + 'static>(size: u32, script: impl Fn(Process) -> F + 'static) {
-    with_trouble(size, Trouble::default(), script);
+fn passes_always<F: Future<Output = ()> + 'static>(size: u32, script: impl Fn(Process) -> F + 'static) {
+    with_faults(size, Faults::default(), script);
 }
 
-fn with_trouble<F: Future<Output = ()> + 'static>(
+fn with_faults<F: Future<Output = ()> + 'static>(
     size: u32,
-    trouble: Trouble,
+    faults: Faults,
     script: impl Fn(Process) -> F + 'static,
 ) {
     let script = program(script);
     for seed in 0..300 {
         let mut cluster = Cluster::new(seed, size, script.clone());
-        cluster.trouble(trouble);
+        cluster.inject(faults);
         if let Err(report) = cluster.run() {
             panic!("{report}");
         }
     }
 }
 
-/// Waits until the others have left, as far as this rank knows.
-async fn alone(process: &Process) {
+/// Waits until this rank knows that all other ranks have left.
+async fn until_others_have_left(process: &Process) {
     let world = process.mpi.engine().world();
     for rank in (0..process.size).map(Rank).filter(|rank| *rank != process.rank) {
-        let room = poisoned(0);
-        let never = process.mpi.receive(world, Source::Rank(rank), TagSelector::Tag(Tag(99)), &room).await;
-        assert!(matches!(never.expect_err("it has left").detail, Detail::PeerLeft(_)));
+        let buffer = poisoned(0);
+        let never = process.mpi.receive(world, Source::Rank(rank), TagSelector::Tag(Tag(99)), &buffer).await;
+        assert!(matches!(never.expect_err("that rank has left").detail, Detail::PeerLeft(_)));
     }
 }
 
 #[test]
-fn a_wildcard_takes_our_own_message_when_nobody_else_is_left() {
-    holds_always(2, |process| async move {
+fn a_wildcard_receives_a_message_to_itself_when_all_others_have_left() {
+    passes_always(2, |process| async move {
         if process.rank == Rank(1) {
             return;
         }
-        alone(&process).await;
+        until_others_have_left(&process).await;
         let world = process.mpi.engine().world();
-        let room = poisoned(5_000);
-        let received = process.mpi.receive(world, Source::Any, TagSelector::Any, &room);
+        let buffer = poisoned(5_000);
+        let received = process.mpi.receive(world, Source::Any, TagSelector::Any, &buffer);
         let sent = process.mpi.send(world, Rank(0), TAG, &Buffer::from_bytes(&content(1, 5_000)));
-        says(received.await.expect("our own message comes"), Rank(0), TAG, 5_000);
-        holds(&room, 1, 5_000);
-        sent.await.expect("we live");
+        assert_status(received.await.expect("this rank has sent it"), Rank(0), TAG, 5_000);
+        assert_content(&buffer, 1, 5_000);
+        sent.await.expect("this process lives");
     });
 }
 
 #[test]
-fn a_wildcard_ends_when_everybody_else_has_left() {
-    holds_always(3, |process| async move {
+fn a_wildcard_ends_when_all_others_have_left() {
+    passes_always(3, |process| async move {
         if process.rank != Rank(0) {
             return;
         }
         let world = process.mpi.engine().world();
         let ended = process.mpi.receive(world, Source::Any, TagSelector::Any, &poisoned(8)).await;
-        assert_eq!(ended.expect_err("nobody is left").class, Class::Other);
+        assert_eq!(ended.expect_err("no other rank is left").class, Class::Other);
     });
 }
 
 #[test]
-fn a_collective_ends_when_a_member_has_left_instead() {
-    holds_always(4, |process| async move {
+fn a_collective_ends_when_a_member_finalizes_without_it() {
+    passes_always(4, |process| async move {
         let world = process.mpi.engine().world();
         if process.rank == Rank(2) {
             return;
         }
         let ended = process.mpi.barrier(world).await;
-        let error = ended.expect_err("a member did not come");
+        let error = ended.expect_err("a member has left without entering");
         assert!(matches!(error.detail, Detail::PeerLeft(_) | Detail::PeerFreed(_)), "{error}");
     });
 }
 
 #[test]
-fn two_ranks_that_finalize_with_offers_to_each_other_both_leave() {
-    holds_always(2, |process| async move {
+fn two_ranks_that_finalize_with_unreceived_rts_to_each_other_both_leave() {
+    passes_always(2, |process| async move {
         let world = process.mpi.engine().world();
         let other = Rank(1 - process.rank.0);
-        // Given up at once, as MPI_Request_free would: nobody receives it.
+        // Dropped at once, as by MPI_Request_free. The other rank never receives it.
         drop(process.mpi.ssend(world, other, TAG, &poisoned(9_000)));
     });
 }
 
 #[test]
-fn evidence_that_was_false_costs_no_message_and_no_order() {
-    let trouble = Trouble { evidence_once_in: 4, ..Trouble::default() };
-    with_trouble(2, trouble, |process| async move {
+fn false_evidence_loses_and_reorders_no_message() {
+    let faults = Faults { false_evidence_once_in: 4, ..Faults::default() };
+    with_faults(2, faults, |process| async move {
         let world = process.mpi.engine().world();
         for id in 0..20 {
             let bytes = [0, 40, 3_000][id as usize % 3];
             if process.rank == Rank(0) {
                 let data = Buffer::from_bytes(&content(id, bytes));
-                process.mpi.send(world, Rank(1), TAG, &data).await.expect("it lives");
+                process.mpi.send(world, Rank(1), TAG, &data).await.expect("the other rank lives");
             } else {
-                let room = poisoned(bytes);
+                let buffer = poisoned(bytes);
                 let source = Source::Rank(Rank(0));
-                let status = process.mpi.receive(world, source, TagSelector::Tag(TAG), &room).await;
-                says(status.expect("it lives"), Rank(0), TAG, bytes);
-                holds(&room, id, bytes);
+                let status = process.mpi.receive(world, source, TagSelector::Tag(TAG), &buffer).await;
+                assert_status(status.expect("the other rank lives"), Rank(0), TAG, bytes);
+                assert_content(&buffer, id, bytes);
             }
         }
     });
 }
 
 #[test]
-fn who_cannot_be_reached_is_said_so_to_both_ends() {
-    let trouble = Trouble { refusal_once_in: 1, ..Trouble::default() };
-    with_trouble(2, trouble, |process| async move {
+fn a_refused_connection_is_reported_at_both_ends() {
+    let faults = Faults { refusal_once_in: 1, ..Faults::default() };
+    with_faults(2, faults, |process| async move {
         let world = process.mpi.engine().world();
         let other = Rank(1 - process.rank.0);
         let sent = process.mpi.ssend(world, other, TAG, &poisoned(3)).await;
@@ -128,8 +131,8 @@ fn who_cannot_be_reached_is_said_so_to_both_ends() {
 }
 
 #[test]
-fn arguments_that_are_wrong_are_refused_and_leave_nothing() {
-    holds_always(2, |process| async move {
+fn wrong_arguments_are_refused_and_leave_no_request() {
+    passes_always(2, |process| async move {
         let world = process.mpi.engine().world();
         let data = poisoned(1);
         let wrong = [
@@ -141,17 +144,17 @@ fn arguments_that_are_wrong_are_refused_and_leave_nothing() {
         for (result, class) in wrong {
             assert_eq!(result.expect_err("a wrong argument").class, class);
         }
-        assert_eq!(process.mpi.free(world).expect_err("it is predefined").class, Class::Comm);
+        assert_eq!(process.mpi.free(world).expect_err("WORLD is predefined").class, Class::Comm);
     });
 }
 
-/// MPI-5.0 §3.5: of two receives that both admit a message, the one that was posted first takes it, whichever of them
-/// names the source.
+/// MPI-5.0 §3.5: of two receives that both match a message, the one that was posted first receives it, whether it names
+/// the source or not.
 #[test]
-fn receives_match_in_the_order_they_were_posted_named_or_not() {
-    holds_always(2, |process| async move {
+fn receives_match_in_the_order_in_which_they_were_posted() {
+    passes_always(2, |process| async move {
         let world = process.mpi.engine().world();
-        let pattern = process.together.borrow_mut().below(64);
+        let pattern = process.shared_random.borrow_mut().below(64);
         let lengths = [3, 900, 20_000, 0, 64, 5];
         if process.rank == Rank(0) {
             let mut sent = Vec::new();
@@ -161,7 +164,7 @@ fn receives_match_in_the_order_they_were_posted_named_or_not() {
                 process.pause().await;
             }
             for each in sent {
-                each.await.expect("it lives");
+                each.await.expect("the other rank lives");
             }
             return;
         }
@@ -170,13 +173,38 @@ fn receives_match_in_the_order_they_were_posted_named_or_not() {
             let named = pattern >> at & 1 == 1;
             let source = if named { Source::Rank(Rank(0)) } else { Source::Any };
             let tag = if named { TagSelector::Any } else { TagSelector::Tag(TAG) };
-            let room = poisoned(length);
-            posted.push((process.mpi.receive(world, source, tag, &room), room));
+            let buffer = poisoned(length);
+            posted.push((process.mpi.receive(world, source, tag, &buffer), buffer));
             process.pause().await;
         }
-        for (id, ((receive, room), bytes)) in (0..).zip(posted.into_iter().zip(lengths)) {
-            says(receive.await.expect("it lives"), Rank(0), TAG, bytes);
-            holds(&room, id, bytes);
+        for (id, ((receive, buffer), bytes)) in (0..).zip(posted.into_iter().zip(lengths)) {
+            assert_status(receive.await.expect("the other rank lives"), Rank(0), TAG, bytes);
+            assert_content(&buffer, id, bytes);
         }
     });
+}
+
+/// Seed 13909 of `deaths`: a planned death came after its rank had exited, and before the node daemon saw the exit.
+#[test]
+fn a_job_ends_whether_a_planned_death_comes_before_or_after_the_exit_of_its_rank() {
+    let script = program(|process: Process| async move {
+        if process.rank == Rank(0) {
+            let world = process.mpi.engine().world();
+            let never = process.mpi.receive(world, Source::Rank(Rank(1)), TagSelector::Any, &poisoned(0));
+            never.await.expect_err("rank 1 sends nothing");
+        }
+    });
+    let (mut died, mut exited) = (0, 0);
+    for seed in 0..600 {
+        let mut cluster = Cluster::new(seed, 2, script.clone());
+        let manner = Manner::Ends(Ending::Signalled(9));
+        let death = PlannedDeath { number: 1, manner, when: When::Step(seed % 30), calls_while_dying: 5 };
+        cluster.plan_deaths(Killer::new(2, vec![death]), Rules::default());
+        match cluster.run() {
+            Ok(summary) if summary.deaths > 0 => died += 1,
+            Ok(_) => exited += 1,
+            Err(report) => panic!("{report}"),
+        }
+    }
+    assert!(died > 100 && exited > 100, "{died} deaths before the exit, {exited} after");
 }

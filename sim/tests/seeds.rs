@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The seeded jobs. `MEND_SIM_SEEDS=n` runs so many, `MEND_SIM_FIRST=n` begins there; `MEND_SIM_SEED=n` replays one and
-//! prints what it does; `MEND_SIM_COUNT=1` runs them all and prints how many fail.
+//! Random jobs without deaths, one for each seed. `MEND_SIM_SEEDS=n` runs n seeds, from `MEND_SIM_FIRST=n` on;
+//! `MEND_SIM_SEED=n` runs one seed and prints its steps; `MEND_SIM_COUNT=1` goes on after a failure and prints how many fail.
 
-use mend_sim::asked;
+use mend_sim::environment;
 use mend_sim::runner::{run_seed, run_seeds};
 use std::fs;
 use std::path::Path;
 
 const SEEDS: u64 = 10_000;
 
-/// Every arm that the code names, so that one which no seed reaches is seen as 0 in the table.
+/// Every arm that the code names: the table shows 0 for an arm that no seed has reached.
 fn named_arms() -> Vec<String> {
     let mut arms = Vec::new();
     for package in ["mpi", "pml", "proto", "coll"] {
@@ -33,13 +33,13 @@ fn collect(folder: &Path, arms: &mut Vec<String>) {
 
 #[test]
 fn ten_thousand_seeds() {
-    if asked::replayed(run_seed) || asked::counted(SEEDS, run_seed) {
+    if environment::replay_one(run_seed) || environment::count_failing(SEEDS, run_seed) {
         return;
     }
-    let (first, count) = asked::seeds(SEEDS);
+    let (first, count) = environment::seeds(SEEDS);
     match run_seeds(run_seed, first..first + count) {
         Ok(mut tally) => {
-            assert!(tally.total.requests > 0, "no books were kept on requests");
+            assert!(tally.total.requests > 0, "this build does not check the lifecycle of requests");
             let arms = named_arms();
             assert!(arms.len() >= 20, "the sources name {} arms", arms.len());
             for arm in arms {

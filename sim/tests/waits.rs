@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Seeded jobs in which a call waits while a rank dies, or all others leave. `MEND_SIM_SEEDS=n` runs so many,
-//! `MEND_SIM_FIRST=n` begins there; `MEND_SIM_SEED=n` replays one and prints what it does. `MEND_SIM_COUNT=1` runs them all and
-//! prints how many fail: of planted faults (docs/testing.md).
+//! Random jobs in which one call waits while a rank dies, or while all other ranks finalize. `MEND_SIM_SEEDS=n` runs n seeds,
+//! from `MEND_SIM_FIRST=n` on; `MEND_SIM_SEED=n` runs one seed and prints its steps; `MEND_SIM_COUNT=1` goes on after a failure
+//! and prints how many fail (planted faults: docs/dev/testing.md).
 
-use mend_sim::asked;
+use mend_sim::environment;
 use mend_sim::runner::{run_seeds, run_waits};
 
 const SEEDS: u64 = 5_000;
 
-/// What so many jobs must have met.
+/// The arms that 5,000 jobs must reach.
 const MUST: [&str; 5] = [
     "mpi.completion: an unsatisfiable wait ends",
     "mpi.blocking: a pending failure ends a receive",
@@ -19,16 +19,16 @@ const MUST: [&str; 5] = [
 
 #[test]
 fn five_thousand_seeds_of_calls_that_wait() {
-    if asked::replayed(run_waits) || asked::counted(SEEDS, run_waits) {
+    if environment::replay_one(run_waits) || environment::count_failing(SEEDS, run_waits) {
         return;
     }
-    let (first, count) = asked::seeds(SEEDS);
+    let (first, count) = environment::seeds(SEEDS);
     let seeds = first..first + count;
     match run_seeds(run_waits, seeds) {
         Ok(tally) => {
             println!("{count} seeds from {first}\n{}", tally.table());
             let missed: Vec<_> = MUST.iter().filter(|arm| !tally.arms.contains_key(*arm)).collect();
-            assert!(count < SEEDS || missed.is_empty(), "no seed met {missed:?}");
+            assert!(count < SEEDS || missed.is_empty(), "no seed reached {missed:?}");
         }
         Err(failure) => panic!(
             "replay with MEND_SIM_SEED={} cargo test -p mend-sim --test waits: {}, {} ranks: {}",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the tests of every crate share: names that no other test has, folders of their own, and the line that reports a skip.
+//! Helpers for the tests of every crate: unique names, separate folders, and the line that reports a skip.
 //!
 //! Tests run at the same time as threads of one program, as several programs, and as several suites. Whatever a test names
 //! outside its process (a file, a folder, a control group, a mark in an environment) gets its name from [`unique`] or lies
@@ -14,8 +14,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// A name that no other call gives, in this process or another: process id, when the process first asked, and a counter. The
-/// time tells processes apart that have the same id, one after the other or in different pid namespaces.
+/// A name that no other call returns, in this process or another: process id, time of the first call, and a counter. The time
+/// distinguishes processes with the same id, one after the other or in different PID namespaces.
 pub fn unique() -> String {
     static FIRST: OnceLock<u128> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -25,7 +25,7 @@ pub fn unique() -> String {
     format!("{}-{first:x}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The name beside `path` under which a new version of it is written, to be renamed to `path` once it is whole.
+/// A name next to `path` for writing a new version of it, which is renamed to `path` once it is complete.
 pub fn second_name(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}", unique()))
@@ -44,7 +44,7 @@ pub fn target_folder() -> Option<PathBuf> {
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty one; `name` says in a listing whose it is.
+    /// Makes an empty folder; its name begins with `name`, so that a listing shows whose it is.
     pub fn new(name: &str) -> Scratch {
         let parent = target_folder().unwrap_or_else(std::env::temp_dir).join("scratch");
         let path = parent.join(format!("{name}-{}", unique()));
@@ -67,7 +67,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed stays in the target folder and disturbs nobody: no other test has its name.
+        // A folder that cannot be removed stays in the target folder, and no other test uses its name.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -84,7 +84,7 @@ pub const SKIPPED: &str = "skipped: ";
 
 /// Prints a line past libtest's capture. It starts on a line of its own, because libtest leaves its own line open.
 pub fn say(line: &str) {
-    // If stderr is gone there is nobody to tell.
+    // If stderr is closed, the line cannot be shown.
     let _ = std::io::stderr().write_all(format!("\n{line}\n").as_bytes());
 }
 

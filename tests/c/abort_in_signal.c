@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2 3 4 5
 // expect-exit: 3
-/* Row EH6: MPI_Abort in a signal handler that interrupts its own thread wherever it is, inside the library or asleep there,
- * ends everybody: rank 1 is blocked in a receive, the others in one from it, or outside MPI. */
+/* Row EH6: MPI_Abort in a signal handler ends all ranks, wherever the handler interrupts its own thread, also inside the library
+ * or asleep there. Rank 1 is blocked in a receive; the others are in a receive from it, or outside MPI. */
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
@@ -24,12 +24,12 @@ int main(int argc, char **argv)
     if (rank == 0) {
         MPI_Recv(&pid, 1, MPI_LONG, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         kill((pid_t)pid, SIGUSR1);
-        for (volatile unsigned long turns = 0;; turns++) {
+        for (volatile unsigned long count = 0;; count++) {
         }
     }
     if (rank == 1)
         MPI_Send(&pid, 1, MPI_LONG, 0, 0, MPI_COMM_WORLD);
-    /* Nobody sends it. */
+    /* No rank sends this message. */
     MPI_Recv(&word, 1, MPI_INT, rank == 1 ? 0 : 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     return 121;
 }

@@ -2,17 +2,18 @@
 // ranks: 8
 // expect-exit: 7
 // expect-stderr: MPI_ERR_TAG
-/* Rows EH5, EH6, PP24: MPI_Abort ends the members of its communicator, those who spin outside MPI among them, and MPI_ERRORS_ABORT
- * does the same when an error comes. The others go on, for whom the ended have failed; the largest code is the job's. */
+/* Rows EH5, EH6, PP24: MPI_Abort ends the members of its communicator, also those that spin outside MPI, and MPI_ERRORS_ABORT
+ * does the same when an error occurs. The other ranks go on; for them the ended ranks have failed. The job's exit code is the
+ * largest code. */
 #include "deaths.h"
 
 static void spin(void)
 {
-    for (volatile unsigned long turns = 0;; turns++) {
+    for (volatile unsigned long count = 0;; count++) {
     }
 }
 
-/* Nobody is ended before all are through with meeting: rank 0 hears so from each, and then lets them go who end others. */
+/* No rank is ended before all have left `meet`: each tells rank 0, which then releases the ranks that end others. */
 static void all_are_ready(void)
 {
     const int enders[] = {2, 5, 7};
@@ -49,7 +50,7 @@ int main(void)
     if (rank == 3 || rank == 4)
         spin();
     if (rank == 6) {
-        /* Its pair went alone. */
+        /* Rank 7, the other of its pair, ended alone. */
         expect("the member of SELF", class_of(MPI_Recv(&word, 1, MPI_INT, 7, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE)),
                MPI_ERR_PROC_FAILED);
         expect("Send", MPI_Send(&word, 1, MPI_INT, 0, 6, MPI_COMM_WORLD), MPI_SUCCESS);

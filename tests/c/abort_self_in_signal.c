@@ -3,7 +3,8 @@
 // expect-exit: 7
 // expect-stderr: called MPI_Abort
 /* Row EH6: MPI_Abort of MPI_COMM_SELF in a signal handler that interrupts its own thread inside the library ends that rank alone,
- * and its code counts: it was not a mere death. Rank 1 sends much to itself: nearly all of its time is copying inside. */
+ * and its code counts, unlike that of other dead ranks. Rank 1 sends large messages to itself, so that it nearly always copies
+ * inside the library. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

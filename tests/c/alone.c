@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 3 4
-/* Rank 0 is alone, first on a communicator without rank 1, then everywhere: rank 2 has left in order, rank 3 has died. It can still
- * send to itself, also what a receive from anybody waits for (Row PP17, Row AK7): only a call that waits for that receive, with no
- * other thread to send, is told that nobody is left. */
+/* Rank 0 is alone, first on a communicator without rank 1, then everywhere: rank 2 has finalized, rank 3 has died. Rank 0 can still
+ * send to itself, also a message for a receive from MPI_ANY_SOURCE (Row PP17, Row AK7). Only a call that waits for that receive,
+ * with no other thread that could send, returns an error. */
 #include "deaths.h"
 
 enum { TAG = 7, BYTES = 100000, TESTS = 2000 };
 static unsigned char out[BYTES], in[BYTES];
 
-/* As far as this process knows: a receive that names one who has left ends. */
+/* Waits until this process knows that `other` has left: a receive that names it ends with an error. */
 static void until_left(int other)
 {
     MPI_Request request;
@@ -20,7 +20,7 @@ static void until_left(int other)
     expect("a receive from one who has left", class_of(code), MPI_ERR_OTHER);
 }
 
-/* What is tested for goes on, whatever else turns the crank meanwhile, and takes our own message. */
+/* A receive that is only tested stays active, also while other calls make progress, and takes a message from oneself. */
 static void a_receive_from_anybody_takes_our_own_message(int bytes)
 {
     MPI_Request receive, send;
@@ -40,8 +40,8 @@ static void a_receive_from_anybody_takes_our_own_message(int bytes)
     expect("the send", MPI_Wait(&send, MPI_STATUS_IGNORE), MPI_SUCCESS);
 }
 
-/* Nobody is left who could end these. */
-static void who_waits_is_told(int class)
+/* No process is left that could end these calls. */
+static void a_call_that_waits_raises(int class)
 {
     MPI_Request request;
     expect("Recv", class_of(MPI_Recv(in, 1, MPI_BYTE, MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE)), class);
@@ -50,19 +50,19 @@ static void who_waits_is_told(int class)
     expect("Wait", class_of(MPI_Wait(&request, MPI_STATUS_IGNORE)), class);
 }
 
-/* A call that waits for something else as well, or only for something else, ends nothing: rank 1 lives. */
-static void who_waits_for_the_living_loses_nothing(MPI_Comm lonely)
+/* A call that also waits for another request, or only for another one, does not end the receive: rank 1 lives. */
+static void a_call_that_waits_for_a_living_rank_ends_nothing_else(MPI_Comm lonely)
 {
     MPI_Request requests[2];
     MPI_Status status;
-    int index = -1, flag = -1, told = 0;
+    int index = -1, flag = -1, token = 0;
     MPI_Irecv(in, BYTES, MPI_BYTE, MPI_ANY_SOURCE, TAG, lonely, &requests[0]);
-    MPI_Irecv(&told, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD, &requests[1]);
-    MPI_Send(&told, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
+    MPI_Irecv(&token, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD, &requests[1]);
+    MPI_Send(&token, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
     expect("Waitany", MPI_Waitany(2, requests, &index, &status), MPI_SUCCESS);
     expect("its index", index, 1);
-    MPI_Send(&told, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
-    expect("Recv", MPI_Recv(&told, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD, &status), MPI_SUCCESS);
+    MPI_Send(&token, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
+    expect("Recv", MPI_Recv(&token, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD, &status), MPI_SUCCESS);
     expect("Test", MPI_Test(&requests[0], &flag, &status), MPI_SUCCESS);
     expect("its flag", flag, 0);
     fill(out, 100, 3);
@@ -73,12 +73,12 @@ static void who_waits_for_the_living_loses_nothing(MPI_Comm lonely)
 
 static void answer(void)
 {
-    int told;
+    int token;
     for (int question = 0; question < 2; question++) {
-        MPI_Recv(&told, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        /* Long enough for rank 0 to sleep; either way is right. */
+        MPI_Recv(&token, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        /* Long enough for rank 0 to fall asleep, though the test does not depend on it. */
         usleep(20000);
-        MPI_Send(&told, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD);
+        MPI_Send(&token, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD);
     }
 }
 
@@ -98,10 +98,10 @@ int main(void)
     MPI_Comm_failure_ack(MPI_COMM_WORLD);
     MPI_Comm_failure_ack(lonely);
     until_left(2);
-    who_waits_for_the_living_loses_nothing(lonely);
+    a_call_that_waits_for_a_living_rank_ends_nothing_else(lonely);
     until_left(1);
     a_receive_from_anybody_takes_our_own_message(100);
     a_receive_from_anybody_takes_our_own_message(BYTES);
-    who_waits_is_told(ranks > 3 ? MPI_ERR_PROC_FAILED : MPI_ERR_OTHER);
+    a_call_that_waits_raises(ranks > 3 ? MPI_ERR_PROC_FAILED : MPI_ERR_OTHER);
     return end();
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2 3
 // timeout: 60
-/* Rank 0 is alone under MPI_THREAD_MULTIPLE: the others have left. As long as it has another thread, that one may send what a
- * receive from anybody waits for (Row PP17); once it has none, whoever waits is told that nobody is left. */
+/* Rank 0 is alone under MPI_THREAD_MULTIPLE: the others have left. While it has another thread, that thread may send the message
+ * for a receive from MPI_ANY_SOURCE (Row PP17); once it has none, the call that waits returns an error. */
 #include "deaths.h"
 #include <pthread.h>
 
@@ -12,7 +12,7 @@ static void *send_to_oneself(void *unused)
 {
     int data = 23;
     (void)unused;
-    /* Long enough for the other thread to sleep; either way is right. */
+    /* Long enough for the other thread to fall asleep, though the test does not depend on it. */
     usleep(200000);
     expect("Send", MPI_Send(&data, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD), MPI_SUCCESS);
     return NULL;

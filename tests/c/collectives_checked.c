@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 3 4 5 7 8
 // timeout: 120
-/* Every collective operation against what each rank can work out by itself: all roots, no elements and many, in place
- * and not; and several communicators at once, whose operations must not meet. */
+/* Compares every collective operation with a result that each rank computes by itself: all roots, no elements and many, in place
+ * and not; and operations on several communicators at the same time, which must not interfere. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static void allreduce(int count, int in_place)
     free(receive);
 }
 
-/* Sums of numbers that no order of adding rounds alike: everybody must still have the same bits. */
+/* Sums of numbers whose rounding depends on the order of addition: all ranks must still have the same bits. */
 static void same_bits(int count)
 {
     double *data = malloc(sizeof *data * (size_t)(count + 1) * 3), *least = data + count + 1, *most = least + count + 1;
@@ -194,7 +194,7 @@ static void everything(int count)
     same_bits(count);
 }
 
-/* Nobody may see a number of barriers passed by the others that is more than one away from its own. */
+/* No rank may see that another has passed a number of barriers that differs from its own by more than one. */
 static void barriers(void)
 {
     for (int round = 0; round < 50; round++) {
@@ -213,7 +213,7 @@ static void barriers(void)
     }
 }
 
-/* Types of one message may differ at its ends as long as the bytes agree: gathered as pairs with gaps, from plain ints. */
+/* Sender and receiver may use different types of the same signature: plain ints are gathered as pairs with gaps. */
 static void pairs(void)
 {
     struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 5
-/* Communicators: dup, split, compare, names, attributes; messages on one never meet those on another. */
+/* Communicators: dup, split, compare, names, attributes; messages on one never match receives on another. */
 #include "expect.h"
 #include <mpi.h>
 #include <stdio.h>

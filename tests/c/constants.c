@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1
-/* What the header says is what the standard ABI says, where programs rely on it: values, layouts, usable in constants. */
+/* The header agrees with the standard ABI where programs rely on it: values, layouts, use in constant expressions. */
 #include <mpi.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 4 10
-/* Collectives in which a member dies: rows CO1, CO2, CO4, CO5, CO11 and CO12 of docs/dev/semantics.md. Each has a communicator of
- * the ranks that live then, of whom the highest dies in it. */
+/* Collectives in which a member dies: rows CO1, CO2, CO4, CO5, CO11 and CO12 of docs/dev/semantics.md. Each runs on a communicator
+ * of the ranks that are alive, the highest of which dies in it. */
 #include "deaths.h"
 
 enum { OPERATIONS = 8, COUNT = 4000, TAG = 7 };
@@ -22,13 +22,14 @@ static int collective(int which, MPI_Comm comm)
     }
 }
 
-/* Whether this rank cannot have what operation `which` gives without the dead, who was root where there is one that sends. */
+/* Whether this rank cannot get the result of operation `which` without the dead rank, which is the root if a root sends. */
 static int needs_the_dead(int which)
 {
     return which == 4 || which == 5 ? rank == 0 : 1;
 }
 
-/* Rows CO1, CO2, CO11: every survivor returns, those who need the dead not with success, and nothing is written after. */
+/* Rows CO1, CO2, CO11: the call returns at every survivor, with an error where the dead rank's part is needed, and writes nothing
+ * afterwards. */
 static void a_member_dies_in(int which, MPI_Comm comm)
 {
     static int before[16 * COUNT];
@@ -99,7 +100,7 @@ int main(void)
     int deaths;
     begin();
     deaths = ranks - 2 < OPERATIONS ? ranks - 2 : OPERATIONS;
-    /* The members of the k-th are those who live after k deaths. */
+    /* The members of the k-th communicator are the ranks that live after k deaths. */
     for (int at = 0; at <= deaths; at++)
         MPI_Comm_split(MPI_COMM_WORLD, rank < ranks - at ? 0 : MPI_UNDEFINED, rank, &comms[at]);
     for (int at = 0; at < deaths; at++) {

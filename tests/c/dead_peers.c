@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 4 6
-/* Sends and receives with a dead peer, and beside one: rows of the section PP of docs/dev/semantics.md. */
+/* Sends and receives with a dead peer, and with living peers after a death: rows of the section PP of docs/dev/semantics.md. */
 #include "deaths.h"
 
-enum { TAG = 7, LARGE = 1 << 20, KEPT = 4 };
+enum { TAG = 7, LARGE = 1 << 20, SENDS = 4 };
 static unsigned char out[LARGE], in[LARGE];
 
-/* Sends of each mode and size to the dying, begun before its death by rank 0 and waited for after it. */
-static MPI_Request pending[KEPT];
+/* Sends of rank 0, of each mode and size, that are started before the death of their receiver and waited for after it. */
+static MPI_Request pending[SENDS];
 
-/* Rows PP3, PP4: starting one succeeds; its wait does too, where it was short, or raises PROC_FAILED. */
+/* Rows PP3, PP4: a start succeeds. The wait raises PROC_FAILED, or, for a short message, may succeed. */
 static void begin_to_send(int victim)
 {
     expect("Isend of little", MPI_Isend(out, 8, MPI_BYTE, victim, TAG, MPI_COMM_WORLD, &pending[0]), MPI_SUCCESS);
@@ -41,7 +41,7 @@ static void sends_to_the_dead_return(int dead)
     expect("its wait", class_of(MPI_Wait(&request, MPI_STATUS_IGNORE)), MPI_ERR_PROC_FAILED);
 }
 
-/* Rows PP5, PP6, PP23: what the dead had not sent raises, and the buffers stay as they are from then on. */
+/* Rows PP5, PP6, PP23: a receive of a message that was not sent raises, and its buffer is not written afterwards. */
 static void receives_from_the_dead_raise(int dead)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -54,18 +54,18 @@ static void receives_from_the_dead_raise(int dead)
     expect("nothing was written", is_all(in, LARGE, 0x5a), 1);
 }
 
-/* Rows PP6, PP23: the victim has offered a large message and dies before it is taken: the receive posted for it ends. */
+/* Rows PP6, PP23: the victim has sent the RTS of a large message and dies before the payload: the matching receive ends. */
 static void a_receive_that_was_posted_ends(MPI_Request *posted)
 {
     expect("its wait", class_of(MPI_Wait(posted, MPI_STATUS_IGNORE)), MPI_ERR_PROC_FAILED);
     memset(in, 0x3c, LARGE);
     meet();
-    expect("the buffer is silent", is_all(in, LARGE, 0x3c), 1);
+    expect("the buffer is not written", is_all(in, LARGE, 0x3c), 1);
 }
 
 static const int sizes[] = {0, 1, 8, 56, 57, 400, 3000};
 
-/* Row PP7: what was sent whole is received, whoever looks first, and in order. */
+/* Row PP7: messages that were sent completely are received, in order. */
 static void what_the_dead_had_sent_whole_is_received(int dead)
 {
     for (int at = 0; at < 7; at++) {
@@ -89,7 +89,7 @@ static void send_whole(int victim)
         }
 }
 
-/* Row PP8: with a failure that nobody acknowledged, the living send to each other as ever. */
+/* Row PP8: with a failure that is not acknowledged, living ranks exchange messages as before. */
 static void the_living_go_on(void)
 {
     int next = (rank + 1) % alive, before = (rank + alive - 1) % alive;
@@ -104,8 +104,8 @@ static void the_living_go_on(void)
     }
 }
 
-/* Row PP16: one peer of Sendrecv is dead. Both halves are silent when it returns: rank 1 writes over what it sent, and rank 0
- * still gets what was there, because the living are not to suffer. */
+/* Row PP16: one peer of Sendrecv is dead. Neither buffer is used after it returns: rank 1 overwrites its send buffer, and rank 0
+ * still receives the old content. */
 static void sendrecv_with_one_dead_peer_raises(int dead)
 {
     if (rank == 0) {
@@ -117,7 +117,7 @@ static void sendrecv_with_one_dead_peer_raises(int dead)
         expect("nothing was written", is_all(in, LARGE, 0x5a), 1);
         expect("Recv of a half", MPI_Recv(in, LARGE, MPI_BYTE, 1, TAG + 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE), MPI_SUCCESS);
         expect("the half", holds(in, LARGE, 77), 1);
-        /* The receive that was given up is not posted any more: this one gets what comes. */
+        /* The receive of the failed Sendrecv is not posted any more: this one gets the message. */
         expect("Recv of what was awaited", MPI_Recv(in, LARGE, MPI_BYTE, 1, TAG + 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
                MPI_SUCCESS);
         expect("what was awaited", holds(in, 5000, 78), 1);
@@ -141,7 +141,7 @@ static void sendrecv_with_one_dead_peer_raises(int dead)
     meet();
 }
 
-/* Row PP17: beside the dead as ever. */
+/* Row PP17: also after a death. */
 static void nobody_and_oneself_always_succeed(void)
 {
     MPI_Request requests[2];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the programs about deaths share. Ranks die from the highest down, by SIGKILL, so that the living are always the ranks
- * below `alive`; rank 0 lives to the end and says how it went. Nobody sleeps: whoever needs a death asks until it is known. */
+/* Common parts of the programs about deaths. Ranks die from the highest down, by SIGKILL, so that the living ranks are always those
+ * below `alive`; rank 0 lives to the end and prints the result. No rank sleeps: one that needs a death polls until it is known. */
 #ifndef MEND_TESTS_DEATHS_H
 #define MEND_TESTS_DEATHS_H
 
@@ -15,7 +15,7 @@
 
 enum { MEETING = 4711 };
 static int ranks, alive;
-/* For meetings of the living, and nothing else. */
+/* The communicator of `meet` alone. */
 static MPI_Comm aside;
 
 static inline void begin(void)
@@ -28,7 +28,7 @@ static inline void begin(void)
     MPI_Comm_dup(MPI_COMM_WORLD, &aside);
 }
 
-/* What the program ends with. */
+/* Finalizes, and returns the exit code of the program. */
 static inline int end(void)
 {
     expect("Finalize", MPI_Finalize(), MPI_SUCCESS);
@@ -42,7 +42,7 @@ static inline void die(void)
     raise(SIGKILL);
 }
 
-/* How many members of `comm` are known to have failed. */
+/* How many members of `comm` this process knows to have failed. */
 static inline int known(MPI_Comm comm)
 {
     MPI_Group failed;
@@ -53,7 +53,7 @@ static inline int known(MPI_Comm comm)
     return size;
 }
 
-/* Asks until so many members are known to have failed: that nobody is listed who lives is the caller's to look at. */
+/* Polls until `count` members are known to have failed. The caller checks that no living rank is among them. */
 static inline void until_known(MPI_Comm comm, int count)
 {
     while (known(comm) < count) {
@@ -73,13 +73,13 @@ static inline int has_failed(MPI_Comm comm, int who)
     return at != MPI_UNDEFINED;
 }
 
-/* The living wait for each other: what each sent before has arrived when this returns, since nothing overtakes. */
+/* A barrier of the living ranks. Messages that were sent before have arrived when it returns, as messages of a pair stay in order. */
 static inline void meet(void)
 {
     char token = 0;
     for (int other = 0; other < alive; other++)
         if (other != rank)
-            expect("the way to a meeting", MPI_Send(&token, 1, MPI_CHAR, other, MEETING, aside), MPI_SUCCESS);
+            expect("a send in meet", MPI_Send(&token, 1, MPI_CHAR, other, MEETING, aside), MPI_SUCCESS);
     for (int other = 0; other < alive; other++)
         if (other != rank)
             expect("a meeting", MPI_Recv(&token, 1, MPI_CHAR, other, MEETING, aside, MPI_STATUS_IGNORE), MPI_SUCCESS);

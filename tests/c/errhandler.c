@@ -26,7 +26,7 @@ static void noting(MPI_Comm *comm, int *code, ...)
     calls++;
     last_comm = *comm;
     MPI_Error_class(*code, &last_class);
-    /* It may call whatever it likes. */
+    /* A handler may call any function of MPI. */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Sendrecv(&sent, 1, MPI_INT, 0, 3, &received, 1, MPI_INT, 0, 3, MPI_COMM_SELF, &status);
     expect("a message in a handler", received, 5);
@@ -53,7 +53,7 @@ static void notes(void)
     MPI_Comm_get_errhandler(comm, &got);
     expect("the handler that was set", got == handler, 1);
     MPI_Errhandler_free(&got);
-    /* Freed, it serves where it is set. */
+    /* A freed handler is still called where it is set. */
     MPI_Errhandler_free(&handler);
     expect("a freed handler is null", handler == MPI_ERRHANDLER_NULL, 1);
     calls = 0;
@@ -61,7 +61,7 @@ static void notes(void)
     expect("calls of the handler", calls, 1);
     expect("its class", last_class, MPI_ERR_RANK);
     expect("its communicator", last_comm == comm, 1);
-    /* A child inherits it. */
+    /* A duplicate inherits the handler. */
     MPI_Comm_dup(comm, &old);
     MPI_Send(&number, -1, MPI_INT, 0, 0, old);
     expect("calls of the child's handler", calls, 2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What was expected, and what came: a program counts what differs, and says the first of it, by rank. */
+/* Compares a value with the expected one: counts differences, and prints the first ones with the rank. */
 #ifndef MEND_TESTS_EXPECT_H
 #define MEND_TESTS_EXPECT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 4 7
-/* Who failed, and what a program acknowledges: rows of the sections CN and AK of docs/dev/semantics.md. */
+/* Which ranks failed, and which failures are acknowledged: rows of the sections CN and AK of docs/dev/semantics.md. */
 #include "deaths.h"
 #include <mpi-ext.h>
 
@@ -56,7 +56,7 @@ static void nobody_known_is_the_empty_group_itself(MPI_Comm comm)
     expect("acknowledges nobody", acknowledged, 0);
 }
 
-/* The ranks in WORLD of a group, from the first; how many. */
+/* Stores the ranks in WORLD of the group's members, and returns their number. */
 static int members(MPI_Group group, int *found)
 {
     MPI_Group all;
@@ -82,7 +82,7 @@ static void those_who_died_are_listed_in_order(void)
         expect("who failed", found[at], ranks - 1 - at);
 }
 
-/* Row AK4: `comm` holds none of the dead. */
+/* Row AK4: no member of `comm` is dead. */
 static void members_alone_are_listed(MPI_Comm comm)
 {
     expect("failures elsewhere", known(comm), 0);
@@ -119,7 +119,7 @@ static void acknowledging_goes_from_the_front_and_never_back(MPI_Comm comm)
     expect("never fewer", acknowledge(comm, 1), 2);
 }
 
-/* Row AK6: what was acknowledged stays so when another dies. */
+/* Row AK6: the acknowledged failures stay the same when another rank dies. */
 static void what_is_acknowledged_grows_by_acknowledging_alone(MPI_Comm comm, int before)
 {
     expect("before", acknowledged(comm), before);
@@ -127,7 +127,7 @@ static void what_is_acknowledged_grows_by_acknowledging_alone(MPI_Comm comm, int
     expect("after", acknowledged(comm), ranks - alive);
 }
 
-/* Row AK3: the dead is known by the time an error names it, though nobody asked before. */
+/* Row AK3: a failure is known when an error names it, without an earlier call of get_failed. */
 static void whoever_an_error_names_is_known(MPI_Comm comm)
 {
     int word = 0, victim = alive - 1;
@@ -140,7 +140,7 @@ static void whoever_an_error_names_is_known(MPI_Comm comm)
     alive--;
 }
 
-/* Row AK8: for those who are named, acknowledging changes nothing; nor for collectives. */
+/* Row AK8: an acknowledgement does not change operations that name a dead rank, nor collectives. */
 static void acknowledging_helps_neither_named_receives_nor_collectives(MPI_Comm comm)
 {
     int word = 0;
@@ -153,7 +153,7 @@ static void acknowledging_helps_neither_named_receives_nor_collectives(MPI_Comm 
     meet();
 }
 
-/* The four calls under each of their names. */
+/* Calls the four functions under each of their names. */
 static void every_name_leads_to_the_same(MPI_Comm comm)
 {
     int (*const get[])(MPI_Comm, MPI_Group *) = {MPI_Comm_get_failed, MPIX_Comm_get_failed, PMPI_Comm_get_failed,
@@ -178,7 +178,7 @@ static void every_name_leads_to_the_same(MPI_Comm comm)
     }
 }
 
-/* Row CC7: the dead are members as they were, for every call that asks nobody. */
+/* Row CC7: dead ranks stay members for every local call. */
 static void the_dead_keep_their_ranks(MPI_Comm one, MPI_Comm another)
 {
     MPI_Group all, dead, living;

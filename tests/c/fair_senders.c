@@ -26,7 +26,7 @@ static void receive_window(int window)
     expect("no rank sends more than three times as many as another", most <= 3 * least, 1);
 }
 
-/* Rank 0: three windows, then what is still on its way; the last message of each sender is negative. */
+/* Rank 0: three windows, then the messages still in flight; the last message of each sender is negative. */
 static void receive_all(void)
 {
     long long value = 0;
@@ -42,12 +42,12 @@ static void send_until_told(void)
 {
     long long value = 1, last = -1, ignored;
     int stop = 0;
-    MPI_Request told;
-    MPI_Irecv(&ignored, sizeof ignored, MPI_BYTE, 0, STOP, MPI_COMM_WORLD, &told);
+    MPI_Request stop_request;
+    MPI_Irecv(&ignored, sizeof ignored, MPI_BYTE, 0, STOP, MPI_COMM_WORLD, &stop_request);
     while (!stop) {
         for (int number = 0; number < BATCH; number++)
             MPI_Send(&value, sizeof value, MPI_BYTE, 0, DATA, MPI_COMM_WORLD);
-        MPI_Test(&told, &stop, MPI_STATUS_IGNORE);
+        MPI_Test(&stop_request, &stop, MPI_STATUS_IGNORE);
     }
     MPI_Send(&last, sizeof last, MPI_BYTE, 0, DATA, MPI_COMM_WORLD);
 }

@@ -2,8 +2,8 @@
 // ranks: 5
 // expect-exit: 101
 // expect-stderr: rank 4 has failed
-/* Row EH1: WORLD has the handler it begins with, MPI_ERRORS_ARE_FATAL. To hear of a death ends nobody; rank 3, whose own
- * operation raises it, ends alone, with its class as exit code, and has failed for the others. */
+/* Row EH1: WORLD has its initial handler, MPI_ERRORS_ARE_FATAL. A notice of a death ends no rank; rank 3, whose own operation
+ * raises an error, ends alone, with the class as exit code, and has failed for the others. */
 #include "deaths.h"
 
 int main(void)

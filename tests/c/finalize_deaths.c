@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2 4 8
-/* Rows LC1, LC2: Finalize returns after deaths, with requests that nobody will complete, and while others die. */
+/* Rows LC1, LC2: Finalize returns after deaths, with requests that can no longer complete, and while other ranks die. */
 #include "deaths.h"
 #include <sched.h>
 
@@ -16,7 +16,7 @@ int main(void)
     meet();
     if (ranks > 2) {
         lose_one();
-        /* Row LC1: let go, so that nobody waits for them but Finalize. */
+        /* Row LC1: these requests are freed, so that only Finalize waits for them. */
         MPI_Isend(out, LARGE, MPI_CHAR, ranks - 1, 1, comm, &request);
         MPI_Request_free(&request);
         MPI_Irecv(in, LARGE, MPI_CHAR, ranks - 1, 1, comm, &request);
@@ -26,13 +26,13 @@ int main(void)
     } else {
         MPI_Comm_free(&comm);
     }
-    /* Row LC2: the highest dies while the others finalize: it has a large message of each of them, and takes none. */
+    /* Row LC2: the highest rank dies while the others finalize: each has sent it a large message, which it does not receive. */
     MPI_Isend(out, LARGE, MPI_CHAR, alive - 1, 2, MPI_COMM_WORLD, &request);
     MPI_Request_free(&request);
     if (rank == alive - 1) {
         for (int other = 0; other < alive; other++)
             MPI_Probe(other, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        for (int turns = 0; turns < 2000; turns++)
+        for (int count = 0; count < 2000; count++)
             sched_yield();
         die();
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 4
 // timeout: 60
-/* fork, vfork, posix_spawn and system in ranks, with messages in flight: the traffic goes on, the children end as they
- * like, and inherit neither our shared memory nor our descriptors. */
+/* fork, vfork, posix_spawn and system in ranks, with messages in flight: the traffic goes on, the children may end in any way,
+ * and inherit neither our shared memory nor our descriptors. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -60,7 +60,7 @@ static int code_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
 }
 
-/* A ring step with large messages around whatever `meanwhile` does. */
+/* Starts a ring step with large messages, calls `meanwhile`, and completes the step. */
 static void around(int round, void (*meanwhile)(void))
 {
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
@@ -80,7 +80,7 @@ static void around(int round, void (*meanwhile)(void))
         }
 }
 
-/* The child writes to its copy of the buffers, looks around, and leaves by the front door. */
+/* The child writes to its copy of the buffers, checks that it has no shared memory of ours, and calls exit. */
 static void a_child_that_exits(void)
 {
     fflush(NULL);
@@ -116,7 +116,7 @@ static void a_child_that_dies(void)
         wrong("the status of a child that dies", status, SIGKILL);
 }
 
-/* As where exec has failed. The job is not the child's to end, and it must not go on as if it were the rank. */
+/* A child may abort after a failed exec. That must not end the job, and the child must not go on as if it were the rank. */
 static void a_child_that_aborts(void)
 {
     pid_t child = fork();
@@ -176,7 +176,7 @@ int main(int argc, char **argv)
     int ours = descriptors_of_a_program();
     if (ours > before_init)
         wrong("descriptors that a program started from a rank inherits", ours, before_init);
-    /* What counts nothing here would find nothing in a child, either. */
+    /* The counting functions find something in a rank; otherwise a 0 in a child would prove nothing. */
     if (memory_files() == 0)
         wrong("mappings of memory files in a rank", 0, 1);
     int open_now = descriptors();

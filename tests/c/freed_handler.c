@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2
-/* A request that runs on a freed communicator fails at that communicator's handler; names are bytes; pairs have two
- * basic elements; predefined attributes say whether they are set. */
+/* An error of a request on a freed communicator goes to that communicator's handler; names are bytes; pairs have two basic
+ * elements; the flag says whether a predefined attribute is set. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void freed_communicator(void)
     MPI_Irecv(room, 4, MPI_CHAR, 0, 1, comm, &request);
     MPI_Send(sent, 8, MPI_CHAR, 0, 1, comm);
     MPI_Comm_free(&comm);
-    /* Another freed communicator with nothing on it takes nobody's handler along. */
+    /* Freeing another communicator, without requests, does not free this handler. */
     MPI_Comm_dup(MPI_COMM_SELF, &other);
     MPI_Comm_free(&other);
     expect("the wait", MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_ERR_TRUNCATE);
@@ -73,7 +73,7 @@ static void attributes(void)
     void *value = NULL;
     int flag = -1;
     expect("MPI_FT is known", MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_FT, &value, &flag), MPI_SUCCESS);
-    expect("and set where nobody says --with-ft no", flag, 1);
+    expect("and set without --with-ft no", flag, 1);
     if (flag)
         expect("the job outlives deaths", *(int *) value, 1);
     expect("MPI_APPNUM is known", MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &value, &flag), MPI_SUCCESS);

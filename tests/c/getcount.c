@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2
-/* Counts of 64 bits: what a status says of a message, and of one longer than an int can count. */
+/* Counts of 64 bits: the counts in a status, also for a message longer than an int can count. */
 #include "expect.h"
 #include <mpi.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ static void sizes(void)
     expect("an address and a difference", MPI_Aint_diff(MPI_Aint_add(lower, 24), lower), 24);
 }
 
-/* More bytes than 32 bits count, of which the receiver takes ten: nobody touches the rest, so it costs no memory. */
+/* A message of more bytes than 32 bits count, of which the receiver takes ten: the rest is not accessed, so it takes no memory. */
 static void huge(void)
 {
     const MPI_Count bytes = 5368709125;
@@ -98,7 +98,7 @@ static void huge(void)
     MPI_Isend_c(memory, bytes, MPI_BYTE, !rank, 4, MPI_COMM_WORLD, &request);
     MPI_Probe(from, 4, MPI_COMM_WORLD, &status);
     MPI_Get_count_c(&status, MPI_BYTE, &large);
-    expect("bytes of what is offered", large, bytes);
+    expect("bytes of the probed message", large, bytes);
     MPI_Get_count(&status, MPI_BYTE, &count);
     expect("too many for an int", count, MPI_UNDEFINED);
     MPI_Get_count_c(&status, MPI_INT, &large);
@@ -106,7 +106,7 @@ static void huge(void)
     expect("a receive of the first ten", MPI_Recv(first, 10, MPI_BYTE, from, 4, MPI_COMM_WORLD, &status), MPI_ERR_TRUNCATE);
     expect("the first ten", strcmp(first, "the first"), 0);
     MPI_Get_count_c(&status, MPI_BYTE, &large);
-    expect("bytes that were kept", large, 10);
+    expect("bytes that were received", large, 10);
     expect("the sender is done", MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_SUCCESS);
     munmap(memory, (size_t)bytes);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 4 7
-/* Groups and what is made of them (MPI-5.0 §7.3), and communicators of groups. */
+/* Groups, operations on them (MPI-5.0 §7.3), and communicators made from groups. */
 #include "expect.h"
 #include <mpi.h>
 #include <stdio.h>

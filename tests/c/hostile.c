@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2
-/* What no program should do, and some do: null pointers, wild counts, handles that were freed, and handlers that call MPI.
- * Each call gives the class of the standard, and whatever else was under way arrives. */
+/* Mistakes of programs: null pointers, invalid counts, freed handles, and handlers that call MPI. Each call returns the class of
+ * the standard, and all other operations complete. */
 #include "expect.h"
 #include <limits.h>
 #include <mpi.h>
@@ -75,7 +75,7 @@ static void wild_requests(void)
     expect("some of none", index, MPI_UNDEFINED);
     GIVES(MPI_SUCCESS, MPI_Testany(0, NULL, &index, &flag, MPI_STATUS_IGNORE));
     expect("any of none", index == MPI_UNDEFINED && flag, 1);
-    /* Freed twice, and waited for after. */
+    /* A request that is freed twice, and waited for afterwards. */
     MPI_Irecv(in, 1, MPI_BYTE, peer, 99, MPI_COMM_WORLD, &request);
     old = request;
     GIVES(MPI_SUCCESS, MPI_Cancel(&request));
@@ -83,7 +83,7 @@ static void wild_requests(void)
     GIVES(MPI_SUCCESS, MPI_Request_free(&request));
     GIVES(MPI_ERR_REQUEST, MPI_Request_free(&old));
     GIVES(MPI_ERR_REQUEST, MPI_Wait(&old, &status));
-    /* The same one twice: it ends once. */
+    /* The same request twice in an array: it ends once. */
     MPI_Irecv(in, 1, MPI_BYTE, rank, 98, MPI_COMM_WORLD, &none[0]);
     none[1] = none[0];
     MPI_Send(out, 1, MPI_BYTE, rank, 98, MPI_COMM_WORLD);
@@ -97,7 +97,7 @@ static void wild_requests(void)
     expect("the error of a status that has none", status.MPI_ERROR, 4242);
 }
 
-/* What is freed while it runs goes on: sends arrive, receives are filled. */
+/* A request that is freed while it is active completes: messages arrive, receive buffers are filled. */
 static void freed_requests(void)
 {
     MPI_Request request;
@@ -110,7 +110,7 @@ static void freed_requests(void)
         GIVES(MPI_SUCCESS, MPI_Request_free(&request));
         in[bytes - 1] = 0;
         MPI_Recv(in, LARGE, MPI_BYTE, peer, 2, MPI_COMM_WORLD, &status);
-        expect("the last byte of what was let go", in[bytes - 1], 7);
+        expect("the last byte of a freed receive", in[bytes - 1], 7);
     }
     in[0] = 0;
     MPI_Irecv(in, 4, MPI_BYTE, peer, 3, MPI_COMM_WORLD, &request);
@@ -119,7 +119,7 @@ static void freed_requests(void)
     MPI_Ssend(out, 4, MPI_BYTE, peer, 3, MPI_COMM_WORLD);
     while (*(volatile char *)in != 7)
         MPI_Iprobe(peer, 4, MPI_COMM_WORLD, &flag, &status);
-    /* Taken back and freed: its message is the next one's. */
+    /* A receive that is cancelled and freed: the next receive gets its message. */
     MPI_Irecv(in, 8, MPI_BYTE, peer, 8, MPI_COMM_WORLD, &request);
     MPI_Cancel(&request);
     MPI_Request_free(&request);
@@ -130,7 +130,7 @@ static void freed_requests(void)
     expect("a message that a cancelled receive did not take", in[0], 7);
 }
 
-/* A message longer than its buffer is used up, whatever its way; the next one comes whole. */
+/* A message longer than its buffer is consumed, by whichever protocol it is sent; the next one arrives complete. */
 static void truncated(void)
 {
     const int lengths[] = {10, 100, 5000, LARGE};
@@ -175,7 +175,7 @@ static void wild_collectives(void)
     GIVES(MPI_SUCCESS, MPI_Allreduce(NULL, NULL, 0, MPI_INT, MPI_SUM, comm));
     GIVES(MPI_SUCCESS, MPI_Alltoall(NULL, 0, MPI_INT, NULL, 0, MPI_INT, comm));
     GIVES(MPI_SUCCESS, MPI_Gather(NULL, 0, MPI_INT, NULL, 0, MPI_INT, 0, comm));
-    /* What is not significant here is not looked at. */
+    /* Arguments that are not significant at this rank are not checked. */
     GIVES(MPI_SUCCESS, MPI_Gather(a, 1, MPI_INT, rank ? NULL : b, rank ? -5 : 1, rank ? MPI_DATATYPE_NULL : MPI_INT, 0, comm));
     GIVES(MPI_SUCCESS, MPI_Scatter(rank ? NULL : b, rank ? -5 : 1, rank ? MPI_DATATYPE_NULL : MPI_INT, a, 1, MPI_INT, 0, comm));
     GIVES(MPI_SUCCESS, MPI_Allgather(MPI_IN_PLACE, -1, MPI_DATATYPE_NULL, b, 1, MPI_INT, comm));
@@ -183,7 +183,7 @@ static void wild_collectives(void)
         GIVES(MPI_ERR_BUFFER, MPI_Gather(MPI_IN_PLACE, 1, MPI_INT, NULL, 0, MPI_INT, 0, comm));
         GIVES(MPI_ERR_BUFFER, MPI_Reduce(MPI_IN_PLACE, b, 1, MPI_INT, MPI_SUM, 0, comm));
     }
-    /* A refusal at one member took no part in anything: the others meet it in the next operation. */
+    /* A call that is refused at one member does not take part in an operation: the next call matches the others' operation. */
     GIVES(MPI_SUCCESS, MPI_Barrier(comm));
 }
 
@@ -218,7 +218,7 @@ static void wild_objects(void)
     GIVES(MPI_ERR_GROUP, MPI_Group_free(&group));
     GIVES(MPI_ERR_ARG, MPI_Comm_create_errhandler(NULL, &handler));
     GIVES(MPI_ERR_ERRHANDLER, MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRHANDLER_NULL));
-    /* Whoever gets a handler frees it, a predefined one too (MPI-5.0 §9.3.4). */
+    /* A handler that was returned to the user is freed by the user, a predefined one too (MPI-5.0 §9.3.4). */
     GIVES(MPI_SUCCESS, MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler));
     expect("the handler that is set", handler == MPI_ERRORS_RETURN, 1);
     GIVES(MPI_SUCCESS, MPI_Errhandler_free(&handler));
@@ -278,7 +278,7 @@ static void set(MPI_Comm comm, MPI_Comm_errhandler_function *function)
     calls = 0;
 }
 
-/* Row EH2: a handler errs itself, enters collectives, changes the handler, and waits. */
+/* Row EH2: a handler causes an error, enters collectives, changes the handler, and waits. */
 static void busy_handlers(void)
 {
     MPI_Comm comm;
@@ -299,7 +299,7 @@ static void busy_handlers(void)
     GIVES(MPI_ERR_TRUNCATE, MPI_Wait(&request, MPI_STATUS_IGNORE));
     expect("calls of a handler that waits", calls, 1);
     expect("what it waited for is over", awaited == MPI_REQUEST_NULL && request == MPI_REQUEST_NULL, 1);
-    /* Errors of what is under way when its communicator is freed still go to that communicator's handler. */
+    /* Errors of requests that are active when their communicator is freed still go to that communicator's handler. */
     set(comm, collective);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     MPI_Irecv(in, 1, MPI_BYTE, peer, 12, comm, &request);
@@ -325,7 +325,7 @@ int main(void)
     wild_collectives();
     wild_objects();
     busy_handlers();
-    /* Freed, and left to Finalize: it arrives. */
+    /* A request that is freed before Finalize: the message arrives. */
     MPI_Request request;
     memset(last, 5, sizeof last);
     MPI_Isend(last, LARGE, MPI_BYTE, peer, 30, MPI_COMM_WORLD, &request);

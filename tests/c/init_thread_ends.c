@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 3
 // timeout: 60
-/* The thread that called MPI_Init ends by pthread_exit, and the process goes on: that is no death. Another thread has the
- * traffic of a ring, with one child that ends by itself, and finalizes. */
+/* The thread that called MPI_Init ends by pthread_exit, and the process goes on: that is no death. Another thread exchanges
+ * messages in a ring, starts a child that ends by itself, and finalizes. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static int rank, ranks;
 static void *go_on(void *nothing)
 {
     int errors = 0;
-    /* Until that thread has gone, its destructors run. */
+    /* Joined, so that the destructors of that thread have run. */
     pthread_join(first, NULL);
     for (int round = 0; round < 200; round++) {
         int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks, got = -1, sent = rank + round;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2
 // mpiexec: --initial-errhandler mpi_errors_return
-/* The launcher says what predefined communicators have at first (MPI-5.0 §11.2.4). */
+/* The launcher determines the initial error handler of the predefined communicators (MPI-5.0 §11.2.4). */
 #include <mpi.h>
 #include <stdio.h>
 

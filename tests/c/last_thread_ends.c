@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2 3
-/* The only thread of rank 1 ends by pthread_exit, without MPI_Finalize: a process ends with its last thread, and the library's own
- * does not keep it. It has failed, and the others are told. */
+/* The only thread of rank 1 ends by pthread_exit, without MPI_Finalize: a process ends with its last thread, and the library's
+ * helper thread does not keep it alive. Rank 1 has failed, and the others are notified. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 4 8
 // timeout: 60
-/* From before MPI_Init to after MPI_Finalize: what may be called when, what is told, messages that are received after
+/* From before MPI_Init to after MPI_Finalize: which calls are allowed when, their results, messages that are received after
  * their sender has left, and processes that go on after MPI. */
 #include <mpi.h>
 #include <stdio.h>
@@ -68,8 +68,8 @@ static void facts(void)
     expect("WORLD compared with SELF", result == MPI_UNEQUAL || (ranks == 1 && result == MPI_CONGRUENT), 1);
 }
 
-/* Everybody but rank 0 sends and goes; rank 0 looks up only when they may have gone, and must find all of it. */
-static void last_words(int *large)
+/* All ranks but 0 send and finalize; rank 0 receives only when they may have finalized, and must get all messages. */
+static void messages_of_finalized_ranks(int *large)
 {
     int small[SMALL];
     for (int i = 0; i < SMALL; i++)
@@ -103,7 +103,7 @@ int main(int argc, char **argv)
 {
     int *large = malloc(sizeof *large * LARGE), provided = -1, all = 0;
     at_any_time(0, 0);
-    /* Each rank as it likes: they need not begin alike. */
+    /* Each rank in a different way, which the standard allows. */
     if (getpid() % 2)
         MPI_Init(NULL, NULL);
     else
@@ -114,13 +114,13 @@ int main(int argc, char **argv)
     expect("the number of arguments", argc, 1);
     facts();
     MPI_Allreduce(&errors, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    last_words(large);
+    messages_of_finalized_ranks(large);
     if (rank == 0 && all == 0 && errors == 0)
         printf("No errors\n");
     MPI_Finalize();
     at_any_time(1, 1);
     free(large);
-    /* Some go on working after MPI; nobody waits for them, and nobody takes it for a death. */
+    /* Some ranks go on working after MPI: no rank waits for them, and they have not failed. */
     if (rank % 2) {
         volatile double sum = 0;
         for (int i = 0; i < 20000000; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2
-/* A rank that has used up its file descriptors cannot meet another one: both are told so by an error class, and both go on. */
+/* A rank without a free file descriptor cannot connect to another one: both get an error class, and both go on. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>

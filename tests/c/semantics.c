@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2 4
 // timeout: 60
-/* Rows of docs/dev/semantics.md that can be shown while nobody dies: MPI_PROC_NULL and oneself, classes and their strings, who
- * is told of an error, and what an error handler may do. */
+/* Rows of docs/dev/semantics.md that need no death: MPI_PROC_NULL and oneself, classes and their strings, which handler an error
+ * is reported to, and what an error handler may do. */
 #include "expect.h"
 #include <mpi.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@ static void expect_nobody(const char *what, const MPI_Status *status)
     expect(what, count, 0);
 }
 
-/* Row PP17: whatever is sent to nobody, or received from nobody, succeeds at once. */
+/* Row PP17: operations with MPI_PROC_NULL succeed immediately. */
 static void nobody(void)
 {
     MPI_Status status;
@@ -48,7 +48,7 @@ static void nobody(void)
     expect("Waitall", MPI_Waitall(4, requests, MPI_STATUSES_IGNORE), MPI_SUCCESS);
 }
 
-/* Row PP17: so does what a process sends to itself. */
+/* Row PP17: so do messages of a process to itself. */
 static void oneself(void)
 {
     const int sizes[] = {0, 1, SMALL, 5000, LARGE};
@@ -96,15 +96,15 @@ static void classes(void)
     expect("the string of an added code", strcmp(text, "the moon is full"), 0);
 }
 
-static int calls, told_class;
-static MPI_Comm told_comm;
+static int calls, handler_class;
+static MPI_Comm handler_comm;
 static jmp_buf back;
 
 static void note(MPI_Comm *comm, int *code, ...)
 {
     calls++;
-    told_comm = *comm;
-    told_class = class_of(*code);
+    handler_comm = *comm;
+    handler_class = class_of(*code);
 }
 
 static void note_and_jump(MPI_Comm *comm, int *code, ...)
@@ -132,19 +132,19 @@ static MPI_Comm with_handler(MPI_Comm_errhandler_function *function)
     return comm;
 }
 
-/* Row EH2: a handler hears which communicator and which class, once, and may call MPI. */
-static void who_is_told(void)
+/* Row EH2: a handler is called once, with the communicator and the class, and may call MPI. */
+static void a_handler_is_called_once(void)
 {
     MPI_Comm comm = with_handler(note);
     int code = MPI_Send(out, 1, MPI_BYTE, ranks, 0, comm);
     expect("the class returned", class_of(code), MPI_ERR_RANK);
-    expect("the class told", told_class, MPI_ERR_RANK);
-    expect("the communicator told", told_comm == comm, 1);
+    expect("the class of the handler", handler_class, MPI_ERR_RANK);
+    expect("the communicator of the handler", handler_comm == comm, 1);
     expect("calls", calls, 1);
     MPI_Comm_free(&comm);
 }
 
-/* A receive that is too short, from oneself, as a request. */
+/* A nonblocking receive from oneself with a buffer that is too short. */
 static MPI_Request truncated(MPI_Comm comm)
 {
     MPI_Request request;
@@ -164,7 +164,7 @@ static void whose_request(void)
     int code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     expect("the class of Wait", class_of(code), MPI_ERR_TRUNCATE);
     expect("calls for one request", calls, 1);
-    expect("the communicator of the request", told_comm == comm, 1);
+    expect("the communicator of the request", handler_comm == comm, 1);
     expect("the request is gone", request == MPI_REQUEST_NULL, 1);
     MPI_Request both[2] = {truncated(other), truncated(comm)};
     code = MPI_Waitall(2, both, statuses);
@@ -176,7 +176,7 @@ static void whose_request(void)
     MPI_Comm_free(&other);
 }
 
-/* Row WT12, Row EH2: a handler leaves by longjmp: the handle is final, no lock is held, the library goes on. */
+/* Row WT12, Row EH2: a handler leaves by longjmp: the handle is final, no lock is held, and the library works afterwards. */
 static void jump(void)
 {
     MPI_Comm comm = with_handler(note_and_jump);
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
     nobody();
     oneself();
     classes();
-    who_is_told();
+    a_handler_is_called_once();
     whose_request();
     jump();
     free_in_handler();

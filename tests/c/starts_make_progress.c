@@ -19,7 +19,7 @@ static void on_signal(int signal)
     arrived = 1;
 }
 
-/* Starts and frees sends, and calls nothing else of MPI, until the receiver says by a signal that enough have arrived. */
+/* Starts and frees sends, and calls nothing else of MPI, until a signal of the receiver says that enough have arrived. */
 static void send_until_told(void)
 {
     static const int seven = 7;

@@ -35,7 +35,7 @@ static int testall(void)
     return result;
 }
 
-/* One call may answer one of the two: the other one's status is what a second call writes. */
+/* A call may complete only one of the two; then a second call writes the status of the other. */
 static int some(int (*call)(int, MPI_Request[], int *, int[], MPI_Status[]))
 {
     int result = MPI_SUCCESS, outcount = 0;
@@ -65,7 +65,7 @@ static void check(const char *name, int (*complete)(void))
     int truncated = 0;
     for (int i = 0; i < COUNT; i++)
         truncated += class_of(statuses[i].MPI_ERROR == MARK ? MPI_SUCCESS : statuses[i].MPI_ERROR) == MPI_ERR_TRUNCATE;
-    expect("statuses that say it was truncated", truncated, 1);
+    expect("statuses with MPI_ERR_TRUNCATE", truncated, 1);
     for (int i = 0; i < COUNT; i++)
         expect("a request is left", requests[i] != MPI_REQUEST_NULL, 0);
 }

@@ -2,8 +2,8 @@
 // ranks: 1 2 4
 // timeout: 120
 // Row WT13: threads wait in calls of their own
-/* MPI_THREAD_MULTIPLE: threads that talk on one communicator apart by tag, threads that block while others complete what
- * they wait for, one message for each of several threads that receive alike, collectives side by side. */
+/* MPI_THREAD_MULTIPLE: threads that share a communicator and use different tags, threads that block while others send what they
+ * wait for, several threads that receive with the same arguments, and concurrent collectives. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void run(void *(*body)(void *))
         pthread_join(threads[t], NULL);
 }
 
-/* Each thread goes around the ring of ranks with its twin threads, by tag alone. */
+/* Each thread exchanges messages in a ring with the threads of the same number; only the tag separates them. */
 static void *by_tag(void *argument)
 {
     int thread = *(int *)argument, next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
@@ -81,7 +81,7 @@ static void *to_oneself(void *argument)
     return NULL;
 }
 
-/* All threads receive from anybody with one tag: together they get every message once. */
+/* All threads receive from MPI_ANY_SOURCE with one tag: together they get every message once. */
 static long shared_sum;
 static void *shared(void *argument)
 {
@@ -101,7 +101,7 @@ static void *shared(void *argument)
     return NULL;
 }
 
-/* Each thread works with the whole job on a communicator of its own. */
+/* Each thread runs collectives on a separate communicator of all ranks. */
 static void *collectives(void *argument)
 {
     int thread = *(int *)argument;
@@ -119,8 +119,8 @@ static void *collectives(void *argument)
     return NULL;
 }
 
-/* Communicators come and go in one thread while others use theirs. */
-static void *births(void *argument)
+/* Communicators are created and freed in one thread while others use theirs. */
+static void *duplicates(void *argument)
 {
     int thread = *(int *)argument, size = 0;
     for (int i = 0; i < 30; i++) {
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
         wrong("sum of what all threads received", -1, shared_sum, messages * (messages - 1) / 2);
     MPI_Barrier(MPI_COMM_WORLD);
     run(collectives);
-    run(births);
+    run(duplicates);
 
     for (int t = 0; t < THREADS; t++)
         MPI_Comm_free(&comms[t]);

@@ -3,7 +3,7 @@
 // timeout: 120
 // Row WT13: a thread that is blocked is not disturbed by what another does
 /* While the main threads of two ranks exchange messages and ask for their rank, 16 threads of each are blocked in receives of
- * their own. A blocked thread sleeps, so each time it is woken shows as a switch that it asked for when it sleeps again. */
+ * their own. A blocked thread sleeps, so each wake-up shows as a voluntary context switch when it falls asleep again. */
 #define _GNU_SOURCE
 #include "expect.h"
 #include <mpi.h>
@@ -27,7 +27,7 @@ static void *blocked(void *argument)
     return NULL;
 }
 
-/* How often the thread has given its processor up because it had nothing to do. */
+/* The thread's voluntary context switches. */
 static long switches(pid_t tid)
 {
     char name[64], line[256];
@@ -85,9 +85,9 @@ int main(int argc, char **argv)
     exchange();
     for (int t = 0; t < THREADS; t++)
         woken[t] = switches(tids[t]) - woken[t];
-    /* The other rank has counted too: threads that have received end. */
+    /* The other rank has counted too. From here on threads receive and end. */
     MPI_Barrier(MPI_COMM_WORLD);
-    /* One of them may watch whether the main thread still makes progress, and wakes by the clock: not the median. */
+    /* One of them may be the deputy, which wakes periodically to check that the main thread makes progress; so the median is used. */
     qsort(woken, THREADS, sizeof *woken, ascending);
     if (woken[THREADS / 2] > ROUNDS / 10)
         expect("how often half of the blocked threads were woken at most", (int)woken[THREADS / 2], 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 3
 // timeout: 60
-// Row WT5, Row WT13: a thread that waits for many requests, while another waits for the living, hears of a death
-/* One thread of rank 0 waits for rank 1, which sends nothing until it is told to, and so turns the crank for both. The other
- * waits for many requests, the last of which needs rank 2, and looks only when something has happened: one death must do. */
+// Row WT5, Row WT13: a thread that waits for many requests is woken by a death, while another waits for a living rank
+/* One thread of rank 0 waits for rank 1, which sends nothing until it is token to, and so makes progress for both. The other thread
+ * waits for many requests, the last of which needs rank 2, and is woken only by events: the death of rank 2 must wake it. */
 #include "deaths.h"
 #include <pthread.h>
 
@@ -28,7 +28,7 @@ static void wait_for_many(void)
     pthread_t thread;
     if (pthread_create(&thread, NULL, wait_for_the_living, NULL) != 0)
         MPI_Abort(MPI_COMM_WORLD, 1);
-    /* Long enough for the other thread to have the crank, most often; either way is right. */
+    /* Long enough for the other thread to make progress in most runs, though the test does not depend on it. */
     usleep(20000);
     for (int at = 0; at < MANY; at++)
         MPI_Irecv(&data[at], 1, MPI_INT, at == MANY - 1 ? 2 : 1, at, MPI_COMM_WORLD, &requests[at]);
@@ -46,8 +46,8 @@ static void wait_for_many(void)
 
 static void send_when_told(void)
 {
-    int told, data = 17;
-    MPI_Recv(&told, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    int token, data = 17;
+    MPI_Recv(&token, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Send(&data, 1, MPI_INT, 0, 1, other);
     for (int at = 0; at < MANY - 1; at++)
         MPI_Send(&at, 1, MPI_INT, 0, at, MPI_COMM_WORLD);
@@ -55,14 +55,14 @@ static void send_when_told(void)
 
 int main(int argc, char **argv)
 {
-    int provided, told;
+    int provided, token;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_dup(MPI_COMM_WORLD, &other);
     if (rank == 2) {
-        MPI_Recv(&told, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        /* Long enough for rank 0 to sleep; either way is right. */
+        MPI_Recv(&token, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        /* Long enough for rank 0 to fall asleep, though the test does not depend on it. */
         usleep(50000);
         die();
     }

@@ -2,8 +2,8 @@
 // ranks: 3 4
 // timeout: 60
 // Row WT13, Row PP6, Row PP9, Row PP10, Row WT5, Row CO1, Row CO5: threads blocked in different calls, and one death
-/* Eight threads of each surviving rank wait in eight different calls when the last rank dies: each looks at its own again, and
- * returns what its row says; one needs nothing of the dead, and goes on waiting for the living. */
+/* Eight threads of each surviving rank wait in eight different calls when the last rank dies: each call returns the class of its
+ * row; the one that needs nothing from the dead rank goes on waiting. */
 #include <mpi-ext.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -35,7 +35,7 @@ static void expect(int thread, const char *what, int got, int wanted)
     pthread_mutex_unlock(&lock);
 }
 
-/* One from the dead, one from oneself, who sends it when the call has returned. */
+/* Posts a receive from the dead rank, and one from oneself, whose message is sent after the call has returned. */
 static void post(MPI_Comm comm, int data[2], MPI_Request requests[2])
 {
     MPI_Irecv(&data[0], 1, MPI_INT, last, 1, comm, &requests[0]);
@@ -60,7 +60,7 @@ static void *blocked(void *argument)
         code = MPI_Recv(data, 1, MPI_INT, last, 1, comm, &status);
         break;
     case WILDCARD:
-        /* Trap 6: the blocking one raises PROC_FAILED and leaves nothing posted. */
+        /* Trap 6: the blocking receive raises PROC_FAILED and leaves nothing posted. */
         code = MPI_Recv(data, 1, MPI_INT, MPI_ANY_SOURCE, 1, comm, &status);
         break;
     case PROBE:
@@ -92,7 +92,7 @@ static void *blocked(void *argument)
         code = MPI_Barrier(comm);
         break;
     default:
-        /* Entered by rank 0 alone until the main threads have seen all others return. */
+        /* Only rank 0 enters this barrier before the main threads have seen all other calls return. */
         if (rank == 0)
             expect(thread, "the class", class_of(MPI_Barrier(living)), MPI_SUCCESS);
         return NULL;
@@ -114,7 +114,7 @@ static void survive(void)
             MPI_Abort(MPI_COMM_WORLD, 1);
     }
     pthread_barrier_wait(&start);
-    /* Now the threads are in their calls, or about to be: the last rank may die. */
+    /* Now the threads are in their calls, or about to enter them: the last rank may die. */
     MPI_Send(&rank, 1, MPI_INT, last, 0, MPI_COMM_WORLD);
     for (int t = 0; t < THREADS - 1; t++)
         pthread_join(threads[t], NULL);
@@ -145,7 +145,7 @@ int main(int argc, char **argv)
     if (rank == last) {
         for (int other = 0; other < last; other++)
             MPI_Recv(&ready, 1, MPI_INT, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        /* Long enough for most to sleep by then; either way is right. */
+        /* Long enough for most threads to fall asleep, though the test does not depend on it. */
         usleep(30000);
         kill(getpid(), SIGKILL);
     }

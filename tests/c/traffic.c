@@ -4,10 +4,10 @@
 // timeout: 120
 /* Random traffic, every byte checked. usage: traffic [--seed N] [--rounds N | --for SECONDS] [--threads N]
  *
- * In every round all ranks draw the same plan from the seed: who sends what to whom, in which mode, on which of four
- * communicators. On each communicator receives are of one kind (named; any tag; any source; any of both), so that every
- * order of matching can go on to the end, and the result is still checked: of the messages from one source with one tag,
- * receives must get them in the order sent, by the order in which the receives were posted (MPI-5.0 §3.5).
+ * In every round all ranks draw the same plan from the seed: sender, receiver, length and mode of each message, on which of four
+ * communicators. On each communicator all receives are of one kind (named; any tag; any source; any of both), so that every
+ * allowed order of matching completes. The result is checked: messages from one source with one tag must be received in the
+ * order sent, by receives in the order posted (MPI-5.0 §3.5).
  * Threads of a rank have communicators of their own, and do the same side by side. */
 #include <inttypes.h>
 #include <mpi.h>
@@ -142,7 +142,7 @@ static void make_plan(struct worker *w)
         m->blocking = below(&state, 4) == 0;
         m->content = draw(&state);
         m->taken = 0;
-        /* A ready send needs a receive that is posted; a blocking one to ourselves, too. */
+        /* A ready send needs a posted receive, and so does a blocking send to oneself. */
         if (w->style != POSTED_FIRST) {
             m->blocking = 0;
             if (m->mode == READY)
@@ -177,7 +177,7 @@ static void post(struct worker *w, struct receive *r)
     MPI_Irecv(r->data, r->capacity, MPI_BYTE, r->source, r->tag, w->comms[r->kind], &r->request);
 }
 
-/* Asks what is there, and receives that, into memory of just its size. */
+/* Probes for a message, and receives it into memory of exactly its size. */
 static void probe_and_receive(struct worker *w, struct receive *r)
 {
     int there = 1, bytes = -1;
@@ -197,7 +197,7 @@ static void probe_and_receive(struct worker *w, struct receive *r)
         fail(w, NULL, "the message received is not the one probed", 0);
 }
 
-/* A receive for each message to us, in an order of our own. How large: as large as any message it may get. */
+/* A receive for each message to this rank, in random order, as large as any message that it may match. */
 static int make_receives(struct worker *w, struct receive *receives)
 {
     int count = 0, largest[KINDS] = {0};
@@ -220,9 +220,9 @@ static int make_receives(struct worker *w, struct receive *receives)
     }
     for (int i = count - 1; i > 0; i--) {
         int other = below(&w->local, i + 1);
-        struct receive kept = receives[i];
+        struct receive swapped = receives[i];
         receives[i] = receives[other];
-        receives[other] = kept;
+        receives[other] = swapped;
     }
     return count;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2
-/* Every predefined type of C: what sizeof says, a message of it, and every operation that takes it against C's own
- * arithmetic, bit for bit; long double and, with gcc, REAL*2 and REAL*16 too. Two ranks, so that each element is combined
- * once. */
+/* Every predefined type of C: its size, a message of it, and every operation on it compared with C's own arithmetic, bit for bit;
+ * long double and, with gcc, REAL*2 and REAL*16 too. Two ranks, so that each element is combined once. */
 #include <complex.h>
 #include <limits.h>
 #include <math.h>
@@ -33,7 +32,7 @@ static uint64_t draw(uint64_t *state)
 }
 
 /* A message of the type, whose extent is `bytes`: the first and last byte of each element arrive. */
-static void travel(const char *name, MPI_Datatype type, size_t bytes, size_t data_bytes)
+static void exchange(const char *name, MPI_Datatype type, size_t bytes, size_t data_bytes)
 {
     unsigned char *sent = malloc(N * bytes), *got = malloc(N * bytes);
     MPI_Status status;
@@ -47,7 +46,7 @@ static void travel(const char *name, MPI_Datatype type, size_t bytes, size_t dat
         wrong(name, "wrong count", count);
     for (size_t i = 0; i < N; i++)
         if (got[i * bytes] != sent[i * bytes])
-            wrong(name, "the first byte did not travel", (int)i);
+            wrong(name, "the first byte did not arrive", (int)i);
     MPI_Get_count(&status, MPI_BYTE, &count);
     if ((size_t)count != N * data_bytes)
         wrong(name, "wrong number of bytes", count);
@@ -83,10 +82,10 @@ static void travel(const char *name, MPI_Datatype type, size_t bytes, size_t dat
 
 #define INTEGER(TYPE, MPI_TYPE)                                                                                          \
     do {                                                                                                                \
-        travel(#MPI_TYPE, MPI_TYPE, sizeof(TYPE), sizeof(TYPE));                                                        \
+        exchange(#MPI_TYPE, MPI_TYPE, sizeof(TYPE), sizeof(TYPE));                                                        \
         CHECK(#MPI_TYPE, TYPE, MPI_TYPE, MPI_MIN, draw(&state), a < b ? a : b, EQUAL);                                  \
         CHECK(#MPI_TYPE, TYPE, MPI_TYPE, MPI_MAX, draw(&state), a > b ? a : b, EQUAL);                                  \
-        /* Nothing overflows: an MPI may do as it likes then, and Open MPI's chars saturate. */                         \
+        /* Nothing overflows: the standard does not define that, and Open MPI's chars saturate.*/                         \
         CHECK(#MPI_TYPE, TYPE, MPI_TYPE, MPI_SUM, (TYPE)draw(&state) / 2, a + b, EQUAL);                                \
         CHECK(#MPI_TYPE, TYPE, MPI_TYPE, MPI_PROD, draw(&state) % 12, a *b, EQUAL);                                     \
         CHECK(#MPI_TYPE, TYPE, MPI_TYPE, MPI_BAND, draw(&state), a &b, EQUAL);                                          \
@@ -110,13 +109,13 @@ static long double random_real(uint64_t *state, int reach)
 
 #define FLOATING(TYPE, MPI_TYPE, REACH)                                                                                  \
     do {                                                                                                                \
-        travel(#MPI_TYPE, MPI_TYPE, sizeof(TYPE), sizeof(TYPE));                                                        \
+        exchange(#MPI_TYPE, MPI_TYPE, sizeof(TYPE), sizeof(TYPE));                                                        \
         REAL_NUMBERS(#MPI_TYPE, TYPE, MPI_TYPE, random_real(&state, REACH));                                            \
     } while (0)
 
 #define COMPLEX(TYPE, REAL, MPI_TYPE)                                                                                    \
     do {                                                                                                                \
-        travel(#MPI_TYPE, MPI_TYPE, sizeof(TYPE), sizeof(TYPE));                                                        \
+        exchange(#MPI_TYPE, MPI_TYPE, sizeof(TYPE), sizeof(TYPE));                                                        \
         CHECK(#MPI_TYPE, TYPE, MPI_TYPE, MPI_SUM,                                                                       \
               (REAL)random_real(&state, 9) + (REAL)random_real(&state, 9) * (TYPE)I, a + b, EQUAL);                     \
         /* Small whole numbers: no rounding, whatever the compiler fuses. */                                            \
@@ -132,7 +131,7 @@ static long double random_real(uint64_t *state, int reach)
         };                                                                                                              \
         static struct pair sides[2][N], least[N], most[N];                                                              \
         uint64_t state = 9;                                                                                             \
-        travel(#MPI_TYPE, MPI_TYPE, sizeof(struct pair), DATA_BYTES);                                                   \
+        exchange(#MPI_TYPE, MPI_TYPE, sizeof(struct pair), DATA_BYTES);                                                   \
         for (int i = 0; i < N; i++)                                                                                     \
             for (int side = 0; side < 2; side++) {                                                                      \
                 sides[side][i].value = (FIRST)(draw(&state) % 5);                                                       \
@@ -184,10 +183,10 @@ static void integers(void)
 
 static void others(void)
 {
-    travel("MPI_BYTE", MPI_BYTE, 1, 1);
-    travel("MPI_CHAR", MPI_CHAR, sizeof(char), sizeof(char));
-    travel("MPI_WCHAR", MPI_WCHAR, sizeof(wchar_t), sizeof(wchar_t));
-    travel("MPI_C_BOOL", MPI_C_BOOL, sizeof(bool), sizeof(bool));
+    exchange("MPI_BYTE", MPI_BYTE, 1, 1);
+    exchange("MPI_CHAR", MPI_CHAR, sizeof(char), sizeof(char));
+    exchange("MPI_WCHAR", MPI_WCHAR, sizeof(wchar_t), sizeof(wchar_t));
+    exchange("MPI_C_BOOL", MPI_C_BOOL, sizeof(bool), sizeof(bool));
 }
 
 static void reals(void)
@@ -204,9 +203,9 @@ static void reals(void)
                  (__float128)random_real(&state, 7000) * (1 + (__float128)random_real(&state, 5) * 0x1p-70L));
 #endif
 #if defined MPI_ABI_VERSION && defined __FLT16_MAX__
-    /* Down to the subnormals and up to infinity: sums and products of what the compiler rounds as we must. */
+    /* From subnormals up to infinity: sums and products, which the compiler rounds in the same way as required here. */
     FLOATING(_Float16, MPI_REAL2, 16);
-    travel("MPI_COMPLEX4", MPI_COMPLEX4, sizeof(_Float16 _Complex), sizeof(_Float16 _Complex));
+    exchange("MPI_COMPLEX4", MPI_COMPLEX4, sizeof(_Float16 _Complex), sizeof(_Float16 _Complex));
     CHECK("MPI_COMPLEX4", _Float16 _Complex, MPI_COMPLEX4, MPI_SUM,
           (_Float16)random_real(&state, 9) + (_Float16)random_real(&state, 9) * (_Float16 _Complex)I, a + b, EQUAL);
     CHECK("MPI_COMPLEX4", _Float16 _Complex, MPI_COMPLEX4, MPI_PROD,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 1 2
 // expect-stderr: MPI_File_open is not supported
-/* What is not there yet says so, by its class, through the handler of the object that it names. */
+/* A function that is not supported returns its error class, and calls the error handler of the object that it names. */
 #include <mpi.h>
 #include <stdio.h>
 

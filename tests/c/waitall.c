@@ -3,7 +3,7 @@
 // Row WT5: Waitall returns IN_STATUS; good ones SUCCESS, failed ones their class
 // Row WT6: the same without statuses
 // Row WT3: Waitany prefers a good one
-// Row WT8: Waitsome answers all that are over
+// Row WT8: Waitsome returns all requests that have ended
 /* All eight calls that end requests, and the arrays they leave. */
 #include "expect.h"
 #include <mpi.h>
@@ -29,7 +29,7 @@ static void all_good(MPI_Comm comm)
     for (int i = 0; i < MANY; i++) {
         sent[i] = rank * 1000 + i;
         received[i] = -1;
-        /* Backwards, so that what comes first matches what was posted last. */
+        /* In reverse order, so that the first message matches the last receive. */
         MPI_Irecv(&received[i], 1, MPI_INT, from, MANY - 1 - i, comm, &requests[i]);
     }
     for (int i = 0; i < MANY; i++)
@@ -120,7 +120,7 @@ static void any_and_some(MPI_Comm comm)
     do
         MPI_Test(requests, &flag, statuses);
     while (!flag);
-    expect("the source of nobody's message", statuses[0].MPI_SOURCE, MPI_PROC_NULL);
+    expect("the source of a receive from MPI_PROC_NULL", statuses[0].MPI_SOURCE, MPI_PROC_NULL);
 }
 
 int main(void)

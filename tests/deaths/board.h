@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the programs of this folder share: a file that the harness made, mapped by every rank, with a seat of 16 words for each
- * (tests/src/board.rs); and the marks, signals that stop a traced thread. Nothing of it goes through MPI, so that it works
+/* Common parts of the programs in this folder: the board, a file made by the harness and mapped by every rank, with a row of 16
+ * words for each rank (tests/src/board.rs); and marks, signals that stop a traced thread. Neither uses MPI, so that both work
  * whatever MPI does. */
 #ifndef MEND_BOARD_H
 #define MEND_BOARD_H
@@ -20,28 +20,28 @@
 #include <unistd.h>
 
 enum {
-    PID,      /* a rank's process, once it may be let go */
-    CALLED,   /* rank 0's seat: which rank its next call depends on */
-    ENDED,    /* rank 0's seat: for how many ranks its calls have ended; others: how far they are */
-    CLASS,    /* what the call returned, and one */
+    PID,      /* a rank's process id, once it may be released */
+    CALLED,   /* rank 0's row: which rank its next call depends on */
+    ENDED,    /* rank 0's row: for how many ranks its calls have ended; others: their stage */
+    CLASS,    /* what the call returned, plus 1 */
     WRONG,    /* bytes that were neither right nor untouched */
-    KNOWN,    /* whether get_failed named the dead once an error had; 1: yes */
-    DEAD,     /* the harness: this rank is dead */
-    STOP,     /* rank 0's seat: the harness: no more rounds */
-    FIRST,    /* what came first, and one */
-    FAILED,   /* how many had failed at the end, and one */
+    KNOWN,    /* 1: get_failed named the dead rank after an error had been returned */
+    DEAD,     /* set by the harness: this rank is dead */
+    STOP,     /* rank 0's row, set by the harness: no more rounds */
+    FIRST,    /* what the call for the earlier message returned, plus 1 */
+    FAILED,   /* how many ranks had failed at the end, plus 1 */
     MICROS,   /* how long a call took */
     WORDS = 16,
-    SEATS = 1024
+    ROWS = 1024
 };
 
-typedef uint32_t seat[WORDS];
-static volatile seat *board;
+typedef uint32_t row[WORDS];
+static volatile row *board;
 
 static inline void board_open(const char *path)
 {
     int file = open(path, O_RDWR | O_CLOEXEC);
-    void *map = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(seat) * SEATS, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *map = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(row) * ROWS, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (map == MAP_FAILED) {
         perror(path);
         exit(3);
@@ -67,7 +67,7 @@ static inline void board_await(int rank, int word)
         nanosleep(&pause, NULL);
 }
 
-/* Before MPI_Init, so that every thread inherits it: SIGUSR1 waits until `await_release` asks for it. */
+/* Blocks SIGUSR1 until `await_release` waits for it. Called before MPI_Init, so that every thread inherits it. */
 static inline void prepare_release(void)
 {
     sigset_t set;
@@ -76,7 +76,7 @@ static inline void prepare_release(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-/* Says that this process may be traced now, and waits for the harness to say go. */
+/* Publishes that this process may be traced now, and waits until the harness releases it. */
 static inline void await_release(int rank)
 {
     sigset_t set;
@@ -87,7 +87,7 @@ static inline void await_release(int rank)
     sigwait(&set, &signal);
 }
 
-/* Stops under a tracer, who swallows the signal. */
+/* Stops under a tracer, which discards the signal. */
 static inline void mark(void)
 {
     raise(SIGUSR2);

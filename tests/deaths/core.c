@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* core BOARD MIB: the last rank has so much memory touched and aborts with a core dump; the others are told before that is written.
- * Its memory ends with a word that the core must hold. */
+/* core BOARD MIB: the last rank touches so much memory and aborts with a core dump; the others are notified before the dump is
+ * written. Its memory ends with a word that the core must contain. */
 #include "board.h"
 #include "failed.h"
 #include <sys/resource.h>

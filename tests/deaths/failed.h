@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Who has failed, as this process knows it. */
+/* The failures that this process knows of. */
 #ifndef MEND_FAILED_H
 #define MEND_FAILED_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* The first thread of every rank ends by pthread_exit, and another one goes on; then rank 0 ends the job. The kernel shows such
- * a process as a zombie, but it lives, and whoever ends it must kill it. */
+ * a process as a zombie, but it is alive, and the launcher must kill it. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* garbage BOARD SEED: the last rank lives, and writes garbage into all that the others read of it: its own outbox, the one shared
- * memory that it may write. It is fenced, and has failed; nobody else is disturbed. */
+/* garbage BOARD SEED: the last rank stays alive, and writes garbage into all that the others read from it: its outbox, the only
+ * shared memory that it alone writes. It is fenced, and has failed; no other rank is disturbed. */
 #include "board.h"
 #include "failed.h"
 
@@ -17,7 +17,7 @@ static void scribble(uint64_t chance)
         if (sscanf(line, "%lx-%lx %7s", &start, &end, rights) != 3 || strncmp(rights, "rw-s", 4) != 0 ||
             !strstr(line, "outbox"))
             continue;
-        /* The header is the daemon's business too; what peers read for each message lies behind it. */
+        /* The header, which the node daemon reads too, is left alone; what peers read for each message comes after it. */
         for (unsigned long at = start + 4096; at + 8 <= end && at < start + (1 << 20); at += 8) {
             chance = chance * 6364136223846793005u + 1442695040888963407u;
             *(volatile uint64_t *)at = chance;
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
     if (rank == last) {
         board_set(rank, PID, (uint32_t)getpid());
         scribble((uint64_t)atoll(argv[2]));
-        /* It lives on: only the daemon can end it. */
+        /* It stays alive: only the node daemon can end it. */
         for (;;)
             pause();
     }

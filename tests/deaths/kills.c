@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* kills ROUNDS: every rank sends to the right and receives from the left, so many times, whoever dies meanwhile; what arrives is
- * checked. Silent and with code 0 unless something is wrong. */
+/* kills ROUNDS: every rank sends to the right and receives from the left, ROUNDS times, while ranks may die; all messages are
+ * checked. Prints nothing and exits with 0 unless something is wrong. */
 #include "board.h"
 #include "failed.h"
 

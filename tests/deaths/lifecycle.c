@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* lifecycle BOARD VICTIM: one rank is stepped through MPI_Init, or through MPI_Finalize, and killed there; the others say how their
- * own MPI_Init, a receive from the victim and MPI_Finalize ended. tests/src/lifecycle.rs is the harness. */
+/* lifecycle BOARD VICTIM: one rank is stepped through MPI_Init, or through MPI_Finalize, and killed there; the others publish how
+ * their MPI_Init, a receive from the victim and MPI_Finalize ended. tests/src/lifecycle.rs is the harness. */
 #include "board.h"
 #include "failed.h"
 
-/* What a rank's ENDED says: how far it is. */
+/* Values of ENDED: the stage of a rank. */
 enum { INITIALIZED = 1, TALKED = 2, FINALIZING = 3, OVER = 4 };
 
 int main(int argc, char **argv)
@@ -22,14 +22,14 @@ int main(int argc, char **argv)
     if (rank == victim)
         mark();
     board_set(rank, FIRST, 1 + (uint32_t)(code == MPI_SUCCESS ? code : class_of(code)));
-    /* Row LC3: an error is an answer too; there is nothing more to do then. */
+    /* Row LC3: an error of MPI_Init is a correct result too; then there is nothing more to do. */
     if (code != MPI_SUCCESS) {
         board_set(rank, ENDED, OVER);
         return 0;
     }
     board_set(rank, ENDED, INITIALIZED);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    /* The victim talks to all, so that each has a mapping of it, and something of it to read. */
+    /* The victim sends to all, so that each has its outbox mapped, and a message to read. */
     if (rank == victim) {
         for (int other = 0; other < ranks; other++)
             if (other != victim)

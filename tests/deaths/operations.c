@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* operations BOARD OPERATION waiting|late: rank 0 has to do with ranks 1, 2, ... one after another. Each of them waits for the harness, which
- * steps it through its operation, instruction by instruction, and kills it somewhere between the two marks.
+/* operations BOARD OPERATION waiting|late: rank 0 communicates with ranks 1, 2, ... one after another. Each of them waits for the
+ * harness, which steps it through its operation, instruction by instruction, and kills it somewhere between the two marks.
  * tests/src/single_step.rs has the list of operations. */
 #include "board.h"
 #include "failed.h"
@@ -31,7 +31,8 @@ static void fill(unsigned char *data, int sender)
         data[i] = right(sender, i);
 }
 
-/* Bytes that are not as they must be: all right after a success; right or untouched after an error; nothing behind. */
+/* The number of wrong bytes: after a success all must be right; after an error each must be right or untouched; bytes after the
+ * message must be untouched. */
 static uint32_t wrong_bytes(const unsigned char *data, int sender, int succeeded)
 {
     uint32_t wrong = 0;
@@ -42,13 +43,13 @@ static uint32_t wrong_bytes(const unsigned char *data, int sender, int succeeded
     return wrong;
 }
 
-static void sit(void)
+static void wait_for_ever(void)
 {
     for (;;)
         pause();
 }
 
-/* The one that is killed. What it does before the first mark is done whole. */
+/* The rank that is killed. Operations before the first mark are completed. */
 static void victim(void)
 {
     unsigned char *data = malloc((size_t)bytes());
@@ -71,10 +72,10 @@ static void victim(void)
     } else
         MPI_Send(data, bytes(), MPI_BYTE, 0, TESTED, MPI_COMM_WORLD);
     mark();
-    sit();
+    wait_for_ever();
 }
 
-/* Row PP7: what was sent whole before the death is delivered. */
+/* Row PP7: a message that was sent completely before the death is delivered. */
 static void take_earlier(int from)
 {
     int earlier = -1;
@@ -104,7 +105,7 @@ static int depend_on(int other, unsigned char *data)
     return code;
 }
 
-/* The one that survives. */
+/* The rank that survives. */
 static void survivor(void)
 {
     unsigned char **data = calloc((size_t)ranks, sizeof *data);
@@ -134,12 +135,12 @@ static void survivor(void)
         board_set(other, CLASS, 1 + (uint32_t)class_of(code));
         board_set(0, ENDED, (uint32_t)other);
     }
-    /* Row PP23: what ended with an error is written no more. */
+    /* Row PP23: the buffer of a request that ended with an error is not written any more. */
     for (int other = 1; other < ranks; other++) {
         int succeeded = board_get(other, CLASS) == 1 + MPI_SUCCESS;
         board_set(other, WRONG, board_get(other, WRONG) + wrong_bytes(data[other], other, succeeded));
     }
-    /* The last may have been killed a moment ago; nobody is told of it in a call, so it is asked for. */
+    /* The last rank may have been killed just now, and no call depends on it: get_failed is polled until it is known. */
     const struct timespec pause = {0, 1000000};
     while (failed_members(-1, NULL) < ranks - 1)
         nanosleep(&pause, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* stops BOARD: ranks that talk, then compute without MPI for a while, until the harness says stop; it stops and continues them
- * meanwhile (SIGSTOP, SIGCONT). Nobody may ever be told that somebody has failed. Row LC6: who does not call MPI is not dead. */
+/* stops BOARD: ranks exchange messages, then compute without MPI for a while, until the harness ends them; meanwhile it stops and
+ * continues them (SIGSTOP, SIGCONT). No failure may be reported. Row LC6: a rank that does not call MPI is not dead. */
 #include "board.h"
 #include "failed.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* MPI_Alloc_mem in a job with little memory: what is given can be touched, and what is more than the limit is MPI_ERR_NO_MEM. */
+/* MPI_Alloc_mem in a job with little memory: allocated memory can be accessed, and more than the limit gives MPI_ERR_NO_MEM. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ int main(int argc, char **argv)
         void *memory = NULL;
         int class = MPI_SUCCESS, code = MPI_Alloc_mem(bytes, MPI_INFO_NULL, &memory);
         if (code == MPI_SUCCESS) {
-            /* Only what surely fits is touched: whoever asks for more than the limit and gets it has been promised too much. */
+            /* Only an amount that certainly fits is accessed. An allocation of more than the limit must be refused. */
             memset(memory, 1, bytes < (1 << 20) ? (size_t)bytes : (size_t)1 << 20);
             given++;
             wrong += MPI_Free_mem(memory) != MPI_SUCCESS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Hello world with a barrier, then all ranks but the first are blocked in a receive until stdin of rank 0 ends: so that the
- * test can look at memory, descriptors and processor time of ranks that are at rest inside MPI. */
+/* A barrier; then all ranks but the first are blocked in a receive until stdin of rank 0 ends, so that the test can measure
+ * memory, descriptors and processor time of ranks that are idle inside MPI. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Chance that can be repeated: every random test begins with a seed that it prints, and takes another from its environment.
+//! Random numbers that can be repeated: every random test prints its seed, and takes another from its environment.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use mend_base::Random;
 
 use crate::say;
 
-/// Chance from the seed in `MENDTEST_SEED`, or from one that the clock draws; it is printed either way.
+/// Random numbers from the seed in `MENDTEST_SEED`, or else from one made of the clock; the seed is printed.
 pub fn drawn() -> Random {
     let seed = number("MENDTEST_SEED").unwrap_or_else(|| {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One job: a command with everything that descends from it, watched until it has ended, whatever it does.
+//! One job: a command with all its descendants, watched until they have ended.
 //!
-//! Every job is marked by a variable in its environment, which all its processes inherit; so what it leaves behind is found
-//! in /proc, also when it has been given another parent, and other jobs on the machine do not disturb.
+//! Every job is marked by a variable in its environment, which all its processes inherit; so processes that it leaves behind are
+//! found in /proc, also when they have another parent, and are not confused with those of other jobs.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -26,7 +26,7 @@ pub struct Ended {
     pub status: Option<ExitStatus>,
     /// What it printed.
     pub stdout: String,
-    /// What it complained of.
+    /// What it printed on stderr.
     pub stderr: String,
     /// Processes that were still there 5 s after its end; they have been killed.
     pub left_behind: Vec<String>,
@@ -85,12 +85,12 @@ impl Running {
         found
     }
 
-    /// What its processes bear in their environment.
+    /// The mark in the environment of its processes.
     pub fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// The process that was started, mpiexec mostly.
+    /// The process that was started: in most tests mpiexec.
     pub fn first(&self) -> u32 {
         self.child.id()
     }
@@ -118,8 +118,8 @@ impl Running {
         while self.started.elapsed() < self.limit {
             match self.child.try_wait() {
                 Ok(Some(status)) => return Some(status),
-                // Sleeps: the watchdog's own look, which must not take a processor from the job.
-                Ok(None) => std::thread::sleep(LOOK_EVERY),
+                // Sleeps: between two checks, which must not take a processor from the job.
+                Ok(None) => std::thread::sleep(CHECK_INTERVAL),
                 Err(error) => panic!("cannot wait for a child: {error}"),
             }
         }
@@ -129,14 +129,14 @@ impl Running {
         None
     }
 
-    /// Whoever is still there after a while has been left behind; it is named and killed, which also ends the pipes.
+    /// Names and kills the processes that are still there after a while, which also ends the pipes.
     fn sweep(&self) -> Vec<String> {
         assert!(processes::all().any(|pid| pid == std::process::id()), "/proc does not show this process");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SWEEP_LIMIT;
         let mut left = processes::marked(MARK, &self.mark);
         while !left.is_empty() && Instant::now() < deadline {
-            // Sleeps: /proc tells nobody when a process ends that is not our child.
-            std::thread::sleep(LOOK_EVERY);
+            // Sleeps: /proc gives no event for the end of a process that is not our child.
+            std::thread::sleep(CHECK_INTERVAL);
             left = processes::marked(MARK, &self.mark);
         }
         let names =
@@ -150,33 +150,33 @@ impl Running {
 }
 
 impl Ended {
-    /// What a test shows when the job was not as expected.
-    pub fn story(&self) -> String {
+    /// What a test prints if the job was not as expected.
+    pub fn report(&self) -> String {
         let status = self.status.map_or_else(|| "killed: it hung".to_owned(), |status| status.to_string());
-        let mut story = format!("{status} after {:.1} s", self.took.as_secs_f64());
+        let mut report = format!("{status} after {:.1} s", self.took.as_secs_f64());
         for (title, text) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
             if !text.is_empty() {
-                story.push_str(&format!("\n--- {title} ---\n{}", end_of(text)));
+                report.push_str(&format!("\n--- {title} ---\n{}", end_of(text)));
             }
         }
         if !self.left_behind.is_empty() {
-            story.push_str(&format!("\n--- left behind ---\n{}", self.left_behind.join(", ")));
+            report.push_str(&format!("\n--- left behind ---\n{}", self.left_behind.join(", ")));
         }
-        story
+        report
     }
 
-    /// Whether it ended in time, with `code`, and left nobody behind.
+    /// Whether it ended in time, with `code`, and left no process behind.
     pub fn exited_with(&self, code: i32) -> bool {
         self.status.and_then(|status| status.code()) == Some(code) && self.left_behind.is_empty()
     }
 
-    /// Whether it did its work in silence: code 0, `No errors`, nothing on stderr.
+    /// Whether it succeeded without a message: code 0, `No errors`, nothing on stderr.
     pub fn is_clean(&self) -> bool {
         self.exited_with(0) && self.stdout.contains("No errors") && self.stderr.is_empty()
     }
 
-    /// Whether it was refused as users deserve it: an ordinary code, not a signal's, and on stderr the sentence that says why, which
-    /// holds `words`.
+    /// Whether it was refused properly: an exit code that is not a signal's, and on stderr a sentence with the reason, which
+    /// contains `words`.
     pub fn is_refused_with(&self, words: &str) -> bool {
         let code = self.status.and_then(|status| status.code());
         code.is_some_and(|code| code != 0 && code < 128)
@@ -185,7 +185,7 @@ impl Ended {
     }
 }
 
-/// Ends all processes of the job with this mark, but the one that was started, if that has been waited for.
+/// Kills all processes of the job with this mark.
 pub fn kill(mark: &str) {
     processes::kill(&processes::marked(MARK, mark));
 }
@@ -196,13 +196,13 @@ fn collect(
 ) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        let mut told = 0;
+        let mut printed = 0;
         let mut piece = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut piece) {
             bytes.extend_from_slice(&piece[..length]);
-            while let Some(end) = bytes[told..].iter().position(|&byte| byte == b'\n') {
-                on_line(&String::from_utf8_lossy(&bytes[told..told + end]));
-                told += end + 1;
+            while let Some(end) = bytes[printed..].iter().position(|&byte| byte == b'\n') {
+                on_line(&String::from_utf8_lossy(&bytes[printed..printed + end]));
+                printed += end + 1;
             }
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -220,9 +220,9 @@ fn end_of(text: &str) -> &str {
 }
 
 const MARK: &str = "MENDTEST_JOB";
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// no process is left 5 s after the end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SWEEP_LIMIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_hangs_is_killed_and_said_to_hang() {
+    fn a_job_that_hangs_is_killed_and_reported_as_hanging() {
         let ended = shell("echo begun; sleep 1000", Duration::from_millis(100)).run();
         assert!(ended.status.is_none());
         assert_eq!(ended.stdout, "begun\n");
@@ -246,23 +246,23 @@ mod tests {
     #[test]
     fn a_process_that_outlives_its_job_is_found_named_and_ended() {
         let ended = shell("setsid sleep 1000 & exit 0", Duration::from_secs(20)).run();
-        assert_eq!(ended.left_behind.len(), 1, "{}", ended.story());
+        assert_eq!(ended.left_behind.len(), 1, "{}", ended.report());
         assert!(ended.left_behind[0].contains("sleep"));
     }
 
     #[test]
     fn lines_are_seen_as_they_come_and_stdin_closes_at_the_end() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, lines) = std::sync::mpsc::channel();
         let running = shell("echo ready; cat; echo over", Duration::from_secs(20))
-            .start(move |line| tell.send(line.to_owned()).expect("the test listens"));
-        assert_eq!(told.recv_timeout(Duration::from_secs(10)).unwrap(), "ready");
-        // The shell has said `ready`, and becomes the parent of `cat` next; the job's own limit ends a wait in vain.
+            .start(move |line| sender.send(line.to_owned()).expect("the test listens"));
+        assert_eq!(lines.recv_timeout(Duration::from_secs(10)).unwrap(), "ready");
+        // The shell has printed `ready`, and starts `cat` next; if it does not, the job's limit ends the loop.
         while running.processes("cat").is_empty() {
             assert!(running.started.elapsed() < running.limit, "cat never began");
             std::thread::yield_now();
         }
         let ended = running.end();
-        assert!(ended.exited_with(0), "{}", ended.story());
+        assert!(ended.exited_with(0), "{}", ended.report());
         assert_eq!(ended.stdout, "ready\nover\n");
     }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A rank killed at a step inside MPI_Init or MPI_Finalize, and what the others' MPI_Init, a receive from it, and MPI_Finalize
-//! give. The place of a kill is counted in beginnings and ends of system calls, and in instructions after the last of these. A
-//! job is one kill.
-//! `tests/deaths/lifecycle.c` is the program.
+//! Kills a rank at a step inside MPI_Init or MPI_Finalize, and checks the results of the others' MPI_Init, of a receive from that
+//! rank, and of MPI_Finalize. The place of a kill is counted in beginnings and ends of system calls, and in instructions after the
+//! last of these. There is one kill in each job. `tests/deaths/lifecycle.c` is the program.
 
 use std::io;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::signal::{self, RELEASE};
 use crate::trace::{self, Stop, Tracee};
 use crate::watchdog::Watchdog;
 
-/// Where it is killed.
+/// The phase in which the rank is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Inside MPI_Init.
@@ -26,58 +25,58 @@ pub enum Phase {
 /// The place of a kill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// So many beginnings and ends of system calls since the phase began,
+    /// Beginnings and ends of system calls since the phase began.
     pub calls: u32,
-    /// and so many instructions more.
+    /// Instructions after the last of these.
     pub instructions: u32,
 }
 
 /// One kind of kill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kill {
-    /// Ranks of the job.
+    /// How many ranks the job has.
     pub ranks: u32,
-    /// Who is killed.
+    /// The rank that is killed.
     pub victim: u32,
-    /// Where.
+    /// The phase in which it is killed.
     pub phase: Phase,
 }
 
-/// What a kill showed.
+/// The result of a kill.
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// Beginnings and ends of system calls before the kill.
     pub calls: u32,
-    /// The phase was over by then.
+    /// Whether the phase was over before the kill.
     pub over: bool,
-    /// The instruction counter then.
+    /// The instruction counter at the kill.
     pub place: String,
     /// The longest MPI_Finalize of a survivor, in microseconds.
     pub finalize_us: u32,
 }
 
 impl Kill {
-    /// Kills there, and looks at what the others got. `Err`: what was wrong.
+    /// Kills at `point`, and checks what the others got. `Err`: what was wrong.
     pub fn at(&self, point: Point) -> Result<Shown, String> {
         let board = Board::new();
         let mut command = program::mpiexec(self.ranks, LIMIT);
         command.args(["--initial-errhandler", "mpi_errors_return"]);
         command.arg(program::death_program("lifecycle.c")).arg(board.path()).arg(self.victim.to_string());
         let job = Job::new(command, LIMIT).start(|_| {});
-        let watchdog = Watchdog::new(&job, PATIENCE);
-        let result = self.kill(&board, &job, point).and_then(|shown| self.look(&board, &job, shown));
+        let watchdog = Watchdog::new(&job, PROGRESS_LIMIT);
+        let result = self.kill(&board, &job, point).and_then(|shown| self.check(&board, &job, shown));
         match result {
             Ok(shown) => self.end(&board, job, &watchdog, shown),
             Err(why) => {
                 crate::job::kill(job.mark());
-                Err(format!("{self:?} at {point:?}: {why}: {}", job.end().story()))
+                Err(format!("{self:?} at {point:?}: {why}: {}", job.end().report()))
             }
         }
     }
 
     fn kill(&self, board: &Board, job: &Running, point: Point) -> Result<Shown, String> {
         let everybody = |board: &Board| (0..self.ranks).all(|rank| board.get(rank, Word::Pid) != 0);
-        if !board.until(job, PATIENCE, everybody) {
+        if !board.until(job, PROGRESS_LIMIT, everybody) {
             return Err("the ranks did not begin".to_owned());
         }
         let pid = board.get(self.victim, Word::Pid);
@@ -88,7 +87,7 @@ impl Kill {
         let mut tracee = Tracee::seize(pid)?;
         signal::send_to_first_thread(pid, RELEASE)?;
         let mut marks = 0;
-        // The marks are: Init begins, Init is over, Finalize begins, Finalize is over.
+        // The marks are, in order: Init begins, Init is over, Finalize begins, Finalize is over.
         let wanted = if self.phase == Phase::Init { 1 } else { 3 };
         while marks < wanted {
             if !tracee.to_mark(marks > 0)? {
@@ -121,9 +120,9 @@ impl Kill {
         (0..self.ranks).filter(move |&rank| rank != victim)
     }
 
-    fn look(&self, board: &Board, job: &Running, shown: Shown) -> Result<Shown, String> {
+    fn check(&self, board: &Board, job: &Running, shown: Shown) -> Result<Shown, String> {
         let over = |board: &Board| self.survivors().all(|rank| board.get(rank, Word::Ended) == OVER);
-        if board.until(job, PATIENCE, over) {
+        if board.until(job, PROGRESS_LIMIT, over) {
             return Ok(shown);
         }
         if job.is_over() {
@@ -141,30 +140,30 @@ impl Kill {
         mut shown: Shown,
     ) -> Result<Shown, String> {
         let ended = job.end();
-        let told = |rank, word| board.get(rank, word);
+        let word = |rank, word| board.get(rank, word);
         let mut wrong = Vec::new();
         for rank in self.survivors() {
-            let init = told(rank, Word::First).wrapping_sub(1);
-            let class = told(rank, Word::Class).wrapping_sub(1);
-            shown.finalize_us = shown.finalize_us.max(told(rank, Word::Micros));
+            let init = word(rank, Word::First).wrapping_sub(1);
+            let class = word(rank, Word::Class).wrapping_sub(1);
+            shown.finalize_us = shown.finalize_us.max(word(rank, Word::Micros));
             if init != 0 {
-                // An error is allowed, if it says who failed; ours gives a world with the dead in it instead.
+                // An error that names the failed rank is allowed; Mend gives a world with the dead rank in it instead.
                 wrong.push(format!("rank {rank}: MPI_Init: class {init}"));
-            } else if class != 0 && class != PROC_FAILED || told(rank, Word::ArgumentError) != 0 {
+            } else if class != 0 && class != PROC_FAILED || word(rank, Word::WrongBytes) != 0 {
                 wrong.push(format!("rank {rank}: its receive: class {class}"));
             } else if class == 0 && self.phase == Phase::Init {
                 wrong.push(format!("rank {rank}: received what was never sent"));
             } else if class != 0 && self.phase == Phase::Finalize {
                 wrong.push(format!("rank {rank}: what was sent whole did not arrive: class {class}"));
-            } else if class != 0 && (told(rank, Word::Known) != 1 || told(rank, Word::Failed) != 2) {
+            } else if class != 0 && (word(rank, Word::Known) != 1 || word(rank, Word::Failed) != 2) {
                 wrong.push(format!("rank {rank}: get_failed does not have the dead alone"));
             }
         }
         let well = ended.exited_with(0) && ended.stderr.is_empty();
-        // Once the launcher has heard that it left MPI it is a survivor, whose end by a signal counts.
+        // Once the launcher has read its finalize, the rank is a survivor, whose end by a signal counts.
         let left =
             self.phase == Phase::Finalize && ended.exited_with(137) && ended.stderr.contains("E-JOB-004");
-        if watchdog.barked() || !well && !left {
+        if watchdog.fired() || !well && !left {
             wrong.push("the job did not end well".to_owned());
         }
         if wrong.is_empty() {
@@ -175,7 +174,7 @@ impl Kill {
             shown.place,
             shown.calls,
             wrong.join("; "),
-            ended.story()
+            ended.report()
         ))
     }
 
@@ -186,7 +185,7 @@ impl Kill {
     }
 }
 
-/// Whether this stop is the mark behind the phase.
+/// Whether this stop is the mark after the phase.
 fn is_over(stop: Stop) -> io::Result<bool> {
     match stop {
         Stop::Signal(signal::MARK) => Ok(true),
@@ -195,8 +194,8 @@ fn is_over(stop: Stop) -> io::Result<bool> {
     }
 }
 
-/// What a rank's seat says when it is through.
+/// The stage of a rank that has finished.
 const OVER: u32 = 4;
 const PROC_FAILED: u32 = 101;
 const LIMIT: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(20);
+const PROGRESS_LIMIT: Duration = Duration::from_secs(20);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Looking into ranks while they run: what /proc says of memory, descriptors, processor time and mappings.
+//! Measures ranks while they run: memory, descriptors, processor time and mappings, from /proc.
 
 use std::time::Duration;
 
-/// The process's share of memory (PSS): its own pages, and its part of those that it shares.
+/// The proportional set size (PSS) of the process: its private pages, and its part of shared pages.
 pub fn pss_bytes(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     field_kib(&text, "Pss:").map(|kib| kib * 1024)

@@ -47,7 +47,7 @@ pub struct Program<'a> {
     pub prints: &'a str,
 }
 
-/// The programs of a page. Panics where a block of C is not followed by how it is run.
+/// The programs of a page. Panics if a block of C is not followed by the block that says how it is run.
 pub fn programs(page: &str) -> Vec<Program<'_>> {
     let starts = page.split("```c\n").skip(1);
     starts.map(|rest| program(rest).unwrap_or_else(|| panic!("how is this run?\n{rest}"))).collect()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the library under test is installed: once per build, however many tests ask at the same time.
+//! The prefix in which the library under test is installed: once for each build, by whichever test asks first.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,7 +28,7 @@ pub fn folder(name: &str) -> PathBuf {
     place().folder(&format!("mend-tests/{name}")).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// A command of the prefix, without the library path that `cargo test` sets for its own sake.
+/// A command of the prefix, without the library path that `cargo test` sets.
 pub fn command(name: &str) -> Command {
     let mut command = Command::new(prefix().join("bin").join(name));
     command.env_remove("LD_LIBRARY_PATH");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! C and C++ programs: what their first lines say, how they are compiled, how they are run.
+//! C and C++ programs: their header lines, how they are compiled, how they are run.
 //!
-//! A program says in comments at its top how it wants to be run:
+//! Comments at the top of a program state how it is run:
 //!
 //! ```c
 //! // ranks: 2 4 8            for each of these numbers once; required
 //! // args: 10 --fast         arguments of the program
 //! // mpiexec: -l             options of mpiexec
 //! // env: MEND_BTL=self,shm  variables of the job
-//! // timeout: 120            seconds, 60 unless told
-//! // expect-exit: 3          the exit code of mpiexec, 0 unless told
+//! // timeout: 120            seconds; the default is 60
+//! // expect-exit: 3          the exit code of mpiexec; the default is 0
 //! // expect-stderr: text     stderr must hold this; without the line it must be empty (R-25)
 //! ```
 //!
@@ -27,7 +27,7 @@ use mend_testing::second_name;
 use crate::job::{Ended, Job};
 use crate::prefix;
 
-/// What the first lines say.
+/// The header lines of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     /// Numbers of ranks.
@@ -47,7 +47,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the comments at the top of `source`. Lines that say nothing to us (`// Row PP7`) are left alone.
+    /// Reads the comments at the top of `source`. Other lines (`// Row PP7`) are ignored.
     pub fn parse(source: &str) -> Result<Header, String> {
         let mut header = Header {
             ranks: Vec::new(),
@@ -93,8 +93,8 @@ impl Header {
         Ok(())
     }
 
-    /// What was not as the header says, or nothing.
-    pub fn judge(&self, ended: &Ended) -> Result<(), String> {
+    /// `Err`: how the run differs from the header.
+    pub fn check(&self, ended: &Ended) -> Result<(), String> {
         let wrong = if !ended.exited_with(self.exit) {
             format!("code {} was expected and nobody left behind", self.exit)
         } else if self.exit == 0 && !ended.stdout.contains("No errors") {
@@ -107,12 +107,12 @@ impl Header {
                 Some(complaint) => format!("stderr should hold '{complaint}'"),
             }
         };
-        Err(format!("{wrong}: {}", ended.story()))
+        Err(format!("{wrong}: {}", ended.report()))
     }
 }
 
-/// Compiles `source` with our mpicc or mpicxx. `Err`: what the compiler said. The product lies in a folder of its own for each
-/// prefix, set of flags and folder of sources, two of which may hold sources of one name.
+/// Compiles `source` with our mpicc or mpicxx. `Err`: the compiler's messages. There is a separate product folder for each prefix,
+/// set of flags and folder of sources, as two folders may have sources of one name.
 pub fn compile(source: &Path) -> Result<PathBuf, String> {
     let flags = std::env::var("MENDTEST_CFLAGS").unwrap_or_default();
     let mut build = DefaultHasher::new();
@@ -138,12 +138,12 @@ fn compile_into(folder: &Path, source: &Path, flags: &str) -> Result<PathBuf, St
     if !output.status.success() {
         return Err(format!("{compiler} failed:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
-    // Under its name at once and whole, because another test may be running the one that is there.
+    // Renamed when it is complete, as another test may be running the program of that name.
     std::fs::rename(&beside, &product).map_err(|error| format!("cannot rename a program: {error}"))?;
     Ok(product)
 }
 
-/// Compiles a program of `tests/limits`; what does not compile is a failure of the test that asks.
+/// Compiles a program of `tests/limits`; panics if it does not compile.
 pub fn limit_program(name: &str) -> PathBuf {
     needed(&prefix::place().root.join("tests/limits").join(name))
 }
@@ -153,7 +153,7 @@ pub fn death_program(name: &str) -> PathBuf {
     needed(&prefix::place().root.join("tests/deaths").join(name))
 }
 
-/// Compiled once in each test program, however many of its threads ask.
+/// Compiles `source` once in each test program.
 fn needed(source: &Path) -> PathBuf {
     static COMPILED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +165,7 @@ fn needed(source: &Path) -> PathBuf {
     product
 }
 
-/// `mpiexec -n RANKS`, with a time-out of its own a little before ours, so that it can say where the job hung.
+/// `mpiexec -n RANKS`, with a --timeout a little before `limit`, so that it can report where the job hung.
 pub fn mpiexec(ranks: u32, limit: Duration) -> Command {
     let mut command = prefix::command("mpiexec");
     command.args([

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be taken away from a job: memory (a control group), /dev/shm (a mount namespace), the namespaces it shares.
+//! Restrictions for a job: less memory (a control group), another /dev/shm (a mount namespace), other namespaces.
 //!
-//! Each is tried with an empty job first; where the machine does not permit it, the reason comes back in words.
+//! Each is tried with an empty job first; if the machine does not permit it, the reason is returned in words.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,7 +34,7 @@ impl MemoryLimit {
             self.folder.join(if self.second_version { "memory.max" } else { "memory.limit_in_bytes" }),
             bytes.to_string(),
         )?;
-        // Swap would hide what is measured here; machines without swap have no such file.
+        // Swap would make the limit ineffective; machines without swap have no such file.
         let _ = std::fs::write(
             self.folder.join(if self.second_version { "memory.swap.max" } else { "memory.swappiness" }),
             "0",
@@ -64,7 +64,7 @@ impl Drop for MemoryLimit {
     }
 }
 
-/// Groups that may have children of ours: version 1, then version 2; ours, then the root.
+/// Groups below which a group may be made: version 1, then version 2; our own, then the root.
 fn parents() -> Vec<(PathBuf, bool)> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let ours = |prefix: &str| {

@@ -9,12 +9,12 @@ pub const KILL: i32 = libc::SIGKILL;
 pub const STOP: i32 = libc::SIGSTOP;
 /// SIGCONT.
 pub const CONTINUE: i32 = libc::SIGCONT;
-/// Lets a rank of `tests/deaths` go.
+/// Releases a rank of `tests/deaths`.
 pub const RELEASE: i32 = libc::SIGUSR1;
-/// By this a rank of `tests/deaths` marks a place.
+/// With this signal a rank of `tests/deaths` marks a place.
 pub const MARK: i32 = libc::SIGUSR2;
 
-/// Sends `signal`; an error where there is no such process any more.
+/// Sends `signal`; an error if the process has ended.
 pub fn send(pid: u32, signal: i32) -> io::Result<()> {
     let pid = i32::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     // SAFETY: `kill` takes two numbers and touches no memory of ours.

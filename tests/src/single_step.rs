@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ranks killed between any two instructions of an operation, and what rank 0, which has to do with them, gets.
+//! Kills ranks between any two instructions of an operation, and checks what rank 0, which communicates with them, gets.
 //!
-//! One job serves many points: rank 0 has to do with rank 1, then 2, and so on, and each of them is let go, stepped to its own
-//! point and killed while rank 0's call depends on it. How many instructions there are is counted first, on a rank that is
-//! stepped to the end. `tests/deaths/operations.c` is the program.
+//! One job serves many points: rank 0 communicates with rank 1, then 2, and so on, and each of them is released, stepped to its
+//! point and killed while rank 0's call depends on it. The instructions are counted first, on a rank that is stepped to the end.
+//! `tests/deaths/operations.c` is the program.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,83 +15,83 @@ use crate::signal::{self, RELEASE};
 use crate::trace::{self, Stop, Tracee};
 use crate::watchdog::Watchdog;
 
-/// An operation of the one that is killed, and where rank 0 is meanwhile.
+/// An operation of the rank that is killed, and the state of rank 0 meanwhile.
 #[derive(Debug)]
 pub struct Operation {
     /// Its name here.
     pub name: &'static str,
-    /// What is killed.
+    /// A description of the operation.
     pub sentence: &'static str,
     /// Its name in the program.
     pub does: &'static str,
-    /// Where rank 0 is.
+    /// The state of rank 0.
     pub when: When,
     /// What rank 0's call may return.
     pub may: May,
-    /// An operation that does not end by itself is stepped so far.
+    /// The number of steps for an operation that does not end by itself.
     pub at_most: u32,
 }
 
-/// Where rank 0 is while the other is stepped and killed.
+/// The state of rank 0 while the other rank is stepped and killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
-    /// In its call, looking or asleep.
+    /// In its call, polling or asleep.
     Waiting,
     /// In its call, asleep for certain.
     Asleep,
-    /// Not in MPI: it calls when the other is dead, and finds what that has left.
+    /// Outside MPI: it calls when the other rank is dead, and finds the messages that it had sent.
     Late,
 }
 
 /// What rank 0's call may return.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum May {
-    /// PROC_FAILED alone: what it waits for was never begun.
+    /// Only PROC_FAILED: the message that it waits for was never sent.
     Fail,
-    /// Success or PROC_FAILED, but success once the operation of the other has ended: it was whole then.
+    /// Success or PROC_FAILED; only success if the operation of the other rank had ended, as it was complete then.
     Both,
 }
 
-/// In which kind of job.
+/// The kind of job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// So many ranks to be killed; more ranks than processors, so nobody spins.
-    Crowd(u32),
+    /// So many ranks are killed, one after another; there are more ranks than processors, so no rank spins.
+    ManyVictims(u32),
     /// Two ranks; rank 0 spins as long as it waits.
     Spinning,
 }
 
-/// Which instructions an operation goes through.
+/// The instructions of an operation.
 #[derive(Clone, Debug)]
 pub struct Path {
-    /// How many.
+    /// How many instructions it executes.
     pub instructions: u32,
-    /// How many different ones.
+    /// How many different instructions these are.
     pub places: usize,
-    /// After how many instructions each of the different ones was met first, and last.
-    pub telling: Vec<u32>,
+    /// Points of the first and the last execution of each different instruction.
+    pub distinct: Vec<u32>,
 }
 
-/// One point, tried.
+/// The result of one point.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// After how many instructions it was to be killed.
+    /// The number of instructions before the kill.
     pub point: u32,
-    /// The instruction counter then.
+    /// The instruction counter at the kill.
     pub place: String,
-    /// It had come to the end of its operation.
+    /// Whether the operation had ended.
     pub ended: bool,
     /// What the call for the earlier message returned.
     pub first: u32,
     /// What rank 0's call returned.
     pub class: u32,
-    /// Bytes that were neither right nor untouched.
+    /// How many bytes were neither right nor untouched.
     pub wrong: u32,
-    /// An error had been returned, and get_failed did not name the dead.
+    /// Whether get_failed did not name the dead rank although an error had been returned.
     pub unnamed: bool,
 }
 
-/// What a job of trials needs.
+/// A job in which points are tried.
 struct Scene<'a> {
     operation: &'a Operation,
     board: Board,
@@ -100,7 +100,7 @@ struct Scene<'a> {
 }
 
 impl Operation {
-    /// Its instructions, up to its limit: steps a rank to the end.
+    /// Records the instructions, up to the limit: steps a rank to the end.
     pub fn path(&self, shape: Shape) -> Result<Path, String> {
         let mut first_and_last: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
         let mut trials = self.try_points(shape, &[self.at_most], |steps, tracee| {
@@ -111,17 +111,17 @@ impl Operation {
         let trial = trials.pop().ok_or("one point is one trial")?;
         let instructions = if trial.ended { trial.point } else { self.at_most };
         let places = first_and_last.len();
-        let mut telling: Vec<u32> =
+        let mut distinct: Vec<u32> =
             first_and_last.into_values().flat_map(|(first, last)| [first, last]).collect();
-        telling.sort_unstable();
-        telling.dedup();
-        Ok(Path { instructions, places, telling })
+        distinct.sort_unstable();
+        distinct.dedup();
+        Ok(Path { instructions, places, distinct })
     }
 
     /// Tries each of `points`, in jobs of this shape.
     pub fn try_all(&self, shape: Shape, points: &[u32]) -> Result<Vec<Trial>, String> {
         let each = match shape {
-            Shape::Crowd(victims) => victims as usize,
+            Shape::ManyVictims(victims) => victims as usize,
             Shape::Spinning => 1,
         };
         let mut trials = Vec::with_capacity(points.len());
@@ -144,17 +144,17 @@ impl Operation {
         let words = [program.as_os_str(), board.path().as_os_str(), self.does.as_ref(), late.as_ref()];
         let victims = points.len().to_string();
         let mut command = program::mpiexec(1, LIMIT);
-        // Or the first call of each function would be mostly the dynamic linker's.
+        // Without this, the first call of each function would spend most instructions in the dynamic linker.
         command.env("LD_BIND_NOW", "1");
-        // A step of `rep movsb` is one byte: copies are made of vectors instead, which have fewer points and the same order.
+        // A step of `rep movsb` is one byte: vector instructions make the same copies in the same order with fewer points.
         command.env("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1073741824");
-        // Who must be asleep does not spin first.
+        // A rank that must fall asleep does not spin first.
         if shape == Shape::Spinning && self.when != When::Asleep {
             command.args(["-x", "MEND_WORLD_SPIN_US=1000000"]);
         }
         command.args(words).args([":", "-n", &victims]).args(words);
         let job = Job::new(command, LIMIT).start(|_| {});
-        let watchdog = Watchdog::new(&job, PATIENCE);
+        let watchdog = Watchdog::new(&job, PROGRESS_LIMIT);
         let scene = Scene { operation: self, board, job, watchdog };
         let mut trials = Vec::new();
         for (victim, &point) in (1..).zip(points) {
@@ -166,8 +166,8 @@ impl Operation {
         scene.end(trials)
     }
 
-    /// What was not as it must be.
-    pub fn judge(&self, trial: &Trial) -> Result<(), String> {
+    /// `Err`: what was wrong.
+    pub fn check(&self, trial: &Trial) -> Result<(), String> {
         let wrong = if trial.wrong > 0 {
             format!("{} wrong bytes", trial.wrong)
         } else if trial.first != SUCCESS {
@@ -188,21 +188,21 @@ impl Operation {
 }
 
 impl Scene<'_> {
-    /// Steps the victim to its point, kills it, and waits for what rank 0 says.
+    /// Steps the victim to its point, kills it, and waits for the result of rank 0.
     fn kill(
         &self,
         victim: u32,
         point: u32,
         on_step: impl FnMut(u32, &Tracee) -> std::io::Result<()>,
     ) -> Result<Trial, String> {
-        self.watchdog.pat();
+        self.watchdog.note_progress();
         let here = |board: &Board| board.get(0, Word::Called) == victim && board.get(victim, Word::Pid) != 0;
-        if !self.board.until(&self.job, PATIENCE, here) {
+        if !self.board.until(&self.job, PROGRESS_LIMIT, here) {
             return Err("the ranks did not get so far".to_owned());
         }
         if self.operation.when == When::Asleep {
             let survivor = self.board.get(0, Word::Pid);
-            if !self.board.until(&self.job, PATIENCE, |_| is_asleep(survivor)) {
+            if !self.board.until(&self.job, PROGRESS_LIMIT, |_| is_asleep(survivor)) {
                 return Err("rank 0 did not fall asleep".to_owned());
             }
         }
@@ -210,34 +210,34 @@ impl Scene<'_> {
         let (steps, ended, place) =
             step_and_kill(pid, point, on_step).map_err(|error| format!("tracing: {error}"))?;
         self.board.set(victim, Word::Dead, 1);
-        if !self.board.until(&self.job, PATIENCE, |board| board.get(0, Word::Ended) == victim) {
+        if !self.board.until(&self.job, PROGRESS_LIMIT, |board| board.get(0, Word::Ended) == victim) {
             return Err(format!("HANG: killed at {place}, and rank 0's call does not return"));
         }
-        let told = |word| self.board.get(victim, word);
+        let word = |word| self.board.get(victim, word);
         Ok(Trial {
             point: if ended { steps } else { point },
             place,
             ended,
-            first: told(Word::First).wrapping_sub(1),
-            class: told(Word::Class).wrapping_sub(1),
-            wrong: told(Word::ArgumentError),
-            unnamed: told(Word::Known) != 1,
+            first: word(Word::First).wrapping_sub(1),
+            class: word(Word::Class).wrapping_sub(1),
+            wrong: word(Word::WrongBytes),
+            unnamed: word(Word::Known) != 1,
         })
     }
 
     fn end(self, mut trials: Vec<Trial>) -> Result<Vec<Trial>, String> {
         let Scene { board, job, watchdog, .. } = self;
         let ended = job.end();
-        if watchdog.barked() || !ended.is_clean() {
-            return Err(format!("the job did not end well: {}", ended.story()));
+        if watchdog.fired() || !ended.is_clean() {
+            return Err(format!("the job did not end well: {}", ended.report()));
         }
         if board.get(0, Word::Failed) != 1 + trials.len() as u32 {
             let counted = board.get(0, Word::Failed).wrapping_sub(1);
             return Err(format!("{} were killed, and get_failed has {counted}", trials.len()));
         }
         for (victim, trial) in (1..).zip(&mut trials) {
-            // Looked at again at the very end: nothing may have been written since.
-            trial.wrong = board.get(victim, Word::ArgumentError);
+            // Checked again at the end of the job: nothing may have been written since.
+            trial.wrong = board.get(victim, Word::WrongBytes);
         }
         Ok(trials)
     }
@@ -245,11 +245,11 @@ impl Scene<'_> {
     fn fail(self, why: &str) -> String {
         let name = self.operation.name;
         crate::job::kill(self.job.mark());
-        format!("{name}: {why}: {}", self.job.end().story())
+        format!("{name}: {why}: {}", self.job.end().report())
     }
 }
 
-/// The steps made, whether the operation ended before the point, and where it stood.
+/// Steps to the point and kills. Returns the steps made, whether the operation had ended before, and the instruction counter.
 fn step_and_kill(
     pid: u32,
     point: u32,
@@ -290,20 +290,20 @@ const fn both(name: &'static str, does: &'static str, when: When, sentence: &'st
 
 /// The operations.
 pub const TABLE: &[Operation] = &[
-    both("send", "send", When::Waiting, "a send of 8 B to one who waits"),
-    both("send-late", "send", When::Late, "a send of 8 B to one who looks when the sender is dead"),
+    both("send", "send", When::Waiting, "a send of 8 B to a rank that waits"),
+    both("send-late", "send", When::Late, "a send of 8 B to a rank that receives when the sender is dead"),
     both("isend", "isend", When::Waiting, "a nonblocking send of 8 B and its wait"),
     both("lines", "lines", When::Waiting, "a send of several lines"),
-    both("lines-late", "lines", When::Late, "a send of several lines to one who looks later"),
+    both("lines-late", "lines", When::Late, "a send of several lines to a rank that receives later"),
     both("chunks", "chunks", When::Waiting, "a send of 256 KiB by chunks"),
     both("match", "match", When::Waiting, "a control message: the match of a synchronous send"),
     both("bell", "send", When::Asleep, "a send that must wake its receiver"),
     both("contact", "contact", When::Waiting, "the first message of a pair"),
-    both("contact-late", "contact", When::Late, "the first message of a pair, to one who looks later"),
+    both("contact-late", "contact", When::Late, "the first message of a pair, to a rank that receives later"),
     both("large", "large", When::Waiting, "a receive of 256 KiB by chunks"),
     Operation {
         name: "receive",
-        sentence: "a receive of 8 B that are there",
+        sentence: "a receive of 8 B that have arrived",
         does: "receive",
         when: When::Waiting,
         may: May::Fail,
@@ -323,4 +323,4 @@ const SUCCESS: u32 = 0;
 const PROC_FAILED: u32 = 101;
 const ENDS_BY_ITSELF: u32 = 2_000_000;
 const LIMIT: Duration = Duration::from_secs(300);
-const PATIENCE: Duration = Duration::from_secs(20);
+const PROGRESS_LIMIT: Duration = Duration::from_secs(20);

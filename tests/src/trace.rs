@@ -6,7 +6,7 @@
 //!                                                                    └─ kill ─▶ gone
 //! ```
 //!
-//! All calls for one tracee come from the thread that seized it: the kernel wants it so.
+//! All calls for one tracee must come from the thread that seized it; the kernel requires that.
 #![allow(unsafe_code, reason = "ptrace and waitpid for processes that are not our children are C alone")]
 
 use std::ffi::c_void;
@@ -18,7 +18,7 @@ use rustix::thread::CpuSet;
 
 use crate::signal;
 
-/// A process whose first thread we trace. Killed when dropped: half a traced rank is of no use.
+/// A process whose first thread is traced. Killed when dropped, as it cannot go on after its trace was interrupted.
 #[derive(Debug)]
 pub struct Tracee {
     pid: libc::pid_t,
@@ -34,7 +34,7 @@ pub enum Stop {
     SystemCall,
     /// Before a signal is delivered.
     Signal(i32),
-    /// Something of the tracer's own that means nothing here.
+    /// Another event of ptrace, which is not needed here.
     Other,
     /// It has ended.
     Gone,
@@ -57,7 +57,7 @@ impl Tracee {
         if result == 0 { Ok(Tracee { pid, gone: false }) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Lets it go on until it marks a place, all other signals being delivered. `false`: it ended before.
+    /// Lets it go on until it marks a place; all other signals are delivered. `false`: it ended before.
     pub fn to_mark(&mut self, already_stopped: bool) -> io::Result<bool> {
         if already_stopped {
             self.go(libc::PTRACE_CONT, 0)?;
@@ -84,7 +84,7 @@ impl Tracee {
         self.wait()
     }
 
-    /// The address of the instruction that is next, while it is stopped.
+    /// The address of the next instruction, while it is stopped.
     pub fn instruction(&self) -> io::Result<u64> {
         let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();
         let bytes = size_of::<libc::user_regs_struct>();
@@ -109,7 +109,7 @@ impl Tracee {
         return Ok(registers.pc);
     }
 
-    /// Kills it where it stands, and gives it up, so that its parent hears of it.
+    /// Kills it at the current instruction, and ends the trace, so that its parent can reap it.
     pub fn kill(mut self) -> io::Result<()> {
         self.end()
     }
@@ -149,7 +149,7 @@ impl Tracee {
                 return Err(error);
             }
         }
-        let stop = judge(status);
+        let stop = stop_of(status);
         self.gone = stop == Stop::Gone;
         Ok(stop)
     }
@@ -157,12 +157,12 @@ impl Tracee {
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // Whoever is gone already needs no killing.
+        // An error means that the process has ended already.
         let _ = self.end();
     }
 }
 
-/// This thread and a traced one on one processor, until it is dropped: a step is then a switch between the two, and not a call
+/// Pins this thread and a traced one to one processor, until it is dropped: then a step needs a context switch, but no interrupt
 /// to another processor.
 #[derive(Debug)]
 pub struct Together {
@@ -170,7 +170,7 @@ pub struct Together {
 }
 
 impl Together {
-    /// With the first thread of `pid`, which stays there.
+    /// Pins this thread and the first thread of `pid`, which stays pinned.
     pub fn with(pid: u32) -> io::Result<Together> {
         let before = rustix::thread::sched_getaffinity(None)?;
         let mut one = CpuSet::new();
@@ -184,12 +184,12 @@ impl Together {
 
 impl Drop for Together {
     fn drop(&mut self) {
-        // These processors were allowed a moment ago.
+        // These processors were allowed before.
         let _ = rustix::thread::sched_setaffinity(None, &self.before);
     }
 }
 
-fn judge(status: i32) -> Stop {
+fn stop_of(status: i32) -> Stop {
     if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
         return Stop::Gone;
     }
@@ -201,20 +201,20 @@ fn judge(status: i32) -> Stop {
     }
 }
 
-/// Where a stopped process stands: its instruction counter, or `?`.
+/// The instruction counter of a stopped process, or `?`.
 pub fn place(pid: u32) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     text.split_whitespace().last().unwrap_or("?").to_owned()
 }
 
-/// Why nobody can be traced on this machine, if so: tried on a process of our own.
+/// Why processes cannot be traced on this machine; `None` if they can. Tried on a process of our own.
 pub fn forbidden() -> Option<String> {
     let mut child = match std::process::Command::new("sleep").arg("1000").spawn() {
         Ok(child) => child,
         Err(error) => return Some(format!("sleep cannot be started: {error}")),
     };
     let result = Tracee::seize(child.id()).and_then(Tracee::kill);
-    // Killed either way; who reaps it first does not matter.
+    // The process is killed in either case; it does not matter which of the two reaps it.
     let _ = child.kill();
     let _ = child.wait();
     result.err().map(|error| format!("no process can be traced here: {error}"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ends a job that makes no progress: a harness that traces a rank waits in the kernel, and cannot look at the clock.
+//! Ends a job that makes no progress: a harness that traces a rank waits in the kernel, and cannot check a time limit itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,41 +13,41 @@ use crate::job::{self, Running};
 #[derive(Debug)]
 pub struct Watchdog {
     steps: Option<Sender<()>>,
-    barked: Arc<AtomicBool>,
+    fired: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Kills all processes of `job` when nothing is heard of it for so long.
-    pub fn new(job: &Running, patience: Duration) -> Watchdog {
-        let (steps, heard) = mpsc::channel();
-        let barked = Arc::new(AtomicBool::new(false));
-        let (mark, bark) = (job.mark().to_owned(), Arc::clone(&barked));
+    /// Kills all processes of `job` when no progress was noted for `limit`.
+    pub fn new(job: &Running, limit: Duration) -> Watchdog {
+        let (steps, progress) = mpsc::channel();
+        let fired = Arc::new(AtomicBool::new(false));
+        let (mark, fire) = (job.mark().to_owned(), Arc::clone(&fired));
         let thread = std::thread::spawn(move || {
             loop {
-                match heard.recv_timeout(patience) {
+                match progress.recv_timeout(limit) {
                     Ok(()) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
-                        bark.store(true, Ordering::Release);
+                        fire.store(true, Ordering::Release);
                         job::kill(&mark);
                         return;
                     }
                 }
             }
         });
-        Watchdog { steps: Some(steps), barked, thread: Some(thread) }
+        Watchdog { steps: Some(steps), fired, thread: Some(thread) }
     }
 
-    /// There is progress.
-    pub fn pat(&self) {
-        // It has barked if nobody listens.
+    /// Notes that there is progress.
+    pub fn note_progress(&self) {
+        // An error means that the watchdog has fired.
         let _ = self.steps.as_ref().map(|steps| steps.send(()));
     }
 
     /// Whether it has ended the job.
-    pub fn barked(&self) -> bool {
-        self.barked.load(Ordering::Acquire)
+    pub fn fired(&self) -> bool {
+        self.fired.load(Ordering::Acquire)
     }
 }
 
@@ -55,7 +55,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         drop(self.steps.take());
         if let Some(thread) = self.thread.take() {
-            // It panics nowhere.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }

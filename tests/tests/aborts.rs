@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! MPI_Abort ends every process of the job, whatever it looks like in the process table.
+//! MPI_Abort ends every process of the job, whichever state the process table shows.
 
 use std::process::Command;
 use std::time::Duration;
@@ -15,19 +15,19 @@ fn ranks_whose_first_thread_has_ended_are_ended_too() {
 
 // Row EH6
 #[test]
-fn where_proc_is_of_another_pid_namespace_the_ranks_are_ended_and_nobody_else() {
-    let test = "where_proc_is_of_another_pid_namespace_the_ranks_are_ended_and_nobody_else";
+fn where_proc_is_of_another_pid_namespace_only_the_ranks_are_ended() {
+    let test = "where_proc_is_of_another_pid_namespace_only_the_ranks_are_ended";
     match sandbox::unshare(&["--pid", "--fork"], "", &three_ranks()) {
         Err(why) => skip(test, &why),
         Ok(command) => all_are_ended(command),
     }
 }
 
-/// The launcher kills its descendants, and waits for those that do not die: it would say so.
+/// Asserts that the launcher killed all its descendants: it would report those that do not die.
 fn all_are_ended(command: Command) {
     let ended = Job::new(command, LIMIT).run();
     let immortals = ended.stderr.contains("[E-JOB-012]");
-    assert!(ended.exited_with(3) && !immortals, "{}", ended.story());
+    assert!(ended.exited_with(3) && !immortals, "{}", ended.report());
 }
 
 fn three_ranks() -> Command {

@@ -11,7 +11,7 @@ use mend_tests::{prefix, program};
 fn every_benchmark_passes_with_every_byte_checked() {
     for name in benchmarks() {
         let ended = run(&name, &["--validate"]);
-        assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{name}: {}", ended.story());
+        assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{name}: {}", ended.report());
     }
 }
 
@@ -20,7 +20,7 @@ fn tables_for_programs_hold_nothing_else_on_stdout() {
     for name in benchmarks() {
         let csv = run(&name, &["--format", "csv"]);
         let columns: Vec<usize> = csv.stdout.lines().map(|line| line.split(',').count()).collect();
-        assert!(csv.exited_with(0) && columns.len() >= 2, "{name}: {}", csv.story());
+        assert!(csv.exited_with(0) && columns.len() >= 2, "{name}: {}", csv.report());
         assert!(columns.iter().all(|&number| number == columns[0] && number > 1), "{name}: {}", csv.stdout);
         let json = run(&name, &["--format", "json"]).stdout;
         let text = json.trim();

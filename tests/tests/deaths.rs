@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How deaths are found and told: whoever writes garbage is fenced, whoever dumps core is told of before the dump.
+//! How deaths are found and notified: a rank that writes garbage is fenced; the death of a rank that dumps core is notified before
+//! the dump.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,16 +19,16 @@ fn a_rank_that_writes_garbage_is_fenced_and_the_others_are_not_disturbed() {
         let mut command = program::mpiexec(4, LIMIT);
         command.arg(program::death_program("garbage.c")).arg(board.path()).arg(seed.to_string());
         let ended = Job::new(command, LIMIT).run();
-        // The launcher may say a word about the broken one.
+        // The launcher may print a line about the rank that wrote garbage.
         let well =
             ended.exited_with(0) && ended.stdout.contains("No errors") && !ended.stderr.contains("wrong");
-        assert!(well, "round {round}, seed {seed}: {}", ended.story());
+        assert!(well, "round {round}, seed {seed}: {}", ended.report());
     }
 }
 
 #[test]
-fn every_survivor_is_told_of_a_rank_of_1_gib_that_dumps_core_and_the_core_is_whole() {
-    let test = "every_survivor_is_told_of_a_rank_of_1_gib_that_dumps_core_and_the_core_is_whole";
+fn every_survivor_is_notified_of_a_rank_of_1_gib_that_dumps_core_and_the_core_is_complete() {
+    let test = "every_survivor_is_notified_of_a_rank_of_1_gib_that_dumps_core_and_the_core_is_complete";
     if let Some(why) = elf::no_cores() {
         return skip(test, &why);
     }
@@ -44,7 +45,7 @@ fn every_survivor_is_told_of_a_rank_of_1_gib_that_dumps_core_and_the_core_is_who
     let classes: Vec<_> = (0..RANKS - 1).map(|rank| board.get(rank, Word::Class).wrapping_sub(1)).collect();
     let cores = elf::cores_in(folder.path());
     let held: Vec<_> = cores.iter().map(|core| bytes_held(core)).collect();
-    assert!(ended.is_clean(), "{}", ended.story());
+    assert!(ended.is_clean(), "{}", ended.report());
     assert_eq!(classes, [PROC_FAILED; RANKS as usize - 1]);
     say(&format!("figure: {RANKS} ranks, one of {MIB} MiB dumps core: told after {longest} us at most"));
     assert!(matches!(held[..], [Some(bytes)] if bytes >= MIB << 20), "{cores:?} hold {held:?} bytes");
@@ -58,7 +59,7 @@ fn every_blocked_call_returns_with_its_class() {
     }
 }
 
-// The same with evidence and questions alone: the launcher tells nobody by itself.
+// The same with evidence and questions only: the node daemon sends no notices of deaths by itself.
 #[test]
 fn every_blocked_call_returns_with_its_class_when_the_fault_page_is_muted() {
     for call in CALLS {
@@ -66,7 +67,7 @@ fn every_blocked_call_returns_with_its_class_when_the_fault_page_is_muted() {
     }
 }
 
-// As on kernels without futex_waitv, and where no thread of the node daemon's can be started.
+// As on kernels without futex_waitv, and where the node daemon cannot start threads.
 #[test]
 fn blocked_calls_return_with_their_class_however_the_node_daemon_watches_life_words() {
     for how in ["apart", "none"] {
@@ -87,7 +88,7 @@ fn blocked_in(call: &str, ranks: u32, how: &str, variables: &[(&str, &str)]) {
         command.args(["--samples", "--call", call, "--delay", delay]).envs(variables.iter().copied());
         let ended = Job::new(command, LIMIT).run();
         let right = ended.stdout.lines().filter(|line| line.ends_with(",right")).count();
-        assert!(ended.exited_with(0) && right + 1 == ranks as usize, "{call}, {how}: {}", ended.story());
+        assert!(ended.exited_with(0) && right + 1 == ranks as usize, "{call}, {how}: {}", ended.report());
         times.extend(ended.stdout.lines().filter_map(|line| line.split(',').nth(1)?.parse::<f64>().ok()));
     }
     let longest = times.iter().copied().fold(0.0, f64::max);

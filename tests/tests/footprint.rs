@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What ranks at rest cost: memory, descriptors, processor time; and what of them reaches a core dump.
+//! What idle ranks cost: memory, descriptors, processor time; and which of their memory is in a core dump.
 
 use std::process::Command;
 use std::sync::mpsc;
@@ -18,14 +18,14 @@ fn two_hundred_and_fifty_six_ranks_stay_within_memory_and_descriptors() {
     footprint(256);
 }
 
-/// the bars of the slice, and the formula that docs/memory.md publishes.
+/// the limits for memory and descriptors, and the formula that docs/memory.md publishes.
 fn footprint(ranks: u32) {
     let (running, _) = start("idle.c", &[], ranks);
     let pids = running.processes("idle");
     let pss: u64 = pids.iter().filter_map(|&pid| live::pss_bytes(pid)).sum();
     let most = pids.iter().filter_map(|&pid| live::descriptors(pid)).max().unwrap_or(0);
     let ended = running.end();
-    assert!(ended.is_clean(), "{}", ended.story());
+    assert!(ended.is_clean(), "{}", ended.report());
     assert_eq!(pids.len(), ranks as usize);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     say(&format!(
@@ -45,7 +45,7 @@ fn footprint(ranks: u32) {
     );
 }
 
-/// `PSS(N) = A KiB + B KiB * N`, from the page that users read.
+/// The numbers of the formula `PSS(N) = A KiB + B KiB * N` in docs/memory.md.
 fn formula() -> (f64, f64) {
     let page = std::fs::read_to_string(prefix::place().root.join("docs/memory.md"))
         .expect("docs/memory.md is there");
@@ -74,7 +74,7 @@ fn a_rank_blocked_in_a_receive_uses_less_than_2_percent_of_a_processor() {
     std::thread::sleep(Duration::from_secs(2));
     let (span, after) = (begun.elapsed(), used(&pids));
     let ended = running.end();
-    assert!(ended.is_clean(), "{}", ended.story());
+    assert!(ended.is_clean(), "{}", ended.report());
     let used = after.zip(before).map(|(after, before)| after - before);
     let share =
         used.expect("the ranks are there, and their time was counted").as_secs_f64() / span.as_secs_f64();
@@ -108,9 +108,9 @@ fn the_core_dump_of_a_rank_holds_no_outbox() {
     let mappings = live::memory_files(rank_0);
     assert!(mappings.len() >= 3, "{} memory files are mapped", mappings.len());
     let ended = running.end();
-    assert!(!ended.exited_with(0), "a job whose rank aborts has failed: {}", ended.story());
+    assert!(!ended.exited_with(0), "a job whose rank aborts has failed: {}", ended.report());
     let cores = elf::cores_in(folder.path());
-    let [core] = &cores[..] else { panic!("a core is wanted here: {cores:?}: {}", ended.story()) };
+    let [core] = &cores[..] else { panic!("a core is wanted here: {cores:?}: {}", ended.report()) };
     let file = std::fs::read(core).expect("a core file of ours can be read");
     let ranges = elf::dumped(&file).expect("a core file is an ELF file");
     let size = file.len() as f64 / f64::from(1 << 20);
@@ -122,7 +122,7 @@ fn the_core_dump_of_a_rank_holds_no_outbox() {
     }
 }
 
-/// Starts a program of `tests/limits` under `wrapper` and comes back with rank 0's line when it has said `ready`.
+/// Starts a program of `tests/limits` under `wrapper`, and returns rank 0's line when it has printed `ready`.
 fn start(name: &str, wrapper: &[&str], ranks: u32) -> (Running, String) {
     let product = program::limit_program(name);
     let mpiexec = program::mpiexec(ranks, LIMIT);
@@ -135,16 +135,16 @@ fn start(name: &str, wrapper: &[&str], ranks: u32) -> (Running, String) {
         }
     };
     command.env_remove("LD_LIBRARY_PATH").args(mpiexec.get_args()).arg(product);
-    let (tell, told) = mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     let running = Job::new(command, LIMIT).start(move |line| {
         if line.contains("ready") {
-            // The test may have given up already.
-            let _ = tell.send(line.to_owned());
+            // The test may have ended already.
+            let _ = sender.send(line.to_owned());
         }
     });
-    match told.recv_timeout(LIMIT) {
+    match lines.recv_timeout(LIMIT) {
         Ok(ready) => (running, ready),
-        Err(_) => panic!("{ranks} ranks of {name} never became ready: {}", running.end().story()),
+        Err(_) => panic!("{ranks} ranks of {name} never became ready: {}", running.end().report()),
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Jobs whose ranks, or whose mpiexec, are killed at random moments: the living end well, and nothing is left anywhere. 50 in the
-//! suite, as many as `MENDTEST_JOBS` says in `cargo soak kills`.
+//! Jobs whose ranks, or whose mpiexec, are killed at random moments: the living ranks end with success, and nothing is left behind.
+//! 50 jobs in the suite, `MENDTEST_JOBS` of them in `cargo soak kills`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use mend_base::Random;
 use mend_tests::job::{Ended, Job, Running};
 use mend_tests::{chance, program, say, signal};
 
-/// Who is killed.
+/// Which processes are killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Victim {
     One,
@@ -19,12 +19,12 @@ enum Victim {
     Mpiexec,
 }
 
-// Row CN8, Row CN9, Row CO12, Row LC1: whoever is killed, and whenever.
+// Row CN8, Row CN9, Row CO12, Row LC1: for any victims and moments.
 #[test]
 fn jobs_killed_at_random_moments_leave_nothing_behind() {
     let jobs = chance::number("MENDTEST_JOBS").unwrap_or(50);
     let mut random = chance::drawn();
-    let before = Traces::look();
+    let before = Traces::now();
     assert!(before.descriptors >= 3, "/proc does not show our descriptors");
     let begun = Instant::now();
     let mut counts = [0; 4];
@@ -36,7 +36,7 @@ fn jobs_killed_at_random_moments_leave_nothing_behind() {
             failures.push(format!("job {job}, {victim:?}: {why}"));
         }
     }
-    let after = Traces::look();
+    let after = Traces::now();
     let [one, several, all, mpiexec] = counts;
     say(&format!(
         "figure: {jobs} jobs killed: one rank {one}, several {several}, all {all}, mpiexec {mpiexec}; {} wrong, {:.1} s",
@@ -60,22 +60,22 @@ fn one_job(victim: Victim, random: &mut Random) -> Result<(), String> {
     command.arg(program::death_program("kills.c")).arg(ROUNDS);
     let job = Job::new(command, LIMIT).start(|_| {});
     let moment = chance::span(random, LATEST);
-    // Sleeps: the moment is what chance decides; it waits for nothing.
+    // Sleeps: the random moment of the kill is what is tested; there is no event to wait for.
     std::thread::sleep(moment);
-    let killed = strike(&job, victim, random);
+    let killed = kill_victims(&job, victim, random);
     let ended = job.end();
-    match judge(victim, ranks, killed, &ended) {
+    match outcome(victim, ranks, killed, &ended) {
         Ok(()) => Ok(()),
         Err(what) => {
-            Err(format!("{killed} of {ranks} ranks killed after {moment:?}: {what}: {}", ended.story()))
+            Err(format!("{killed} of {ranks} ranks killed after {moment:?}: {what}: {}", ended.report()))
         }
     }
 }
 
-/// Kills whom it finds; how many ranks.
-fn strike(job: &Running, victim: Victim, random: &mut Random) -> usize {
+/// Kills the victims; returns how many ranks were killed.
+fn kill_victims(job: &Running, victim: Victim, random: &mut Random) -> usize {
     if victim == Victim::Mpiexec {
-        // It may be over already.
+        // The job may be over already.
         let _ = signal::send(job.first(), signal::KILL);
         return 0;
     }
@@ -91,7 +91,7 @@ fn strike(job: &Running, victim: Victim, random: &mut Random) -> usize {
     pids.into_iter().filter(|&pid| signal::send(pid, signal::KILL).is_ok()).count()
 }
 
-fn judge(victim: Victim, ranks: u32, killed: usize, ended: &Ended) -> Result<(), &'static str> {
+fn outcome(victim: Victim, ranks: u32, killed: usize, ended: &Ended) -> Result<(), &'static str> {
     if !ended.left_behind.is_empty() {
         return Err("somebody is left behind");
     }
@@ -100,24 +100,24 @@ fn judge(victim: Victim, ranks: u32, killed: usize, ended: &Ended) -> Result<(),
         return Ok(());
     }
     match status.code() {
-        // Whoever was killed after its end counts among the killed here, and not for mpiexec.
+        // A zombie that is killed counts as killed here, but not for mpiexec.
         Some(0) if ended.stderr.is_empty() => Ok(()),
         Some(0) => Err("a death that the program survives prints nothing"),
         Some(137) if killed == ranks as usize => Ok(()),
-        // Whoever has left MPI is a survivor, whose end by a signal counts.
+        // A rank that has left MPI is a survivor, whose end by a signal counts.
         Some(137) if ended.stderr.contains("E-JOB-004") => Ok(()),
         _ => Err("the exit code"),
     }
 }
 
-/// What a job could leave, besides processes.
+/// Things that a job could leave behind, besides processes.
 struct Traces {
     names: BTreeSet<String>,
     descriptors: usize,
 }
 
 impl Traces {
-    fn look() -> Traces {
+    fn now() -> Traces {
         let names = ["/dev/shm", "/tmp"].into_iter().flat_map(|folder| {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(move |entry| format!("{folder}/{}", entry.file_name().to_string_lossy()))
@@ -128,14 +128,15 @@ impl Traces {
         }
     }
 
-    /// Others use these places too; what jobs leave there bears our name. Folders of tests lie elsewhere ([`mend_tests::Scratch`]).
+    /// Other programs use these folders too; files of jobs have our name in theirs. Tests use other folders
+    /// ([`mend_tests::Scratch`]).
     fn new_since(&self, before: &Traces) -> Vec<String> {
         let new = self.names.difference(&before.names).filter(|name| name.contains("mend"));
         new.filter(|name| stays(Path::new(name))).cloned().collect()
     }
 }
 
-/// Whether it is a file, and still there after a while: a benchmark of somebody else's job has one for a moment.
+/// Whether it is a file that is still there after a while: another job's benchmark has one for a moment.
 fn stays(name: &Path) -> bool {
     let begun = Instant::now();
     let is_there = || name.symlink_metadata().is_ok_and(|data| !data.is_dir());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A rank killed at each system call of MPI_Init and MPI_Finalize, and at instructions between them, on 2 to 5 ranks. The suite
+//! Kills a rank at each system call of MPI_Init and MPI_Finalize, and at instructions between them, on 2 to 5 ranks. The suite
 //! tries a sample, `cargo soak init-finalize` every system call (`MENDTEST_POINTS=all`).
 
 use std::time::Instant;
@@ -8,7 +8,7 @@ use mend_base::Random;
 use mend_tests::lifecycle::{Kill, Phase, Point};
 use mend_tests::{chance, say, skip, trace};
 
-// Row LC3: the others' MPI_Init gives a world with the dead in it, and what needs the dead raises.
+// Row LC3: the others' MPI_Init gives a world with the dead rank in it, and operations that need it raise.
 #[test]
 fn a_rank_that_dies_in_init_holds_nobody_up() {
     try_phase("a_rank_that_dies_in_init_holds_nobody_up", Phase::Init);
@@ -37,7 +37,7 @@ fn try_phase(test: &str, phase: Phase) {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// Kills tried, and what was wrong.
+/// Returns how many kills were tried, and what was wrong.
 fn try_kill(kill: Kill, random: &mut Random) -> (usize, Vec<String>) {
     let begun = Instant::now();
     let calls = match kill.calls() {
@@ -69,12 +69,12 @@ fn try_kill(kill: Kill, random: &mut Random) -> (usize, Vec<String>) {
     (points.len(), failures)
 }
 
-/// All system calls and one place behind each, or a sample of both.
+/// All system calls and one point after each, or a sample of both.
 fn choose(calls: u32, random: &mut Random) -> Vec<Point> {
     let behind =
         |calls, random: &mut Random| Point { calls, instructions: 1 + random.below(SHORT_WAY) as u32 };
     let mut points = Vec::new();
-    if std::env::var("MENDTEST_POINTS").is_ok_and(|wish| matches!(wish.as_str(), "all" | "different")) {
+    if std::env::var("MENDTEST_POINTS").is_ok_and(|choice| matches!(choice.as_str(), "all" | "different")) {
         for calls in 0..=calls {
             points.extend([Point { calls, instructions: 0 }, behind(calls, random)]);
         }
@@ -88,7 +88,7 @@ fn choose(calls: u32, random: &mut Random) -> Vec<Point> {
     points
 }
 
-/// For each number of ranks, in the suite.
+/// The number of points for each number of ranks, in the suite.
 const SAMPLE: u32 = 8;
-/// Instructions: most of the way from one system call to the next.
+/// Most distances between two system calls have fewer instructions.
 const SHORT_WAY: u64 = 2_000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Little memory, and a /dev/shm that is small, read-only or not there: each test says whether the job runs, or is refused in
-//! words before anything is reserved; no SIGBUS, nobody killed for memory that Mend reserved.
+//! Jobs with little memory, or with a small, read-only or missing /dev/shm: each runs, or is refused with a message before anything
+//! is reserved; there is no SIGBUS, and no process is killed because of memory that Mend reserved.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn four_ranks_run_under_a_memory_limit_of_64_mib() {
     under_memory_limit(test, 64, "exchange.c", &[], Ended::is_clean);
 }
 
-// The buffers of the program alone are 8 MiB.
+// The program's buffers take 8 MiB.
 #[test]
 fn four_ranks_run_under_a_memory_limit_of_24_mib() {
     let test = "four_ranks_run_under_a_memory_limit_of_24_mib";
@@ -28,7 +28,7 @@ fn memory_that_the_limit_does_not_allow_is_refused_by_its_error_class() {
     under_memory_limit(test, 64, "alloc.c", &[], Ended::is_clean);
 }
 
-// More is to stay free than there is.
+// The parameter asks for more free memory than the limit has.
 #[test]
 fn init_is_refused_in_words_where_no_shared_memory_may_be_taken() {
     let test = "init_is_refused_in_words_where_no_shared_memory_may_be_taken";
@@ -53,8 +53,8 @@ fn a_job_runs_without_dev_shm() {
     in_mount_namespace("a_job_runs_without_dev_shm", &dev_without_shm());
 }
 
-/// The library and the program are reached through other mounts, so that /tmp can be a fresh one: which also shows that the
-/// installed folder can be moved.
+/// The library and the program are used through other mounts, so that /tmp can be an empty one. This also shows that the installed
+/// folder can be moved.
 #[test]
 fn jobs_leave_nothing_in_dev_shm_and_tmp() {
     let test = "jobs_leave_nothing_in_dev_shm_and_tmp";
@@ -73,10 +73,10 @@ fn jobs_leave_nothing_in_dev_shm_and_tmp() {
         Err(why) => skip(test, &why),
         Ok(command) => {
             let ended = Job::new(command, LIMIT).run();
-            assert!(ended.exited_with(0), "{}", ended.story());
-            let (said, left) = ended.stdout.split_once("left:").expect("the script prints what is left");
-            assert_eq!(said.matches("No errors").count(), 3, "{}", ended.story());
-            assert_eq!(left.trim(), "", "{}", ended.story());
+            assert!(ended.exited_with(0), "{}", ended.report());
+            let (printed, left) = ended.stdout.split_once("left:").expect("the script prints what is left");
+            assert_eq!(printed.matches("No errors").count(), 3, "{}", ended.report());
+            assert_eq!(left.trim(), "", "{}", ended.report());
         }
     }
 }
@@ -94,8 +94,8 @@ fn under_memory_limit(
         Err(why) => skip(test, &why),
         Ok(group) => {
             let ended = Job::new(group.hold(&command), LIMIT).run();
-            assert!(expected(&ended), "{}", ended.story());
-            assert_eq!(group.killed(), 0, "{}", ended.story());
+            assert!(expected(&ended), "{}", ended.report());
+            assert_eq!(group.killed(), 0, "{}", ended.report());
         }
     }
 }
@@ -106,7 +106,7 @@ fn in_mount_namespace(test: &str, script: &str) {
         Err(why) => skip(test, &why),
         Ok(command) => {
             let ended = Job::new(command, LIMIT).run();
-            assert!(ended.is_clean(), "{}", ended.story());
+            assert!(ended.is_clean(), "{}", ended.report());
         }
     }
 }
@@ -117,7 +117,7 @@ fn four_ranks(program: PathBuf) -> Command {
     command
 }
 
-/// A /dev of our own that holds what programs need and no shm: the machine's is shared and must stay.
+/// A script that mounts a /dev with the devices that programs need and without shm; the machine's own must not be changed.
 fn dev_without_shm() -> String {
     let dev = prefix::folder("dev");
     format!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ranks in different namespaces of one host: they work through shared memory, but for those in another network namespace, which
-//! cannot reach their daemon and are told so.
+//! Ranks in different namespaces of one host: they use shared memory, except those in another network namespace, which cannot reach
+//! their node daemon and are told so.
 
 use std::process::Command;
 use std::time::Duration;
@@ -33,17 +33,17 @@ fn ranks_in_different_pid_ipc_and_user_namespaces_work() {
 fn ranks_in_different_network_namespaces_are_told_why_they_cannot_work() {
     let test = "ranks_in_different_network_namespaces_are_told_why_they_cannot_work";
     if let Some(ended) = apart(test, &["--net"]) {
-        assert!(ended.is_refused_with("[E-START-004]"), "{}", ended.story());
+        assert!(ended.is_refused_with("[E-START-004]"), "{}", ended.report());
     }
 }
 
 fn work_apart(test: &str, flags: &[&str]) {
     if let Some(ended) = apart(test, flags) {
-        assert!(ended.is_clean(), "{}", ended.story());
+        assert!(ended.is_clean(), "{}", ended.report());
     }
 }
 
-/// Each rank enters namespaces of its own, so no two share one. `None`: not permitted here, which has been said.
+/// Each rank enters separate namespaces, so that no two share one. `None`: not permitted here, and reported as a skip.
 fn apart(test: &str, flags: &[&str]) -> Option<Ended> {
     let exchange = program::limit_program("exchange.c");
     if let Err(why) = sandbox::unshare(flags, "", &Command::new("true")) {

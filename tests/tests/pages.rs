@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pages that describe what is decided elsewhere are current: parameters, options, man pages. (`ci/tidy` looks at their links.)
+//! Pages that repeat facts of the code are current: parameters, options, man pages. (`ci/tidy` checks their links.)
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,7 +9,7 @@ use mend_xtask::install::c_programs;
 use mend_xtask::man;
 
 #[test]
-fn the_page_of_parameters_is_what_the_table_says() {
+fn the_page_of_parameters_agrees_with_the_declarations() {
     assert!(
         read("docs/parameters.md") == page::parameters(),
         "docs/parameters.md is out of date: run 'cargo xtask docs'"
@@ -71,7 +71,7 @@ fn every_program_that_is_installed_has_its_man_page() {
 }
 
 #[test]
-fn man_pages_say_what_the_manual_says() {
+fn man_pages_agree_with_the_manual() {
     for page in &man::PAGES {
         let made = man::roff(page, &read(page.source));
         assert!(man_page(page.names[0]) == made, "{} is not what {} says", page.names[0], page.source);
@@ -90,8 +90,8 @@ fn groff_finds_nothing_wrong_with_a_man_page() {
         let file = prefix::prefix().join(format!("share/man/man1/{}.1", page.names[0]));
         let output = Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8"]).arg(&file).output();
         let output = output.expect("groff was there a moment ago");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.is_empty(), "{}: {said}", file.display());
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && printed.is_empty(), "{}: {printed}", file.display());
     }
 }
 

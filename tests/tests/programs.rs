@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every program in `tests/c`, compiled by our `mpicc` and run by our `mpiexec` on each number of ranks it names.
+//! Compiles every program in `tests/c` with our `mpicc`, and runs it with our `mpiexec` on each number of ranks that it names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use mend_tests::{page, prefix, say};
 use mend_xtask::install::c_programs;
 
 #[test]
-fn every_program_says_no_errors_on_each_number_of_ranks_and_nothing_on_stderr() {
+fn every_program_prints_no_errors_on_each_number_of_ranks_and_nothing_on_stderr() {
     let only = std::env::var("MENDTEST_ONLY").unwrap_or_default();
     let mut table = Table::default();
     let sources = c_programs(&prefix::place().root.join("tests/c"));
@@ -33,29 +33,29 @@ fn the_example_runs_and_every_rank_says_hello() {
     let mut command = program::mpiexec(4, limit);
     command.arg(hello);
     let ended = Job::new(command, limit).run();
-    assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.story());
+    assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
     let hellos = ended.stdout.lines().filter(|line| line.starts_with("hello from rank")).count();
-    assert_eq!(hellos, 4, "{}", ended.story());
-    assert!(ended.stdout.contains("came back as 4, the sum of all ranks is 6"), "{}", ended.story());
+    assert_eq!(hellos, 4, "{}", ended.report());
+    assert!(ended.stdout.contains("came back as 4, the sum of all ranks is 6"), "{}", ended.report());
 }
 
 // Row CN8, Row CN9, Row CO12, Row PP8: what the example shows.
 #[test]
-fn the_example_loses_a_rank_and_the_others_say_who_it_was_and_go_on() {
+fn the_example_loses_a_rank_and_the_others_name_it_and_go_on() {
     let survive = program::compile(&prefix::place().root.join("examples/survive.c")).unwrap();
     let limit = Duration::from_secs(60);
     let mut command = program::mpiexec(4, limit);
     command.arg(survive);
     let ended = Job::new(command, limit).run();
-    assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.story());
+    assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
     let count = |words| ended.stdout.lines().filter(|line| line.contains(words)).count();
-    let told = count("the barrier returns MPI_ERR_PROC_FAILED; 1 of 4 ranks failed, rank 2 among them");
-    assert_eq!((told, count("the sum of the living is 4")), (3, 3), "{}", ended.story());
+    let failed = count("the barrier returns MPI_ERR_PROC_FAILED; 1 of 4 ranks failed, rank 2 among them");
+    assert_eq!((failed, count("the sum of the living is 4")), (3, 3), "{}", ended.report());
 }
 
 // Row CN8, Row CN9, Row AK7, Row PP8, Row PP9, Row EH2: what the page's programs rely on.
 #[test]
-fn every_program_of_the_page_on_surviving_is_an_example_and_prints_what_the_page_says() {
+fn every_program_of_the_page_on_surviving_is_an_example_and_prints_the_text_of_the_page() {
     let root = &prefix::place().root;
     let text = std::fs::read_to_string(root.join("docs/survive.md")).expect("the page is there");
     let programs = page::programs(&text);
@@ -68,14 +68,14 @@ fn every_program_of_the_page_on_surviving_is_an_example_and_prints_what_the_page
         let mut command = program::mpiexec(program.ranks, limit);
         command.arg(program::compile(&source).unwrap());
         let ended = Job::new(command, limit).run();
-        assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.story());
-        // The order of what different ranks print is not the program's.
+        assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
+        // The program does not determine the order in which lines of different ranks are printed.
         let sorted = |text: &str| {
             let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
             lines.sort();
             lines
         };
-        assert_eq!(sorted(&ended.stdout), sorted(program.prints), "{}", ended.story());
+        assert_eq!(sorted(&ended.stdout), sorted(program.prints), "{}", ended.report());
     }
 }
 
@@ -96,15 +96,15 @@ impl Table {
         };
         for &ranks in &header.ranks {
             let ended = program::run(&product, &header, ranks);
-            let verdict = header.judge(&ended);
-            let word = if verdict.is_ok() { "ok" } else { "FAILED" };
+            let checked = header.check(&ended);
+            let word = if checked.is_ok() { "ok" } else { "FAILED" };
             let line = format!(
                 "  {:<24} n={ranks:<4} {word:<6} {:>7.2} s\n",
                 name(source),
                 ended.took.as_secs_f64()
             );
             self.text.push_str(&line);
-            match verdict {
+            match checked {
                 Ok(()) => self.passed += 1,
                 Err(why) => self.failures.push(format!("{} on {ranks} ranks: {why}", name(source))),
             }

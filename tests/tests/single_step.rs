@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ranks killed after each instruction of an operation. The suite tries a sample of the points, `cargo soak single-step` all of
-//! them but of the longest ones (`MENDTEST_POINTS=all`, or so many for each operation, or `different`, see [`choose`];
-//! `MENDTEST_ONLY=NAME` for operations whose name holds NAME).
+//! Kills ranks after each instruction of an operation. The suite tries a sample of the points, `cargo soak single-step` all points
+//! of all but the longest operations. `MENDTEST_POINTS` is `all`, `different`, or a number of points for each operation, see
+//! [`choose`]; `MENDTEST_ONLY=NAME` selects operations whose name holds NAME.
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use mend_tests::{chance, prefix, say, skip, trace};
 
 // Row PP7, Row PP5, Row PP2, Row PP23, Row AK3: at every point.
 #[test]
-fn whoever_dies_between_two_instructions_harms_nobody_and_what_was_sent_whole_arrives() {
-    let test = "whoever_dies_between_two_instructions_harms_nobody_and_what_was_sent_whole_arrives";
+fn a_death_between_two_instructions_harms_no_other_rank_and_complete_messages_arrive() {
+    let test = "a_death_between_two_instructions_harms_no_other_rank_and_complete_messages_arrive";
     if let Some(why) = trace::forbidden() {
         return skip(test, &why);
     }
@@ -22,7 +22,7 @@ fn whoever_dies_between_two_instructions_harms_nobody_and_what_was_sent_whole_ar
     let mut failures = Vec::new();
     let mut tried = 0;
     for operation in TABLE.iter().filter(|operation| operation.name.contains(&only)) {
-        for shape in [Shape::Crowd(VICTIMS), Shape::Spinning] {
+        for shape in [Shape::ManyVictims(VICTIMS), Shape::Spinning] {
             match try_out(operation, shape, &mut random) {
                 Ok(tally) => {
                     tried += tally.points;
@@ -46,7 +46,7 @@ fn try_out(operation: &Operation, shape: Shape, random: &mut Random) -> Result<T
     let path = operation.path(shape)?;
     let points = choose(&path, shape, random);
     let trials = operation.try_all(shape, &points)?;
-    let failures: Vec<String> = trials.iter().filter_map(|trial| operation.judge(trial).err()).collect();
+    let failures: Vec<String> = trials.iter().filter_map(|trial| operation.check(trial).err()).collect();
     list(operation, shape, &trials);
     let delivered = trials.iter().filter(|trial| trial.class == 0).count();
     say(&format!(
@@ -63,14 +63,15 @@ fn try_out(operation: &Operation, shape: Shape, random: &mut Random) -> Result<T
     Ok(Tally { points: trials.len(), failures })
 }
 
-/// All points, or a sample: the first and the last always, then chance. Of an operation so long that all would take days (copies,
-/// and loops that wait) `all` means a larger sample, half of it from where a different instruction is met first or last;
-/// `different` all of those, which takes most of a day. The pair has a job for each point, so fewer.
+/// All points, or a sample: always the first and the last, the others at random. For an operation so long that all points would
+/// take days (copies, and loops that wait), `all` means a larger sample, half of it from the points where each different
+/// instruction is executed first or last; `different` means all of those points, which takes most of a day. With
+/// [`Shape::Spinning`] there is a job for each point, so the sample is smaller.
 fn choose(path: &Path, shape: Shape, random: &mut Random) -> Vec<u32> {
-    let wish = std::env::var("MENDTEST_POINTS").unwrap_or_default();
+    let choice = std::env::var("MENDTEST_POINTS").unwrap_or_default();
     let instructions = path.instructions;
-    let short = matches!(shape, Shape::Crowd(_)) && instructions <= LONGEST_OF_ALL;
-    let sample = match wish.as_str() {
+    let short = matches!(shape, Shape::ManyVictims(_)) && instructions <= LONGEST_OF_ALL;
+    let sample = match choice.as_str() {
         "all" | "different" if short => return (0..=instructions).collect(),
         "all" | "different" => LONG_SAMPLE,
         "" if short => SAMPLE,
@@ -79,12 +80,12 @@ fn choose(path: &Path, shape: Shape, random: &mut Random) -> Vec<u32> {
     };
     let chance = (2..sample).map(|_| random.below(u64::from(instructions) + 1) as u32);
     let mut points: Vec<u32> = chance.chain([0, instructions]).collect();
-    match (wish.as_str(), shape) {
-        ("different", Shape::Crowd(_)) => points.extend(&path.telling),
-        ("all", _) if !path.telling.is_empty() => {
+    match (choice.as_str(), shape) {
+        ("different", Shape::ManyVictims(_)) => points.extend(&path.distinct),
+        ("all", _) if !path.distinct.is_empty() => {
             points.truncate(sample / 2);
             points.extend(
-                (0..sample / 2).map(|_| path.telling[random.below(path.telling.len() as u64) as usize]),
+                (0..sample / 2).map(|_| path.distinct[random.below(path.distinct.len() as u64) as usize]),
             );
             points.extend([0, instructions]);
         }
@@ -95,7 +96,7 @@ fn choose(path: &Path, shape: Shape, random: &mut Random) -> Vec<u32> {
     points
 }
 
-/// Every point, in a file that stays, whole whoever else writes it at the same time.
+/// Writes the results of all points to a file. The file is renamed when it is complete, as another run may write it too.
 fn list(operation: &Operation, shape: Shape, trials: &[Trial]) {
     let mut text = String::from("instructions,at,ended,class,wrong_bytes\n");
     for trial in trials {
@@ -110,15 +111,15 @@ fn list(operation: &Operation, shape: Shape, trials: &[Trial]) {
 
 fn words(shape: Shape) -> &'static str {
     match shape {
-        Shape::Crowd(_) => "crowd",
+        Shape::ManyVictims(_) => "many-victims",
         Shape::Spinning => "pair",
     }
 }
 
-/// In one job, one after another.
+/// How many ranks are killed in one job, one after another.
 const VICTIMS: u32 = 16;
-/// Points of each operation in the suite: some 200 in all.
+/// How many points of each operation the suite tries: some 200 in total.
 const SAMPLE: usize = 20;
-/// Of each operation that is too long for all of them: a point takes a second and more there.
+/// The same for `all` and each operation that is too long for all points: one point takes a second and more.
 const LONG_SAMPLE: usize = 300;
 const LONGEST_OF_ALL: u32 = 8_000;

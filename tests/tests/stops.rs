@@ -10,7 +10,7 @@ use mend_tests::job::Job;
 use mend_tests::trace::{self, Tracee};
 use mend_tests::{chance, live, program, say, signal, skip};
 
-// Row LC6: whoever is stopped, or computes, is not declared failed.
+// Row LC6: a rank that is stopped, or computes, is not declared failed.
 #[test]
 fn ranks_that_are_stopped_or_compute_are_not_taken_for_dead() {
     let seconds = chance::number("MENDTEST_SECONDS").unwrap_or(10);
@@ -28,7 +28,7 @@ fn ranks_that_are_stopped_or_compute_are_not_taken_for_dead() {
     let stops = if there { stop_and_continue(&pids, total, longest, &mut random) } else { 0 };
     board.set(0, Word::Stop, 1);
     let ended = job.end();
-    assert!(there && ended.is_clean(), "after {stops} stops: {}", ended.story());
+    assert!(there && ended.is_clean(), "after {stops} stops: {}", ended.report());
     say(&format!(
         "figure: {RANKS} ranks, {seconds} s, {stops} stops of up to {} s, {} rounds: 0 declared failed",
         longest.as_secs(),
@@ -36,7 +36,7 @@ fn ranks_that_are_stopped_or_compute_are_not_taken_for_dead() {
     ));
 }
 
-// A debugger is told of the end of whom it traces before the parent is, and may take its time.
+// A debugger is notified of the end of a traced process before the parent, and may delay the parent's notice for any time.
 #[test]
 fn a_dead_rank_that_a_debugger_holds_does_not_keep_the_node_daemon_busy_and_is_reaped_when_it_lets_go() {
     let test =
@@ -56,7 +56,7 @@ fn a_dead_rank_that_a_debugger_holds_does_not_keep_the_node_daemon_busy_and_is_r
     }
     let node_daemon =
         job.processes("mpiexec").into_iter().find(|pid| *pid != job.first()).expect("a node_daemon");
-    let [rank, other] = job.processes("sleep")[..] else { panic!("{}", job.end().story()) };
+    let [rank, other] = job.processes("sleep")[..] else { panic!("{}", job.end().report()) };
     let held = Tracee::seize(rank).expect("a rank can be traced, as a process of ours can");
     signal::send(rank, signal::KILL).expect("a rank is there");
     let is_zombie =
@@ -65,7 +65,7 @@ fn a_dead_rank_that_a_debugger_holds_does_not_keep_the_node_daemon_busy_and_is_r
         std::thread::yield_now();
     }
     let (spent, begun) = (live::processor_time(node_daemon), Instant::now());
-    // What sleeps spends nothing, however long this is; what does not, some of it.
+    // A node daemon that sleeps uses no processor time in this span; one that spins does.
     while begun.elapsed() < Duration::from_millis(300) {
         std::hint::spin_loop();
     }
@@ -74,11 +74,11 @@ fn a_dead_rank_that_a_debugger_holds_does_not_keep_the_node_daemon_busy_and_is_r
     drop(held);
     signal::send(other, signal::KILL).expect("a rank is there");
     let ended = job.end();
-    assert!(ended.exited_with(137), "{}", ended.story());
+    assert!(ended.exited_with(137), "{}", ended.report());
     assert!(spent < Duration::from_millis(20), "the node daemon ran for {spent:?} of 300 ms");
 }
 
-/// How often somebody was stopped. All run again at the end.
+/// Returns how many stops there were. All processes run again at the end.
 fn stop_and_continue(pids: &[u32], total: Duration, longest: Duration, random: &mut Random) -> u32 {
     let begun = Instant::now();
     let mut wake: Vec<Option<Instant>> = vec![None; pids.len()];
@@ -92,7 +92,7 @@ fn stop_and_continue(pids: &[u32], total: Duration, longest: Duration, random: &
                 }
                 None if random.once_in(400) => {
                     signal::send(*pid, signal::STOP).expect("a rank is there");
-                    // Mostly short, sometimes the longest.
+                    // Most stops are short, some the longest.
                     let span = if random.once_in(4) { longest } else { longest / 20 };
                     *until = Some(Instant::now() + chance::span(random, span));
                     stops += 1;
@@ -100,7 +100,7 @@ fn stop_and_continue(pids: &[u32], total: Duration, longest: Duration, random: &
                 _ => {}
             }
         }
-        // Sleeps: chance decides in steps of this length.
+        // Sleeps: each step of the random schedule has this length.
         std::thread::sleep(Duration::from_millis(10));
     }
     for &pid in pids {

@@ -56,14 +56,14 @@ fn a_limit_on_file_sizes_is_named_as_such_where_it_refuses_shared_memory() {
 fn names_the_limit(command: Command, code: &str) {
     let ended = Job::new(command, LIMIT).run();
     let named = ended.stderr.contains("limit on file sizes") && ended.stderr.contains("ulimit -f");
-    assert!(ended.is_refused_with(code) && named, "{}", ended.story());
-    assert!(!ended.stderr.contains("memory limit"), "{}", ended.story());
+    assert!(ended.is_refused_with(code) && named, "{}", ended.report());
+    assert!(!ended.stderr.contains("memory limit"), "{}", ended.report());
 }
 
 fn runs(command: Command, closing: &str) {
     let ended: Ended = Job::new(command, LIMIT).run();
     let printed = closing.contains(">&-") && !closing.starts_with('2') || ended.stdout.contains("No errors");
-    assert!(ended.exited_with(0) && printed && ended.stderr.is_empty(), "{closing}: {}", ended.story());
+    assert!(ended.exited_with(0) && printed && ended.stderr.is_empty(), "{closing}: {}", ended.report());
 }
 
 fn closed_streams() -> std::path::PathBuf {

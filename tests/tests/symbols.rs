@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The installed library seen from outside: its names, its needs, its wrappers.
+//! The installed library: its symbols, its dependencies, its wrappers.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ fn the_calls_of_fault_tolerance_have_four_names_each() {
     }
 }
 
-/// Rule 8: what else lies in the library is nobody's business.
+/// Rule 8: the library exports no other symbol.
 #[test]
 fn nothing_but_mpi_is_exported() {
     let exported = exported();
@@ -73,13 +73,13 @@ fn the_wrappers_show_what_they_would_run() {
             let text = String::from_utf8_lossy(&later.stdout).into_owned();
             assert!(later.status.success() && !text.contains("show"), "{compiler} -O2 {option}: {text}");
         }
-        // "-" is a source like any other: it is told where mpi.h lies.
+        // "-" is a source too, so the include path is passed.
         let output = prefix::command(compiler).args(["-###", "-xc", "-E", "-"]).output().unwrap();
         assert!(String::from_utf8_lossy(&output.stderr).contains("/include"), "{compiler} -: {output:?}");
     }
 }
 
-/// The launcher says which of its options do not exist, and `mend-info` knows the table of parameters.
+/// `mend-info` prints the table of parameters.
 #[test]
 fn mend_info_prints_every_parameter() {
     let output = prefix::command("mend-info").output().unwrap();
@@ -92,13 +92,13 @@ fn mend_info_prints_every_parameter() {
 }
 
 #[test]
-fn a_program_that_never_calls_init_is_judged_by_its_exit_code_alone() {
+fn only_the_exit_code_counts_for_a_program_that_never_calls_init() {
     let limit = Duration::from_secs(30);
     for (name, code) in [("true", 0), ("false", 1)] {
         let mut command = program::mpiexec(3, limit);
         command.arg(name);
         let ended = Job::new(command, limit).run();
-        assert!(ended.exited_with(code), "{name}: {}", ended.story());
+        assert!(ended.exited_with(code), "{name}: {}", ended.report());
     }
 }
 
@@ -119,7 +119,7 @@ fn a_tool_that_is_preloaded_or_linked_before_the_library_sees_the_programs_calls
         let ended = Job::new(command, limit).run();
         let seen = ended.stdout.matches("the tool was told").count();
         let wanted = if program == &tooled || preload.is_some() { 2 } else { 0 };
-        assert!(ended.exited_with(0) && seen == wanted, "{}", ended.story());
+        assert!(ended.exited_with(0) && seen == wanted, "{}", ended.report());
     }
 }
 
@@ -150,7 +150,7 @@ fn the_transports_that_are_chosen_are_used_and_those_that_do_not_exist_refused()
                 Some(_) if by_option && chosen.contains("tcp") => ended.stderr.contains("E-ARG-006"),
                 Some(words) => !ended.exited_with(0) && ended.stderr.contains(words),
             };
-            assert!(as_wanted, "btl = {chosen} on {ranks}: {}", ended.story());
+            assert!(as_wanted, "btl = {chosen} on {ranks}: {}", ended.report());
         }
     }
     let output = prefix::command("mend-info").env("MEND_BTL", "^shm").output().unwrap();

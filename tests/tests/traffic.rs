@@ -18,7 +18,7 @@ fn random_traffic_between_eight_ranks_is_right_and_in_order() {
     let mut command = program::mpiexec(8, limit);
     command.arg(traffic).args(["--seed", &seed.to_string(), "--for", &seconds.to_string(), "--threads", "2"]);
     let ended = Job::new(command, limit).run();
-    assert!(ended.is_clean(), "seed {seed}: {}", ended.story());
+    assert!(ended.is_clean(), "seed {seed}: {}", ended.report());
     say(&format!("figure: {}", ended.stdout.trim().replace('\n', "; ")));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every function of the header, called with nothing but zeros: null handles, null pointers, no counts. None crashes; those
-//! that the table has no implementation for say so by their class, and no others do.
+//! Calls every function of the header with zeros only: null handles, null pointers, zero counts. None crashes; exactly those for
+//! which the table has no implementation return MPI_ERR_UNSUPPORTED_OPERATION.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use mend_tests::job::Job;
 use mend_tests::{Scratch, prefix, program};
 
 #[test]
-fn every_call_answers_zeros_and_what_is_not_there_says_so() {
+fn every_call_returns_with_zero_arguments_and_unsupported_ones_say_so() {
     let table = std::fs::read_to_string(prefix::place().root.join("abi/table/calls.table")).unwrap();
     let mut rows = String::new();
     for line in table.lines() {
@@ -29,10 +29,10 @@ fn every_call_answers_zeros_and_what_is_not_there_says_so() {
     let mut command = program::mpiexec(1, limit);
     command.arg(zeros);
     let ended = Job::new(command, limit).run();
-    assert!(ended.exited_with(0) && ended.stdout.contains("No errors"), "{}", ended.story());
-    // Calls of files and tools have no handler that returns, and say it on stderr, once each.
-    let said = ended.stderr.lines().filter(|line| line.contains("is not supported by this version"));
-    let names: BTreeSet<_> = said.filter_map(|line| line.split(": ").nth(2)).collect();
+    assert!(ended.exited_with(0) && ended.stdout.contains("No errors"), "{}", ended.report());
+    // Calls of files and tools have no handler that returns; each prints a line on stderr, once.
+    let printed = ended.stderr.lines().filter(|line| line.contains("is not supported by this version"));
+    let names: BTreeSet<_> = printed.filter_map(|line| line.split(": ").nth(2)).collect();
     assert_eq!(names.len(), ended.stderr.lines().count(), "{}", ended.stderr);
 }
 

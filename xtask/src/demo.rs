@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo demo`: what Mend is, shown in one command: install, compile, run, measure.
+//! `cargo demo`: a demonstration of Mend in one command: install, compile, run, measure.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub fn command(place: &Place) -> Outcome {
     heading("3. run it on 4 ranks");
     shown(Command::new(bin.join("mpiexec")).args(["-n", "4"]).arg(&hello))?;
 
-    heading("4. kill one of 4 ranks: the others are told, and go on");
+    heading("4. kill one of 4 ranks: the others get an error code, and go on");
     let survive = compiled(place, &prefix, "survive")?;
     shown(Command::new(bin.join("mpiexec")).args(["-n", "4"]).arg(&survive))?;
 
@@ -58,7 +58,7 @@ fn heading(text: &str) {
     println!("\n== {text}");
 }
 
-/// Says what is run, in the words to type, then runs it.
+/// Prints a command as one would type it, then runs it.
 fn shown(command: &mut Command) -> Outcome {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let program = command.get_program().to_string_lossy().into_owned();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask docs`: writes the pages that are made from tables. A test in `tests` says when one is out of date.
+//! `cargo xtask docs`: writes the pages that are made from tables. A test in `tests` fails if one is out of date.
 
 use crate::place::Place;
 use crate::{Failure, Outcome, failure};
 
-/// Runs the program that knows the table and writes its page.
+/// Runs the program that prints the page, and writes the page.
 pub fn command(place: &Place) -> Outcome {
     let mut cargo = place.cargo();
     cargo.args(["run", "--quiet", "--package", "mend-tests", "--bin", "parameters-page"]);

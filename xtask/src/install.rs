@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Builds the library and lays it out: bin, lib, include, share. The layout is relocatable: the wrappers find their prefix from
-//! where they lie, and the library's links are relative.
+//! Builds the library and installs it: bin, lib, include, share. The prefix can be moved: the wrappers find it from their own path,
+//! and the library's links are relative.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// What a user gets.
+    /// The build for users.
     pub fn release(place: &Place) -> Build {
         Build { target: place.target.clone(), environment: Vec::new(), triple: None, c_flags: &[] }
     }
@@ -47,9 +47,8 @@ pub fn command(place: &Place, build: &Build, prefix: &str) -> Outcome {
     Ok(())
 }
 
-/// Builds, then lays out. What has not changed is not written again, so that programs that run from the prefix go on. Of
-/// several processes that install into one prefix at the same time the others wait for the first: the prefix, a folder, is
-/// locked meanwhile.
+/// Builds and installs. Unchanged files are not written again, so that programs that run from the prefix go on. The prefix folder
+/// is locked meanwhile: of several processes that install into one prefix at the same time, the others wait for the first.
 pub fn install(place: &Place, build: &Build, prefix: &Path) -> Outcome {
     std::fs::create_dir_all(prefix)
         .map_err(|error| failure(format!("cannot make {}", prefix.display()), error))?;
@@ -101,7 +100,7 @@ fn lay_out(place: &Place, products: &Path, prefix: &Path) -> Outcome {
     man_pages(place, prefix)
 }
 
-/// The README with the manual beside it, so that the links between the pages lead somewhere there too.
+/// Installs the README and the manual side by side, so that the links between the pages are valid there too.
 fn documents(place: &Place, prefix: &Path) -> Outcome {
     let to = prefix.join("share/doc/mend");
     make(&to)?;
@@ -118,7 +117,7 @@ fn documents(place: &Place, prefix: &Path) -> Outcome {
     Ok(())
 }
 
-/// Made from the manual's pages when they are installed, so they cannot be out of date.
+/// Makes the man pages from the manual's pages at each installation, so that they cannot be out of date.
 fn man_pages(place: &Place, prefix: &Path) -> Outcome {
     let folder = prefix.join("share/man/man1");
     make(&folder)?;
@@ -135,7 +134,7 @@ fn man_pages(place: &Place, prefix: &Path) -> Outcome {
     Ok(())
 }
 
-/// The benchmarks are portable MPI programs: they are compiled by the `mpicc` just installed, so they also try it out.
+/// Compiles the benchmarks, which are portable MPI programs, with the `mpicc` just installed, and so tests it too.
 fn benchmarks(place: &Place, build: &Build, prefix: &Path) -> Outcome {
     for source in c_programs(&place.root.join("bench/c")) {
         let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -163,7 +162,7 @@ pub fn c_programs(folder: &Path) -> Vec<PathBuf> {
     files_in(folder, &["c", "cc"])
 }
 
-/// The files in `folder` whose names end so, sorted.
+/// The files in `folder` whose names have one of these endings, sorted.
 fn files_in(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let ends = |path: &PathBuf| path.extension().is_some_and(|kind| endings.iter().any(|each| kind == *each));
@@ -183,7 +182,7 @@ fn newer(product: &Path, source: &Path) -> bool {
     matches!((time(product), time(source)), (Some(product), Some(source)) if product > source)
 }
 
-/// Copies through a second name, because a running program's file cannot be written and a reader must never see half a file.
+/// Copies to a temporary name, then renames: a running program's file cannot be written, and no reader may see half a file.
 fn copy(from: &Path, to: &Path) -> Outcome {
     let what = || format!("cannot copy {} to {}", from.display(), to.display());
     let wanted = std::fs::read(from).map_err(|error| failure(what(), error))?;
@@ -196,7 +195,7 @@ fn copy(from: &Path, to: &Path) -> Outcome {
         .map_err(|error| failure(what(), error))
 }
 
-/// The same for a text that we made.
+/// Writes a generated text in the same way.
 fn write(text: &str, to: &Path) -> Outcome {
     if std::fs::read(to).is_ok_and(|present| present == text.as_bytes()) {
         return Ok(());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a developer types. `cargo xtask` lists the words; `cargo demo`, `cargo suite`, `cargo soak` and
-//! `cargo bench-compare` are short for four of them (`.cargo/config.toml`).
+//! The project's commands. `cargo xtask` lists them; `cargo demo`, `cargo suite`, `cargo soak` and `cargo bench-compare`
+//! are short for four of them (`.cargo/config.toml`).
 //!
-//! This crate depends on std and the small `testing` alone, so that the first word answers a few seconds after a fresh clone. It starts
-//! other programs and reads what they print; it never links the library it builds. Read [`place::Place`] first, then
-//! [`step`]: a step is one program run with a log, a time limit and a verdict. `tests` uses [`install`] too, so that
+//! This crate depends only on std and the small `testing`, so that the first command answers a few seconds after a fresh clone. It
+//! starts other programs and reads what they print; it never links the library that it builds. Read [`place::Place`] first, then
+//! [`step`]: a step is one program run with a log and a time limit, which passes or fails. `tests` uses [`install`] too, so that
 //! tests run against exactly what a user would install.
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ pub mod soak;
 pub mod step;
 pub mod suite;
 
-/// Why a command of ours could not do its work, in one sentence for the person who typed it.
+/// Why a command failed, in one sentence for its user.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -32,7 +32,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What commands of ours return.
+/// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// Puts the sentence that `what` begins before an error of the operating system.

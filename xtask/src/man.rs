@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Man pages, made from pages of the manual: Markdown in, roff out.
 //!
-//! It knows the Markdown that the manual uses: headings, paragraphs, lists, tables, blocks of code, and in a line code, bold,
+//! Converts the Markdown that the manual uses: headings, paragraphs, lists, tables, blocks of code, and within a line code, bold,
 //! italic and links. The first block of code of a page is the synopsis.
 
 /// A man page and where it comes from.
@@ -45,7 +45,7 @@ pub fn roff(page: &Page, text: &str) -> String {
         } else if let Some(title) = heading(line) {
             writer.heading(title);
         } else if line.starts_with('|') {
-            // The second line of a table, `|---|---|`, holds nothing; the first names the columns.
+            // The first line of a table names the columns; the second, `|---|---|`, has no content.
             let rows = std::iter::from_fn(|| lines.next_if(|line| line.starts_with('|')));
             writer.table(rows.skip(1));
         } else {
@@ -111,11 +111,11 @@ impl Writer {
     fn table<'a>(&mut self, rows: impl Iterator<Item = &'a str>) {
         for row in rows {
             let cells: Vec<_> = row.trim().trim_matches('|').split('|').map(str::trim).collect();
-            let said: Vec<_> =
+            let explanations: Vec<_> =
                 cells[1..].iter().filter(|cell| !cell.is_empty()).map(|cell| inline(cell)).collect();
             self.macro_line(".TP");
             self.macro_line(&protected(inline(cells[0])));
-            self.macro_line(&protected(said.join("; ")));
+            self.macro_line(&protected(explanations.join("; ")));
         }
     }
 
@@ -142,17 +142,17 @@ impl Writer {
     }
 }
 
-/// Text as it stands: a backslash is none of roff's, and a minus is no hyphen.
+/// Escapes text, so that roff prints a backslash and a minus as they are.
 fn verbatim(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-/// A line that begins with a dot or a quote is no request.
+/// Escapes a dot or quote at the beginning of a line, which would be a request.
 fn protected(line: String) -> String {
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
 }
 
-/// Code and bold become bold, italic italic, and of a link the text is left.
+/// Code and bold become bold, italic stays italic, and a link becomes its text.
 fn inline(text: &str) -> String {
     let mut out = String::new();
     for (number, part) in without_links(text).split('`').enumerate() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the project lies, where it is built, and how `cargo` is called from inside a program that `cargo` started.
+//! The folders of the project and of its build, and calls of `cargo` from a program that `cargo` started.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -13,12 +13,12 @@ use crate::{Failure, Outcome, failure};
 pub struct Place {
     /// The folder of the workspace's Cargo.toml.
     pub root: PathBuf,
-    /// The target folder in force.
+    /// The target folder.
     pub target: PathBuf,
 }
 
 impl Place {
-    /// Finds both from where this program lies and was compiled.
+    /// Finds both from the path of this program and the folder in which it was compiled.
     pub fn find() -> Outcome<Place> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
@@ -30,8 +30,8 @@ impl Place {
         })
     }
 
-    /// A `cargo` command in the checkout. Inside `cargo run` the environment names the toolchain and the package that is
-    /// running; the toolchain is kept, the package's variables would rebuild whatever looks at them.
+    /// A `cargo` command in the checkout. Inside `cargo run` the environment names the toolchain and the running package. The
+    /// toolchain's variables are passed on; the package's are removed, as crates that read them would be rebuilt.
     pub fn cargo(&self) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
@@ -79,7 +79,7 @@ impl Logs {
         }
     }
 
-    /// Where they lie.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -108,6 +108,9 @@ mod tests {
             (target.join("suite").as_path(), target.join("suite-2").as_path())
         );
         drop(first);
-        assert_eq!(Logs::open(&place, "suite").unwrap().path(), target.join("suite"));
+        // A process that another test has forked holds the lock until it calls exec.
+        while Logs::open(&place, "suite").unwrap().path() != target.join("suite") {
+            std::thread::yield_now();
+        }
     }
 }

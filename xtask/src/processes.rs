@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which processes descend from one of ours, and how to end them all: read from /proc, ended by the shell's `kill`.
+//! Finds the descendants of a process in /proc, and ends them with the shell's `kill`.
 //!
 //! The children stay in our process group, so that Ctrl-C at the terminal reaches them; so a group cannot be killed and the
 //! tree is walked instead.
@@ -25,8 +25,8 @@ pub fn descendants(ancestor: u32) -> Vec<u32> {
     found
 }
 
-/// The processes whose environment holds `NAME=VALUE`: whoever was started below a program that we marked so, also if it
-/// has since been given another parent. Zombies have no environment and are not found.
+/// The processes whose environment holds `NAME=VALUE`: those started below a program with that mark, also if they have another
+/// parent by now. Zombies have no environment and are not found.
 pub fn marked(name: &str, value: &str) -> Vec<u32> {
     let wanted = format!("{name}={value}").into_bytes();
     all()
@@ -44,7 +44,7 @@ pub fn kill(pids: &[u32]) {
     }
     let list: Vec<String> = pids.iter().map(u32::to_string).collect();
     let script = format!("kill -KILL {} 2>/dev/null", list.join(" "));
-    // A failed kill means that there is nobody left to end.
+    // A failed kill means that no process is left to end.
     let _ = Command::new("sh").args(["-c", &script]).status();
 }
 
@@ -54,7 +54,7 @@ pub fn all() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The parent is the second word after the name, which stands in brackets and may hold anything.
+/// The parent of a process: the second word after the name, which is in parentheses and may hold any character.
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which skips a machine is allowed: `cargo suite --allow-skips FILE`. Without the option every skip is.
+//! Which tests may be skipped: `cargo suite --allow-skips FILE`. Without the option every skip is allowed.
 //!
-//! A line of the file is `STEP: TEST`, or `STEP: TEST: how the reason begins`; what follows `#` is a comment. A named test that
-//! is not skipped is no fault: machines differ.
+//! A line of the file is `STEP: TEST`, or `STEP: TEST: how the reason begins`; a `#` begins a comment. It is no error if a named
+//! test is not skipped, as machines differ.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo soak [NAME] [--for DURATION]`: the long runs, in one table.
 //!
-//! A soak is a list of steps made for a duration; the suite runs a short sample of those that say so. Everything random in
-//! them begins with a seed, which they print and which the summary repeats.
+//! A soak is a list of steps made for a duration; the suite runs short samples of those that have one. All random numbers come from
+//! a seed, which the soak prints and the summary repeats.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ pub use builds::asan_build;
 /// One long run.
 struct Soak {
     name: &'static str,
-    /// What it shows.
+    /// What it tests.
     sentence: &'static str,
-    /// How long, when asked for by name.
+    /// The duration if it is asked for by name.
     long: Duration,
-    /// How long, when all are asked for.
+    /// The duration if all are asked for.
     short: Duration,
-    /// How long in the suite; `None`: not there.
+    /// The duration in the suite; `None`: not run there.
     sample: Option<Duration>,
     steps: fn(&Place, Duration) -> Outcome<Vec<Step>>,
 }
@@ -221,7 +221,7 @@ const TABLE: &[Soak] = &[
     },
     Soak {
         name: "mutations",
-        sentence: "with the last look, settle() or the rule on bells taken out, the tests find it within a minute",
+        sentence: "each protection of the wake-up protocol removed: the tests detect it within a minute",
         long: seconds(600),
         short: seconds(300),
         sample: None,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A step: one program run with a log, a time limit and a verdict.
+//! A step: one program run with a log and a time limit, which passes or fails.
 //!
-//! What the program prints goes to the log; the terminal shows one line with name, verdict and time. A failure shows the end
-//! of the log. [`Report`] counts the checks that the log tells of. A test that runs longer than the step lets it
-//! ([`Step::tests_within`]) is named, and the test program is killed; cargo then goes on with the next one.
+//! The output of the program goes to the log; the terminal shows one line with name, result and time. After a failure the end of
+//! the log is shown. [`Report`] counts the checks in the log. A test that runs longer than the step allows ([`Step::tests_within`])
+//! is named, and the test program is killed; cargo then goes on with the next one.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -25,18 +25,18 @@ use watch::Watch;
 pub struct Step {
     /// One word: the name on the terminal, of the log and on the command line.
     pub name: String,
-    /// What it shows, for the person who reads the list.
+    /// What it tests, for the list of steps.
     pub sentence: String,
     /// The program, or why it cannot run here.
     pub work: Result<Command, String>,
-    /// A step that has not ended by then hangs: it is killed and has failed.
+    /// A step that has not ended after this time hangs: it is killed and has failed.
     pub limit: Duration,
-    /// Mutations: a protection has been taken out, so the step must fail, and the log must hold this sign that it failed
-    /// for that reason (and not because it does not compile, for instance).
+    /// For mutations: a protection has been removed, so the step must fail, and the log must hold this text as a sign that it
+    /// failed for that reason (and not because it does not compile, for instance).
     pub must_fail: Option<&'static str>,
     /// How long each test of libtest may run; `None`: as long as the step.
     pub tests: Option<TestLimits>,
-    /// Where its randomness begins, if it was drawn here; repeated in the summary.
+    /// The seed of its random numbers, if it was drawn here; repeated in the summary.
     pub seed: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ impl Step {
 /// Runs `step`, shows one line, and on failure the end of the log, which stays in `logs`.
 pub fn run(step: Step, logs: &Path) -> Outcome<Report> {
     print!("  {:<26} {:<70}", step.name, step.sentence);
-    // The terminal may be gone; the verdict does not depend on it.
+    // The terminal may be closed; the result does not depend on it.
     let _ = std::io::stdout().flush();
     let command = match step.work {
         Ok(command) => command,
@@ -101,7 +101,7 @@ pub fn run(step: Step, logs: &Path) -> Outcome<Report> {
     report.notes.extend(step.seed.map(|seed| format!("seed: {seed}")));
     end.hung.iter().for_each(|test| report.fault(format!("HANG: {test}")));
     report.name = step.name;
-    println!("{}", verdict(&report));
+    println!("{}", result_line(&report));
     if report.failed > 0 {
         show_end(&text, &log, end.status, step.limit);
         report.faults.iter().for_each(|fault| println!("    {fault}"));
@@ -109,7 +109,7 @@ pub fn run(step: Step, logs: &Path) -> Outcome<Report> {
     Ok(report)
 }
 
-fn verdict(report: &Report) -> String {
+fn result_line(report: &Report) -> String {
     let word = match report {
         Report { failed: 1.., .. } => "FAILED",
         Report { passed: 0, .. } => "skipped",
@@ -142,8 +142,8 @@ fn run_to_log(mut command: Command, log: &Path, limit: Duration, tests: Option<T
     wait(child, limit, growing, tests.map(Watch::new))
 }
 
-/// The child is asked every 20 ms; when its time is over, it and all that descend from it are killed. When the time of a test is
-/// over, only what descends from the child is: the test program, with what that has started.
+/// Polls the child every 20 ms. When the step's time is over, the child and all its descendants are killed. When the time of a test
+/// is over, only the descendants are: the test program, and the processes that it has started.
 fn wait(mut child: Child, limit: Duration, mut log: Growing, mut watch: Option<Watch>) -> Outcome<End> {
     let deadline = Instant::now() + limit;
     let mut end = End::default();
@@ -178,15 +178,15 @@ fn cannot_wait(error: std::io::Error) -> crate::Failure {
 /// A log that is read while it is written.
 struct Growing {
     file: File,
-    /// The last line, as far as it has been written.
+    /// The last line, which may be unfinished.
     line: Vec<u8>,
 }
 
 impl Growing {
-    /// Shows what has come since the last time.
+    /// Passes new lines of the log to `watch`.
     fn show(&mut self, watch: &mut Watch) {
         let old = self.line.len();
-        // What cannot be read now is read the next time, or by whoever judges the whole log.
+        // A read error is ignored: the rest is read the next time, or when the whole log is read at the end.
         let read = self.file.read_to_end(&mut self.line).unwrap_or(0);
         if read == 0 {
             return;
@@ -213,7 +213,8 @@ fn show_end(text: &str, log: &Path, ended: Option<ExitStatus>, limit: Duration) 
     }
 }
 
-/// `  12: function` and `at file`: they stay in the log, and would hide the sentence that matters here.
+/// Whether a line is one of a backtrace, as `  12: function` or `at file`. Such lines are only in the log: on the terminal they
+/// would hide the message.
 fn is_of_a_backtrace(line: &str) -> bool {
     let line = line.trim_start();
     let numbered = line.split_once(": ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
@@ -246,7 +247,7 @@ mod tests {
         assert_eq!(report.failed, 1);
     }
 
-    // As cargo does with a test program: the shell goes on when what it started has been killed.
+    // As cargo does with a test program: the shell goes on when the program that it started has been killed.
     #[test]
     fn a_test_that_hangs_is_named_and_the_programs_after_it_run() {
         let logs = Scratch::new("watch");
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_with_a_longer_limit_of_its_own_may_take_it() {
+    fn a_test_with_a_longer_limit_may_use_it() {
         let logs = Scratch::new("watch");
         let script = "echo 'test ring::another ... '; sleep 0.3; echo ok; echo 'test result: ok. 1 passed'";
         let step = Step::new("units", "", shell(script))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo suite`: every kind of test in minutes, from a clean clone, with Rust and gcc alone.
 //!
-//! Every step runs, whatever failed before it. What this machine cannot do is skipped and named, with the reason; it fails only
-//! where `--allow-skips FILE` is given and the file does not name it.
+//! Every step runs, also after failures. Tests that cannot run on this machine are skipped and named, with the reason; a skip is a
+//! failure only if `--allow-skips FILE` is given and the file does not name the test.
 
 use std::path::Path;
 use std::process::Command;
@@ -34,10 +34,10 @@ pub fn command(place: &Place, words: &[&str]) -> Outcome {
     summary(&reports, started.elapsed(), logs.path(), allowed.as_ref())
 }
 
-/// The steps that are no samples of soaks.
+/// The steps that are not samples of soaks.
 pub fn steps(place: &Place) -> Vec<Step> {
-    let mut steps = manners(place);
-    let symbols = "names and needs of the installed library, pages made from tables";
+    let mut steps = code_checks(place);
+    let symbols = "symbols and dependencies of the installed library, pages made from tables";
     let limits = "memory limits, small /dev/shm, namespaces, footprint, core dumps, MPI_Abort";
     steps.extend([
         cargo_step(place, "units", "units of every crate, conformance of every transport", UNITS)
@@ -52,11 +52,11 @@ pub fn steps(place: &Place) -> Vec<Step> {
     steps
 }
 
-/// Form, lints and rules. Two of them are components of the toolchain that may be absent.
-fn manners(place: &Place) -> Vec<Step> {
+/// Format, lints and rules. Two of these need components of the toolchain that may be absent.
+fn code_checks(place: &Place) -> Vec<Step> {
     vec![
         component(place, "fmt", "rustfmt", "every file is formatted", &["fmt", "--all", "--check"]),
-        component(place, "clippy", "clippy", "no lint speaks", CLIPPY),
+        component(place, "clippy", "clippy", "no lint is violated", CLIPPY),
         cargo_step(place, "tidy", "the rules that a program can check", TIDY),
     ]
 }
@@ -85,7 +85,7 @@ fn seeds(place: &Place) -> Step {
         .within(LONGEST_STEP)
 }
 
-/// Into the prefix that the tests after it use: they then find everything current.
+/// Installs into the prefix that the tests after this step use, so that they need not install.
 fn installation(place: &Place) -> Step {
     let mut cargo = place.cargo();
     cargo.args(["xtask", "install", "--prefix"]).arg(place.target.join("mend-tests/prefix"));
@@ -113,7 +113,7 @@ fn first_line(program: &str, argument: &str) -> String {
     text.lines().next().unwrap_or("no such program").to_owned()
 }
 
-/// Says what a person wants to know at the end; the last line is for programs.
+/// Prints the summary; the last line is for programs.
 pub fn summary(reports: &[Report], took: Duration, logs: &Path, allowed: Option<&AllowedSkips>) -> Outcome {
     println!("\nsummary, {} s in all, logs in {}", took.as_secs(), logs.display());
     for report in reports {
@@ -195,14 +195,14 @@ const LIMITS: &[&str] = &[
     "--",
     "--test-threads=1",
 ];
-/// A crate's first page leads its reader into private rooms, too: such a link is plain text for users and no fault.
+/// A crate's first page may link to private modules; in the users' documentation such a link is plain text, and no error.
 const DOC_FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
-/// libtest itself tells after a minute which test has not ended.
+/// libtest itself names tests that have not ended after a minute.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Units of thousands of schedules, or of many jobs: on a machine busy with other work they take longer than a minute.
+/// Units with thousands of schedules, or with many jobs: on a busy machine they take longer than a minute.
 pub const LONG_UNITS: &[(&str, Duration)] = &[
     ("every_message_arrives_once_whole_and_in_order_and_nothing_is_left", LONG),
-    ("one_wild_word_at_a_time_never_crashes_and_never_stops_the_others", LONG),
+    ("one_random_word_at_a_time_never_crashes_and_never_stops_the_others", LONG),
     ("jobs_ended_at_random_moments_leave_nothing_behind", LONG),
 ];
 const LONG: Duration = Duration::from_secs(300);

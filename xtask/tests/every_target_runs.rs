@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every test target of every crate, and every C program, is run by a step of the suite or by a soak that has a name. What nobody
-//! runs does not hold.
+//! Every test target of every crate, and every C program, is run by a step of the suite or by a soak. A test that is never run
+//! proves nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ struct Target {
     package: String,
     /// `lib` for the units of a package, or the name of a file in its `tests`.
     name: String,
-    /// It holds tests that are run only when asked for with `--ignored`.
+    /// Whether it has tests that are run only with `--ignored`.
     has_ignored: bool,
-    /// It holds others.
+    /// Whether it has other tests.
     has_plain: bool,
 }
 
@@ -36,7 +36,7 @@ impl Run {
         self.words.iter().any(|each| each == word)
     }
 
-    /// A word that is no option and no value of one: it leaves out the tests whose names do not hold it.
+    /// Whether there is a word that is neither an option nor the value of one: only tests whose names contain it are run.
     fn has_filter(&self) -> bool {
         let own = self.words.iter().take_while(|word| *word != "--");
         let mut previous = "";
@@ -50,7 +50,7 @@ impl Run {
         false
     }
 
-    /// All tests of the target, but those that are ignored; with `--ignored` only these.
+    /// Whether it runs all tests of the target except ignored ones; with `--ignored`, all ignored ones.
     fn covers(&self, target: &Target) -> bool {
         let package = if self.has("--workspace") {
             !self.values("--exclude").contains(&target.package.as_str())
@@ -64,7 +64,7 @@ impl Run {
     }
 }
 
-/// The `cargo test`s of the suite, its samples among them, and of every soak.
+/// The calls of `cargo test` in the suite, with its samples, and in every soak.
 fn runs(place: &Place) -> Vec<Run> {
     let mut steps = suite::steps(place);
     steps.extend(soak::samples(place).unwrap());
@@ -76,7 +76,7 @@ fn runs(place: &Place) -> Vec<Run> {
     runs.filter(|run| run.words.first().is_some_and(|word| word == "test")).collect()
 }
 
-/// From the manifests: `tests/*.rs`, and what `[[test]]` names.
+/// The targets of the manifests: `tests/*.rs`, and those that `[[test]]` names.
 fn targets(root: &Path) -> BTreeSet<Target> {
     let mut found = BTreeSet::new();
     for member in members(root) {
@@ -140,7 +140,7 @@ fn read(path: &Path) -> String {
 fn every_test_target_is_run_by_a_step_and_its_ignored_tests_too() {
     let place = Place::find().unwrap();
     let (runs, targets) = (runs(&place), targets(&place.root));
-    // As many as there are today, roughly: a list that came out empty would find nothing wrong.
+    // About as many as there are today; an empty list would make the test pass wrongly.
     assert!(runs.len() >= 20 && targets.len() >= 40, "{} runs, {} targets", runs.len(), targets.len());
     let is_run = |target: &Target| {
         let of_it = |ignored| runs.iter().any(|run| run.has("--ignored") == ignored && run.covers(target));
@@ -150,8 +150,8 @@ fn every_test_target_is_run_by_a_step_and_its_ignored_tests_too() {
     assert!(forgotten.is_empty(), "no step of the suite and no soak runs {forgotten:#?}");
 }
 
-/// All of `tests/c` and `bench/c` is run by the tests that list these folders, and the examples that `docs/survive.md` shows by the
-/// one that reads this page; all others are run by tests that name them.
+/// The programs of `tests/c` and `bench/c` are run by tests that list these folders, and the examples in `docs/survive.md` by the
+/// test that reads this page; all others are run by tests that name them.
 #[test]
 fn every_c_program_is_run_by_a_test_of_the_suite() {
     let root = Place::find().unwrap().root;
@@ -175,7 +175,7 @@ fn every_c_program_is_run_by_a_test_of_the_suite() {
     assert!(programs >= 13, "{programs} programs");
 }
 
-/// A test that was renamed would have lost its limit.
+/// Otherwise a test that was renamed would lose its limit.
 #[test]
 fn every_unit_with_a_longer_limit_of_its_own_exists() {
     let root = Place::find().unwrap().root;

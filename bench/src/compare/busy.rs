@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processes that have nothing to do with the benchmark and use a processor all the time. They are this program again, and
-//! end with the one that started them, however it ends.
+//! Busy processes: they use a processor all the time, and are not part of the benchmark. They are this program again, and end
+//! with the process that started them, however it ends.
 
 use super::Outcome;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 pub struct Busy(Vec<Child>);
 
 impl Busy {
-    /// Starts so many.
+    /// Starts `count` busy processes.
     pub fn start(count: u32) -> Outcome<Busy> {
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
@@ -27,24 +27,24 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Both fail only for a child that is gone already.
+            // Both fail only for a child that has ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// `mend-bench busy`: what such a process does. The other end of its standard input closes when its parent is gone.
+/// `mend-bench busy`: the code of a busy process. The other end of its standard input closes when its parent ends.
 pub fn be_busy() -> Outcome {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     });
-    let mut turns = 0u64;
+    let mut iterations = 0u64;
     loop {
-        turns = std::hint::black_box(turns.wrapping_add(1));
+        iterations = std::hint::black_box(iterations.wrapping_add(1));
     }
 }
 
-/// The word of the command line that says so.
+/// The word of the command line for a busy process.
 pub const WORD: &str = "busy";

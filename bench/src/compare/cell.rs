@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is measured: one benchmark, at one size, on so many ranks.
+//! A cell: one benchmark, at one size, on a number of ranks.
 
 use super::Outcome;
 use super::mpi::Mpi;
@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Cell {
     /// The C program.
     pub program: &'static str,
-    /// As the program reads it; empty: it has no sizes.
+    /// The size as the program reads it; empty if it has no sizes.
     pub size: &'static str,
     /// Further words for the program.
     pub words: &'static [&'static str],
@@ -18,9 +18,9 @@ pub struct Cell {
     pub meaning: &'static str,
     /// On how many ranks.
     pub ranks: u32,
-    /// Which of the program's columns counts.
+    /// The column of the program's output that counts.
     pub figure: Figure,
-    /// Who says where ranks run.
+    /// What determines where ranks run.
     pub placement: Placement,
 }
 
@@ -35,7 +35,7 @@ pub enum Figure {
     Rate,
 }
 
-/// Who says where ranks run.
+/// What determines where ranks run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
     /// The benchmark pins each rank, the same for every MPI.
@@ -44,7 +44,7 @@ pub enum Placement {
     Defaults,
 }
 
-/// What one run said.
+/// The figures of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Average, in microseconds, over a loop without clock readings.
@@ -53,12 +53,12 @@ pub struct Figures {
     pub p50: f64,
     /// The 99th percentile of them.
     pub p99: f64,
-    /// In the program's unit.
+    /// The rate, in the program's unit.
     pub rate: f64,
 }
 
 impl Figures {
-    /// The one that counts.
+    /// The figure that counts.
     pub fn pick(&self, figure: Figure) -> f64 {
         match figure {
             Figure::Microseconds => self.average,
@@ -79,7 +79,7 @@ impl Figure {
 }
 
 impl Cell {
-    /// As the table calls it.
+    /// The name in the table.
     pub fn title(&self) -> String {
         let name = match self.figure {
             Figure::RoundTrip => "round trip".to_owned(),
@@ -99,7 +99,7 @@ impl Cell {
         }
     }
 
-    /// Runs it once; ranks that are pinned run on these processors in turn.
+    /// Runs the cell once; pinned ranks run on these processors round robin.
     pub fn run(&self, mpi: &Mpi, processors: [usize; 2], folder: &Path) -> Outcome<Figures> {
         let mut command = mpi.run(folder, self.program, self.ranks, self.placement);
         command.args(["--format", "csv"]).args(self.words);
@@ -113,9 +113,9 @@ impl Cell {
         let text = String::from_utf8_lossy(&output.stdout);
         let figures = text.lines().find_map(read);
         figures.filter(|_| output.status.success()).ok_or_else(|| {
-            let said = String::from_utf8_lossy(&output.stderr);
+            let errors = String::from_utf8_lossy(&output.stderr);
             format!(
-                "{} did not measure {} ({}): {command:?}\n{text}{said}",
+                "{} did not measure {} ({}): {command:?}\n{text}{errors}",
                 mpi.name,
                 self.title(),
                 output.status
@@ -153,7 +153,7 @@ const fn blocked(words: &'static [&'static str], meaning: &'static str) -> Cell 
     Cell { words, meaning, ..time("blocked_threads", "8", 2) }
 }
 
-/// Everything that is compared.
+/// All cells that are compared.
 pub const CELLS: &[Cell] = &[
     time("latency", "8", 2),
     time("latency", "64K", 2),
@@ -167,13 +167,13 @@ pub const CELLS: &[Cell] = &[
     SOME_BLOCKED,
 ];
 
-/// A ping-pong with no other threads, and with so many that are blocked: compared with each other.
+/// A ping-pong without other threads, which is compared with [`SOME_BLOCKED`].
 pub const NONE_BLOCKED: Cell = blocked(&["--blocked", "0"], "none");
-/// The other one.
+/// A ping-pong with 64 blocked threads.
 pub const SOME_BLOCKED: Cell = blocked(&["--blocked", "64"], "64");
 
-/// What is measured beside busy processes and without them, one after the other: means over a second, because what a busy
-/// process does to a rank shows in some time slices only, and by every MPI's defaults, because pinning would help it.
+/// Cells that are measured with and without busy processes, one after the other: means over a second, because a busy process
+/// affects a rank only in some time slices; and with every MPI's default placement, because pinning would reduce the effect.
 pub const SHARED: &[Cell] = &[
     Cell { figure: Figure::RoundTrip, ..shared("latency", "8", &["--seconds", "1"]) },
     Cell { figure: Figure::Rate, ..shared("bandwidth", "1M", &["--seconds", "1", "--iterations", "1"]) },
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_are_what_a_person_would_write() {
+    fn titles_are_readable() {
         let titles: Vec<String> = CELLS.iter().chain(SHARED).map(Cell::title).collect();
         assert_eq!(titles[0], "latency 8 B, 2 ranks");
         assert_eq!(titles[1], "latency 64 KiB, 2 ranks");

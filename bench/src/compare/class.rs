@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How far apart two processors are, by the time a cache line takes between them. Figures are compared within a class
-//! only: the same program is several times slower far than near, whatever MPI it runs on.
+//! The distance of two processors, by the transfer time of a cache line between them. Figures are compared only within a class:
+//! the same program is several times slower on far processors than on near ones, whichever MPI it uses.
 
 /// Ordered from close to far.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -9,12 +9,12 @@ pub enum Class {
     Siblings,
     /// Two cores that share a cache.
     Near,
-    /// Two cores that do not.
+    /// Two cores that share no cache.
     Far,
 }
 
 impl Class {
-    /// The class of a line that takes so many microseconds one way.
+    /// The class of a line that takes `line_us` microseconds one way.
     pub fn of(line_us: f64) -> Class {
         match line_us {
             us if us < NEAR_US_MIN => Class::Siblings,
@@ -23,14 +23,14 @@ impl Class {
         }
     }
 
-    /// The class of what ran between two measurements of the line; `None` where it changed meanwhile, so that the figure
-    /// belongs to neither.
-    pub fn kept(before_us: f64, after_us: f64) -> Option<Class> {
+    /// The class of a run between two measurements of the line; `None` if it changed meanwhile, so that the figure belongs to
+    /// neither class.
+    pub fn unchanged(before_us: f64, after_us: f64) -> Option<Class> {
         let before = Class::of(before_us);
         (before == Class::of(after_us)).then_some(before)
     }
 
-    /// As tables have it.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Class::Siblings => "siblings",
@@ -65,10 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_while_the_class_changed_has_none() {
-        assert_eq!(Class::kept(0.06, 0.07), Some(Class::Near));
-        assert_eq!(Class::kept(0.3, 0.25), Some(Class::Far));
-        assert_eq!(Class::kept(0.06, 0.28), None);
-        assert_eq!(Class::kept(0.06, 0.028), None);
+    fn a_run_during_which_the_class_changed_has_none() {
+        assert_eq!(Class::unchanged(0.06, 0.07), Some(Class::Near));
+        assert_eq!(Class::unchanged(0.3, 0.25), Some(Class::Far));
+        assert_eq!(Class::unchanged(0.06, 0.28), None);
+        assert_eq!(Class::unchanged(0.06, 0.028), None);
     }
 }

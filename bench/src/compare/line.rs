@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long a cache line takes from one processor to another: two pinned threads write one word in turns. In a virtual
-//! machine the host moves processors about, so that two of them are close in one minute and far from each other in the
-//! next; every figure of two ranks depends on it.
+//! The transfer time of a cache line from one processor to another: two pinned threads alternately write one word. In a virtual
+//! machine the host moves processors, so that two of them are near in one minute and far apart in the next; every figure of two
+//! ranks depends on that.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Microseconds one way between two processors: the median over batches, so that what interrupts a few of them (another
-/// process, the host) does not count.
+/// Microseconds one way between two processors: the median over batches, so that interruptions of a few batches (by another
+/// process or the host) do not count.
 pub fn one_way_us(processors: [usize; 2]) -> Result<f64, String> {
     let line = Line(AtomicU64::new(0));
     let start = Start { barrier: Barrier::new(2), refused: AtomicBool::new(false) };
@@ -24,7 +24,7 @@ pub fn one_way_us(processors: [usize; 2]) -> Result<f64, String> {
     Ok(batches[batches.len() / 2])
 }
 
-/// Has the calling thread, and what it starts, run on these processors alone.
+/// Restricts the calling thread, and processes that it starts, to these processors.
 pub fn confine(processors: &[usize]) -> Result<(), String> {
     let mut only = CpuSet::new();
     processors.iter().for_each(|&processor| only.set(processor));
@@ -32,7 +32,7 @@ pub fn confine(processors: &[usize]) -> Result<(), String> {
         .map_err(|error| format!("the processors {processors:?} cannot be used: {error}"))
 }
 
-/// Where the two sides meet before the first word: neither begins where the other could not be pinned.
+/// A barrier of the two sides before the first word: neither begins if the other could not be pinned.
 struct Start {
     barrier: Barrier,
     refused: AtomicBool,
@@ -41,14 +41,14 @@ struct Start {
 impl Start {
     /// Whether both sides are pinned.
     fn pinned(&self, processor: usize) -> bool {
-        // The barrier orders the word.
+        // The barrier orders the accesses to `refused`.
         self.refused.fetch_or(confine(&[processor]).is_err(), Ordering::Relaxed);
         self.barrier.wait();
         !self.refused.load(Ordering::Relaxed)
     }
 }
 
-/// One word in a line of its own (two lines: processors fetch them in pairs). Odd: the answer is awaited; even: it is there.
+/// One word in a separate cache line (two lines, as processors fetch them in pairs). Odd: the answer is awaited; even: it has come.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
@@ -73,7 +73,7 @@ impl Line {
         }
     }
 
-    /// Without a pause between the looks: its length would be measured too.
+    /// Polls without a pause, whose length would be measured too.
     fn wait_for(&self, word: u64) {
         while self.0.load(Ordering::Relaxed) != word {}
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::one_way_us;
 
     #[test]
-    fn a_processor_that_does_not_exist_is_refused_and_nobody_waits_for_it() {
+    fn a_processor_that_does_not_exist_is_refused_and_not_waited_for() {
         assert!(one_way_us([0, 1023]).is_err());
         assert!(one_way_us([1023, 0]).is_err());
     }

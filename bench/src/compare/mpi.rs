@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An MPI that is measured: where its compiler and launcher are, and what it must be told.
+//! An MPI that is measured: the places of its compiler and launcher, and the options that it needs.
 
 use super::Outcome;
 use super::cell::Placement;
@@ -9,19 +9,19 @@ use std::process::Command;
 /// One MPI.
 #[derive(Debug)]
 pub struct Mpi {
-    /// As the table calls it.
+    /// The name in the table.
     pub name: String,
-    /// What it says of itself.
+    /// The version that its launcher prints.
     pub version: String,
     /// Words for its launcher, besides `-n`.
     pub arguments: Vec<&'static str>,
-    /// More of them where the benchmark itself pins the ranks.
+    /// Further words if the benchmark itself pins the ranks.
     pub pinned_arguments: Vec<&'static str>,
     bin: PathBuf,
 }
 
 impl Mpi {
-    /// One with `bin/mpicc` and `bin/mpiexec` under `prefix`.
+    /// The MPI with `bin/mpicc` and `bin/mpiexec` under `prefix`.
     pub fn installed(name: &str, prefix: &Path) -> Outcome<Mpi> {
         let prefix = prefix.canonicalize().map_err(|error| format!("{}: {error}", prefix.display()))?;
         let bin = prefix.join("bin");
@@ -34,21 +34,21 @@ impl Mpi {
         let mut mpi = Mpi { name, version, arguments: Vec::new(), pinned_arguments: Vec::new(), bin };
         mpi.version = mpi.first_line_of_version();
         if mpi.version.contains("Open MPI") || mpi.version.contains("OpenRTE") {
-            // As root it wants to be asked twice.
+            // As root, Open MPI requires this option.
             mpi.arguments = vec!["--allow-run-as-root", "--oversubscribe"];
             mpi.pinned_arguments = vec!["--bind-to", "none"];
         }
         Ok(mpi)
     }
 
-    /// Those that the command line names by their prefixes.
+    /// The MPIs that the command line names by their prefixes.
     pub fn named(mend: Option<&str>, others: &[(&str, &str)]) -> Outcome<Vec<Mpi>> {
         let mend = mend.map(|prefix| ("Mend", prefix));
         let all = mend.iter().chain(others);
         all.map(|(name, prefix)| Mpi::installed(name, Path::new(prefix))).collect()
     }
 
-    /// Open MPI's own build for PyPI, in a virtual environment of ours: downloaded once, nothing else touched.
+    /// Open MPI's own build for PyPI, in a virtual environment under `folder`: downloaded once; nothing else is changed.
     pub fn open_mpi(folder: &Path) -> Outcome<Mpi> {
         let home = folder.join(format!("openmpi-{OPEN_MPI}"));
         if !home.join("bin/mpicc").is_file() {
@@ -62,7 +62,7 @@ impl Mpi {
         Mpi::installed("Open MPI", &home)
     }
 
-    /// Compiles every C program of `sources`, with the same flags for everybody.
+    /// Compiles every C program of `sources`, with the same flags for every MPI.
     pub fn compile(&self, sources: &Path, folder: &Path) -> Outcome {
         let into = self.programs(folder);
         std::fs::create_dir_all(&into).map_err(|error| format!("cannot make {}: {error}", into.display()))?;
@@ -80,14 +80,14 @@ impl Mpi {
         Ok(())
     }
 
-    /// A command that runs a compiled program on so many ranks, and does not run for ever.
+    /// A command that runs a compiled program on so many ranks, with a time limit.
     pub fn run(&self, folder: &Path, program: &str, ranks: u32, placement: Placement) -> Command {
         let words = if placement == Placement::Pinned { self.pinned_arguments.as_slice() } else { &[] };
         self.within(RUN_SECONDS_MAX, words, folder, program, ranks)
     }
 
-    /// The same for a program whose ranks die: the launcher must let the others live, and who hangs at the end has said
-    /// before what was measured.
+    /// The same for a program whose ranks die: the launcher must not end the others. The time limit is short: a program that hangs
+    /// at its end has printed its figures before.
     pub fn run_with_deaths(&self, folder: &Path, program: &str, ranks: u32) -> Command {
         let words = [&["--with-ft", "ulfm"], self.pinned_arguments.as_slice()].concat();
         self.within(DEATHS_SECONDS_MAX, &words, folder, program, ranks)
@@ -125,7 +125,7 @@ fn succeed(command: &mut Command, otherwise: &str) -> Outcome {
     }
 }
 
-/// What the benchmarks are compiled with, everywhere.
+/// The flags with which all benchmarks are compiled.
 pub const C_FLAGS: [&str; 3] = ["-std=c11", "-O2", "-pthread"];
 const OPEN_MPI: &str = "5.0.11";
 const RUN_SECONDS_MAX: &str = "120";

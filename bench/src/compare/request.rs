@@ -6,30 +6,30 @@ use super::Outcome;
 /// What the command line asks for.
 #[derive(Debug, PartialEq)]
 pub struct Request<'a> {
-    /// Where Mend is installed.
+    /// The prefix of Mend.
     pub mend: Option<&'a str>,
     /// An older Mend, with the name it has in the table.
     pub before: Option<(&'a str, &'a str)>,
     /// Other MPIs: name and prefix.
-    pub rivals: Vec<(&'a str, &'a str)>,
-    /// Open MPI from PyPI too.
+    pub others: Vec<(&'a str, &'a str)>,
+    /// Whether Open MPI from PyPI is measured too.
     pub open_mpi: bool,
     /// How often each MPI runs each benchmark.
     pub rounds: u32,
-    /// Busy processes beside it.
+    /// How many busy processes run beside each benchmark.
     pub busy: u32,
     /// Where pinned ranks run.
     pub processors: [usize; 2],
-    /// How a benchmark's name begins.
+    /// How the name of a benchmark must begin.
     pub only: &'a str,
 }
 
-/// Reads it.
+/// Reads the command line.
 pub fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
     let mut request = Request {
         mend: None,
         before: None,
-        rivals: Vec::new(),
+        others: Vec::new(),
         open_mpi: true,
         rounds: 7,
         busy: 0,
@@ -48,8 +48,8 @@ pub fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
             "--before" => request.before = Some((BEFORE, value)),
             "--only" => request.only = value,
             "--rival" => {
-                let rival = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
-                request.rivals.push(rival);
+                let other = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
+                request.others.push(other);
             }
             "--rounds" => request.rounds = number(value, 1, 1000)? as u32,
             "--busy" => request.busy = number(value, 1, 64)? as u32,
@@ -71,9 +71,9 @@ fn number(word: &str, least: usize, most: usize) -> Outcome<usize> {
     parsed.ok_or_else(|| format!("'{word}' is no number from {least} to {most}"))
 }
 
-/// How the table calls an older Mend.
+/// The name of an older Mend in the table.
 const BEFORE: &str = "before";
-/// The last that a set of processors holds.
+/// The highest processor number of a processor set.
 const PROCESSOR_MAX: usize = 1023;
 
 #[cfg(test)]
@@ -83,10 +83,10 @@ mod tests {
     #[test]
     fn the_command_line_is_understood_or_refused() {
         let request = parse(&["--mend", "p", "--rival", "MPICH=/opt/mpich", "--rounds", "3"]).unwrap();
-        let rivals = vec![("MPICH", "/opt/mpich")];
+        let others = vec![("MPICH", "/opt/mpich")];
         let (before, open_mpi, busy, processors, only) = (None, true, 0, [0, 1], "");
         let expected =
-            Request { mend: Some("p"), before, rivals, open_mpi, rounds: 3, busy, processors, only };
+            Request { mend: Some("p"), before, others, open_mpi, rounds: 3, busy, processors, only };
         assert_eq!(request, expected);
         let request = parse(&["--before", "q", "--without-open-mpi", "--busy", "2", "--pin", "2,5"]).unwrap();
         assert_eq!((request.before, request.open_mpi), (Some(("before", "q")), false));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was measured, and which of it may be compared with which: figures of one class of the cache line, and of one round
-//! where they are compared pair by pair. What ran while the class changed belongs nowhere.
+//! The measured figures, and which of them may be compared: figures of one class of the cache line, and, for pairs, of one round.
+//! A run during which the class changed is not compared.
 
 use super::cell::{Figure, Figures};
 use super::class::Class;
@@ -9,26 +9,26 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// In which round.
+    /// The round.
     pub round: u32,
-    /// Microseconds one way, before and after; `None` where more than two ranks ran, on whose figures the line between
-    /// two processors says little.
+    /// Transfer time of the line in microseconds one way, before and after; `None` for runs of more than two ranks, for which
+    /// the line between two processors says little.
     pub line_us: Option<[f64; 2]>,
-    /// What the program said.
+    /// The figures that the program printed.
     pub figures: Figures,
 }
 
 /// Samples that may be compared with each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stratum {
-    /// The line was so before and after.
+    /// The class of the line before and after.
     Class(Class),
     /// The line was not measured.
     Unclassed,
 }
 
 impl Stratum {
-    /// As tables have it.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Stratum::Class(class) => class.name(),
@@ -38,26 +38,26 @@ impl Stratum {
 }
 
 impl Sample {
-    /// Where it belongs; `None`: dropped, because the class changed while it ran.
+    /// The stratum of the sample; `None`: dropped, because the class changed during the run.
     pub fn stratum(&self) -> Option<Stratum> {
         match self.line_us {
             None => Some(Stratum::Unclassed),
-            Some([before, after]) => Class::kept(before, after).map(Stratum::Class),
+            Some([before, after]) => Class::unchanged(before, after).map(Stratum::Class),
         }
     }
 }
 
-/// All runs, by who ran (the place in the list of MPIs) and what (the place in the list of rows).
+/// All runs, by MPI (index in the list of MPIs) and row (index in the list of rows).
 #[derive(Debug, Default)]
 pub struct Samples(BTreeMap<(usize, usize), Vec<Sample>>);
 
 impl Samples {
-    /// One more run.
+    /// Adds a run.
     pub fn add(&mut self, who: usize, row: usize, sample: Sample) {
         self.0.entry((who, row)).or_default().push(sample);
     }
 
-    /// Every run, with who and what.
+    /// Every run, with MPI and row.
     pub fn all(&self) -> impl Iterator<Item = (usize, usize, &Sample)> {
         self.0.iter().flat_map(|(&(who, row), runs)| runs.iter().map(move |sample| (who, row, sample)))
     }
@@ -106,7 +106,7 @@ impl Samples {
     }
 }
 
-/// The middle one, or the mean of the two middle ones; `None` of nothing.
+/// The median; `None` of no values.
 pub fn median(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = sorted[(sorted.len() - 1) / 2];
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_found_by_class_and_what_moved_is_in_none() {
+    fn figures_are_found_by_class_and_runs_during_a_move_are_in_none() {
         let samples = moved();
         assert_eq!(samples.strata(0).into_iter().collect::<Vec<_>>(), [NEAR, FAR]);
         assert_eq!(samples.values(0, 0, NEAR, TIME), [1.0, 1.2]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a person reads at the end: medians and ratios by class of the cache line, and everything needed to doubt them:
-//! versions, flags, machine, how many runs were dropped.
+//! The printed table: medians and ratios by class of the cache line, and the conditions under which they were measured: versions,
+//! flags, machine, how many runs were dropped.
 
 use super::cell::{Figures, Placement};
 use super::mpi::{C_FLAGS, Mpi};
@@ -9,16 +9,16 @@ use super::samples::{Samples, Stratum, median};
 use super::{Contrast, Row};
 use std::fmt::Write;
 
-/// Who, what, and what came out.
+/// MPIs, rows, and their samples.
 #[derive(Debug)]
 pub struct Table<'a> {
     /// The first is compared with each of the others.
     pub mpis: &'a [Mpi],
-    /// What was measured.
+    /// The rows that were measured.
     pub rows: &'a [Row],
-    /// What came out.
+    /// All samples.
     pub samples: &'a Samples,
-    /// What was asked for.
+    /// The request.
     pub request: &'a Request<'a>,
 }
 
@@ -32,8 +32,8 @@ impl Table<'_> {
         for mpi in self.mpis {
             let _ = write!(head, "{:>34}", mpi.name);
         }
-        for rival in &self.mpis[1..] {
-            let _ = write!(head, "{:>26}", format!("{} / {}", self.mpis[0].name, rival.name));
+        for other in &self.mpis[1..] {
+            let _ = write!(head, "{:>26}", format!("{} / {}", self.mpis[0].name, other.name));
         }
         println!("{head}");
         for (place, row) in self.rows.iter().enumerate() {
@@ -60,7 +60,7 @@ impl Table<'_> {
         let flags = C_FLAGS.join(" ");
         let _ = writeln!(
             text,
-            "programs: bench/c, mpicc {flags}; ranks pinned to processors {first} and {second} in turn"
+            "programs: bench/c, mpicc {flags}; ranks pinned to processors {first} and {second}"
         );
         if *busy > 0 {
             let _ = writeln!(
@@ -81,7 +81,7 @@ impl Table<'_> {
         );
         let _ = writeln!(
             text,
-            "medians of {rounds} rounds, in turns; [least, greatest] (runs); ratios with how many pairs of one round are worse\n"
+            "medians of {rounds} alternating rounds; [least, greatest] (runs); ratios with how many pairs of one round are worse\n"
         );
         text
     }
@@ -118,7 +118,7 @@ impl Table<'_> {
         (0..self.mpis.len()).map(|who| format!("{:>34}", text(ratio(who)))).collect()
     }
 
-    /// Of two medians of one stratum.
+    /// The ratio of two medians of one stratum.
     fn ratio(&self, who: [usize; 2], rows: [usize; 2], stratum: Stratum) -> Option<f64> {
         let figure = self.rows[rows[0]].cell.figure;
         let middle = |at: usize| median(&self.samples.values(who[at], rows[at], stratum, figure));
@@ -154,7 +154,7 @@ impl Row {
     }
 }
 
-/// Three digits that count.
+/// A number with three significant digits.
 fn short(value: f64) -> String {
     match value {
         value if value >= 1e6 => format!("{:.2}M", value / 1e6),

@@ -29,7 +29,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether an attribute `cfg_attr(` is open here.
+/// Whether the position is inside an attribute `cfg_attr(`.
 fn is_in_cfg_attr(before: &str) -> bool {
     before
         .rfind("#[")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What comments cite stands on a page of the repository: `Rule 7`, `I2`, `R-35`, `Trap 6`, `X-8.3` and `design "Heading"` have their
-//! target in `docs/dev/design.md`. Documents that a reader does not have are not cited.
+//! Citations in comments have a target: `Rule 7`, `I2`, `R-35`, `Trap 6`, `X-8.3` and `design "Heading"` are stated in
+//! `docs/dev/design.md`. Documents that are not in the repository are not cited.
 
 use crate::{Finding, Source, Tree};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ const PAGE: &str = "docs/dev/design.md";
 /// Invariants are numbered I1 to I10; I16 and above are integer types.
 const LAST_INVARIANT: u32 = 10;
 
-/// Spelled in halves, so that this file does not find itself.
+/// Written in two halves, so that the rule does not find this file.
 const ABSENT: &[&str] = &[
     concat!("DESIGN", " section"),
     concat!("DESIGN", " rule"),
@@ -45,7 +45,7 @@ fn finding(source: &Source, at: usize, what: String) -> Finding {
     Finding { file: source.path.clone(), line: source.line_of(at), rule: "citations", what }
 }
 
-/// What the page states: the bold beginnings of its items, and its headings.
+/// The targets on the page: the bold beginnings of its items, and its headings.
 fn targets(page: &Source) -> BTreeSet<String> {
     let mut targets = BTreeSet::new();
     for line in page.text.lines() {
@@ -58,7 +58,7 @@ fn targets(page: &Source) -> BTreeSet<String> {
     targets
 }
 
-/// What one line of a comment cites.
+/// The citations in one line of a comment.
 fn citations(comment: &str) -> Vec<String> {
     let words: Vec<&str> = comment.split(|c: char| c.is_whitespace() || "(),;:[]`".contains(c)).collect();
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_nobody_has_is_found() {
+    fn a_document_that_is_not_in_the_repository_is_found() {
         let text = format!("// see {} 4\n", super::ABSENT[0]);
         assert_eq!(found(&text), ["a/src/x.rs:1"]);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dependencies point down only, as the table in ARCHITECTURE.md says: lines `crate: what it may use` in the code block
-//! that begins with `may use`. Nobody depends on `tests`, `bench`, `sim` or `ci`; only `world`, `bench` and `tests` name
-//! a concrete BTL; no BTL knows another, `pml` or `mpi`. What others wrote has a line with its reason in
+//! that begins with `may use`. No crate depends on `tests`, `bench`, `sim` or `ci`; only `world`, `bench` and `tests` name
+//! a concrete BTL; no BTL depends on another BTL, `pml` or `mpi`. A foreign crate has a line with the reason for it in
 //! `docs/dev/dependencies.md`.
 
 use crate::{Finding, Source, Tree};
@@ -11,7 +11,7 @@ const TABLE_PAGE: &str = "ARCHITECTURE.md";
 const REASONS_PAGE: &str = "docs/dev/dependencies.md";
 const TABLE_FIRST_LINE: &str = "may use";
 
-/// What no table can permit.
+/// Crates that no other may depend on, whatever the table says.
 const TOPS: &[&str] = &["tests", "bench", "sim", "ci", "abi", "launch", "xtask"];
 const ABOVE_ALL: &[&str] = &["tests", "xtask"];
 const MAY_NAME_A_BTL: &[&str] = &["world", "bench", "tests"];
@@ -19,7 +19,7 @@ const MAY_NAME_A_BTL: &[&str] = &["world", "bench", "tests"];
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let table = tree.get(TABLE_PAGE).map(read_table).unwrap_or_default();
     let manifests =
-        tree.sources.iter().filter(|source| source.path == format!("{}/Cargo.toml", source.room()));
+        tree.sources.iter().filter(|source| source.path == format!("{}/Cargo.toml", source.first_folder()));
     let reasons = tree.get(REASONS_PAGE).map_or("", |page| &page.text);
     let findings = manifests.flat_map(|manifest| {
         let mut findings = of_crate(manifest, &table);
@@ -29,7 +29,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings.collect()
 }
 
-/// What others wrote and nobody gave a reason for.
+/// Foreign crates in a manifest for which no reason is given.
 fn without_reason<'a>(manifest: &'a Source, reasons: &'a str) -> impl Iterator<Item = Finding> + 'a {
     let foreign = entries(&manifest.text).filter(|(_, name, _)| !name.starts_with("mend-"));
     let silent = foreign.filter(|(_, name, _)| !reasons.contains(&format!("| `{name}` |")));
@@ -39,7 +39,7 @@ fn without_reason<'a>(manifest: &'a Source, reasons: &'a str) -> impl Iterator<I
     })
 }
 
-/// Crate to what it may use.
+/// The crates that each crate may use.
 type Table<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 fn read_table(page: &Source) -> Table<'_> {
@@ -92,7 +92,7 @@ fn uses(manifest: &str) -> impl Iterator<Item = (usize, &str, bool)> {
         .filter_map(|(line, name, for_tests)| Some((line, name.strip_prefix("mend-")?, for_tests)))
 }
 
-/// Everything under a heading of dependencies.
+/// The lines under headings of dependencies.
 fn entries(manifest: &str) -> impl Iterator<Item = (usize, &str, bool)> {
     let mut section = "";
     (1..).zip(manifest.lines()).filter_map(move |(number, line)| {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Only `abi` exports C symbols (Rule 8): two libraries would be two MPIs in one process.
+//! Only `abi` exports C symbols (Rule 8).
 
 use crate::{Finding, Tree};
 
 const MAY: &[&str] = &["abi", "tests", "bench"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let crates = tree.rust().filter(|source| !MAY.contains(&source.room()));
+    let crates = tree.rust().filter(|source| !MAY.contains(&source.first_folder()));
     let all = crates.flat_map(|source| {
         let places = ["no_mangle", "export_name"].into_iter().flat_map(|word| source.words(word));
         places.map(|at| Finding {

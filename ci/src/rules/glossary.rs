@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One word, one meaning: words that the glossary (`docs/glossary.md`) lists as retired stand in no identifier and no comment.
+//! One word, one meaning: words that the glossary (`docs/glossary.md`) lists as retired are in no identifier and no comment.
 //!
 //! The page's table `| retired | used instead |` is the list. A word is retired as a whole part of an identifier (`is_deaf`,
 //! `DeafPeer`) and as a whole word of a comment.
@@ -51,7 +51,7 @@ fn of_file(source: &Source, retired: &BTreeMap<&str, &str>) -> Vec<Finding> {
     findings
 }
 
-/// The words of a line, and the parts of its identifiers, in small letters.
+/// The words of a line, and the parts of its identifiers, in lower case.
 fn parts(line: &str) -> impl Iterator<Item = String> {
     let words = line.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.flat_map(|word| {

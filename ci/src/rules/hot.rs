@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A function marked `// Hot: ...` allocates nothing, formats nothing, takes no lock, has no fence and calls through no
-//! `dyn` (Rule 9). Only what stands in the function itself is seen; what it calls must be marked, or cold.
+//! `dyn` (Rule 9). Only the function's own text is checked; functions that it calls must be marked too, or be cold.
 
 use crate::{Finding, Function, Source, Tree};
 
@@ -32,7 +32,7 @@ fn of_file(source: &Source) -> Vec<Finding> {
         if comment.trim().starts_with("// Hot:") {
             let line = source.line_of(at);
             match marked(source, &functions, line) {
-                Some(function) => findings.extend(sins(source, function)),
+                Some(function) => findings.extend(violations(source, function)),
                 None => findings.push(finding(
                     source,
                     line,
@@ -52,7 +52,7 @@ fn marked<'a>(source: &Source, functions: &'a [Function], mark: usize) -> Option
     empty.then_some(function)
 }
 
-fn sins(source: &Source, function: &Function) -> Vec<Finding> {
+fn violations(source: &Source, function: &Function) -> Vec<Finding> {
     let (start, end) = function.body;
     let body = &source.code[start..end];
     let mut findings = Vec::new();

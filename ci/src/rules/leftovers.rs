@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing is left for later in the code: no marks of unfinished work, no macros that stand for it, no tests that do not
-//! run. What comes later has its place in the plan. A test too long for the suite says which soak runs it:
+//! The code has no unfinished parts: no marks of unfinished work, no macros for it, no tests that do not run. (Plans are issues.)
+//! A test that is too long for the suite names the soak that runs it:
 //! `#[ignore = "a long run: cargo soak NAME"]`.
 
 use crate::{Finding, Source, Tree, source};
 
-/// Spelled in halves, so that this file does not find itself.
+/// Written in two halves, so that the rule does not find this file.
 const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const MACROS: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 const NOT_RUN: &str = concat!("#[ig", "nore");

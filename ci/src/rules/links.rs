@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every relative link of a page leads to a file, or a folder, of the project, and its `#part` to a heading of that page. Every
-//! page of the manual is in `docs/SUMMARY.md`. A page `docs/….md` that any file names exists.
+//! Every relative link of a page has a file or folder of the project as its target, and its `#part` a heading of that page. Every
+//! page of the manual is in `docs/SUMMARY.md`. Every page `docs/….md` that any file names exists.
 
 use crate::{Finding, Source, Tree};
 
@@ -11,7 +11,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let pages = || tree.sources.iter().filter(|source| source.path.ends_with(".md"));
     let mut findings: Vec<_> = pages().flat_map(|page| of_page(page, tree)).collect();
     findings.extend(unlisted(tree));
-    let others = tree.sources.iter().filter(|source| source.room() != "ci");
+    let others = tree.sources.iter().filter(|source| source.first_folder() != "ci");
     findings.extend(others.flat_map(|source| named(source, tree)));
     findings
 }
@@ -36,7 +36,7 @@ fn links(page: &Source) -> impl Iterator<Item = (usize, &str)> {
     targets.filter(|(_, target)| !target.contains("://"))
 }
 
-/// The lines that are no part of a block of code.
+/// The lines outside blocks of code.
 fn prose(page: &Source) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     (1..).zip(page.text.lines()).filter(move |(_, line)| {
@@ -46,7 +46,7 @@ fn prose(page: &Source) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Why a link leads nowhere.
+/// Why a link has no target.
 fn broken(page: &Source, link: &str, tree: &Tree) -> Option<&'static str> {
     let (target, part) = link.split_once('#').map_or((link, None), |(target, part)| (target, Some(part)));
     let path = if target.is_empty() { Some(page.path.clone()) } else { resolve(&page.path, target) };
@@ -83,8 +83,8 @@ fn headings(page: &Source) -> impl Iterator<Item = String> {
     let titles = prose(page).filter(|(_, line)| line.starts_with('#'));
     titles.map(|(_, line)| {
         let title = line.trim_start_matches('#').trim().to_lowercase();
-        let kept = title.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
-        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        let name = title.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        name.map(|c| if c == ' ' { '-' } else { c }).collect()
     })
 }
 
@@ -105,7 +105,7 @@ fn named(source: &Source, tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, text) in (1..).zip(source.text.lines()) {
         for (at, _) in text.match_indices(MANUAL) {
-            // A link of a page is judged above, and `share/docs/` is no folder of ours.
+            // Links of pages are checked above, and `share/docs/` is not in the project.
             if text[..at].ends_with(['/', '(']) {
                 continue;
             }
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_somewhere_are_left_alone() {
+    fn links_with_a_target_are_accepted() {
         let good = "[a](dev/two.md) [b](../examples/a.c) [c](../examples) [d](https://x.y/z) [e](dev/two.md#two)\n\
                     [f](#a-heading-with-marks)\n```c\nf[i](nowhere);\n```\n";
         assert_eq!(found(good), [""; 0]);
     }
 
     #[test]
-    fn links_that_lead_nowhere_are_found() {
+    fn links_without_a_target_are_found() {
         assert_eq!(found("[a](two.md)"), ["docs/one.md:1"]);
         assert_eq!(found("good\n[a](dev/two.md#three)"), ["docs/one.md:2"]);
         assert_eq!(found("[a](#nothing)"), ["docs/one.md:1"]);

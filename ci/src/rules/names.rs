@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A file's name says what is in it, and a test's name is a sentence: at least three words.
+//! A file's name tells its content, and a test's name is a sentence of at least three words.
 
 use crate::{Finding, Source, Tree};
 
-/// Names that say nothing, and the second name of a module.
+/// Names that tell nothing about the content, and `mod`.
 const EMPTY: &[&str] = &["mod", "util", "utils", "common", "misc", "prelude", "helpers"];
 const WORDS_MIN: usize = 3;
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing that a peer, a provider, a launcher or the user can cause panics (Rule 6). A program cannot see who causes
-//! what; it can see that nobody thought of it: so outside tests `unwrap` is out, and an `expect` says, in a sentence of
-//! at least four words (or a constant that holds one), why the value is there: `expect("Settings hold every row")`.
+//! Nothing that a peer, a provider, a launcher or the user can cause panics (Rule 6). A program cannot check causes, but it can
+//! check that an author considered them: outside tests `unwrap` is refused, and an `expect` states the invariant, in a sentence
+//! of at least four words (or a constant that holds one): `expect("Settings hold every row")`.
 
 use crate::{Finding, Source, Tree};
 
 const WORDS_MIN: usize = 4;
 
-/// Tools of the project's own development; examples beside a crate are such too.
+/// Tools for developing the project, examples of crates among them.
 const TOOLS: &[&str] = &["ci", "xtask", "examples"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let crates =
-        tree.rust().filter(|source| !TOOLS.contains(&source.room()) && !source.path.contains("/examples/"));
+    let crates = tree
+        .rust()
+        .filter(|source| !TOOLS.contains(&source.first_folder()) && !source.path.contains("/examples/"));
     crates
         .flat_map(|source| unwraps(source).into_iter().chain(expects(source)).chain(unreachables(source)))
         .collect()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Protocols, matching, schedules, packing, communicators and the node daemon's decisions read no clock, no environment and no
-//! randomness, and do no I/O (Rule 2): so the production code itself runs in the simulator. And below `world` there are no globals
+//! randomness, and do no I/O (Rule 2), so that the production code runs in the simulator. Below `world` there are no globals
 //! (Rule 5).
 
 use crate::{Finding, Source, Tree};
@@ -23,14 +23,15 @@ const IMPURE: &[&str] = &[
     "libc",
 ];
 
-/// Rooms at and above the one engine of a process.
+/// Folders of crates at and above the one engine of a process.
 const MAY_HAVE_GLOBALS: &[&str] = &["world", "abi", "launch", "xtask", "ci", "examples"];
 const CELLS: &[&str] =
     &["Atomic", "Mutex", "RwLock", "OnceLock", "LazyLock", "OnceCell", "RefCell", "Cell<", "UnsafeCell"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let pure = tree.rust().filter(|source| PURE.contains(&source.room())).flat_map(reads);
-    let global = tree.rust().filter(|source| !MAY_HAVE_GLOBALS.contains(&source.room())).flat_map(globals);
+    let pure = tree.rust().filter(|source| PURE.contains(&source.first_folder())).flat_map(reads);
+    let global =
+        tree.rust().filter(|source| !MAY_HAVE_GLOBALS.contains(&source.first_folder())).flat_map(globals);
     pure.chain(global).collect()
 }
 
@@ -38,7 +39,7 @@ fn reads(source: &Source) -> Vec<Finding> {
     let all = IMPURE.iter().flat_map(|word| source.words(word).map(move |at| (at, word)));
     let outside_tests = all.filter(|(at, _)| !source.is_test(*at));
     outside_tests
-        .map(|(at, word)| finding(source, at, format!("`{word}` in a room without a clock or I/O (Rule 2)")))
+        .map(|(at, word)| finding(source, at, format!("`{word}` in a crate without a clock or I/O (Rule 2)")))
         .collect()
 }
 
@@ -55,7 +56,7 @@ fn globals(source: &Source) -> Vec<Finding> {
         .collect()
 }
 
-/// A tally of tests is not state of an engine: said in the comment before it.
+/// Whether the comment before a global says that it is not state of an engine (a tally of tests, for instance).
 fn has_excuse(source: &Source, at: usize) -> bool {
     let line = source.line_of(at);
     let mut comments = source.comment_lines().filter(|(start, _)| source.line_of(*start) + 1 == line);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The table of semantics, `docs/dev/semantics.md`, against the code: `| id | rule | state | test |`.
+//! The table of semantics, `docs/dev/semantics.md`, agrees with the code: `| id | rule | state | test |`.
 //!
 //! A row that `works` names a test, `path` or `path::name`, which exists and cites the row (`// Row PP7`, in Rust and in
-//! C). A row for `later` says with what it comes, and one that is `not` done says why. A citation names a row that exists,
-//! and a test cites none that is `not` done.
+//! C). A row for `later` names the work with which it comes, and one that is `not` done says why. A citation names a row that
+//! exists, and a test cites no row that is `not` done.
 
 use crate::{Finding, Source, Tree};
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ fn is_id(word: &str) -> bool {
 
 /// Every `Row XX9` and `Rows XX9, XX10` in a comment.
 fn citations(tree: &Tree) -> Vec<Citation<'_>> {
-    let code = tree.sources.iter().filter(|source| source.room() != "ci");
+    let code = tree.sources.iter().filter(|source| source.first_folder() != "ci");
     let mut all = Vec::new();
     for source in code.filter(|source| source.path.ends_with(".rs") || is_c(&source.path)) {
         for (at, comment) in source.comment_lines() {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_and_code_that_agree_are_left_alone() {
+    fn a_table_and_code_that_agree_are_accepted() {
         let rust = "// Row PP3\n#[test]\n// Row PP2\nfn a_true_sentence() {}\n#[cfg(test)]\nmod t {\n    // See rows PP2, PP3 and PP1.\n}\n";
         assert_eq!(found(&[("tests/c/a.c", "/* Row PP1: so */\n"), ("a/src/x.rs", rust)]), [""; 0]);
     }

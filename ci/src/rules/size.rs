@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A file has at most a thousand lines and a function at most seventy, unless it is one `match`; what a program wrote
-//! is exempt.
+//! A file has at most a thousand lines and a function at most seventy, unless it is one `match`; generated files are exempt.
 
 use crate::source::closing;
 use crate::{Finding, Function, Source, Tree};
@@ -37,7 +36,7 @@ fn functions(source: &Source) -> Vec<Finding> {
 
 fn is_one_match(code: &str, function: &Function) -> bool {
     let body = &code[function.body.0..function.body.1];
-    // Constants of its own may stand before the match.
+    // Local constants may precede the match.
     let mut body = body.trim_start();
     while body.starts_with("const ") {
         body = body.split_once(';').map_or("", |(_, rest)| rest.trim_start());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! No test sleeps to wait for something: it waits for the condition, and a watchdog ends what hangs. Where time itself is
-//! the subject (a sleeper must not use a processor), `// Sleeps: why` on one of the three lines before says so.
+//! No test sleeps to wait for something: it waits for the condition, and a watchdog ends tests that hang. Where time itself is
+//! tested (a sleeping rank must not use a processor), `// Sleeps: why` on one of the three lines before gives the reason.
 
 use crate::{Finding, Source, Tree};
 

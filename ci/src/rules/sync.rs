@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Orderings are named in pairs: `// SYNC: slot content, with Ring::pop` at the Release, and the same subject, with the
-//! other place, at the Acquire. A label that nobody answers is an ordering that orders nothing; a fence that has no other
-//! side by design says so: `// SYNC: asleep before the last look, with no other side: why`.
+//! Memory orderings are named in pairs: `// SYNC: slot content, with Ring::pop` at the Release, and the same subject, with the
+//! other place, at the Acquire. A label without its counterpart marks an ordering without effect. A fence that has no other side by
+//! design says so: `// SYNC: asleep before the last poll, with no other side: why`.
 
 use crate::{Finding, Source, Tree};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ const ONE_SIDED: &str = "no other side: ";
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut subjects: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
-    for source in tree.rust().filter(|source| source.room() != "ci") {
+    for source in tree.rust().filter(|source| source.first_folder() != "ci") {
         for (line, label) in labels(source) {
             let place = (source.path.clone(), line);
             match label.split_once(", with ") {

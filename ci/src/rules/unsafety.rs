@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `unsafe` only in its rooms (Rule 4); every other crate forbids it in its first lines.
+//! `unsafe` only where Rule 4 permits it; every other crate forbids it in its first lines.
 
 use crate::{Finding, Source, Tree};
 
-/// Rooms and files that may hold it, by the beginning of their path: what shares memory, drives devices, speaks C, or
-/// forks; the user's memory; and programs of tests, which play broken peers.
-const ROOMS: &[&str] = &[
+/// Folders and files that may contain it, by the beginning of their path: code that shares memory, drives devices, calls C, or
+/// forks; access to the user's memory; and test programs that act as broken peers.
+const PERMITTED: &[&str] = &[
     "segment/",
     "ffi-",
     "btl-verbs/",
@@ -18,7 +18,7 @@ const ROOMS: &[&str] = &[
     "bench/",
 ];
 
-/// Crates that forbid it everywhere but in such a file, and therefore say `deny`.
+/// Crates that forbid it except in such a file, and therefore say `deny`.
 const PARTLY: &[&str] = &["launch", "transport"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -28,7 +28,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 fn may(path: &str) -> bool {
-    ROOMS.iter().any(|room| path.starts_with(room)) || path.contains("/tests/")
+    PERMITTED.iter().any(|prefix| path.starts_with(prefix)) || path.contains("/tests/")
 }
 
 fn uses(source: &Source) -> impl Iterator<Item = Finding> {
@@ -36,7 +36,7 @@ fn uses(source: &Source) -> impl Iterator<Item = Finding> {
         file: source.path.clone(),
         line: source.line_of(at),
         rule: "unsafe",
-        what: "`unsafe` outside its rooms (Rule 4)".to_owned(),
+        what: "`unsafe` outside its crates (Rule 4)".to_owned(),
     })
 }
 
@@ -46,8 +46,11 @@ fn is_root(source: &Source) -> bool {
 }
 
 fn root(source: &Source) -> Option<Finding> {
-    let wanted =
-        if PARTLY.contains(&source.room()) { "#![deny(unsafe_code)]" } else { "#![forbid(unsafe_code)]" };
+    let wanted = if PARTLY.contains(&source.first_folder()) {
+        "#![deny(unsafe_code)]"
+    } else {
+        "#![forbid(unsafe_code)]"
+    };
     let says = source.code.contains(wanted) || source.code.contains("#![forbid(unsafe_code)]");
     let what = format!("a crate that needs no `unsafe` says `{wanted}`");
     (!says).then(|| Finding { file: source.path.clone(), line: 1, rule: "unsafe", what })
@@ -58,7 +61,7 @@ mod tests {
     use crate::rules::places;
 
     #[test]
-    fn unsafe_outside_its_rooms_is_found_and_words_like_it_are_not() {
+    fn unsafe_outside_its_crates_is_found_and_similar_words_are_not() {
         let files = [
             ("pml/src/lib.rs", "#![forbid(unsafe_code)]\nfn f() {}\n// unsafe\n"),
             ("coll/src/lib.rs", "fn f() {}\n"),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! No path of one machine, and no name of a tool that is not part of the project, stands in any file.
+//! No file contains a path of one machine, or the name of a tool that is not part of the project.
 
 use crate::{Finding, Tree};
 
-/// Spelled in halves, so that this file does not find itself.
+/// Written in two halves, so that the rule does not find this file.
 const WORDS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),

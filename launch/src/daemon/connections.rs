@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connections of ranks: the socket they connect to, and what they send. Believes nothing: a packet that no correct rank
-//! writes is evidence against the rank, and nothing more.
+//! The connections of ranks: the socket that they connect to, and the packets that they send. Nothing that arrives is trusted: a
+//! packet that no correct rank writes is evidence against its rank, and has no other effect.
 //!
 //! ```text
 //!   connect ──▶ Unidentified ── hello, checked ──▶ Rank ── closes ──▶ forgotten
@@ -24,15 +24,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Connections {
     listener: OwnedFd,
-    /// By a number that is never used again.
+    /// By connection number, which is never reused.
     connections: HashMap<u32, Connection>,
     next: u32,
-    /// How many have not been welcomed yet, and at most may; more are sent away.
+    /// How many connections are unidentified, and how many may be; further ones are closed.
     unidentified: u32,
     unidentified_max: u32,
     address: Address,
     ranks: u32,
-    /// The user whose processes may join.
+    /// Only processes of this user may join.
     user: Uid,
     /// By rank: its connection.
     of_rank: HashMap<u32, u32>,
@@ -41,7 +41,7 @@ pub struct Connections {
 #[derive(Debug)]
 struct Connection {
     socket: OwnedFd,
-    /// The process at the other end when it connected, as this process sees it; 0 where it cannot.
+    /// Process id of the peer when it connected; 0 if it is in a PID namespace that is not visible here.
     process: i32,
     rank: Option<u32>,
 }
@@ -49,23 +49,23 @@ struct Connection {
 /// What came from a connection.
 #[derive(Debug)]
 pub enum Received {
-    /// Nothing now.
+    /// No packet is here now.
     Nothing,
-    /// It is closed, and forgotten.
+    /// The connection was closed, and has been removed.
     Closed(Option<u32>),
-    /// What no correct rank writes.
+    /// A packet that no correct rank writes. The connection of a rank has then been removed.
     Garbage(Option<u32>),
-    /// From a process that has not been welcomed.
+    /// The first packet of an unidentified process.
     Hello(Request),
-    /// From this rank.
+    /// A request of this rank.
     FromRank(u32, Request),
 }
 
 impl Connections {
-    /// Besides the ranks, so many processes of the same user may connect and send nothing.
+    /// How many processes of the same user may be connected besides the ranks without having sent hello.
     const IDLE_MAX: u32 = 64;
 
-    /// Listens at `address` for so many ranks.
+    /// Listens at `address` for `ranks` ranks.
     pub fn open(address: &Address, ranks: u32) -> rustix::io::Result<Self> {
         let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes())?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -85,7 +85,7 @@ impl Connections {
         })
     }
 
-    /// Where this listens.
+    /// The address that ranks connect to.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -95,28 +95,28 @@ impl Connections {
         self.listener.as_fd()
     }
 
-    /// Accepts the processes that wait; the numbers of their connections. Those of other users are sent away: they cannot know
-    /// the secret.
+    /// Accepts all waiting processes, and returns the numbers of their connections. Processes of other users are refused: they
+    /// cannot know the secret.
     pub fn accept(&mut self) -> Vec<u32> {
         let mut accepted = vec![];
         loop {
             let socket = match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                // None is left to accept, or no descriptor is: those who wait are accepted with the next.
+                // No process is waiting, or no descriptor is left: then those that wait are accepted with the next one.
                 Err(_) => break,
             };
             let Ok(credentials) = sockopt::socket_peercred(&socket) else { continue };
             if credentials.uid != self.user {
                 let why = TurnedAway::OtherUser(self.user.as_raw());
-                // It is told why, if it still is there.
+                // The process is told why; it may have gone.
                 let _ = send(socket.as_fd(), &encode(&Answer::TurnedAway(why)), &[], Waiting::Never);
                 continue;
             }
             if self.unidentified >= self.unidentified_max {
                 continue;
             }
-            // The kernel says 0 of a process in a pid name space that we do not see into.
+            // The kernel reports 0 for a process in a PID namespace that is not visible here.
             let process = credentials.pid.as_raw_pid();
             let connection = Connection { socket, process, rank: None };
             self.connections.insert(self.next, connection);
@@ -142,12 +142,12 @@ impl Connections {
         self.of_rank.get(&rank).copied()
     }
 
-    /// The process that made a connection; 0 where we do not see it.
+    /// The process that made a connection; 0 where it is not visible here.
     pub fn process(&self, connection: u32) -> Option<i32> {
         self.connections.get(&connection).map(|connection| connection.process)
     }
 
-    /// The next that a connection sent.
+    /// Takes the next packet of a connection.
     pub fn receive(&mut self, connection: u32) -> Received {
         let Some(from) = self.connections.get(&connection) else { return Received::Nothing };
         let rank = from.rank;
@@ -159,7 +159,7 @@ impl Connections {
             }
             Arrival::Packet(packet) => match (read(packet), rank) {
                 (None, rank) => {
-                    // A rank that writes garbage is not heard again.
+                    // Nothing more is read from a rank that wrote garbage.
                     if rank.is_some() {
                         self.forget(connection);
                     }
@@ -174,7 +174,7 @@ impl Connections {
     /// Makes an unidentified connection that of a rank.
     pub fn welcome(&mut self, connection: u32, rank: u32, welcome: &Welcome, pages: [BorrowedFd<'_>; 2]) {
         let Some(whose) = self.connections.get_mut(&connection) else { return };
-        // The first packet always has room. If it has closed already, its end will be heard.
+        // The first packet always has room. If the connection has closed already, the next receive reports that.
         let sent = send(whose.socket.as_fd(), &encode(&Answer::Welcome(*welcome)), &pages, Waiting::Never);
         debug_assert!(sent != Sent::Busy);
         whose.rank = Some(rank);
@@ -182,7 +182,7 @@ impl Connections {
         self.unidentified -= 1;
     }
 
-    /// Tells an unidentified process why it may not join, and forgets it.
+    /// Tells an unidentified process why it may not join, and closes its connection.
     pub fn turn_away(&mut self, connection: u32, why: TurnedAway) {
         if let Some(socket) = self.socket(connection) {
             // It may be gone already.
@@ -191,7 +191,7 @@ impl Connections {
         self.forget(connection);
     }
 
-    /// Whether the process that sent this as its first packet may join, as far as that says.
+    /// Checks the first packet of an unidentified process; whether its rank may join is decided later.
     pub fn check_hello(&self, request: &Request) -> Result<Hello, TurnedAway> {
         check_hello(request, &self.address.secret, self.ranks)
     }
@@ -205,9 +205,9 @@ impl Connections {
     }
 }
 
-/// A request, if it is one: with a descriptor beside it only where one belongs.
+/// Decodes a request; `None` for anything else, also for a request with or without a descriptor against its kind.
 fn read(packet: Packet) -> Option<Request> {
-    // We have room for as many descriptors as all ranks send.
+    // Enough descriptors are reserved for all that correct ranks send.
     if !packet.whole || packet.without_descriptors {
         return None;
     }
@@ -222,7 +222,7 @@ fn read(packet: Packet) -> Option<Request> {
     }
 }
 
-/// Whether an unidentified process may join, as far as its first packet says.
+/// See [`Connections::check_hello`].
 fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hello, TurnedAway> {
     match request {
         Request::Hello(hello) if hello.secret != *secret => Err(TurnedAway::WrongSecret),

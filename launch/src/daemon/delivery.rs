@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sends ranks their notices. Each is sent when the rank's socket has room; its version on the fault page is bumped, and it is
-//! woken, after the packet lies there.
+//! Sends notices to ranks. A notice is sent when the rank's socket has room; after the packet is in the socket, the rank's version
+//! on the fault page is incremented, and the rank is woken.
 
 use super::connections::Connections;
 use mend_daemon::NodeDaemon;
@@ -10,7 +10,7 @@ use mend_segment::{BellPage, FaultPage, SegmentError};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The pages of the node, and when to try again.
+/// The shared pages of the node, and the time of the next retry.
 #[derive(Debug)]
 pub struct Delivery {
     bells: BellPage,
@@ -18,11 +18,11 @@ pub struct Delivery {
     faults: FaultPage,
     faults_file: OwnedFd,
     slots: u32,
-    /// Some socket had no room: when to try again, and how long it was until then.
+    /// Set while some socket has no room: when to try again, and the pause before that time.
     retry: Option<(Instant, Duration)>,
 }
 
-/// What became of an attempt to send one rank all its notices.
+/// Result of an attempt to send one rank all its notices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Sent,
@@ -30,7 +30,7 @@ enum Outcome {
 }
 
 impl Delivery {
-    /// On a node with so many slots.
+    /// For a node with `slots` slots.
     pub fn new(slots: u32) -> Result<Self, SegmentError> {
         let (bells, bells_file) = BellPage::create(slots)?;
         let (faults, faults_file) = FaultPage::create(slots)?;
@@ -81,7 +81,7 @@ impl Delivery {
                     outcome = Outcome::NoRoom;
                     break;
                 }
-                // Its end will be heard.
+                // The rank's connection has failed, and the loop will be told.
                 Sent::Closed => break,
             }
         }

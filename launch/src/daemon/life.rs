@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Watches the life words of all ranks, in threads of its own, and hands the marks to the node daemon's loop.
+//! Watches the life words of all ranks in separate threads, and passes the marks to the node daemon's loop.
 //!
 //! One thread sleeps on the words of up to 127 ranks (futex_waitv); where the system has no such call, one thread on each.
-//! Each mark is handed over once: a descriptor becomes readable, and [`LifeWatch::marked`] gives the ranks. No call here waits for a
-//! thread.
+//! Each mark is passed on once: a descriptor becomes readable, and [`LifeWatch::marked`] returns the ranks. No call here waits for
+//! a thread.
 //!
 //! Where no thread can be started (a limit on them, `ulimit -u`), [`LifeWatch::marked`] polls the words, and
-//! [`LifeWatch::must_poll`] asks for that; [`LifeWatch::add`] says so, and tries again with each rank that joins.
+//! [`LifeWatch::must_poll`] asks for that. [`LifeWatch::add`] reports the failure, and tries again with each rank that joins.
 
 use mend_base::Duration;
 use mend_segment::{
@@ -28,29 +28,29 @@ pub struct LifeWatch {
     threads: Vec<WatchThread>,
     mode: WatchMode,
     watched: HashMap<u32, Watching>,
-    /// Those for which there was no thread.
+    /// Lives for which no thread could be started.
     without_thread: Vec<WatchedLife>,
     next: u64,
 }
 
-/// With how many threads life words are watched.
+/// How many threads watch life words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchMode {
-    /// A thread sleeps on many (futex_waitv).
+    /// One thread sleeps on many words (futex_waitv).
     Shared,
-    /// A thread for each.
+    /// One thread for each word.
     PerRank,
-    /// No thread, as if none could be started: they are polled.
+    /// No thread: the words are polled.
     Polled,
 }
 
 impl WatchMode {
-    /// The best that this system has.
+    /// The best mode of this system.
     pub fn here() -> Self {
         if can_sleep_on_lives() { WatchMode::Shared } else { WatchMode::PerRank }
     }
 
-    /// As the test hook [`LIFE_WATCH`](mend_runtime::environment::LIFE_WATCH) says, or else the best.
+    /// The mode named by the test hook [`LIFE_WATCH`](mend_runtime::environment::LIFE_WATCH), or else the best.
     pub fn chosen(hook: Option<&str>) -> Self {
         match hook {
             Some("apart") => WatchMode::PerRank,
@@ -59,7 +59,7 @@ impl WatchMode {
         }
     }
 
-    /// How many ranks a thread takes.
+    /// How many ranks one thread watches.
     fn per_thread(self) -> usize {
         if self == WatchMode::Shared { LIVES_AT_ONCE } else { 1 }
     }
@@ -70,17 +70,17 @@ impl WatchMode {
 struct Watching {
     /// Its thread, if there is one for it.
     thread: Option<usize>,
-    /// Never used again.
+    /// Number of the watched life; never reused.
     number: u64,
     view: Arc<LifeView>,
 }
 
-/// A rank whose life word is marked.
+/// A marked life word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// Which.
+    /// Whose life word it is.
     pub rank: u32,
-    /// It said itself that it dies: it may be writing a core, and must not be killed before that is done.
+    /// The rank's own signal handler marked the word: the rank may be writing a core, and must not be killed before that is done.
     pub dying: bool,
 }
 
@@ -90,7 +90,7 @@ pub enum WatchError {
     /// What the rank sent is no outbox of its own.
     #[error(transparent)]
     Outbox(#[from] SegmentError),
-    /// There is no thread for it: [`LifeWatch::must_poll`].
+    /// No thread could be started; see [`LifeWatch::must_poll`].
     #[error("no thread can be started to watch it: {0}")]
     Thread(io::Error),
 }
@@ -99,18 +99,18 @@ pub enum WatchError {
 #[derive(Debug)]
 struct MarkQueue {
     marked: Mutex<Vec<(u64, Mark)>>,
-    /// Readable while there is something in it.
+    /// Readable while `marked` is not empty.
     ready: OwnedFd,
 }
 
-/// One thread, as the node daemon sees it: it ends when this is dropped.
+/// The node daemon's side of one thread; the thread ends when this is dropped.
 #[derive(Debug)]
 struct WatchThread {
     inbox: Arc<CommandInbox>,
     ranks: usize,
 }
 
-/// What one thread is to do.
+/// Commands for one thread.
 #[derive(Debug, Default)]
 struct CommandInbox {
     commands: Mutex<Vec<Command>>,
@@ -133,7 +133,7 @@ struct WatchedLife {
 }
 
 impl LifeWatch {
-    /// Watches nobody yet.
+    /// Watches no rank yet.
     pub fn new(mode: WatchMode) -> io::Result<Self> {
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let marks = Arc::new(MarkQueue { marked: Mutex::default(), ready });
@@ -147,8 +147,8 @@ impl LifeWatch {
         })
     }
 
-    /// Watches the life of `rank`, whose outbox this is, at `slot` of a node with `slots`. The descriptor may be closed
-    /// afterwards. A second outbox of the same rank takes the thread of the first.
+    /// Watches the life word of `rank` in its outbox, at node slot `slot` of `slots`. The descriptor may be closed afterwards. A
+    /// second outbox of the same rank takes the thread of the first.
     pub fn add(
         &mut self,
         rank: u32,
@@ -165,7 +165,7 @@ impl LifeWatch {
         self.give_threads().map_err(WatchError::Thread)
     }
 
-    /// Gives each rank that has none a thread, as far as there are any.
+    /// Gives each rank without a thread one, as far as threads can be started.
     fn give_threads(&mut self) -> io::Result<()> {
         while let Some(next) = self.without_thread.last().cloned() {
             let rank = next.rank;
@@ -188,13 +188,13 @@ impl LifeWatch {
         Ok(())
     }
 
-    /// Nothing more is heard of `rank`.
+    /// Stops watching `rank`: no mark of it is returned any more.
     pub fn remove(&mut self, rank: u32) {
         let Some(Watching { thread, number, .. }) = self.watched.remove(&rank) else { return };
         let Some(thread) = thread else { return self.without_thread.retain(|each| each.number != number) };
         let thread = &mut self.threads[thread];
         thread.send(Command::Forget(number));
-        // A thread that sleeps on one life would learn of another one late: it gets no other.
+        // In mode PerRank the thread sleeps on one word, and would notice a second command late: it is not reused.
         if self.mode == WatchMode::Shared {
             thread.ranks -= 1;
         }
@@ -210,14 +210,14 @@ impl LifeWatch {
         self.marks.ready.as_fd()
     }
 
-    /// Whether some life is watched by no thread: then [`marked`](LifeWatch::marked) has to be asked now and then.
+    /// Whether no thread watches some life word: then [`marked`](LifeWatch::marked) must be called from time to time.
     pub fn must_poll(&self) -> bool {
         !self.without_thread.is_empty()
     }
 
-    /// The marks since the last time; each once. A marked rank counts for its thread until it is removed.
+    /// The marks since the last call, each once. A marked rank counts for its thread until it is removed.
     pub fn marked(&mut self) -> Vec<Mark> {
-        // Emptied before the list is taken: a mark that comes in between makes it readable once more than needed.
+        // The counter is cleared before the list is taken: a mark in between only makes the descriptor readable needlessly.
         let _ = rustix::io::read(&self.marks.ready, &mut [0; 8]);
         poll_all(&mut self.without_thread, &self.marks);
         let marked = std::mem::take(&mut *lock(&self.marks.marked));
@@ -286,7 +286,7 @@ impl CommandInbox {
     }
 }
 
-/// Hands over the marks, and forgets the ranks that are marked or have left. What was seen of the others, in order.
+/// Reports marks, and removes ranks that are marked or have left. Returns the state seen of the remaining words, in order.
 fn poll_all(watched: &mut Vec<WatchedLife>, marks: &MarkQueue) -> Vec<Seen> {
     let mut seen = Vec::with_capacity(watched.len());
     watched.retain(|each| {
@@ -306,20 +306,20 @@ fn poll_all(watched: &mut Vec<WatchedLife>, marks: &MarkQueue) -> Vec<Seen> {
 impl MarkQueue {
     fn push(&self, number: u64, mark: Mark) {
         lock(&self.marked).push((number, mark));
-        // Its counter cannot be full: each mark adds one.
+        // The eventfd's counter cannot overflow: each mark adds one.
         let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
     }
 }
 
-/// No holder of one of these panics.
+/// No thread panics while it holds one of these locks, so a poisoned lock cannot occur.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Its own frames are small.
+/// Stack of a watcher thread, whose frames are small.
 const STACK_BYTES: usize = 64 << 10;
 
-/// A thread that sleeps on one life hears no call meanwhile; so late does it end, or forget.
+/// A thread that sleeps on one word gets no commands meanwhile; it obeys a command after this time at the latest.
 const SLEEP_AT_MOST: Duration = Duration::from_millis(1_000);
 
 #[cfg(test)]
@@ -331,7 +331,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
     use std::thread::JoinHandle;
 
-    /// A thread that plays a rank: the mark of its word is the same, whether it ends or its process does.
+    /// A thread in the role of a rank. The kernel marks its life word when the thread ends, as it does for a process.
     struct Rank {
         outbox: Outbox,
         life: &'static Life,
@@ -377,7 +377,7 @@ mod tests {
         loop {
             let (descriptor, at_most) = (watch.descriptor(), Timespec { tv_sec: 60, tv_nsec: 0 });
             assert_eq!(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&at_most)), Ok(1));
-            // It may have been a rank that was removed meanwhile.
+            // The mark may have been that of a rank that was removed meanwhile.
             let marked = watch.marked();
             if !marked.is_empty() {
                 return marked;
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!((watch.poll(0), watch.poll(1)), (Some(LifeState::Dead), Some(LifeState::Lives)));
         assert_eq!(watch.marked(), [Mark { rank: 0, dying: false }]);
         assert!(watch.marked().is_empty());
-        // A thread can be started again when the next one comes: it watches all.
+        // A thread can be started again when the next rank is added; that thread watches all ranks.
         watch.mode = WatchMode::here();
         let (first, gone, last) = (ranks.next().unwrap(), ranks.next().unwrap(), ranks.next().unwrap());
         add(&mut watch, 3, &last);

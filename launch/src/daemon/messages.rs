@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the node daemon tells `mpiexec`, and through it the user.
+//! Reports of the node daemon to `mpiexec`, which prints them for the user.
 
 use crate::arguments::Job;
 use crate::control::{Report, send};
@@ -8,21 +8,21 @@ use mend_runtime::daemon_protocol::{Request, TurnedAway};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// The socket to `mpiexec`, and what stands in every line.
+/// The socket to `mpiexec`, and what the lines for the user contain.
 #[derive(Debug)]
 pub struct Messages<'front> {
     control: BorrowedFd<'front>,
     host: String,
     /// The program of each rank.
     programs: Vec<String>,
-    /// What is said of a rank whose library is of another version.
+    /// The line about the first rank whose library has another version or layout.
     mismatch: Option<String>,
-    /// The user wants to hear that life words are polled, and has not.
+    /// Whether to print, once, that life words are polled.
     says_polled: bool,
 }
 
 impl<'front> Messages<'front> {
-    /// `reports`: the user wants to hear of deaths.
+    /// `reports`: the user asked for a report of every death.
     pub fn new(control: BorrowedFd<'front>, job: &Job, reports: bool) -> Self {
         Messages {
             control,
@@ -38,24 +38,25 @@ impl<'front> Messages<'front> {
         self.control
     }
 
-    /// Sends a report. If `mpiexec` is gone, that shows elsewhere.
+    /// Sends a report. A failure is ignored: the end of `mpiexec` is found by reading the socket.
     pub fn send(&self, report: &Report, with: &[BorrowedFd<'_>]) {
         send(self.control, report, with);
     }
 
-    /// A line for the user, at once.
+    /// Prints a line for the user now, not at the end of the job.
     pub fn say_now(&self, line: String) {
         self.send(&Report::LineNow(line), &[]);
     }
 
-    /// What is said of one rank, as a line.
+    /// The line for the user about one rank.
     pub fn line(&self, line: &RankLine, process: u32) -> String {
         let RankLine { rank, words } = line;
         let program = self.programs.get(*rank as usize).map_or("", String::as_str);
         format!("mpiexec: rank {rank} ({program}, process {process} on {}) {words}", self.host)
     }
 
-    /// Two installations mixed up show at both ends, here once for the job.
+    /// Notes that a rank's library and this `mpiexec` are of different installations; the user is told once for the job, and each
+    /// such rank reports it too.
     pub fn note_mismatch(&mut self, process: i32, request: &Request, why: TurnedAway) {
         let differs = match (request, why) {
             (Request::OtherVersion(theirs), TurnedAway::VersionDiffers(ours)) => {
@@ -75,7 +76,7 @@ impl<'front> Messages<'front> {
         });
     }
 
-    /// Life words that no thread watches are polled by the loop, which shows a death some milliseconds later.
+    /// Tells the user that the loop polls life words, as no thread can watch them: deaths are found some milliseconds later.
     pub fn life_words_are_polled(&mut self, error: &io::Error) {
         if std::mem::replace(&mut self.says_polled, false) {
             self.say_now(format!(

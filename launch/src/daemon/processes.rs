@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The processes of ranks: which is whose, whether they have ended, and killing one.
+//! The processes of ranks: which process belongs to which rank, which have ended, and how one is killed.
 //!
 //! A rank has a *child*, the process that was started for it, and, under a wrapper, a *member*: the descendant that joined.
 
@@ -25,17 +25,17 @@ struct RankProcesses {
 #[derive(Debug)]
 struct Process {
     pid: Pid,
-    /// Readable once it has ended; closed once that was seen.
+    /// Readable once the process has ended; `None` once its end was seen.
     pidfd: Option<OwnedFd>,
 }
 
 impl Processes {
-    /// For so many ranks, none of them started.
+    /// For `ranks` ranks, none of them started.
     pub fn new(ranks: u32) -> Self {
         Processes { ranks: (0..ranks).map(|_| RankProcesses::default()).collect() }
     }
 
-    /// The process of `rank` has been started; what to wait for.
+    /// Notes the process that was started for `rank`, and returns the descriptor to wait for.
     pub fn started(&mut self, rank: u32, pid: Pid) -> io::Result<BorrowedFd<'_>> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let child = self.ranks[rank as usize].child.insert(Process { pid, pidfd: None });
@@ -43,7 +43,7 @@ impl Processes {
         Ok(pidfd.as_fd())
     }
 
-    /// A process joins as `rank`. If it is not the child itself, what to wait for besides.
+    /// Notes the process that joined as `rank`. If it is not the child itself, returns another descriptor to wait for.
     pub fn join(&mut self, rank: u32, pid: Pid) -> io::Result<Option<BorrowedFd<'_>>> {
         let processes = &mut self.ranks[rank as usize];
         if processes.child.as_ref().is_some_and(|child| child.pid == pid) {
@@ -55,8 +55,8 @@ impl Processes {
         Ok(Some(pidfd.as_fd()))
     }
 
-    /// The process groups of the ranks that still run: each its child's, or, once that was a wrapper that has ended, its
-    /// member's. A group of which no process is known to live may be another program's by now.
+    /// The process group of each rank that still runs: that of its child, or that of its member once the child, a wrapper, has
+    /// ended. A group without a process that is known to live is left out, as its number may have been reused.
     pub fn groups(&self) -> Vec<Pid> {
         let own = rustix::process::getpgrp();
         let groups = self.ranks.iter().filter_map(|processes| match &processes.child {
@@ -80,40 +80,40 @@ impl Processes {
         process.and_then(|process| process.pidfd.as_ref()).is_some_and(|pidfd| !has_ended(pidfd))
     }
 
-    /// Makes sure that the process which is `rank` is dead: it alone, and no wrapper that it runs under. Whether it had lived
-    /// until then, and not been dying.
+    /// Kills the process that is `rank`, but no wrapper that it runs under. Returns whether the process was alive until then, and
+    /// not already ending.
     pub fn kill(&self, rank: u32) -> bool {
         let process = self.ranks[rank as usize].own();
         let Some((pid, pidfd)) = process.and_then(|each| Some((each.pid, each.pidfd.as_ref()?))) else {
             return false;
         };
         let lived = !has_ended(pidfd) && !kill::is_ending(pid);
-        // It may have ended just now.
+        // The process may have ended just now.
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
         lived
     }
 
-    /// Whether the member of `rank` under a wrapper has ended: said once.
+    /// The end of the member of `rank` under a wrapper; returned once.
     pub fn wrapped_end(&mut self, rank: u32) -> Option<ProcessEnd> {
         let member = self.ranks[rank as usize].member.as_mut()?;
         member.pidfd.take_if(|pidfd| has_ended(pidfd)).map(|_| ProcessEnd::Wrapped(None))
     }
 
-    /// Takes the status of all children that have ended, of orphans too. The ends of ranks' processes among them.
+    /// Reaps all children that have ended, adopted ones too, and returns the ends of processes of ranks.
     pub fn reap(&mut self) -> Vec<(u32, ProcessEnd)> {
         let mut ends = vec![];
         kill::reap(|pid, ending| ends.extend(self.end_of(pid, ending)));
         ends
     }
 
-    /// Whose process has ended: orphans of ranks come to us too, and are of no rank.
+    /// The rank whose process `pid` is, with its end; `None` for adopted processes, which belong to no rank.
     pub fn end_of(&mut self, pid: Pid, ending: Ending) -> Option<(u32, ProcessEnd)> {
         for (rank, processes) in (0..).zip(&mut self.ranks) {
             if let Some(child) = processes.child.as_mut().filter(|child| child.pid == pid && child.runs()) {
                 child.pidfd = None;
                 return Some((rank, ProcessEnd::Child(ending)));
             }
-            // A member whose wrapper ended before it comes to us.
+            // A member whose wrapper has ended is adopted by the node daemon.
             if let Some(member) = processes.member.as_mut().filter(|member| member.pid == pid) {
                 member.pidfd = None;
                 return Some((rank, ProcessEnd::Wrapped(Some(ending))));
@@ -130,13 +130,13 @@ impl RankProcesses {
 }
 
 impl Process {
-    /// Whether its end was not seen yet.
+    /// Whether its end has not been seen yet.
     fn runs(&self) -> bool {
         self.pidfd.is_some()
     }
 }
 
-/// Whether the process has ended (and may still have to be reaped by its parent).
+/// Whether the process has ended; its parent may not have reaped it yet.
 fn has_ended(pidfd: &OwnedFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut waited = [PollFd::new(pidfd, PollFlags::IN)];

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How deaths are found, told and reported, and what they make of the exit code.
+//! How deaths are found, notified and reported, and how they change the exit code.
 
 use crate::run::{Ended, MPIEXEC, PROBE, run, start_command};
 use std::process::Command;
 
-/// With every death reported.
+/// Runs a job with every death reported.
 fn reported(words: &[&str]) -> Ended {
     run(&[&["--mca", "report", "failures"], words].concat())
 }
 
-/// The job ends so, and of rank 1 alone there is a report, with these words.
+/// Asserts the exit code, and that rank 1 alone is reported, with `words`.
 fn found(ended: &Ended, code: i32, words: &[&str]) {
     let reports: Vec<&str> = ended.stderr.lines().filter(|line| line.ends_with("[E-JOB-009]")).collect();
     assert!(ended.code == code && reports.len() == 1 && reports[0].contains("rank 1 "), "{ended:?}");
@@ -25,7 +25,7 @@ fn a_life_word_shows_a_death_before_the_process_has_ended() {
     assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{ended:?}");
 }
 
-/// The same with a hook that has the node daemon watch as it would on another system.
+/// The same with the test hook `LIFE_WATCH`, which makes the node daemon watch life words in the mode `how`.
 fn watched(how: &str, words: &[&str]) -> Ended {
     let mut command = Command::new(MPIEXEC);
     command
@@ -61,12 +61,12 @@ fn where_each_life_word_has_a_thread_of_its_own_it_shows_a_death_as_well() {
 }
 
 #[test]
-fn where_no_thread_can_watch_life_words_that_is_said_and_deaths_show_all_the_same() {
+fn without_watcher_threads_a_line_says_so_and_deaths_are_still_found() {
     for words in [&["live", "30"][..], &["ask"], &["dying"]] {
         let ended = watched("none", words);
         found(&ended, 0, &["was killed by SIG"]);
-        let said = ended.stderr.matches("[E-JOB-014]").count();
-        assert_eq!((said, hooks_lines(&ended), ended.stderr.lines().count()), (1, 1, 3), "{ended:?}");
+        let reported = ended.stderr.matches("[E-JOB-014]").count();
+        assert_eq!((reported, hooks_lines(&ended), ended.stderr.lines().count()), (1, 1, 3), "{ended:?}");
     }
     let mut unasked = Command::new(MPIEXEC);
     unasked.args(["--test-hooks", "-n", "3", PROBE, "live", "30"]).env("MEND_TEST_LIFE_WATCH", "none");
@@ -76,7 +76,7 @@ fn where_no_thread_can_watch_life_words_that_is_said_and_deaths_show_all_the_sam
 }
 
 #[test]
-fn without_a_life_word_the_connection_or_the_process_shows_it() {
+fn without_a_life_word_the_connection_or_the_process_shows_a_death() {
     let ended = reported(&["-n", "3", PROBE, "exit", "7"]);
     found(&ended, 0, &["ended with exit code 7", "found by its "]);
     let ended = reported(&["-n", "3", PROBE, "exec"]);
@@ -84,7 +84,7 @@ fn without_a_life_word_the_connection_or_the_process_shows_it() {
 }
 
 #[test]
-fn a_rank_that_says_that_it_dies_has_failed_and_is_not_killed_before_its_core_is_written() {
+fn a_rank_in_its_fatal_signal_handler_has_failed_and_is_not_killed_before_its_core_is_written() {
     let ended = reported(&["-n", "3", PROBE, "dying"]);
     found(&ended, 0, &["was killed by SIGABRT", "its own handler of fatal signals"]);
     assert!(ended.stdout.contains("the core is written"), "{ended:?}");
@@ -94,12 +94,12 @@ fn a_rank_that_says_that_it_dies_has_failed_and_is_not_killed_before_its_core_is
 fn a_core_that_is_being_written_is_waited_for_when_another_rank_aborts() {
     let ended = run(&["-n", "3", PROBE, "dying", "7"]);
     assert!(ended.code == 7 && ended.stdout.contains("the core is written"), "{ended:?}");
-    // What the abort most likely followed from is said before it.
-    let said: Vec<&str> = ended.stderr.lines().collect();
+    // The death, as the likely cause of the abort, is reported before it.
+    let lines: Vec<&str> = ended.stderr.lines().collect();
     let named = |line: &str, rank, code| line.contains(rank) && line.ends_with(code);
-    assert!(said.len() == 2 && said[0].contains("SIGABRT"), "{ended:?}");
+    assert!(lines.len() == 2 && lines[0].contains("SIGABRT"), "{ended:?}");
     assert!(
-        named(said[0], "rank 1 (", "[E-JOB-001]") && named(said[1], "[E-JOB-002]", "[E-JOB-002]"),
+        named(lines[0], "rank 1 (", "[E-JOB-001]") && named(lines[1], "[E-JOB-002]", "[E-JOB-002]"),
         "{ended:?}"
     );
 }
@@ -146,7 +146,7 @@ fn the_ranks_that_abort_some_ends_have_failed_and_count_with_its_code() {
 
 // Row CN9
 #[test]
-fn the_exit_code_is_that_of_the_survivors_unless_the_worst_is_asked_for() {
+fn the_exit_code_is_that_of_the_survivors_without_exit_code_worst() {
     for (option, code, lines) in [("survivors", 0, 0), ("worst", 137, 1)] {
         let ended = run(&["-n", "3", "--exit-code", option, PROBE, "signal", "9"]);
         assert_eq!((ended.code, ended.stderr.lines().count()), (code, lines), "{ended:?}");
@@ -167,6 +167,6 @@ fn a_job_without_survivors_ends_with_the_largest_code_and_names_the_first_death(
 
 #[test]
 fn garbage_of_a_rank_that_has_left_is_ignored() {
-    let ended = run(&["-n", "2", PROBE, "rave_late"]);
+    let ended = run(&["-n", "2", PROBE, "garbage_after_leaving"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How jobs end, and what they say then.
+//! How jobs end, and which lines they print then.
 
 use crate::run::{Ended, MPIEXEC, PROBE, run, shell, start, start_command, until};
 use rustix::process::Signal;
@@ -7,7 +7,7 @@ use std::io::Read;
 use std::process::Command;
 
 fn one_line(ended: &Ended, code: i32, words: &[&str]) {
-    // A wrapper may have a word of its own.
+    // A wrapper may print a line of its own.
     let ours = ended.stderr.lines().filter(|line| line.starts_with("mpiexec: ")).count();
     assert_eq!((ended.code, ours), (code, 1), "{}", ended.stderr);
     for word in words {
@@ -59,11 +59,11 @@ fn without_fault_tolerance_a_rank_whose_init_fails_ends_the_job() {
     one_line(&ended, 1, &["rank 1", "could not join MPI", "has been ended", "[E-JOB-003]"]);
 }
 
-/// The job ends well, without a word of ours; so many ranks have heard of the death.
-fn survived(ended: &Ended, heard: usize) {
-    // A shell may have a word of its own.
+/// Asserts that the job ends with 0 and without a line of ours, and that `notified` ranks were notified of the death.
+fn survived(ended: &Ended, notified: usize) {
+    // A shell may print a line of its own.
     assert!(ended.code == 0 && !ended.stderr.contains("mpiexec: "), "{ended:?}");
-    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), heard, "{ended:?}");
+    assert_eq!(ended.stdout.matches("rank 1 has failed").count(), notified, "{ended:?}");
 }
 
 // Row CN8
@@ -78,7 +78,7 @@ fn a_rank_that_ends_in_mpi_in_any_way_has_failed_and_the_others_live() {
 #[test]
 fn a_rank_under_a_wrapper_is_watched_too() {
     survived(&shell("3", &format!("{PROBE} signal 9; exit 0")), 2);
-    // What the wrapper does meanwhile is its own affair: it is not killed.
+    // The wrapper is not killed.
     let ended = shell("2", &format!("{PROBE} signal 9; echo the wrapper of $MEND_RANK goes on"));
     assert_eq!((ended.code, ended.stdout.matches("goes on").count()), (0, 2), "{ended:?}");
     let script = format!("{PROBE} leave 3; exit $?");
@@ -87,7 +87,7 @@ fn a_rank_under_a_wrapper_is_watched_too() {
 
 // Row LC3
 #[test]
-fn who_ends_before_init_has_failed_for_those_who_wait_for_it() {
+fn a_rank_that_ends_before_init_has_failed_for_ranks_that_wait_for_it() {
     for (before, code) in [("kill -9 $$", 0), ("exit 0", 0), ("exit 5", 5)] {
         let script = format!("test $MEND_RANK = 1 && {before}; exec {PROBE} await");
         let ended = shell("2", &script);
@@ -98,14 +98,14 @@ fn who_ends_before_init_has_failed_for_those_who_wait_for_it() {
 
 // Row LC3
 #[test]
-fn who_dies_in_init_has_failed_for_those_who_wait_for_it() {
+fn a_rank_that_dies_in_init_has_failed_for_ranks_that_wait_for_it() {
     let ended = shell("2", &format!("test $MEND_RANK = 1 && exec {PROBE} die; exec {PROBE} await"));
     assert!(ended.code == 0 && ended.stdout.contains("Failed"), "{ended:?}");
 }
 
 // Row LC3
 #[test]
-fn whose_init_fails_has_failed_for_the_others_and_may_go_on_without_mpi() {
+fn a_rank_whose_init_fails_has_failed_for_the_others_and_may_go_on_without_mpi() {
     for (code, lines) in [("0", 0), ("16", 1)] {
         let ended = run(&["-n", "3", PROBE, "give_up", code]);
         assert_eq!(
@@ -120,19 +120,19 @@ fn whose_init_fails_has_failed_for_the_others_and_may_go_on_without_mpi() {
 
 // Row LC3
 #[test]
-fn who_comes_late_hears_of_those_who_left_and_failed_before() {
+fn a_rank_that_joins_late_is_notified_of_earlier_ends() {
     let folder = mend_testing::Scratch::new("late");
     let file = folder.join("there");
     let there = file.display();
-    // Rank 2 comes when rank 0 has heard of the death of rank 1, and left.
+    // Rank 2 joins when rank 0 has been notified of the death of rank 1, and has left.
     let script = format!(
         "if test $MEND_RANK = 2; then until test -e {there}; do sleep 0.01; done; exec {PROBE} late; fi; \
          test $MEND_RANK = 1 && exec {PROBE} die; {PROBE} hear && touch {there}"
     );
     let ended = shell("3", &script);
     assert!(file.exists(), "{ended:?}");
-    let said: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("Peer")).collect();
-    let of = |what: &str| said.iter().filter(|line| line.starts_with(what)).count();
+    let lines: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("Peer")).collect();
+    let of = |what: &str| lines.iter().filter(|line| line.starts_with(what)).count();
     assert_eq!((ended.code, of("Failed("), of("Finalized(")), (0, 1, 1), "{ended:?}");
 }
 
@@ -144,12 +144,12 @@ fn a_second_process_cannot_take_the_place_of_a_rank_that_failed() {
 }
 
 #[test]
-fn the_exit_code_after_finalize_is_the_programs_own_and_nothing_is_said() {
+fn the_exit_code_after_finalize_is_the_programs_own_and_nothing_is_printed() {
     let ended = run(&["-n", "4", PROBE, "leave", "6"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (6, ""));
 }
 
-// What ignores SIGCHLD hands that on to what it starts; the kernel then keeps nobody's exit code.
+// A process that ignores SIGCHLD passes that on to its children; the kernel then discards the exit codes of theirs.
 #[test]
 fn where_sigchld_is_ignored_the_ends_of_ranks_are_noticed_all_the_same() {
     let ignoring = |words: &[&str]| {
@@ -159,7 +159,7 @@ fn where_sigchld_is_ignored_the_ends_of_ranks_are_noticed_all_the_same() {
     };
     assert_eq!(ignoring(&["sh", "-c", "exit $MEND_RANK"]).code, 2);
     survived(&ignoring(&[PROBE, "signal", "9"]), 2);
-    // Ranks are not started so: they may have children, too.
+    // Ranks are started with the default action of SIGCHLD, as they may have children too.
     let ended = ignoring(&["grep", "SigIgn", "/proc/self/status"]);
     let masks =
         ended.stdout.lines().filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok());
@@ -173,7 +173,7 @@ fn a_timeout_ends_the_job() {
 }
 
 #[test]
-fn a_timeout_names_a_death_that_the_job_may_not_have_got_over() {
+fn a_timeout_names_a_death_that_may_have_caused_it() {
     let script = format!("test $MEND_RANK = 1 && exec {PROBE} die; {PROBE} hear; exec sleep 1000");
     let ended = run(&["-n", "3", "--timeout", "1", "sh", "-c", &script]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (124, 2), "{ended:?}");
@@ -194,7 +194,7 @@ fn signals_that_end_jobs_are_passed_on_and_the_code_is_a_shells() {
 }
 
 #[test]
-fn a_rank_whose_wrapper_has_ended_hears_the_signal_too() {
+fn a_rank_whose_wrapper_has_ended_receives_the_signal_too() {
     let script = format!("trap 'exit 0' USR1; {PROBE} tidy & wait");
     let mut job = start(&["-n", "2", "sh", "-c", &script]);
     let mut stdout = job.child.stdout.take().unwrap();
@@ -202,7 +202,7 @@ fn a_rank_whose_wrapper_has_ended_hears_the_signal_too() {
     stdout.read_exact(&mut ready).unwrap();
     assert_eq!(&ready, b"ready\nready\n");
     until("ranks without their wrappers", || job.processes().len() == 4);
-    // Not SIGINT, which a shell has its background ignore.
+    // Not SIGINT, which background processes of a shell ignore.
     job.signal(Signal::TERM);
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).unwrap();
@@ -210,7 +210,7 @@ fn a_rank_whose_wrapper_has_ended_hears_the_signal_too() {
 }
 
 #[test]
-fn who_catches_the_signal_may_tidy_up_first() {
+fn a_rank_that_catches_the_signal_may_clean_up_first() {
     let job =
         start(&["-n", "2", "sh", "-c", "trap 'echo tidied; exit 0' INT; echo; while :; do sleep 0.05; done"]);
     until("a shell with its trap set", || job.processes().len() >= 6);
@@ -220,7 +220,7 @@ fn who_catches_the_signal_may_tidy_up_first() {
 }
 
 #[test]
-fn who_ignores_the_signal_is_killed_at_the_second_or_after_two_seconds() {
+fn a_rank_that_ignores_the_signal_is_killed_at_the_second_one_or_after_two_seconds() {
     for again in [true, false] {
         let run = start(&["-n", "2", "sh", "-c", "trap '' INT TERM; while :; do sleep 0.05; done"]);
         run.until_processes(6);
@@ -235,7 +235,7 @@ fn who_ignores_the_signal_is_killed_at_the_second_or_after_two_seconds() {
 
 #[test]
 fn user_signals_are_for_the_ranks_and_stopping_stops_them_all() {
-    let script = "trap 'echo heard; exit 4' USR1; while :; do sleep 0.05; done";
+    let script = "trap 'echo notified; exit 4' USR1; while :; do sleep 0.05; done";
     let run = start(&["-n", "2", "sh", "-c", script]);
     run.until_processes(6);
     run.signal(Signal::TSTP);
@@ -244,13 +244,13 @@ fn user_signals_are_for_the_ranks_and_stopping_stops_them_all() {
         stat.is_ok_and(|stat| stat.contains(") T "))
     };
     let stopped = || run.processes().into_iter().filter(|&pid| is_stopped(pid)).count();
-    // Both shells and mpiexec; a shell may be between two sleeps. mpiexec is the last, and must not be told to go on before.
+    // Both shells and mpiexec stop; a shell may be between two sleeps. mpiexec stops last, and SIGCONT before that would be lost.
     until("stopped ranks", || stopped() >= 3 && is_stopped(run.child.id() as i32));
     run.signal(Signal::CONT);
     until("ranks that go on", || stopped() == 0);
     run.signal(Signal::USR1);
     let ended = run.end();
-    assert_eq!((ended.code, ended.stdout.as_str()), (4, "heard\nheard\n"));
+    assert_eq!((ended.code, ended.stdout.as_str()), (4, "notified\nnotified\n"));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! `mpiexec` with real processes.
 
 mod deaths;
+mod descendants;
 mod ends;
-mod orphans;
 mod output;
 mod protocol;
 mod run;

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::process::Command;
 
 #[test]
-fn a_program_without_mpi_runs_on_every_rank_and_nothing_is_said_on_stderr() {
+fn a_program_without_mpi_runs_on_every_rank_and_nothing_is_printed_on_stderr() {
     let ended = run(&["-n", "3", "hostname"]);
     assert_eq!((ended.code, ended.stdout.lines().count(), ended.stderr.as_str()), (0, 3, ""));
 }
@@ -54,7 +54,7 @@ fn what_one_rank_prints_comes_out_byte_by_byte_the_same() {
 }
 
 #[test]
-fn a_question_is_shown_before_it_is_answered_also_where_others_print() {
+fn a_prompt_is_shown_before_it_is_answered_also_where_others_print() {
     let script = "test $MEND_RANK = 0 || exec cat; printf 'name? '; read name; echo hello $name";
     let mut run = start(&["-n", "3", "sh", "-c", script]);
     let mut stdout = run.child.stdout.take().unwrap();
@@ -68,7 +68,7 @@ fn a_question_is_shown_before_it_is_answered_also_where_others_print() {
 }
 
 #[test]
-fn complaints_come_out_on_stderr() {
+fn standard_error_of_ranks_comes_out_on_stderr() {
     let ended = shell("2", "echo out; echo complaint >&2");
     assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("out\nout\n", "complaint\ncomplaint\n"));
 }
@@ -103,7 +103,7 @@ fn a_slow_reader_slows_the_job_down_and_memory_does_not_grow() {
 }
 
 #[test]
-fn a_job_whose_output_nobody_takes_can_be_ended_by_a_signal_or_the_clock() {
+fn a_job_whose_output_is_not_read_can_be_ended_by_a_signal_or_a_timeout() {
     let script = "cat; head -c 500000 /dev/zero | tr '\\0' 'x'; echo";
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let mut run = start(&["-n", "2", "sh", "-c", script]);

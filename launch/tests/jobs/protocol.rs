@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ranks and their daemon: hello, publish, lookup, contact, finalize, and what is refused.
+//! Ranks and their node daemon: hello, publish, lookup, contact, finalize, and refusals.
 
 use crate::run::{Ended, PROBE, run, shell};
 
@@ -24,7 +24,7 @@ fn many_ranks_run() {
 }
 
 #[test]
-fn a_rank_that_raves_is_fenced_and_the_others_hear_of_it_and_go_on() {
+fn a_rank_that_writes_garbage_is_fenced_and_the_others_are_notified_and_go_on() {
     for which in ["0", "1", "2", "3", "4", "5"] {
         let ended = run(&["-n", "3", PROBE, "garbage", which]);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{which}: {ended:?}");
@@ -36,16 +36,16 @@ fn a_rank_that_raves_is_fenced_and_the_others_hear_of_it_and_go_on() {
 }
 
 #[test]
-fn libraries_of_another_version_or_layout_are_told_so_and_so_is_the_user() {
-    for (layout, said) in [("0", "VersionDiffers"), ("77", "LayoutDiffers")] {
+fn libraries_of_another_version_or_layout_are_refused_and_the_user_is_told() {
+    for (layout, reason) in [("0", "VersionDiffers"), ("77", "LayoutDiffers")] {
         let ended = run(&["-n", "2", PROBE, "mixed", layout]);
-        assert_eq!((ended.code, ended.stdout.matches(said).count()), (9, 2), "{ended:?}");
+        assert_eq!((ended.code, ended.stdout.matches(reason).count()), (9, 2), "{ended:?}");
         assert!(ended.stderr.lines().count() == 1 && ended.stderr.contains("[E-JOB-008]"), "{ended:?}");
     }
 }
 
 #[test]
-fn a_second_program_under_one_rank_is_told_why_it_cannot_be_it() {
+fn a_second_program_under_one_rank_is_told_why_it_cannot_join() {
     let ended = run(&["-n", "1", PROBE, "again"]);
     assert!(ended.stdout.contains("[E-START-014]") && ended.stdout.contains("[E-START-015]"), "{ended:?}");
     let ended = shell("1", &format!("{PROBE} leave; {PROBE} leave"));
@@ -72,10 +72,12 @@ fn without_mpiexec_a_process_is_a_job_of_one_and_a_foreign_launcher_is_refused()
     let alone = std::process::Command::new(PROBE).arg("settings").output().unwrap();
     assert!(alone.status.success(), "{alone:?}");
     let foreign = std::process::Command::new(PROBE).arg("settings").env("PMI_RANK", "1").output().unwrap();
-    let said = String::from_utf8(foreign.stderr).unwrap();
+    let message = String::from_utf8(foreign.stderr).unwrap();
     assert!(
-        foreign.status.code() == Some(42) && said.contains("mpiexec -n") && said.contains("[E-START-001]"),
-        "{said}"
+        foreign.status.code() == Some(42)
+            && message.contains("mpiexec -n")
+            && message.contains("[E-START-001]"),
+        "{message}"
     );
 }
 

@@ -35,13 +35,13 @@ pub fn start(words: &[&str]) -> Run {
     start_command(command)
 }
 
-/// Starts a command that is, or becomes, `mpiexec`.
+/// Starts a command that is `mpiexec` or executes it.
 pub fn start_command(command: Command) -> Run {
     let mut command = with_signals(&command);
     let mark = mend_testing::unique();
     command.env(MARK, &mark).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    // Until `env` has become the command, a signal that was inherited as ignored is still lost.
+    // Until `env` has executed the command, a signal that was inherited as ignored is lost.
     let program = format!("/proc/{}/exe", child.id());
     while std::fs::read_link(&program).is_ok_and(|program| program.ends_with("env")) {
         std::thread::yield_now();
@@ -59,8 +59,8 @@ pub fn start_command(command: Command) -> Run {
     Run { child, mark, watchdog }
 }
 
-/// The same command with the signals' own meanings: whoever runs the tests in the background (`nohup`, a script's `&`)
-/// has SIGINT and SIGHUP ignored, and what `mpiexec` inherits as ignored stays so.
+/// The same command with default actions of signals: tests that run in the background (`nohup`, a script's `&`) have SIGINT
+/// and SIGHUP ignored, and `mpiexec` goes on ignoring what it inherits as ignored.
 fn with_signals(command: &Command) -> Command {
     let mut env = Command::new("env");
     env.arg("--default-signal=HUP,INT,QUIT,TERM,USR1,USR2")
@@ -121,7 +121,7 @@ impl Run {
             .code()
             .unwrap_or_else(|| 1000 + std::os::unix::process::ExitStatusExt::signal(&status).unwrap());
         let ended = Ended { code, stdout: text(&stdout), stderr: text(&stderr) };
-        // The watchdog may be waiting no more.
+        // The watchdog may have ended already.
         let _ = self.watchdog.send(());
         ended
     }
@@ -184,7 +184,7 @@ pub fn signal(pid: i32, which: rustix::process::Signal) {
     let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), which);
 }
 
-/// In the environment of each process of a job, so that all of them are found. Not `MEND_...`: it is no parameter.
+/// A variable in the environment of each process of a job, by which all of them are found. Not `MEND_...`, as it is no parameter.
 const MARK: &str = "LAUNCH_JOB_MARK";
 
 /// Processes that live and carry the mark. (Zombies have no environment.)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Jobs that are ended at random moments in four ways, and what is left of them: nothing.
+//! Jobs that are ended at random moments in four ways leave nothing behind.
 //!
-//! `MEND_SOAK_JOBS` says how many (20), `MEND_SOAK_SEED` where chance begins.
+//! `MEND_SOAK_JOBS` sets how many (20), `MEND_SOAK_SEED` the seed of the random numbers.
 
 use crate::run::{PROBE, Run, signal, start, until};
 use mend_base::Random;
@@ -29,7 +29,7 @@ fn jobs_ended_at_random_moments_leave_nothing_behind() {
         let ended = run.end();
         assert_ne!(ended.code, 0, "seed {seed}, job {job}, way {how} after {after:?}: {ended:?}");
     }
-    // Others use these places too; what jobs leave there bears our name. Files of the tests beside this one lie elsewhere.
+    // Other programs use these folders too; files of jobs have our name in theirs. Tests beside this one use other folders.
     for (folder, before) in FOLDERS.iter().zip(&before.0) {
         let new = || {
             names(folder).difference(before).filter(|name| is_ours(folder, name)).cloned().collect::<Vec<_>>()
@@ -57,7 +57,7 @@ fn programs(random: &mut Random) -> Vec<String> {
 fn pause(span: Duration) {
     let began = Instant::now();
     while began.elapsed() < span {
-        // Sleeps: the moment of the end is what chance decides; it waits for nothing.
+        // Sleeps: the random moment of the end is what is tested; there is no event to wait for.
         std::thread::sleep(Duration::from_micros(200));
     }
 }

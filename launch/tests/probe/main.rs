@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A rank that speaks the daemon's protocol without the rest of MPI. The first word says what it does.
+//! A rank that speaks the node daemon's protocol without the rest of MPI. The first argument selects what it does.
 #![forbid(unsafe_code)]
 
 use mend_base::Peer;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             raise(if number == 0 { 9 } else { number });
             spin()
         }
-        "rave_late" => rave_late(),
+        "garbage_after_leaving" => garbage_after_leaving(),
         "leave" => leave(number),
         "wait" => wait_for_ever(&mut hello()),
         "tidy" => tidy(),
@@ -72,7 +72,7 @@ fn hello() -> Launched {
     }
 }
 
-/// A file that says whose it is, as an outbox would.
+/// A card whose descriptor is a file with the rank's number in place of an outbox.
 fn card_of(rank: u32) -> Card {
     let file = rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let mut file = std::fs::File::from(file);
@@ -81,7 +81,7 @@ fn card_of(rank: u32) -> Card {
     Card { layout: Card::LAYOUT, entries: vec![(TransportId::SHM, rank.to_le_bytes().to_vec())], descriptor }
 }
 
-/// Sleeps as an engine would until the daemon has something, and returns it.
+/// Sleeps as an engine would until a notice comes, and returns it.
 fn next_notice(launched: &mut Launched) -> Notice {
     let slot = launched.place.slot;
     loop {
@@ -102,7 +102,7 @@ fn others(launched: &Launched) -> BTreeSet<u32> {
     (0..me.size).filter(|&rank| rank != me.peer.number()).collect()
 }
 
-/// Everybody meets everybody, reads the other's file, and hears everybody leave.
+/// Each rank gets a contact with each other, reads the other's file, and is notified when each leaves.
 fn meet() -> ExitCode {
     let mut launched = hello();
     let me = launched.runtime.membership().clone();
@@ -131,17 +131,17 @@ fn check_card(rank: u32, card: &Card) {
     assert_eq!(card.entry(TransportId::SHM), Some(&rank.to_le_bytes()[..]));
     let descriptor = card.descriptor.as_ref().expect("the daemon passes the outbox on");
     let mut text = [0; 64];
-    // All who hold the descriptor share one file position: it is left alone.
+    // All holders of the descriptor share one file position, so it is not moved.
     let count = rustix::io::pread(descriptor, &mut text, 0).unwrap();
     assert_eq!(text[..count], *format!("outbox of {rank}\n").as_bytes());
 }
 
-/// What the others do while rank 1 comes to its end.
+/// What the other ranks do until rank 1 has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// Nothing at all, for ever.
+    /// They spin for ever.
     Spin,
-    /// They wait for news of it, say what they hear, and leave.
+    /// They wait for the notice of its end, print it, and leave.
     Listen,
 }
 
@@ -177,7 +177,7 @@ fn until_met(launched: &mut Launched) {
     }
 }
 
-/// Waits until rank 1 has failed, says so, and leaves.
+/// Waits until rank 1 has failed, prints that, and leaves.
 fn listen(launched: &mut Launched) -> ExitCode {
     until_failed(launched, 1);
     println!("rank 1 has failed");
@@ -195,7 +195,7 @@ fn until_failed(launched: &mut Launched, rank: u32) {
     }
 }
 
-/// All hold a life as ranks do; rank 1 has touched so many MiB when it is killed.
+/// All ranks hold their life words; rank 1 is killed after it has touched so many MiB.
 fn live(mebibytes: i32) -> ExitCode {
     let mut launched = hello();
     let (outbox, life) = living(&mut launched);
@@ -224,8 +224,8 @@ fn living(launched: &mut Launched) -> (Outbox, Life) {
     (outbox, life)
 }
 
-/// Rank 1 says that it dies, and takes its time until the others have heard it and left, or, with a code, until rank 0
-/// has heard it and ended the job.
+/// Rank 1 marks its life word as dying, and lives on until the others have been notified and have left, or, with a code, until
+/// rank 0 has been notified and has ended the job.
 fn dying(code: i32) -> ExitCode {
     let mut launched = hello();
     let (outbox, life) = living(&mut launched);
@@ -244,7 +244,7 @@ fn dying(code: i32) -> ExitCode {
     }
     until_met(&mut launched);
     life.say_dying();
-    // Nobody tells the dead anything; but the others end once they are told.
+    // A rank that counts as failed gets no notices, so it watches for the ends of the other processes.
     while alive_beside_us() {
         std::thread::yield_now();
     }
@@ -253,7 +253,7 @@ fn dying(code: i32) -> ExitCode {
     spin()
 }
 
-/// Whether another process of our parent's runs this program.
+/// Whether another child of our parent runs this program.
 fn alive_beside_us() -> bool {
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent())).unwrap();
     let own = std::process::id().to_string();
@@ -262,7 +262,7 @@ fn alive_beside_us() -> bool {
         .any(|pid| pid != own && std::fs::read_link(format!("/proc/{pid}/exe")).is_ok())
 }
 
-/// Rank 0 says that rank 1 wrote garbage; rank 1 knows of nothing.
+/// Rank 0 reports that rank 1 wrote garbage, although rank 1 did not.
 fn accuse() -> ExitCode {
     let mut launched = hello();
     let me = launched.runtime.membership().peer;
@@ -280,7 +280,7 @@ fn accuse() -> ExitCode {
     }
 }
 
-/// Rank 1 is killed, and the others ask about it until they are told.
+/// Rank 1 is killed, and the others ask about it until they are notified.
 fn ask() -> ExitCode {
     let mut launched = hello();
     let (outbox, life) = living(&mut launched);
@@ -299,7 +299,7 @@ fn ask() -> ExitCode {
             other => panic!("{other:?}"),
         }
     }
-    // Who asks again is told again.
+    // Another question gets another answer.
     launched.runtime.ask(asked, Cause::Exited);
     while !matches!(next_notice(&mut launched), Notice::Failed(peer) if peer == asked) {}
     println!("rank 1 has failed");
@@ -347,7 +347,7 @@ fn parent() -> i32 {
     rustix::process::getppid().unwrap().as_raw_nonzero().get()
 }
 
-/// Rank 1 lets go before it has begun, and goes on without MPI until the others have ended.
+/// Rank 1 gives up during MPI_Init, and goes on without MPI until the others have ended.
 fn give_up(code: i32) -> ExitCode {
     let mut launched = hello();
     if launched.runtime.membership().peer.number() != 1 {
@@ -361,7 +361,7 @@ fn give_up(code: i32) -> ExitCode {
     ExitCode::from(code as u8)
 }
 
-/// Says all news that there is for one that comes late, until rank 0 has left.
+/// Joins late, and prints all notices until rank 0 has left.
 fn late() -> ExitCode {
     let mut launched = hello();
     loop {
@@ -375,8 +375,8 @@ fn late() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Leaves, and raves only then.
-fn rave_late() -> ExitCode {
+/// Leaves, and writes garbage afterwards.
+fn garbage_after_leaving() -> ExitCode {
     let (address, socket) = connected();
     welcome(&address, &socket);
     for bytes in [&encode(&Request::Finalize), &encode(&Request::Lookup(Peer(1))), &b"garbage".to_vec()] {
@@ -390,7 +390,7 @@ fn raise(signal: i32) {
     rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
 }
 
-/// Leaves MPI, hears the others leave, and ends with its own exit code.
+/// Leaves MPI, waits until the others have left, and ends with its own exit code.
 fn leave(code: i32) -> ExitCode {
     let mut launched = hello();
     let rank = launched.runtime.membership().peer.number();
@@ -415,7 +415,7 @@ fn wait_for_ever(launched: &mut Launched) -> ExitCode {
     }
 }
 
-/// Sends its wrapper away, and leaves MPI when SIGTERM comes, with a word.
+/// Lets its wrapper end, and when SIGTERM comes prints a line and leaves MPI.
 fn tidy() -> ExitCode {
     let asked = Arc::new(AtomicBool::new(false));
     let signal = rustix::process::Signal::TERM.as_raw();
@@ -433,7 +433,7 @@ fn tidy() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Rank 0 wants to reach rank 1, and says what it is told.
+/// Rank 0 looks rank 1 up, and prints the answer.
 fn await_rank_1() -> ExitCode {
     let mut launched = hello();
     let me = launched.runtime.membership().clone();
@@ -444,7 +444,7 @@ fn await_rank_1() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Says hello, and then, as rank 1, what no correct rank says; the others listen.
+/// Says hello; then rank 1 sends what no correct rank sends, and the others wait for notices.
 fn garbage(which: usize) -> ExitCode {
     let (address, socket) = connected();
     if address.rank != 1 {
@@ -455,8 +455,8 @@ fn garbage(which: usize) -> ExitCode {
     let card = encode(&Request::Publish(card_of(1)));
     let many = vec![255; 4096];
     let some = encode(&Request::AbortSome(1, vec![Peer(1)]));
-    let raves: [&[&[u8]]; 6] = [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&some]];
-    for bytes in raves[which] {
+    let packets: [&[&[u8]]; 6] = [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&some]];
+    for bytes in packets[which] {
         send(socket.as_fd(), bytes, &[], Waiting::Allowed);
     }
     loop {
@@ -475,7 +475,7 @@ fn welcome(address: &Address, socket: &OwnedFd) -> Vec<u8> {
     hello
 }
 
-/// A connection to the daemon that nothing has been said on.
+/// A connection to the node daemon before hello.
 fn connected() -> (Address, OwnedFd) {
     let address = Address::from_text(&std::env::var(DAEMON).unwrap()).unwrap();
     let name = rustix::net::SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).unwrap();
@@ -485,7 +485,7 @@ fn connected() -> (Address, OwnedFd) {
     (address, socket)
 }
 
-/// Runs a command, and says which orphans came to it in the end.
+/// Runs a command as a subreaper, and prints which processes it adopted.
 fn reaper(words: &[String]) -> ExitCode {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     Command::new(&words[0]).args(&words[1..]).status().unwrap();
@@ -506,7 +506,7 @@ fn mixed(layout: i32) -> ExitCode {
     ExitCode::from(9)
 }
 
-/// Prints what it was told on the command line.
+/// Prints the settings of the command line.
 fn settings() -> ExitCode {
     let mut launched = hello();
     let processors = rustix::thread::sched_getaffinity(None).unwrap().count();
@@ -515,18 +515,18 @@ fn settings() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A second program under one rank: why it cannot be that rank.
+/// Joins twice as the same rank, and prints why the second attempt is refused.
 fn again() -> ExitCode {
     let mut launched = hello();
-    let first = connect_from_environment().expect_err("the rank is taken");
+    let first = connect_from_environment().expect_err("the rank has joined already");
     launched.runtime.finalize();
-    // The daemon reads one connection's packets in order, but not those of two: it may see the second hello first.
+    // Packets of one connection are read in order, but not those of two: the node daemon may read the second hello first.
     let second = loop {
         match connect_from_environment() {
             Err(StartError::TurnedAway(why)) if format!("{why:?}").starts_with("Taken") => {
                 std::thread::yield_now()
             }
-            other => break other.expect_err("the rank has been"),
+            other => break other.expect_err("the rank has left already"),
         }
     };
     println!("{first}\n{second}");

@@ -6,12 +6,13 @@ use crate::layers::Layers;
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_coll::PointToPoint;
 use mend_datatype::Typed;
-use mend_pml::{Channel, Error, Ob1, Request, SendMode, Started, State};
+use mend_pml::{Channel, Ends, Error, Lent, Ob1, Request, SendMode, Started, State};
 use mend_transport::Btl;
 
-/// Transports and PML, lent to one operation for one call of progress.
+/// Transports, ends of peers and PML, lent to one operation for one call of progress.
 pub(super) struct CollectiveChannel<'a, N: Btl> {
     net: &'a mut N,
+    ends: &'a Ends,
     pml: &'a mut Ob1<N::Endpoint>,
     channel: Channel,
     /// Which operation of the communicator. An operation that is far ahead here meets its own messages there alone.
@@ -20,22 +21,24 @@ pub(super) struct CollectiveChannel<'a, N: Btl> {
 
 impl<'a, N: Btl> CollectiveChannel<'a, N> {
     /// For one call of progress.
-    pub fn new<R>(layers: &'a mut Layers<N, R>, channel: Channel, tag: Tag) -> Self {
-        CollectiveChannel { net: &mut layers.net, pml: &mut layers.pml, channel, tag }
+    pub fn new<R>(layers: &'a mut Layers<N, R>, ends: &'a Ends, channel: Channel, tag: Tag) -> Self {
+        CollectiveChannel { net: &mut layers.net, ends, pml: &mut layers.pml, channel, tag }
     }
 }
 
 impl<N: Btl> PointToPoint for CollectiveChannel<'_, N> {
     fn send(&mut self, to: Rank, data: Typed) -> Result<Started, Error> {
-        self.pml.send(self.net, self.channel, to, self.tag, SendMode::Standard, data)
+        let lent = Lent { net: &mut *self.net, ends: self.ends };
+        self.pml.send(lent, self.channel, to, self.tag, SendMode::Standard, data)
     }
 
     fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, Error> {
-        self.pml.receive(self.net, self.channel, Source::Rank(from), TagSelector::Tag(self.tag), data)
+        let lent = Lent { net: &mut *self.net, ends: self.ends };
+        self.pml.receive(lent, self.channel, Source::Rank(from), TagSelector::Tag(self.tag), data)
     }
 
     fn poll(&self, request: Request) -> State {
-        self.pml.poll(request)
+        self.pml.poll(request, self.ends)
     }
 
     fn release(&mut self, request: Request) {

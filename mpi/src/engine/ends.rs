@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the end of a peer becomes known: evidence and notices go through the funnel, and what it gives is published in the
-//! order registry, communicators, requests, collectives, version (design "How a death travels"). The waiters poll again, since
-//! the end of a peer is an event.
+//! How the end of a peer is published: evidence and notices go through the funnel; each end that it gives goes into
+//! [`Ends`](mend_pml::Ends), then to the requests, then to the collective operations (I2, design "How a death travels"). Waiting
+//! calls poll again, since the end of a peer is an event.
 
 use super::Engine;
 use crate::dispatch::Dispatch;
 use crate::layers::Layers;
 use mend_base::PeerIndex;
-use mend_pml::Gone;
+use mend_pml::End;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -20,13 +20,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         severed
     }
 
-    /// Takes everything the runtime has to say.
+    /// Takes all notices of the runtime. Returns how many.
     #[cold]
     pub(super) fn take_notices(&mut self) -> u32 {
         let mut taken = self.funnel.begin_notices(&self.layers.runtime);
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
-            if let Some(alive) = self.funnel.on_notice(notice, &mut self.layers) {
+            if let Some(alive) = self.funnel.on_notice(notice, &self.ends, &mut self.layers) {
                 let (collectives, mut context) = self.lend();
                 collectives.on_alive(alive, &mut context);
             }
@@ -42,8 +42,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.publish_ends();
     }
 
-    /// Takes the notices, and severs to the end whom they name: at most one lap of each of their rings, or as far as the
-    /// transport gets now.
+    /// Takes the notices, and severs the peers that they name: at most one lap of each of their rings, or as far as the transport
+    /// gets now.
     #[cold]
     pub(super) fn catch_up(&mut self) {
         if self.funnel.has_notices(&self.layers.runtime) {
@@ -75,25 +75,24 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.funnel.announce_job_notices(&self.layers.runtime);
     }
 
-    /// How often that was; wraps.
+    /// How many calls of [`progress_again`](Engine::progress_again) there were; wraps.
     pub(crate) fn repeated_progress(&self) -> u32 {
         self.repeated_progress
     }
 
-    /// Publishes the ends that the funnel gives. No error names a failed process before the registry lists it (I2, Row AK3).
+    /// Publishes the ends that the funnel gives, in the order of I2: no error names a failed process that `ends` does not list
+    /// (Row AK3).
     pub(super) fn publish_ends(&mut self) {
-        while let Some((peer, why)) = self.funnel.next_end() {
-            let failed = why == Gone::Failed && self.registry.append(peer);
-            if failed {
-                self.communicators.on_failed(peer);
+        while let Some((peer, end)) = self.funnel.next_end() {
+            if !self.ends.add(peer, end) {
+                continue;
             }
-            self.layers.pml.gone(peer, why);
-            self.waiters.concern_all();
-            if failed {
+            self.layers.pml.on_end(peer, &self.ends);
+            if end == End::Failed {
                 let (collectives, mut context) = self.lend();
                 collectives.interrupt(peer, &mut context);
-                self.registry.publish();
             }
+            self.waiters.concern_all();
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a program is told of failures, and what it says to them: MPI_COMM_GET_FAILED, MPI_COMM_ACK_FAILED and their older
-//! forms. All local, all legal on a communicator with failed members.
+//! MPI_COMM_GET_FAILED, MPI_COMM_ACK_FAILED and their older forms. All are local and legal on a communicator with failed
+//! members.
 
 use super::Engine;
 use crate::{CommKey, Detail, Error, Request};
@@ -9,25 +9,28 @@ use mend_runtime::Runtime;
 use mend_transport::Btl;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Who of the communicator has failed, first known first. Current without any other call: notices are taken here, and the
-    /// peers that they name are drained and severed, before the registry answers.
+    /// The members that failed, in the order of their failures. Current without any other call: this call takes the notices,
+    /// and drains and severs the peers that they name.
     pub fn failed(&mut self, comm: CommKey) -> Result<Vec<Rank>, Error> {
         self.communicators.valid(comm)?;
         self.catch_up();
-        Ok(self.communicators.valid(comm)?.failures().known().to_vec())
+        let user = self.communicators.valid(comm)?.user();
+        Ok(self.layers.pml.failed(user, &self.ends))
     }
 
-    /// Acknowledges the first `at_most` failures that are known, or all of them; how many are acknowledged now. Takes no
-    /// notices: nobody acknowledges what was not published.
+    /// Acknowledges the first `at_most` members that failed, or all of them. Returns how many are acknowledged now. Takes no
+    /// notices: only published failures are acknowledged.
     pub fn acknowledge(&mut self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
-        let acknowledged = self.communicators.acknowledge(comm, at_most, &mut self.layers)?;
+        let user = self.communicators.valid(comm)?.user();
+        let acknowledged = self.layers.pml.acknowledge(user, at_most, &self.ends);
         self.waiters.concern_all();
         Ok(acknowledged)
     }
 
-    /// Whose failure is acknowledged, first known first.
+    /// The acknowledged members, in the order of their failures.
     pub fn acknowledged(&self, comm: CommKey) -> Result<Vec<Rank>, Error> {
-        Ok(self.communicators.valid(comm)?.failures().acknowledged().to_vec())
+        let user = self.communicators.valid(comm)?.user();
+        Ok(self.layers.pml.acknowledged(user, &self.ends))
     }
 
     /// The error of a receive from any source with a [pending failure](crate::State::PendingFailure): it names the first failure
@@ -35,7 +38,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[cold]
     pub(crate) fn pending_failure(&self, request: Request) -> Error {
         let entry = self.communicator_of(request).and_then(|comm| self.communicators.get(comm));
-        let first = entry.and_then(|entry| entry.failures().unacknowledged().first().copied());
+        let first = entry.and_then(|entry| self.layers.pml.pending_failure(entry.user(), &self.ends));
         Error::of(Detail::SenderMayHaveFailed(first))
     }
 }

@@ -2,8 +2,9 @@
 //! What others ask the engine, and the end of the job.
 
 use super::Engine;
-use crate::{CommKey, Detail, Error, JobNotice, Registry};
+use crate::{CommKey, Detail, Error, JobNotice};
 use mend_base::{LifecycleCounts, Peer};
+use mend_pml::Ends;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -59,9 +60,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.funnel.next_job_notice()
     }
 
-    /// Who failed, as this process knows.
-    pub fn registry(&self) -> &Registry {
-        &self.registry
+    /// Which peers have ended, as this process knows.
+    pub fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     /// Whether the job outlives the death of some of its ranks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! "Nobody is left who could send": a receive or probe from any source on a communicator whose other members have all ended
-//! can be served by this process alone (Rule 7: every wait ends).
+//! Unsatisfiable receives and probes: from any source, on a communicator whose other members have all ended, so that only this
+//! process could still send (Rule 7: every wait ends).
 //!
 //! Progress ends no such receive, since a program that tests may still send to itself. A call that *waits* ends it, but only
 //! where no other thread of the program could start that send.
@@ -20,27 +20,30 @@ pub(crate) fn ends_the_wait(threads: Option<u32>) -> bool {
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Whether all other members of some communicator have ended: only then is a waiting call asked in detail.
+    /// Whether all other members of some communicator have ended. Only then can a receive be unsatisfiable.
     #[inline]
     pub(crate) fn some_may_be_unsatisfiable(&self) -> bool {
         self.layers.pml.some_may_be_unsatisfiable()
     }
 
-    /// Whether this is a receive from any source that only this process could serve.
+    /// Whether this is an unsatisfiable receive.
     #[inline]
     pub(crate) fn is_unsatisfiable(&self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.layers.pml.is_unsatisfiable(mend_pml::Request(key)))
+        let Request::PointToPoint(key) = request else { return false };
+        self.layers.pml.is_unsatisfiable(mend_pml::Request(key), &self.ends)
     }
 
-    /// Ends it, if it is one. Whether it was.
+    /// Ends a receive if it is unsatisfiable. Returns whether it was.
     pub(crate) fn end_unsatisfiable(&mut self, request: Request) -> bool {
-        matches!(request, Request::PointToPoint(key) if self.layers.pml.end_unsatisfiable(mend_pml::Request(key)))
+        let Request::PointToPoint(key) = request else { return false };
+        self.layers.pml.end_unsatisfiable(mend_pml::Request(key), &self.ends)
     }
 
-    /// The same for a probe that has found nothing: with which error it ends.
+    /// The error of a probe that has found no message, if it is unsatisfiable.
     pub(crate) fn unsatisfiable_probe(&self, comm: CommKey, from: Source) -> Option<Error> {
         let user = self.communicators.valid(comm).ok()?.user();
-        if from == Source::Any { self.layers.pml.unsatisfiable(user).map(Error::from) } else { None }
+        let error = if from == Source::Any { self.layers.pml.unsatisfiable(user, &self.ends) } else { None };
+        error.map(Error::from)
     }
 }
 

@@ -39,7 +39,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             match handle {
                 RequestHandle::Request(Request::PointToPoint(key)) => {
                     let request = mend_pml::Request(key);
-                    if !matches!(self.layers.pml.poll(request), mend_pml::State::Done(_)) {
+                    if !matches!(self.layers.pml.poll(request, &self.ends), mend_pml::State::Done(_)) {
                         self.watched.add(self.layers.pml.awaited_from(request));
                     }
                 }

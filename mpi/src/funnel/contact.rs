@@ -9,14 +9,14 @@
 //!                                        └── all that was declared before is published ──▶ ended
 //! ```
 //! Ends are published in the order of the declarations, however long each takes to drain: a peer that finalizes because another
-//! failed is declared after that one, and a call that waits for both must hear of the failure first.
-//! The first declaration stands, but for one case: a peer that could not be reached may still fail, and that is published too.
-//! A peer that dies before its Contact was looked at is connected, and severed at once: what it had sent whole lies in its
-//! outbox (Row PP7). Notices come in the order in which the runtime gave them, so Contact is before the declaration.
-//! A peer that neither side ever wrote to has no entry: a table grows with the peers that are talked to.
+//! failed is declared after that one, and a call that waits for both must end with the failure.
+//! The first declaration stands, with one exception: an unreachable peer may still fail, and its failure is published too.
+//! A peer that dies before its notice `Contact` was taken is connected and severed at once, since the messages that it had sent
+//! completely lie in its outbox (Row PP7). Notices come in the order in which the runtime gave them: Contact before the
+//! declaration.
+//! A peer that neither side has asked for has no entry.
 
 use mend_base::{Job, Peer, PeerIndex};
-use mend_pml::Gone;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The way to one peer.
@@ -31,20 +31,15 @@ pub(crate) enum Contact<E> {
         /// Evidence lies against it, and the runtime was asked: nothing goes out until it answers.
         suspected: bool,
     },
-    /// The way is being cut; what the peer had sent whole is still handed up.
+    /// The endpoint is being severed: messages that the peer had sent completely are handed up. Its end is declared.
     Severing {
         /// The way.
         endpoint: E,
-        /// What its requests will end with.
-        why: Gone,
     },
-    /// Nothing of it is under way any more; what was declared before it is still to be published.
-    Drained {
-        /// What its requests will end with.
-        why: Gone,
-    },
-    /// Nothing comes from it or goes to it any more.
-    Ended(Gone),
+    /// Nothing of it is under way any more. Its end is declared, and published after those that were declared before.
+    Drained,
+    /// Its end is published: how it ended stands in [`Ends`](mend_pml::Ends).
+    Ended,
 }
 
 /// All contacts, and the places of peers.
@@ -55,7 +50,7 @@ pub(crate) struct Contacts<E> {
     /// Peers that were not of the first `size`, in the order they became known: their places begin at `size`.
     joined: Vec<Peer>,
     states: BTreeMap<PeerIndex, Contact<E>>,
-    /// AbortScope the runtime was asked about, and has not declared alive for since.
+    /// The peers that the runtime was asked about and has not answered for since.
     questions: BTreeSet<PeerIndex>,
 }
 

@@ -5,7 +5,7 @@ use super::{Fate, Funnel};
 use crate::layers::Layers;
 use crate::scripted::{JOB, Rehearsal, Script, Wires, card, peer};
 use mend_base::PeerIndex;
-use mend_pml::Gone;
+use mend_pml::{End, Ends};
 use mend_runtime::Notice;
 use mend_transport::Cause;
 
@@ -15,13 +15,20 @@ fn funnel() -> (Rehearsal, Funnel<u32>, Layers<Wires, Script>) {
     let (mut funnel, mut layers) = (Funnel::new(JOB, 4, 0), job.layers(0, 4));
     for number in [1, 2] {
         let contact = Notice::Contact { peer: peer(number), card: card(number) };
-        assert_eq!(funnel.on_notice(contact, &mut layers), None);
+        assert_eq!(funnel.on_notice(contact, &Ends::default(), &mut layers), None);
     }
     (job, funnel, layers)
 }
 
-fn ends(funnel: &mut Funnel<u32>) -> Vec<(PeerIndex, Gone)> {
-    std::iter::from_fn(|| funnel.next_end()).collect()
+/// What the funnel gives to be published, added to `ends`.
+fn publish(funnel: &mut Funnel<u32>, ends: &mut Ends) -> Vec<(PeerIndex, End)> {
+    let given: Vec<_> = std::iter::from_fn(|| funnel.next_end()).collect();
+    given.iter().for_each(|&(peer, end)| assert!(ends.add(peer, end)));
+    given
+}
+
+fn ends(funnel: &mut Funnel<u32>) -> Vec<(PeerIndex, End)> {
+    publish(funnel, &mut Ends::default())
 }
 
 const ONE: PeerIndex = PeerIndex(1);
@@ -37,7 +44,7 @@ fn evidence_asks_once_until_the_runtime_answers() {
     funnel.examine(&mut layers);
     assert_eq!(job.asked(), [(0, peer(1))]);
     assert_eq!(funnel.fate(ONE), Fate::Open { questioned: true });
-    assert_eq!(funnel.on_notice(Notice::Alive(peer(1)), &mut layers), Some(ONE));
+    assert_eq!(funnel.on_notice(Notice::Alive(peer(1)), &Ends::default(), &mut layers), Some(ONE));
     assert_eq!(funnel.fate(ONE), Fate::Open { questioned: false });
     funnel.on_evidence(ONE, Cause::Silent);
     funnel.examine(&mut layers);
@@ -49,7 +56,7 @@ fn evidence_asks_once_until_the_runtime_answers() {
 fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
     let (_job, mut funnel, mut layers) = funnel();
     for notice in [Notice::Failed(peer(1)), Notice::Finalized(peer(2)), Notice::Finalized(peer(3))] {
-        funnel.on_notice(notice, &mut layers);
+        funnel.on_notice(notice, &Ends::default(), &mut layers);
     }
     assert_eq!((funnel.fate(ONE), funnel.some_severing()), (Fate::Declared, true));
     // The second endpoint is severed first, and nobody connected the third peer.
@@ -57,7 +64,7 @@ fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
     assert_eq!((funnel.examine(&mut layers), ends(&mut funnel)), (1, Vec::new()));
     funnel.on_severed(ONE, 0);
     funnel.examine(&mut layers);
-    let all = [(ONE, Gone::Failed), (TWO, Gone::Finalized), (THREE, Gone::Finalized)];
+    let all = [(ONE, End::Failed), (TWO, End::Finalized), (THREE, End::Finalized)];
     assert_eq!(ends(&mut funnel), all);
     assert_eq!(funnel.fate(THREE), Fate::Published);
 }
@@ -65,23 +72,48 @@ fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
 #[test]
 fn the_first_declaration_stands_but_an_unreachable_peer_may_fail() {
     let (_job, mut funnel, mut layers) = funnel();
-    funnel.on_notice(Notice::Finalized(peer(3)), &mut layers);
-    funnel.on_notice(Notice::Failed(peer(3)), &mut layers);
-    assert_eq!(ends(&mut funnel), [(THREE, Gone::Finalized)]);
-    let refused = Gone::Unreachable(Cause::Refused);
-    funnel.on_notice(Notice::Refused { peer: peer(1), cause: Cause::Refused }, &mut layers);
+    let mut ends = Ends::default();
+    let refused = Notice::Refused { peer: peer(1), cause: Cause::Refused };
+    funnel.on_notice(Notice::Finalized(peer(3)), &ends, &mut layers);
+    funnel.on_notice(Notice::Failed(peer(3)), &ends, &mut layers);
+    assert_eq!(publish(&mut funnel, &mut ends), [(THREE, End::Finalized)]);
+    funnel.on_notice(Notice::Failed(peer(3)), &ends, &mut layers);
+    funnel.on_notice(refused.clone(), &ends, &mut layers);
     funnel.on_severed(ONE, 0);
     funnel.examine(&mut layers);
-    assert_eq!(ends(&mut funnel), [(ONE, refused)]);
-    funnel.on_notice(Notice::Failed(peer(1)), &mut layers);
-    assert_eq!(ends(&mut funnel), [(ONE, Gone::Failed)]);
+    assert_eq!(publish(&mut funnel, &mut ends), [(ONE, End::Unreachable(Cause::Refused))]);
+    funnel.on_notice(refused, &ends, &mut layers);
+    assert_eq!(publish(&mut funnel, &mut ends), []);
+    funnel.on_notice(Notice::Failed(peer(1)), &ends, &mut layers);
+    assert_eq!(
+        (funnel.fate(ONE), publish(&mut funnel, &mut ends)),
+        (Fate::Declared, vec![(ONE, End::Failed)])
+    );
 }
 
 #[test]
-fn a_card_of_another_version_ends_the_peer() {
+fn a_peer_that_is_unreachable_and_fails_before_its_end_is_published_has_failed() {
     let (_job, mut funnel, mut layers) = funnel();
+    for notice in [
+        Notice::Refused { peer: peer(1), cause: Cause::Refused },
+        Notice::Failed(peer(2)),
+        Notice::Failed(peer(1)),
+        Notice::Finalized(peer(1)),
+    ] {
+        funnel.on_notice(notice, &Ends::default(), &mut layers);
+    }
+    [(TWO, 1), (ONE, 0)].into_iter().for_each(|(peer, endpoint)| funnel.on_severed(peer, endpoint));
+    funnel.examine(&mut layers);
+    assert_eq!(ends(&mut funnel), [(ONE, End::Failed), (TWO, End::Failed)]);
+}
+
+#[test]
+fn a_peer_that_this_process_cannot_reach_ends_at_once() {
+    let (_job, mut funnel, mut layers) = funnel();
+    funnel.on_notice(Notice::Failed(peer(1)), &Ends::default(), &mut layers);
     let mut other = card(3);
     other.layout += 1;
     assert_eq!(funnel.meet(THREE, &other, &mut layers), Err(Cause::LayoutDiffers));
-    assert_eq!(ends(&mut funnel), [(THREE, Gone::Unreachable(Cause::LayoutDiffers))]);
+    assert_eq!(ends(&mut funnel), [(THREE, End::Unreachable(Cause::LayoutDiffers))]);
+    assert_eq!(funnel.fate(ONE), Fate::Declared);
 }

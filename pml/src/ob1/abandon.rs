@@ -18,7 +18,7 @@
 //!
 //! On the point-to-point context kind the other end ends in error, or, where no byte was sent, its receive is matched anew.
 //! On a collective context kind it waits for its own notice: an operation is given up there because a member died, of which
-//! all are notified, and no process may see an error that the registry does not explain yet (I2).
+//! all are notified, and no process may see an error that its list of failures does not explain (I2).
 
 use super::Ob1;
 use crate::envelope::{Packet, Reason};

@@ -162,7 +162,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline(always)]
     fn keep(&mut self, key: Key, from: PeerIndex, source: Rank, tag: Tag, form: Form, payload: Payload<'_>) {
         let Some(channel) = self.channels.get(key) else { return };
-        if channel.broken_by().is_some() || self.requests.is_closing(key) {
+        if channel.is_broken() || self.requests.is_closing(key) {
             return self.on_late(from, form);
         }
         mend_base::reach!("pml.arrival: unexpected");
@@ -247,7 +247,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             if self.budget.release(from, payload.len(), unanswered) {
                 self.answer(from, Packet::Xon);
             }
-            if self.peers.is_discarding(from) && self.peers.ended(from).is_none() {
+            if self.peers.is_discarding(from) && !self.peers.is_closed(from) {
                 continue;
             }
             if cancels {

@@ -4,6 +4,7 @@
 use super::Ob1;
 use crate::channel::ChannelState;
 use crate::context_table::{Named, names_of};
+use crate::ends::Ends;
 use crate::envelope::Packet;
 use crate::request::{Channel, Owner};
 use crate::send_queues::QueuedMessage;
@@ -12,8 +13,8 @@ use mend_proto::identity::Name;
 use std::sync::Arc;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. What came for it too early arrives now, in
-    /// order. Its requests belong to `owner`.
+    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order. Its
+    /// requests belong to `owner`.
     pub fn open(
         &mut self,
         identity: Identity,
@@ -21,12 +22,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         me: Rank,
         members: Arc<[PeerIndex]>,
         owner: Owner,
+        ends: &Ends,
     ) -> Channel {
         let name = Name { identity, context_kind };
-        let mut channel = ChannelState::new(name, me, members);
-        if self.peers.some_ended() {
-            self.add_ends(&mut channel);
-        }
+        let channel = ChannelState::new(name, me, members, ends);
         self.some_unsatisfiable |= channel.members.all_others_ended();
         let key = self.channels.insert(channel);
         self.requests.open_channel(key, owner);
@@ -39,26 +38,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Channel(key)
     }
 
-    /// Members that ended before the channel was opened.
-    #[cold]
-    fn add_ends(&self, channel: &mut ChannelState<E>) {
-        let peers: Vec<_> = channel.members.iter().map(|(_, peer)| peer).collect();
-        for peer in peers.into_iter().filter(|&peer| self.peers.ended(peer).is_some()) {
-            channel.members.on_ended(peer);
-        }
-        for &peer in self.peers.failed() {
-            channel.members.on_failed(peer);
-        }
-    }
-
-    /// Whether this identity is open, or was: it cannot be opened. Identities come from other members, unbelieved.
+    /// Whether this identity is open or was open: then it cannot be opened. Identities come from other members, which are not
+    /// trusted.
     pub fn is_used(&self, identity: Identity) -> bool {
         names_of(identity).into_iter().any(|name| self.contexts.is_used(name))
     }
 
-    /// No operation starts on it any more. It goes when its last operation is over (MPI-5.0 §7.4.3): what no receive has
-    /// matched by now, or will match of those posted, is dropped, and a sender that waits for an answer to it is refused. At
-    /// once: our own last operation may need a peer that waits for this answer.
+    /// Closes a channel: no operation starts on it any more, and it is removed with its last operation (MPI-5.0 §7.4.3).
+    /// Unexpected messages, and those still to come that no posted receive matches, are dropped, and a sender that waits for an
+    /// answer is refused. This happens at once, since the last operation may need a peer that waits for this answer.
     pub fn close(&mut self, channel: Channel) {
         if self.channels.get(channel.0).is_none() {
             return;
@@ -115,7 +103,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// A peer has written by full identity: our id of the channel is announced to it, once.
     #[cold]
     pub(super) fn announce(&mut self, key: Key, rank: Rank, peer: PeerIndex) {
-        if self.peers.ended(peer).is_some() {
+        if self.peers.is_closed(peer) {
             mend_base::reach!("pml.channels: an ended peer is announced nothing");
             return;
         }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What waits goes out: answers, messages, pieces of streams, for each peer in this order.
+//! What waits goes out: control messages, messages, pieces of streams, for each peer in this order.
 
 use super::Ob1;
-use crate::envelope::{AM_ID, Form, Header, Packet, Reason};
+use crate::control_queue::{ControlError, Places, Protocol};
+use crate::envelope::{AM_ID, Form, Packet, Reason};
 use crate::peer_table::PeerLink;
-use crate::send_queues::{QueueError, QueuedMessage};
+use crate::request::Error;
+use crate::send_queues::QueuedMessage;
 use mend_base::PeerIndex;
-use mend_transport::{Btl, Class, Limits, SendError};
+use mend_transport::{AmId, Btl, Class, Limits, SendError};
 
 /// How many chunks go to one peer in one call of progress.
 const CHUNKS_PER_PROGRESS: u32 = 8;
@@ -34,9 +36,37 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.requests.sends() == 0 && self.queues.unsent() == 0
     }
 
-    /// Something may wait to go to `peer`.
+    /// Another protocol begins to send control messages under its id: so many of them may wait for one peer.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`] where reserved places could not be set aside.
+    pub fn open_control(&mut self, id: AmId, places: Places) -> Result<Protocol, Error> {
+        self.queues.open_control(id, places).ok_or(Error::NoMemory)
+    }
+
+    /// Sends a control message of another protocol, a header of at most [`Limits::HEADER_BYTES_MAX`] bytes, with the next call
+    /// of progress that finds room for it, before all data. A peer that is not connected is connected first; one that has
+    /// ended gets nothing.
+    ///
+    /// # Errors
+    /// No place of the protocol is free, or there is no memory; neither where the protocol has a reserved place free at a
+    /// connected peer.
+    pub fn send_control(
+        &mut self,
+        peer: PeerIndex,
+        protocol: Protocol,
+        header: &[u8],
+    ) -> Result<(), ControlError> {
+        if !self.peers.is_closed(peer) {
+            self.queues.push_control(peer, protocol, header)?;
+            self.list(peer);
+        }
+        Ok(())
+    }
+
+    /// Lists `peer` for the next flush if something waits to go to it, or has it connected first.
     pub(super) fn list(&mut self, peer: PeerIndex) {
-        if self.queues.is_quiet(peer) || self.peers.ended(peer).is_some() {
+        if self.queues.is_quiet(peer) || self.peers.is_closed(peer) {
             return;
         }
         if self.peers.link(peer).is_none() {
@@ -48,20 +78,20 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Queues an answer; a peer that has ended gets none.
     pub(super) fn answer(&mut self, peer: PeerIndex, packet: Packet) {
-        if self.peers.ended(peer).is_some() {
+        if self.peers.is_closed(peer) {
             return;
         }
-        match self.queues.push_answer(peer, packet.write()) {
+        match self.queues.push_answer(peer, packet.write().as_bytes()) {
             Ok(()) => self.list(peer),
             Err(error) => self.not_queued(peer, error),
         }
     }
 
     /// What a peer caused cannot be queued.
-    pub(super) fn not_queued(&mut self, peer: PeerIndex, error: QueueError) {
+    pub(super) fn not_queued(&mut self, peer: PeerIndex, error: ControlError) {
         match error {
-            QueueError::TooMany => self.garbage(peer),
-            QueueError::NoMemory => self.out_of_memory(peer),
+            ControlError::TooMany => self.garbage(peer),
+            ControlError::NoMemory => self.out_of_memory(peer),
         }
     }
 
@@ -72,10 +102,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Sends to `peer` take the queue, where it is asked what is known of the peer.
+    /// Sends to `peer` take the queue from now on, where the end of the peer is checked.
     pub(super) fn slow_down(&mut self, peer: PeerIndex) {
         for (_, channel) in self.channels.iter_mut() {
-            for rank in channel.members.ranks_of(peer) {
+            if let Some(rank) = channel.members.rank_of(peer) {
                 channel.routes.slow_down(rank);
             }
         }
@@ -99,24 +129,24 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return 0;
         }
         let Some(link) = self.peers.link(peer) else { return 0 };
-        let mut sent = self.flush_answers(net, peer, link);
+        let mut sent = self.flush_control(net, peer, link);
         sent += self.flush_messages(net, peer, link);
         sent + self.flush_streams(net, peer, link)
     }
 
-    fn flush_answers<N: Btl<Endpoint = E>>(
+    fn flush_control<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
         link: PeerLink<E>,
     ) -> u32 {
         let mut sent = 0;
-        while let Some(header) = self.queues.answer(peer) {
-            if send_header(net, link.endpoint, Class::Control, header).is_err() {
-                mend_base::reach!("pml.flush: an answer waits");
+        while let Some((id, header)) = self.queues.control(peer) {
+            if send_header(net, link.endpoint, Class::Control, id, header).is_err() {
+                mend_base::reach!("pml.flush: a control message waits");
                 break;
             }
-            self.queues.pop_answer(peer);
+            self.queues.pop_control(peer);
             sent += 1;
         }
         sent
@@ -137,7 +167,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 }
                 QueuedMessage::ContextRetired(context) => {
                     let header = Packet::ContextRetired { context }.write();
-                    send_header(net, link.endpoint, Class::Data, &header)
+                    send_header(net, link.endpoint, Class::Data, AM_ID, header.as_bytes())
                 }
             };
             if result.is_err() {
@@ -174,6 +204,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 }
 
 /// Sends a header alone.
-fn send_header<N: Btl>(net: &mut N, to: N::Endpoint, class: Class, header: &Header) -> Result<(), SendError> {
-    net.send(to, class, AM_ID, header.as_bytes(), 0, |_| {})
+fn send_header<N: Btl>(
+    net: &mut N,
+    to: N::Endpoint,
+    class: Class,
+    id: AmId,
+    header: &[u8],
+) -> Result<(), SendError> {
+    net.send(to, class, id, header, 0, |_| {})
 }

@@ -1,67 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What ends because a peer will never answer again.
+//! What the end of a peer changes.
 //!
-//! The engine says so after it has handed up whatever the peer had sent whole, so a message that came in time is still
-//! received (Row PP7). A wildcard receive goes on as long as any other member could send; while a failed member is not
-//! acknowledged it *stalls*: whether the message that it waits for will ever come cannot be known. Stalled is no state of its
-//! own but what a poll finds: the receive stays posted, and a message from another member completes it.
+//! The engine publishes an end after the transports have handed up every message that the peer had sent completely, so those
+//! messages are received (Row PP7). A wildcard receive continues while another member can send. It has a *pending failure*
+//! while a member has failed and is not acknowledged, since that member may be the sender. A pending failure is not stored for a
+//! receive: each poll compares a position with the length of [`Ends::failed`]. The receive stays posted, and a message from
+//! another member completes it.
 //!
-//! A collective context kind with a failed member is broken (design "Interrupted collectives"): its operations are given up by their owner
-//! ([`abandon`](Ob1::abandon)), what is here unread is dropped, and so is what still comes; point-to-point between the
-//! others is not concerned.
+//! A collective context kind of which a member has failed is broken (design "Interrupted collectives"): the owner of its
+//! operations gives them up ([`abandon`](Ob1::abandon)); unread messages and those that still come are dropped. Point-to-point
+//! messages between the other members go on.
 
 use super::Ob1;
+use crate::ends::Ends;
 use crate::envelope::Form;
 use crate::matcher::Unexpected;
 use crate::members::Members;
-use crate::peer_table::{Ending, PeerTable};
-use crate::request::{Channel, Error, Gone};
+use crate::peer_table::PeerTable;
+use crate::request::{Channel, Error};
 use crate::request_table::{Phase, Posted, RequestEntry};
 use mend_base::{Key, PeerIndex, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// `peer` has ended: it will never send or answer again, and nothing of it is under way. Ends every request that needs
-    /// it. The first end of a peer stands, but that one that could not be reached has failed is new to wildcard receives.
-    pub fn gone(&mut self, peer: PeerIndex, why: Gone) {
-        match self.peers.end(peer, why) {
-            Ending::Known => return,
-            Ending::NowFailed => {
-                mend_base::reach!("pml.end: unreachable, and then failed");
-                return self.count_failed(peer);
-            }
-            Ending::First => {}
-        }
-        if why == Gone::Failed {
-            self.count_failed(peer);
+    /// The engine publishes the end of `peer`, which stands in `ends`: the peer will never send or answer again, and nothing of it
+    /// is under way. Every request that needs the peer ends. A second call, for a peer that was unreachable and now has failed, only
+    /// makes the failure pending for wildcard receives.
+    pub fn on_end(&mut self, peer: PeerIndex, ends: &Ends) {
+        let Some(end) = ends.of(peer) else { return debug_assert!(false, "its end is added first") };
+        let is_first = self.peers.close(peer);
+        self.update_channels(ends);
+        if !is_first {
+            mend_base::reach!("pml.end: unreachable, and then failed");
+            return;
         }
         self.queues.end_peer(peer);
         self.rendezvous.end_peer(peer);
         self.slow_down(peer);
-        for (_, channel) in self.channels.iter_mut() {
-            channel.members.on_ended(peer);
-            self.some_unsatisfiable |= channel.members.all_others_ended();
-        }
         let ended: Vec<_> =
             self.requests.iter().filter_map(|(key, entry)| Some((key, self.needs(entry, peer)?))).collect();
         for (key, rank) in ended {
-            self.end_request(key, why.error(rank));
+            self.end_request(key, end.error(rank));
         }
         self.send_pending_cts();
         self.contexts.end_peer(peer);
     }
 
-    /// From now on the first `failed` members of this channel that failed are acknowledged: wildcard receives wait for
-    /// the others (Row AK7). Never fewer than before, and never more than have failed. Nothing else depends on it
-    /// (Row AK8).
-    pub fn acknowledge(&mut self, on: Channel, failed: u32) {
-        if let Some(channel) = self.channels.get_mut(on.0) {
-            channel.members.acknowledge(failed);
+    /// Moves the positions of all channels, and drops the unread messages of collective context kinds that are broken.
+    fn update_channels(&mut self, ends: &Ends) {
+        let mut broken = Vec::new();
+        for (key, channel) in self.channels.iter_mut() {
+            channel.on_end(ends);
+            self.some_unsatisfiable |= channel.members.all_others_ended();
+            if channel.is_broken() && channel.matching.has_unexpected() {
+                broken.push(key);
+            }
+        }
+        for key in broken {
+            mend_base::reach!("pml.end: messages of a broken collective context kind");
+            self.drop_unread(key);
         }
     }
 
-    /// The failure that is pending for a wildcard receive or probe (Row PP9): of a member that is not acknowledged.
-    pub(super) fn pending_failure(&self, channel: Key) -> Option<Error> {
-        self.channels.get(channel)?.members.unacknowledged().map(Error::ProcFailed)
+    /// The members of a channel that failed, in the order of their failures.
+    pub fn failed(&self, on: Channel, ends: &Ends) -> Vec<Rank> {
+        self.channels.get(on.0).map_or(Vec::new(), |channel| channel.members.failed(ends))
+    }
+
+    /// Those of them that are acknowledged on this channel.
+    pub fn acknowledged(&self, on: Channel, ends: &Ends) -> Vec<Rank> {
+        self.channels.get(on.0).map_or(Vec::new(), |channel| channel.members.acknowledged(ends))
+    }
+
+    /// Acknowledges the first `at_most` of them, or all: wildcard receives wait for the other members (Row AK7). Returns how
+    /// many are acknowledged now, never fewer than before. Nothing else depends on it (Row AK8), and it is called for
+    /// point-to-point context kinds alone.
+    pub fn acknowledge(&mut self, on: Channel, at_most: Option<u32>, ends: &Ends) -> u32 {
+        let Some(channel) = self.channels.get_mut(on.0) else { return 0 };
+        debug_assert!(!channel.is_collective(), "a collective context kind stays broken");
+        channel.members.acknowledge(at_most, ends)
+    }
+
+    /// The first member that failed, if it broke this channel: a collective context kind.
+    #[inline]
+    pub fn broken_by(&self, on: Channel, ends: &Ends) -> Option<Rank> {
+        self.channels.get(on.0)?.broken_by(ends)
+    }
+
+    /// The member whose failure is pending for wildcard receives and probes (Row PP9): the first that is not acknowledged.
+    pub fn pending_failure(&self, on: Channel, ends: &Ends) -> Option<Rank> {
+        self.channels.get(on.0)?.members.pending_failure(ends)
     }
 
     /// The rank as which a request needs `peer`, if it does.
@@ -96,42 +123,28 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.finish(key, Err(error));
     }
 
-    fn count_failed(&mut self, peer: PeerIndex) {
-        let mut broken = Vec::new();
-        for (key, channel) in self.channels.iter_mut() {
-            channel.members.on_failed(peer);
-            if channel.broken_by().is_some() && channel.matching.has_unexpected() {
-                broken.push(key);
-            }
-        }
-        for key in broken {
-            mend_base::reach!("pml.end: messages of a broken collective context kind");
-            self.drop_unread(key);
-        }
-    }
-
-    /// Why no message will ever come for such a receive, if so.
+    /// The error of a receive for which no message can come any more.
     #[inline]
-    pub(super) fn why_never(&self, channel: Key, from: Source) -> Option<Error> {
+    pub(super) fn why_never(&self, channel: Key, from: Source, ends: &Ends) -> Option<Error> {
         let channel = self.channels.get(channel)?;
-        if let Some(rank) = channel.broken_by() {
+        if let Some(rank) = channel.broken_by(ends) {
             return Some(Error::ProcFailed(rank));
         }
         let Source::Rank(rank) = from else { return None };
-        let why = self.peers.ended(channel.members.peer(rank)?)?;
-        Some(why.error(rank))
+        let end = ends.of(channel.members.peer(rank)?)?;
+        Some(end.error(rank))
     }
 }
 
-/// Whether a message that came is the RTS of a peer that has ended: its bytes never will come. It keeps its place, so that no
-/// later message is taken for it: the receive that names its sender and would have matched it ends as the sender did.
-/// Wildcard receives pass it over, since they wait for others too (Row AK7).
+/// Whether an unexpected message is the RTS of a peer that has ended: its payload will never come. The message keeps its place,
+/// so that no later message is taken for it: the receive that names its sender and would have matched it ends as the
+/// sender did. Wildcard receives do not match it, since they wait for other members too (Row AK7).
 #[inline]
-pub(super) fn is_orphaned_rts<E: Copy + Eq>(
+pub(super) fn is_rts_without_sender<E: Copy + Eq>(
     peers: &PeerTable<E>,
     members: &Members,
     message: &Unexpected,
 ) -> bool {
     matches!(message.form, Form::Rts { .. })
-        && members.peer(message.source).is_some_and(|peer| peers.ended(peer).is_some())
+        && members.peer(message.source).is_some_and(|peer| peers.is_closed(peer))
 }

@@ -9,6 +9,7 @@
 
 use super::{Inlet, Ob1};
 use crate::envelope::{self, AM_ID};
+use crate::lent::Lent;
 use crate::matcher::Arrival;
 use crate::request::{Channel, Error, Started, Status, take_whole};
 use crate::upcalls::Upcalls;
@@ -75,41 +76,45 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline(always)]
     pub fn poll_once<N: Btl<Endpoint = E>>(
         &mut self,
-        net: &mut N,
+        lent: Lent<'_, N>,
         now: Instant,
         polling: &mut Polling<E>,
         up: &mut impl Upcalls<E>,
     ) -> Option<Result<Started, Error>> {
-        let Some(ring) = polling.ring else { return Some(self.post_rest(net, polling)) };
-        if !net.has_message(ring.endpoint) {
+        let Some(ring) = polling.ring else { return Some(self.post_rest(lent, polling)) };
+        if !lent.net.has_message(ring.endpoint) {
             return None;
         }
         let wanted = Wanted { ring, channel: polling.on.0, tag: polling.tag, data: &polling.data };
         let mut head = Head { ob1: self, up, wanted, result: None };
-        net.take_message(now, ring.endpoint, &mut head);
+        lent.net.take_message(now, ring.endpoint, &mut head);
         match head.result {
             Some(Ok(status)) => Some(Ok(Started::Done(status))),
             Some(error) => Some(self.ended(polling.on, error)),
-            None => Some(self.post_rest(net, polling)),
+            None => Some(self.post_rest(lent, polling)),
         }
     }
 
     /// Ends polling: starts the receive as [`receive`](Ob1::receive) does.
     #[inline]
-    pub fn post<N: Btl<Endpoint = E>>(&mut self, net: &mut N, polling: Polling<E>) -> Result<Started, Error> {
+    pub fn post<N: Btl<Endpoint = E>>(
+        &mut self,
+        lent: Lent<'_, N>,
+        polling: Polling<E>,
+    ) -> Result<Started, Error> {
         let Polling { on, from, tag, data, .. } = polling;
-        self.receive(net, on, from, tag, data)
+        self.receive(lent, on, from, tag, data)
     }
 
     /// Something else was at the head of the ring, and has gone the usual way.
     #[cold]
     fn post_rest<N: Btl<Endpoint = E>>(
         &mut self,
-        net: &mut N,
+        lent: Lent<'_, N>,
         polling: &mut Polling<E>,
     ) -> Result<Started, Error> {
         let data = core::mem::replace(&mut polling.data, Typed::empty());
-        self.receive(net, polling.on, polling.from, polling.tag, data)
+        self.receive(lent, polling.on, polling.from, polling.tag, data)
     }
 
     // Hot: per message.

@@ -2,22 +2,21 @@
 //! Finding a message without taking it (MPI-5.0 §3.8.1), and questions about a request.
 
 use super::Ob1;
-use super::peer_end::is_orphaned_rts;
+use super::peer_end::is_rts_without_sender;
+use crate::ends::Ends;
 use crate::request::{Channel, Error, Owner, Request, State, Status};
 use crate::request_table::{Phase, Posted};
-use mend_base::{Source, TagSelector};
-use mend_transport::Btl;
+use mend_base::{Key, Source, TagSelector};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// The message that such a receive would take, if one has come. `Err`: it never will, since the peer that the receive
-    /// names has ended, or a failure is pending, since a member failed and is not acknowledged (Row PP9): what is here comes
-    /// first. Searches what `progress` has brought, and moves nothing itself.
-    pub fn probe<N: Btl<Endpoint = E>>(
+    /// Finds the message that such a receive would take, among those that `progress` has brought. `Err` where there is none and
+    /// the peer that the receive names has ended, or, for a wildcard, a failure is pending (Row PP9).
+    pub fn probe(
         &mut self,
-        _net: &mut N,
         on: Channel,
         from: Source,
         tag: TagSelector,
+        ends: &Ends,
     ) -> Result<Option<Status>, Error> {
         let channel = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
         if let Source::Rank(rank) = from
@@ -26,8 +25,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return Err(Error::NoSuchRank(rank));
         }
         if let Some((_, message)) = self.find_unexpected(channel, from, tag) {
-            if is_orphaned_rts(&self.peers, &channel.members, message)
-                && let Some(error) = self.why_never(on.0, from)
+            if is_rts_without_sender(&self.peers, &channel.members, message)
+                && let Some(error) = self.why_never(on.0, from, ends)
             {
                 mend_base::reach!("pml.probe: the RTS of an ended peer");
                 return Err(error);
@@ -37,8 +36,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return Ok(Some(Status { source, tag, bytes, cancelled: false }));
         }
         let never = match from {
-            Source::Rank(_) => self.why_never(on.0, from),
-            Source::Any => self.pending_failure(on.0),
+            Source::Rank(_) => self.why_never(on.0, from, ends),
+            Source::Any => self.pending_failure(on, ends).map(Error::ProcFailed),
         };
         if never.is_none() {
             self.search.on_probe(on.0, from);
@@ -47,18 +46,23 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// How far a request is.
-    pub fn poll(&self, request: Request) -> State {
+    pub fn poll(&self, request: Request, ends: &Ends) -> State {
         let Some(entry) = self.requests.get(request.0) else { return State::Done(Err(Error::NoSuchRequest)) };
         match *entry.phase() {
             Phase::Done(result) => State::Done(result),
             // Row PP10.
             Phase::Posted(Posted { from: Source::Any, .. })
-                if self.pending_failure(entry.channel()).is_some() =>
+                if self.has_pending_failure(entry.channel(), ends) =>
             {
-                State::Stalled
+                State::PendingFailure
             }
             _ => State::Running,
         }
+    }
+
+    /// Whether a failure is pending for the wildcard receives of a channel.
+    pub(super) fn has_pending_failure(&self, channel: Key, ends: &Ends) -> bool {
+        self.channels.get(channel).is_some_and(|channel| channel.members.has_pending_failure(ends))
     }
 
     /// To whom a request belongs; `None`: its handle was given back, or never existed.
@@ -67,7 +71,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.requests.owner(request.0)
     }
 
-    /// How many operations are active on a channel: counted, so the question costs nothing.
+    /// How many operations are active on a channel.
     pub fn active(&self, on: Channel) -> u32 {
         if self.channels.get(on.0).is_some() { self.requests.active(on.0) } else { 0 }
     }

@@ -2,9 +2,11 @@
 //! Receives: of a message that has come, or posted.
 
 use super::Ob1;
-use super::peer_end::is_orphaned_rts;
+use super::peer_end::is_rts_without_sender;
 use crate::channel::ChannelState;
+use crate::ends::Ends;
 use crate::envelope::{Form, Packet};
+use crate::lent::Lent;
 use crate::matcher::Unexpected;
 use crate::request::{Channel, Error, Request, Started, take_whole};
 use crate::request_table::{Phase, Posted};
@@ -18,7 +20,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline]
     pub fn receive<N: Btl<Endpoint = E>>(
         &mut self,
-        net: &mut N,
+        lent: Lent<'_, N>,
         on: Channel,
         from: Source,
         tag: TagSelector,
@@ -32,7 +34,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         if channel.matching.has_unexpected() {
             let (peers, members) = (&self.peers, &channel.members);
-            let can_come = |message: &Unexpected| !is_orphaned_rts(peers, members, message);
+            let can_come = |message: &Unexpected| !is_rts_without_sender(peers, members, message);
             if let Some((key, message)) = self.matcher.find(&channel.matching, from, tag, can_come) {
                 if matches!(message.form, Form::Rts { .. }) && !self.requests.reserve() {
                     return Err(Error::NoMemory);
@@ -41,25 +43,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                     let stamp = channel.matching.next_stamp();
                     let peer = channel.members.peer(message.source);
                     let posted = Posted { from, tag, stamp };
-                    return self.receive_unexpected(net, on.0, peer, message, posted, data);
+                    return self.receive_unexpected(lent, on.0, peer, message, posted, data);
                 }
             }
         }
-        self.post_receive(on.0, from, tag, data)
+        self.post_receive(on.0, from, tag, data, lent.ends)
     }
 
-    /// The unexpected message that a receive would take.
+    /// Finds the unexpected message that a receive would take.
     pub(super) fn find_unexpected(
         &self,
         channel: &ChannelState<E>,
         from: Source,
         tag: TagSelector,
     ) -> Option<(Key, &Unexpected)> {
-        let can_come = |message: &Unexpected| !is_orphaned_rts(&self.peers, &channel.members, message);
+        let can_come = |message: &Unexpected| !is_rts_without_sender(&self.peers, &channel.members, message);
         self.matcher.find(&channel.matching, from, tag, can_come)
     }
 
-    /// The same, out of its queues.
+    /// Takes that message out of its queues.
     #[inline]
     pub(super) fn take_unexpected(&mut self, key: Key, from: Source, tag: TagSelector) -> Option<Unexpected> {
         let (found, _) = self.find_unexpected(self.channels.get(key)?, from, tag)?;
@@ -74,8 +76,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         from: Source,
         tag: TagSelector,
         data: Typed,
+        ends: &Ends,
     ) -> Result<Started, Error> {
-        if let Some(error) = self.why_never(key, from) {
+        if let Some(error) = self.why_never(key, from, ends) {
             mend_base::reach!("pml.receive: from an ended peer");
             return self.ended(Channel(key), Err(error));
         }
@@ -94,7 +97,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// A receive whose message, or whose RTS, had come.
     fn receive_unexpected<N: Btl<Endpoint = E>>(
         &mut self,
-        net: &mut N,
+        Lent { net, ends }: Lent<'_, N>,
         key: Key,
         peer: Option<PeerIndex>,
         message: Unexpected,
@@ -106,7 +109,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let result = match form {
             Form::Rts { key: sender, bytes } => {
                 self.release_stored(peer, payload, true);
-                if let Some(error) = self.why_never(key, Source::Rank(source)) {
+                if let Some(error) = self.why_never(key, Source::Rank(source), ends) {
                     mend_base::reach!("pml.receive: the RTS of an ended peer");
                     return self.ended(Channel(key), Err(error));
                 }
@@ -132,8 +135,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// A receive had matched what its sender then cancelled, and none of it was sent: it is matched anew as if that had
-    /// never been sent, and else has its old place among the posted receives.
+    /// A receive had matched an RTS that its sender then cancelled before a byte was sent. The receive is matched anew as if the RTS
+    /// had never been sent, or else is posted again at its old place. The sender has just written, so it has not ended: a
+    /// receive that names it can still be served.
     #[cold]
     pub(super) fn match_anew(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
@@ -146,14 +150,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.receive: matched anew");
             let peer = self.channels.get(key).and_then(|channel| channel.members.peer(source));
             let Some(peer) = peer else { return };
-            match (form, self.why_never(key, Source::Rank(source))) {
-                (Form::Rts { .. }, Some(error)) => self.finish(request, Err(error)),
-                _ => self.deliver(request, peer, source, tag, form, Payload::from(&payload[..])),
-            }
+            self.deliver(request, peer, source, tag, form, Payload::from(&payload[..]));
             return self.release_stored(peer, payload, form.waits().is_some());
-        }
-        if let Some(error) = self.why_never(key, posted.from) {
-            return self.finish(request, Err(error));
         }
         mend_base::reach!("pml.receive: posted again");
         if let Some(channel) = self.channels.get_mut(key) {

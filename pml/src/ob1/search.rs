@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Peers that operations wait for and that are not connected: their deaths show on no endpoint, and are found only if the
-//! runtime is asked. For waiters that get no notice.
+//! Unconnected peers for which operations wait: no endpoint reports their deaths, so the runtime must be asked about them. This
+//! serves where notices are lost or late.
 
 use super::Ob1;
 use crate::request_table::{Phase, Posted};

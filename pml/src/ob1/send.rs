@@ -3,6 +3,7 @@
 
 use super::Ob1;
 use crate::envelope::{AM_ID, Envelope, Form, Packet};
+use crate::lent::Lent;
 use crate::peer_table::PeerLink;
 use crate::request::{Channel, Error, Request, SendMode, Started, Status};
 use crate::request_table::Phase;
@@ -18,7 +19,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline(always)]
     pub fn send<N: Btl<Endpoint = E>>(
         &mut self,
-        net: &mut N,
+        lent: Lent<'_, N>,
         on: Channel,
         to: Rank,
         tag: Tag,
@@ -33,21 +34,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         {
             let header = route.eager_header(tag, channel.members.me());
             let fill = |mut slot: WriteSlot<'_>| data.pack(0, bytes, &mut slot);
-            if net.send(endpoint, Class::Data, AM_ID, &header, bytes, fill).is_ok() {
+            if lent.net.send(endpoint, Class::Data, AM_ID, &header, bytes, fill).is_ok() {
                 mend_base::reach!("pml.send: at once");
                 route.count_sent();
                 self.queues.count_start();
                 return Ok(Started::Done(Status::EMPTY));
             }
         }
-        self.send_queued(net, on, to, tag, mode, data)
+        self.send_queued(lent, on, to, tag, mode, data)
     }
 
-    /// Through a request, behind whatever waits for the same peer.
+    /// Sends through a request, behind the messages that wait for the same peer.
     #[inline(never)]
     fn send_queued<N: Btl<Endpoint = E>>(
         &mut self,
-        net: &mut N,
+        Lent { net, ends }: Lent<'_, N>,
         on: Channel,
         to: Rank,
         tag: Tag,
@@ -57,13 +58,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         assert!(tag.0 >= 0, "the tag was checked where it came from the user");
         let channel = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
         let peer = channel.members.peer(to).ok_or(Error::NoSuchRank(to))?;
-        if let Some(rank) = channel.broken_by() {
+        if let Some(rank) = channel.broken_by(ends) {
             mend_base::reach!("pml.send: on a broken context kind");
             return self.ended(on, Err(Error::ProcFailed(rank)));
         }
-        if let Some(why) = self.peers.ended(peer) {
+        if let Some(end) = ends.of(peer) {
             mend_base::reach!("pml.send: to an ended peer");
-            return self.ended(on, Err(why.error(to)));
+            return self.ended(on, Err(end.error(to)));
         }
         let key = self.requests.begin(on.0, data, Phase::Queued { to, tag, mode }).ok_or(Error::NoMemory)?;
         if self.queues.push(peer, QueuedMessage::Send(key)).is_err() {

@@ -5,6 +5,7 @@ mod abandon;
 mod awaited;
 mod basics;
 mod cancel;
+mod control;
 mod death;
 mod fabric;
 mod flow;

@@ -1,51 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Wildcard receives and probes that nothing can satisfy: all other members have ended, and no message of this process to
-//! itself is under way. A call that waits ends so, while no other thread of this process can send; a test does not, since
-//! the process may still send itself what it tests for (Row PP17).
+//! itself is under way. A call that waits ends with an error if no other thread of this process can send. A test does not, since
+//! the process may still send to itself the message that it tests for (Row PP17).
 
 use super::Ob1;
-use crate::request::{Channel, Error, Gone, Request};
+use crate::ends::{End, Ends};
+use crate::request::{Channel, Error, Request};
 use crate::request_table::{Phase, Posted, RequestEntry};
 use mend_base::{Key, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Why no message will ever come from any member, if so.
-    pub fn unsatisfiable(&self, on: Channel) -> Option<Error> {
+    /// The error of a wildcard receive or probe on this channel, if no member can send any more.
+    pub fn unsatisfiable(&self, on: Channel, ends: &Ends) -> Option<Error> {
         let channel = self.channels.get(on.0).filter(|channel| channel.members.all_others_ended())?;
         if channel.has_own_message_under_way() || self.queues_one_to_itself(on.0, channel.members.me()) {
             mend_base::reach!("pml.end: all others have ended, but our own message is under way");
             return None;
         }
-        self.last_end(on.0)
+        self.last_end(on.0, ends)
     }
 
-    /// Whether a receive may be unsatisfiable at all.
+    /// Whether any receive may be unsatisfiable: on some channel all other members have ended.
     #[inline]
     pub fn some_may_be_unsatisfiable(&self) -> bool {
         self.some_unsatisfiable
     }
 
-    /// The same of a receive: one that waits, without a pending failure.
+    /// Whether this is an unsatisfiable receive: posted, a wildcard, without a pending failure.
     #[inline]
-    pub fn is_unsatisfiable(&self, request: Request) -> bool {
-        self.some_unsatisfiable && self.why_unsatisfiable(request).is_some()
+    pub fn is_unsatisfiable(&self, request: Request, ends: &Ends) -> bool {
+        self.some_unsatisfiable && self.why_unsatisfiable(request, ends).is_some()
     }
 
     #[cold]
-    fn why_unsatisfiable(&self, request: Request) -> Option<Error> {
+    fn why_unsatisfiable(&self, request: Request, ends: &Ends) -> Option<Error> {
         let entry = self.requests.get(request.0)?;
         let Phase::Posted(Posted { from: Source::Any, .. }) = *entry.phase() else { return None };
-        if self.pending_failure(entry.channel()).is_some() {
+        if self.has_pending_failure(entry.channel(), ends) {
             mend_base::reach!("pml.end: all others have ended, but a failure is pending");
             return None;
         }
-        self.unsatisfiable(Channel(entry.channel()))
+        self.unsatisfiable(Channel(entry.channel()), ends)
     }
 
-    /// Ends a receive that is unsatisfiable; whether it was. Its caller waits for it, and no other thread of this process can
-    /// send.
-    pub fn end_unsatisfiable(&mut self, request: Request) -> bool {
-        let error = if self.some_unsatisfiable { self.why_unsatisfiable(request) } else { None };
+    /// Ends a receive if it is unsatisfiable. Returns whether it was. The caller waits for it, and no other thread of this
+    /// process can send.
+    pub fn end_unsatisfiable(&mut self, request: Request, ends: &Ends) -> bool {
+        let error = if self.some_unsatisfiable { self.why_unsatisfiable(request, ends) } else { None };
         if let Some(error) = error {
             mend_base::reach!("pml.end: an unsatisfiable receive");
             self.end_request(request.0, error);
@@ -60,12 +61,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             && self.requests.iter().any(|(_, entry)| entry.channel() == channel && queued(entry))
     }
 
-    /// Of the members that have ended the last rank: a failed one, if any failed.
-    fn last_end(&self, channel: Key) -> Option<Error> {
+    /// The error for the highest rank that failed, or, where none failed, for the highest rank that ended.
+    fn last_end(&self, channel: Key, ends: &Ends) -> Option<Error> {
         let members = &self.channels.get(channel)?.members;
         let ended = members.iter().filter_map(|(rank, peer)| {
-            let why = self.peers.ended(peer)?;
-            Some((why == Gone::Failed, why.error(rank)))
+            let end = ends.of(peer)?;
+            Some((end == End::Failed, end.error(rank)))
         });
         ended.reduce(|kept, next| if kept.0 && !next.0 { kept } else { next }).map(|(_, error)| error)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A simulated rank's end of the connection to its node's daemon.
+//! The runtime of a simulated process: its connection to the simulated launcher.
 
 use super::Launcher;
 use mend_base::Peer;
@@ -9,16 +9,16 @@ use mend_transport::{Card, Cause};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// One process's connection to its [`Launcher`].
+/// The connection of one process to its [`Launcher`].
 #[derive(Debug)]
-pub struct FabricRuntime {
+pub struct SimRuntime {
     membership: Membership,
     launcher: Rc<RefCell<Launcher>>,
     card: Card,
 }
 
-impl FabricRuntime {
-    /// For process `number`, which joins.
+impl SimRuntime {
+    /// Process `number` joins the job.
     pub fn new(launcher: &Rc<RefCell<Launcher>>, number: u32) -> Self {
         let mut shared = launcher.borrow_mut();
         shared.join(number);
@@ -26,48 +26,47 @@ impl FabricRuntime {
         let fault_tolerant = shared.rules.fault_tolerant;
         let membership =
             Membership { peer, size, slot: number, slots: size, local_ranks: size, fault_tolerant };
-        FabricRuntime { membership, launcher: Rc::clone(launcher), card: Card::default() }
+        SimRuntime { membership, launcher: Rc::clone(launcher), card: Card::default() }
     }
 
-    /// The deaths that this process took notice of, in that order.
-    pub fn deaths_taken(&self) -> Vec<u32> {
-        self.launcher.borrow().notices.taken(self.me()).to_vec()
+    /// The failures whose notices this process has taken, in that order.
+    pub fn failures_taken(&self) -> Vec<u32> {
+        self.launcher.borrow().notice_oracle.taken(self.me()).to_vec()
     }
 
     fn me(&self) -> u32 {
         self.membership.peer.number()
     }
 
-    /// Whether the next call has an effect.
-    fn calls(&self) -> bool {
+    /// To be called once at each call. Returns whether the call has an effect: the process is not dead.
+    fn has_effect(&self) -> bool {
         let killer = Rc::clone(&self.launcher.borrow().killer);
-        killer.call(self.me())
+        killer.on_call(self.me())
     }
 
     fn send(&mut self, request: Request) {
-        if self.calls() {
-            self.launcher.borrow_mut().send(self.membership.peer.number(), request);
+        if self.has_effect() {
+            self.launcher.borrow_mut().send(self.me(), request);
         }
     }
 
-    /// About another process the daemon is asked; about this one the answer is here.
-    fn send_about(&mut self, peer: Peer, request: Request, own: Notice) {
+    /// A request about another process goes to the node daemon. About this process itself the answer is known.
+    fn send_about(&mut self, peer: Peer, request: Request, answer: Notice) {
         if peer != self.membership.peer {
             self.send(request);
-        } else if self.calls() {
-            self.launcher.borrow_mut().processes[peer.number() as usize].own.push_back(own);
+        } else if self.has_effect() {
+            self.launcher.borrow_mut().process(self.me()).self_notices.push_back(answer);
         }
     }
 }
 
-impl Runtime for FabricRuntime {
+impl Runtime for SimRuntime {
     fn membership(&self) -> &Membership {
         &self.membership
     }
 
     fn publish(&mut self, card: &Card) -> Result<(), RuntimeError> {
-        let me = self.me() as usize;
-        if std::mem::replace(&mut self.launcher.borrow_mut().processes[me].published, true) {
+        if std::mem::replace(&mut self.launcher.borrow_mut().process(self.me()).published, true) {
             return Err(RuntimeError::PublishedTwice);
         }
         self.card = card.clone();
@@ -79,8 +78,8 @@ impl Runtime for FabricRuntime {
         if peer.job() != self.membership.peer.job() || peer.number() >= self.membership.size {
             return Err(RuntimeError::NoSuchPeer);
         }
-        let own = Notice::Contact { peer, card: self.card.clone() };
-        self.send_about(peer, Request::Lookup(peer), own);
+        let answer = Notice::Contact { peer, card: self.card.clone() };
+        self.send_about(peer, Request::Lookup(peer), answer);
         Ok(())
     }
 
@@ -89,8 +88,8 @@ impl Runtime for FabricRuntime {
     }
 
     fn ask(&mut self, peer: Peer, cause: Cause) {
-        let lies = cause == Cause::Garbage && self.launcher.borrow().liar == Some(self.me());
-        if !lies {
+        let is_garbage_writer = self.launcher.borrow().garbage_writer == Some(self.me());
+        if !(cause == Cause::Garbage && is_garbage_writer) {
             self.send_about(peer, Request::Ask(peer, cause), Notice::Alive(peer));
         }
     }
@@ -100,23 +99,23 @@ impl Runtime for FabricRuntime {
     }
 
     fn notice(&mut self) -> Option<Notice> {
-        if !self.calls() {
+        if !self.has_effect() {
             return None;
         }
         let mut launcher = self.launcher.borrow_mut();
-        let notice = launcher.processes[self.me() as usize].visible.pop_front();
+        let notice = launcher.process(self.me()).notices.pop_front();
         if let Some(Notice::Failed(peer)) = notice {
-            launcher.notices.on_taken(self.me(), peer.number());
+            launcher.notice_oracle.on_taken(self.me(), peer.number());
         }
         notice
     }
 
     fn finalize(&mut self) {
-        // A thread that still runs in a process which dies has lost its life word.
-        if self.calls() && !self.launcher.borrow().killer.is_declared(self.me()) {
+        // The life word of a dying process is marked already, so it does not leave in order.
+        if self.has_effect() && !self.launcher.borrow().killer.death_has_begun(self.me()) {
             let mut launcher = self.launcher.borrow_mut();
-            launcher.notices.on_leaving(self.membership.peer.number());
-            launcher.send(self.membership.peer.number(), Request::Finalize);
+            launcher.notice_oracle.on_finalize(self.me());
+            launcher.send(self.me(), Request::Finalize);
         }
     }
 

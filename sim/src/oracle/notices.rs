@@ -1,72 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What must hold of the notices that each rank gets, whatever the seed: nothing but the truth, each end once, a contact
-//! before the end of the peer, a death before the leaving of a rank that took notice of it, an answer to each question.
+//! What must hold of the notices that each rank gets, whatever the seed: each notice is true; each end is notified once;
+//! the contact with a peer comes before the end of that peer; if a rank knew of a failure when it finalized, every other
+//! rank is notified of that failure before it is notified that the rank has left; each question gets an answer.
 
-use super::job::{Fate, Ledger};
+use super::job::{JobOracle, RankEnd};
 use mend_daemon::Rules;
 use mend_runtime::Notice;
 use mend_runtime::daemon_protocol::Request;
 use std::collections::BTreeSet;
 
-/// What each rank was told, and had asked.
+/// The requests and notices of every rank.
 #[derive(Debug)]
-pub struct NoticeOracle(Vec<Told>);
+pub struct NoticeOracle(Vec<RankNotices>);
 
+/// All sets contain ranks.
 #[derive(Debug, Default)]
-struct Told {
+struct RankNotices {
+    /// Notified: [`Notice::Failed`].
     failed: BTreeSet<u32>,
+    /// Notified: [`Notice::Finalized`].
     left: BTreeSet<u32>,
-    met: BTreeSet<u32>,
+    /// Notified: [`Notice::Contact`].
+    contacts: BTreeSet<u32>,
+    /// Notified: [`Notice::Refused`].
     refused: BTreeSet<u32>,
-    /// Who it asked about, without an answer.
+    /// This rank asked about them, and has no answer yet.
     asked: BTreeSet<u32>,
-    /// Who it wants to meet, or who wants to meet it.
-    wanted: BTreeSet<u32>,
-    /// With whom a connection was refused, by either.
+    /// This rank looked them up, or they looked up this rank.
+    lookups: BTreeSet<u32>,
+    /// One side refused the connection between them and this rank.
     refusals: BTreeSet<u32>,
-    /// The deaths that it took notice of, in that order.
+    /// The failures whose notices the engine has taken, in that order.
     taken: Vec<u32>,
-    /// How many of those when it left.
-    taken_before_leaving: usize,
+    /// The length of `taken` when this rank finalized.
+    taken_before_finalize: usize,
 }
 
 impl NoticeOracle {
-    /// For so many ranks.
+    /// For a job of `size` ranks.
     pub fn new(size: u32) -> Self {
-        NoticeOracle((0..size).map(|_| Told::default()).collect())
+        NoticeOracle((0..size).map(|_| RankNotices::default()).collect())
     }
 
-    /// The deaths that `rank` took notice of, in that order.
+    /// The failures whose notices the engine of `rank` has taken, in that order.
     pub fn taken(&self, rank: u32) -> &[u32] {
         &self.0[rank as usize].taken
     }
 
-    /// `rank` takes notice of a death.
-    pub fn on_taken(&mut self, rank: u32, dead: u32) {
+    /// The engine of `rank` takes the notice of a failure.
+    pub fn on_taken(&mut self, rank: u32, failed: u32) {
         let taken = &mut self.0[rank as usize].taken;
-        if !taken.contains(&dead) {
-            taken.push(dead);
+        if !taken.contains(&failed) {
+            taken.push(failed);
         }
     }
 
-    /// `rank` leaves.
-    pub fn on_leaving(&mut self, rank: u32) {
-        let told = &mut self.0[rank as usize];
-        told.taken_before_leaving = told.taken.len();
+    /// `rank` finalizes.
+    pub fn on_finalize(&mut self, rank: u32) {
+        let notices = &mut self.0[rank as usize];
+        notices.taken_before_finalize = notices.taken.len();
     }
 
-    /// The daemon hears this.
-    pub fn on_request(&mut self, rank: u32, request: &Request, ledger: &Ledger) {
-        // Of one that has left or failed the daemon hears nothing.
-        if !(ledger.is_open(rank) && ledger.has_joined(rank)) {
+    /// The node daemon receives a request.
+    pub fn on_request(&mut self, rank: u32, request: &Request, job_oracle: &JobOracle) {
+        // The node daemon ignores requests of a rank that has left or failed.
+        if !(job_oracle.is_open(rank) && job_oracle.has_joined(rank)) {
             return;
         }
         match request {
             Request::Ask(peer, _) => drop(self.0[rank as usize].asked.insert(peer.number())),
             Request::Lookup(peer) => {
-                self.0[rank as usize].wanted.insert(peer.number());
-                self.0[peer.number() as usize].wanted.insert(rank);
-                if !ledger.is_open(peer.number()) {
+                self.0[rank as usize].lookups.insert(peer.number());
+                self.0[peer.number() as usize].lookups.insert(rank);
+                if !job_oracle.is_open(peer.number()) {
                     self.0[rank as usize].asked.insert(peer.number());
                 }
             }
@@ -78,98 +84,104 @@ impl NoticeOracle {
         }
     }
 
-    /// The daemon sends `rank` this.
-    pub fn on_delivered(&mut self, rank: u32, notice: &Notice, ledger: &Ledger, rules: &Rules) {
+    /// The node daemon sends a notice to `rank`.
+    pub fn on_notice(&mut self, rank: u32, notice: &Notice, job_oracle: &JobOracle, rules: &Rules) {
         if let Notice::Finalized(peer) = notice {
-            self.causes_are_told(rank, peer.number(), rules);
+            self.assert_known_failures_came_first(rank, peer.number(), rules);
         }
-        let told = &mut self.0[rank as usize];
+        let notices = &mut self.0[rank as usize];
         match notice {
-            Notice::Contact { peer, .. } => {
-                let peer = peer.number();
-                assert!(!told.knows_end(peer), "rank {rank} is introduced to rank {peer} after its end");
-                assert!(told.wanted.contains(&peer), "rank {rank} is introduced to rank {peer} unasked");
-                assert!(told.met.insert(peer), "rank {rank} is introduced to rank {peer} twice");
-            }
+            Notice::Contact { peer, .. } => notices.on_contact(rank, peer.number()),
             Notice::Refused { peer, .. } => {
                 let peer = peer.number();
-                assert!(
-                    told.refusals.contains(&peer),
-                    "rank {rank} is refused by rank {peer}, which did not"
-                );
-                told.refused.insert(peer);
+                let refused = notices.refusals.contains(&peer);
+                assert!(refused, "rank {rank} is notified that rank {peer} refused, but it did not");
+                notices.refused.insert(peer);
             }
-            Notice::Failed(peer) => {
-                let peer = peer.number();
-                let dead = ledger.fate(peer).is_some_and(|fate| fate != Fate::Left);
-                assert!(dead, "rank {rank} is told that rank {peer} failed, which has not");
-                assert!(!ledger.ends_the_job(peer), "rank {rank} is told of the death that ends the job");
-                let first = told.failed.insert(peer);
-                let unasked = rules.muted && !told.asked.contains(&peer) && !told.wanted.contains(&peer);
-                assert!(!unasked, "rank {rank} is told of a death that is muted");
-                assert!(first || told.asked.contains(&peer), "rank {rank} is told twice that {peer} failed");
-                told.asked.remove(&peer);
-            }
-            Notice::Finalized(peer) => {
-                let peer = peer.number();
-                let left = ledger.fate(peer) == Some(Fate::Left);
-                assert!(left, "rank {rank} is told that rank {peer} left, which has not");
-                let first = told.left.insert(peer);
-                assert!(first || told.asked.contains(&peer), "rank {rank} is told twice that {peer} left");
-                told.asked.remove(&peer);
-            }
+            Notice::Failed(peer) => notices.on_failed(rank, peer.number(), job_oracle, rules),
+            Notice::Finalized(peer) => notices.on_finalized(rank, peer.number(), job_oracle),
             Notice::Alive(peer) => {
                 let peer = peer.number();
-                assert!(!told.knows_end(peer), "rank {rank} is told that rank {peer} lives after its end");
-                assert!(told.asked.contains(&peer), "rank {rank} is told that rank {peer} lives unasked");
-                told.asked.remove(&peer);
+                let ended = notices.knows_end(peer);
+                assert!(!ended, "rank {rank} is notified that rank {peer} lives, after the end of that rank");
+                let asked = notices.asked.remove(&peer);
+                assert!(asked, "rank {rank} is notified that rank {peer} lives, but did not ask");
             }
-            Notice::JobAborted { .. } => panic!("nobody is left to be told of the end of the job"),
+            Notice::JobAborted { .. } => panic!("no rank is notified of the end of the job"),
         }
     }
 
-    /// What a rank had taken notice of when it left, each rank is told before it is told of the leaving.
-    fn causes_are_told(&self, rank: u32, left: u32, rules: &Rules) {
+    /// The failures that `left` knew when it finalized may be why it finalized. `rank` must know them before it knows that
+    /// `left` has left.
+    fn assert_known_failures_came_first(&self, rank: u32, left: u32, rules: &Rules) {
         let leaver = &self.0[left as usize];
-        let causes = &leaver.taken[..leaver.taken_before_leaving];
-        let missing =
-            causes.iter().find(|dead| **dead != rank && !self.0[rank as usize].failed.contains(dead));
-        if let Some(dead) = missing.filter(|_| !rules.muted) {
-            panic!("rank {rank} is told that rank {left} left before the death of rank {dead}, its cause");
+        let causes = &leaver.taken[..leaver.taken_before_finalize];
+        let is_unknown = |cause: &&u32| **cause != rank && !self.0[rank as usize].failed.contains(*cause);
+        if let Some(cause) = causes.iter().find(is_unknown).filter(|_| !rules.muted) {
+            panic!(
+                "rank {rank} is notified that rank {left} left before it is notified that rank {cause} failed"
+            );
         }
     }
 
-    /// All notices were sent: who is connected was told everything, and answered.
-    pub fn all_is_told(&self, ledger: &Ledger, rules: &Rules) {
-        for (rank, told) in (0..).zip(&self.0) {
-            if !(ledger.is_open(rank) && ledger.has_joined(rank)) {
-                continue;
+    /// Asserts, after all notices were sent, that each rank in the job was notified of everything and has all answers.
+    pub fn assert_all_notified(&self, job_oracle: &JobOracle, rules: &Rules) {
+        let in_job = |rank: u32| job_oracle.is_open(rank) && job_oracle.has_joined(rank);
+        for (rank, notices) in (0..).zip(&self.0).filter(|(rank, _)| in_job(*rank)) {
+            let others = (0..self.0.len() as u32).filter(|other| *other != rank);
+            let ended = others.filter_map(|other| job_oracle.end_of(other).map(|end| (other, end)));
+            for (peer, end) in ended {
+                if end == RankEnd::Left {
+                    let notified = notices.left.contains(&peer);
+                    assert!(notified, "rank {rank} is never notified that rank {peer} left");
+                } else if !rules.muted && !job_oracle.ends_the_job(peer) {
+                    let notified = notices.failed.contains(&peer);
+                    assert!(notified, "rank {rank} is never notified that rank {peer} failed");
+                }
             }
-            let ended = |what: fn(Fate) -> bool| {
-                let others = (0..self.0.len() as u32).filter(move |other| *other != rank);
-                others.filter(move |other| ledger.fate(*other).is_some_and(what))
-            };
-            let mut left = ended(|fate| fate == Fate::Left);
-            let mut failed = ended(|fate| fate != Fate::Left);
-            if let Some(peer) = left.find(|peer| !told.left.contains(peer)) {
-                panic!("rank {rank} is never told that rank {peer} left");
+            let unanswered = notices.refusals.iter().find(|peer| !notices.refused.contains(peer));
+            if let Some(peer) = unanswered {
+                panic!("rank {rank} is never notified that its connection to rank {peer} was refused");
             }
-            let untold = |peer: &u32| !told.failed.contains(peer) && !ledger.ends_the_job(*peer);
-            if let Some(peer) = failed.find(untold).filter(|_| !rules.muted) {
-                panic!("rank {rank} is never told that rank {peer} failed");
-            }
-            let open_refusals = told.refusals.iter().find(|peer| !told.refused.contains(peer));
-            if let Some(peer) = open_refusals {
-                panic!("rank {rank} is never told that its connection to rank {peer} was refused");
-            }
-            if let Some(peer) = told.asked.iter().find(|peer| !ledger.ends_the_job(**peer)) {
-                panic!("rank {rank} asked about rank {peer}, and is never answered");
+            if let Some(peer) = notices.asked.iter().find(|peer| !job_oracle.ends_the_job(**peer)) {
+                panic!("rank {rank} asked about rank {peer}, and never gets an answer");
             }
         }
     }
 }
 
-impl Told {
+/// The node daemon sends one notice to this rank.
+impl RankNotices {
+    fn on_contact(&mut self, rank: u32, peer: u32) {
+        assert!(
+            !self.knows_end(peer),
+            "rank {rank} gets the contact of rank {peer} after the end of that rank"
+        );
+        assert!(self.lookups.contains(&peer), "rank {rank} gets the contact of rank {peer} without a lookup");
+        assert!(self.contacts.insert(peer), "rank {rank} gets the contact of rank {peer} twice");
+    }
+
+    fn on_failed(&mut self, rank: u32, peer: u32, job_oracle: &JobOracle, rules: &Rules) {
+        let failed = job_oracle.end_of(peer).is_some_and(|end| end != RankEnd::Left);
+        assert!(failed, "rank {rank} is notified that rank {peer} failed, but it has not failed");
+        let ends_the_job = job_oracle.ends_the_job(peer);
+        assert!(!ends_the_job, "rank {rank} is notified of the failure that ends the job");
+        let asked = self.asked.contains(&peer);
+        let muted = rules.muted && !asked && !self.lookups.contains(&peer);
+        assert!(!muted, "rank {rank} is notified of a failure, and notices are muted");
+        let first = self.failed.insert(peer);
+        assert!(first || asked, "rank {rank} is notified twice that rank {peer} failed");
+        self.asked.remove(&peer);
+    }
+
+    fn on_finalized(&mut self, rank: u32, peer: u32, job_oracle: &JobOracle) {
+        let left = job_oracle.end_of(peer) == Some(RankEnd::Left);
+        assert!(left, "rank {rank} is notified that rank {peer} left, but it has not left");
+        let first = self.left.insert(peer);
+        let asked = self.asked.remove(&peer);
+        assert!(first || asked, "rank {rank} is notified twice that rank {peer} left");
+    }
+
     fn knows_end(&self, peer: u32) -> bool {
         self.failed.contains(&peer) || self.left.contains(&peer)
     }

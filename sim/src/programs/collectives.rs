@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A mix of collective operations, each compared with what a sequential program computes. Several may be under way at
-//! once, on the same communicator.
+//! Random collective operations. Each result is compared with that of a sequential computation. Several operations may be
+//! active at once on the same communicator.
 
 use crate::Process;
-use crate::cluster::Net;
-use crate::launcher::FabricRuntime;
+use crate::launcher::SimRuntime;
+use crate::process::Transports;
 use mend_base::{Random, Rank};
 use mend_datatype::{Datatype, Op, Typed};
 use mend_mpi::{Collective, CommKey, Operation};
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
-/// An operation under way, and what it must leave in its buffer.
-pub(super) type Pending = (Operation<Net, FabricRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
+/// An active operation, and the buffer and values that it must produce.
+pub(super) type Pending = (Operation<Transports, SimRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
 
-/// All ranks draw the same operations.
+/// All ranks draw the same operations from their shared random numbers.
 pub async fn run(process: Process) {
     let comm = process.mpi.engine().world();
-    let count = 1 + process.together.borrow_mut().below(20);
+    let count = 1 + process.shared_random.borrow_mut().below(20);
     let mut pending: Vec<Pending> = Vec::new();
     for number in 0..count {
         process.at("collectives: start", number);
@@ -38,15 +38,15 @@ pub async fn run(process: Process) {
 
 async fn end((operation, expected): Pending) {
     operation.await.expect("all members live");
-    expected.iter().for_each(holds);
+    expected.iter().for_each(assert_result);
 }
 
-/// Asserts that an operation has left what it must.
-pub(super) fn holds((buffer, values): &(Arc<Buffer>, Vec<i32>)) {
+/// Asserts that the buffer of a completed operation holds the right values.
+pub(super) fn assert_result((buffer, values): &(Arc<Buffer>, Vec<i32>)) {
     assert_eq!(read(buffer), *values);
 }
 
-/// What rank `rank` brings to operation `number`.
+/// One element of what rank `rank` contributes to operation `number`.
 fn contribution(number: i32, rank: u32, element: usize) -> i32 {
     (number + 1) * 1_000 + rank as i32 * 37 % 101 + element as i32 * 7 % 13
 }
@@ -55,16 +55,16 @@ fn contributions(number: i32, rank: u32, elements: usize) -> Vec<i32> {
     (0..elements).map(|element| contribution(number, rank, element)).collect()
 }
 
-/// All ranks draw the same; rank and size of `process` are the communicator's.
+/// Starts an operation that all ranks draw alike. Rank and size of `process` are those of the communicator.
 pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> Pending {
-    let mut together = process.together.borrow_mut();
-    let elements = [0, 1, 3, 50, 700][together.below(5) as usize];
-    let root = Rank(together.below(process.size.into()) as u32);
-    let which = together.below(8);
-    let op = draw_op(&mut together);
-    // Where every rank has a buffer to send from, all or none work in place (MPI-5.0 §6.8, §6.9.6).
-    let in_place = together.below(3) == 0;
-    drop(together);
+    let mut shared_random = process.shared_random.borrow_mut();
+    let elements = [0, 1, 3, 50, 700][shared_random.below(5) as usize];
+    let root = Rank(shared_random.below(process.size.into()) as u32);
+    let which = shared_random.below(8);
+    let op = draw_op(&mut shared_random);
+    // MPI_IN_PLACE is used by all ranks or by none, in operations where each rank sends (MPI-5.0 §6.8, §6.9.6).
+    let in_place = shared_random.below(3) == 0;
+    drop(shared_random);
     let (call, buffer, values) = match which {
         0 => return (process.mpi.barrier(comm), None),
         1 => bcast(process, number, elements, root),
@@ -82,7 +82,7 @@ type Prepared = (Collective, Arc<Buffer>, Option<Vec<i32>>);
 
 fn bcast(process: &Process, number: i32, elements: usize, root: Rank) -> Prepared {
     let values = contributions(number, root.0, elements);
-    let buffer = if process.rank == root { write(&values) } else { room(elements) };
+    let buffer = if process.rank == root { write(&values) } else { receive_buffer(elements) };
     (Collective::Bcast { data: typed(&buffer), root }, buffer, Some(values))
 }
 
@@ -94,14 +94,14 @@ fn reduce(process: &Process, number: i32, elements: usize, op: Op, root: Rank) -
         return (Collective::Reduce { send: Some(typed(&send)), receive: None, op, root }, send, Some(mine));
     }
     let in_place = process.below(2) == 0;
-    let buffer = if in_place { write(&mine) } else { room(elements) };
+    let buffer = if in_place { write(&mine) } else { receive_buffer(elements) };
     let send = (!in_place).then(|| typed(&write(&mine)));
     (Collective::Reduce { send, receive: Some(typed(&buffer)), op, root }, buffer, Some(values))
 }
 
 fn allreduce(process: &Process, number: i32, elements: usize, op: Op, in_place: bool) -> Prepared {
     let mine = contributions(number, process.rank.0, elements);
-    let buffer = if in_place { write(&mine) } else { room(elements) };
+    let buffer = if in_place { write(&mine) } else { receive_buffer(elements) };
     let send = (!in_place).then(|| typed(&write(&mine)));
     let values = combined(process.size, number, elements, op);
     (Collective::Allreduce { send, receive: typed(&buffer), op }, buffer, Some(values))
@@ -112,18 +112,18 @@ fn gather(process: &Process, number: i32, elements: usize, root: Rank) -> Prepar
     if process.rank != root {
         return (Collective::Gather { send: Some(typed(&send)), receive: None, root }, send, None);
     }
-    let buffer = room(elements * process.size as usize);
+    let buffer = receive_buffer(elements * process.size as usize);
     let receive = Some(typed(&buffer));
     (
         Collective::Gather { send: Some(typed(&send)), receive, root },
         buffer,
-        Some(everybodys(process, number, elements)),
+        Some(contributions_of_all(process, number, elements)),
     )
 }
 
 fn scatter(process: &Process, number: i32, elements: usize, root: Rank) -> Prepared {
-    let buffer = room(elements);
-    let all = write(&everybodys(process, number, elements));
+    let buffer = receive_buffer(elements);
+    let all = write(&contributions_of_all(process, number, elements));
     let send = (process.rank == root).then(|| typed(&all));
     let values = contributions(number, process.rank.0, elements);
     (Collective::Scatter { send, receive: Some(typed(&buffer)), root }, buffer, Some(values))
@@ -131,17 +131,17 @@ fn scatter(process: &Process, number: i32, elements: usize, root: Rank) -> Prepa
 
 fn allgather(process: &Process, number: i32, elements: usize) -> Prepared {
     let send = write(&contributions(number, process.rank.0, elements));
-    let buffer = room(elements * process.size as usize);
-    let values = everybodys(process, number, elements);
+    let buffer = receive_buffer(elements * process.size as usize);
+    let values = contributions_of_all(process, number, elements);
     (Collective::Allgather { send: Some(typed(&send)), receive: typed(&buffer) }, buffer, Some(values))
 }
 
-/// Block `b` of rank `r` is what rank `r` would bring as operation `number + b`.
+/// Block `b` that rank `r` sends is the contribution of rank `r` to operation `number + b`.
 fn alltoall(process: &Process, number: i32, elements: usize, in_place: bool) -> Prepared {
     let block = |from: u32, to: u32| contributions(number + to as i32, from, elements);
     let mine: Vec<i32> = (0..process.size).flat_map(|to| block(process.rank.0, to)).collect();
     let values = (0..process.size).flat_map(|from| block(from, process.rank.0)).collect();
-    let buffer = if in_place { write(&mine) } else { room(mine.len()) };
+    let buffer = if in_place { write(&mine) } else { receive_buffer(mine.len()) };
     let send = (!in_place).then(|| typed(&write(&mine)));
     (Collective::Alltoall { send, receive: typed(&buffer) }, buffer, Some(values))
 }
@@ -161,7 +161,7 @@ fn combined(size: u32, number: i32, elements: usize, op: Op) -> Vec<i32> {
     (0..elements).map(|element| of_all(element).reduce(combine).expect("at least one rank")).collect()
 }
 
-fn everybodys(process: &Process, number: i32, elements: usize) -> Vec<i32> {
+fn contributions_of_all(process: &Process, number: i32, elements: usize) -> Vec<i32> {
     (0..process.size).flat_map(|rank| contributions(number, rank, elements)).collect()
 }
 
@@ -170,7 +170,7 @@ fn write(values: &[i32]) -> Arc<Buffer> {
     Buffer::from_bytes(&bytes)
 }
 
-fn room(elements: usize) -> Arc<Buffer> {
+fn receive_buffer(elements: usize) -> Arc<Buffer> {
     write(&vec![-1; elements])
 }
 

@@ -1,89 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Some ranks die, at any step. Everybody knows from the seed who may; each operation ends as its row says: with success
-//! and the right bytes, or with PROC_FAILED naming a rank that is really dead and that `failed` lists already. Whatever
-//! does not depend on the dead succeeds.
+//! The victims, ranks with planned deaths, die at any step. All ranks know from the seed which ranks are victims. Each
+//! operation ends as its row of the semantics table requires: with success and the right bytes, or with PROC_FAILED that
+//! names a rank which has died and is in the list of failures. Operations that do not depend on a dead rank succeed.
 //!
-//! All ranks draw the same phases and walk them in order. No phase blocks for what another rank does in a later one, so
-//! no schedule and no death can make them wait for each other in a circle: take who is blocked in the earliest phase; each
-//! partner of it is dead, which it will hear, or has begun that phase, and there everything is started before anything is
-//! waited for, or in the order of a plan that all share.
+//! All ranks draw the same phases and execute them in order. No operation of a phase depends on a later phase, so no schedule
+//! and no death can deadlock: consider a rank that is blocked in the earliest phase. Each partner is dead, and the rank
+//! will be notified of that; or the partner has begun that phase, in which every operation is started before any is waited
+//! for, or in the order of a plan that all ranks share.
 
 mod collective;
-mod making;
+mod creation;
+mod failure_view;
 mod named;
 mod wildcard;
-mod witness;
 
 use crate::Process;
+use failure_view::FailureView;
 use mend_base::Rank;
 use mend_mpi::CommKey;
-use witness::Witness;
 
-/// One rank that means to survive.
-pub(super) struct Survivor {
+/// One rank, victim or survivor.
+pub(super) struct Participant {
     process: Process,
     world: CommKey,
-    witness: Witness,
-    /// Of the ranks that will not die, if it could be made at all of them.
-    safe: Option<CommKey>,
-    unfinished: Vec<making::Unfinished>,
+    failure_view: FailureView,
+    /// The communicator of the ranks that will not die, if all of them could create it.
+    survivors: Option<CommKey>,
+    /// Operations on communicators that some members may not have.
+    unfinished: Vec<creation::Unfinished>,
 }
 
 /// One job.
 pub async fn run(process: Process) {
     let world = process.mpi.engine().world();
-    let witness = Witness::default();
-    let mut survivor =
-        Survivor { process: process.clone(), world, witness, safe: None, unfinished: Vec::new() };
-    survivor.make_safe().await;
+    let failure_view = FailureView::default();
+    let mut participant = Participant {
+        process: process.clone(),
+        world,
+        failure_view,
+        survivors: None,
+        unfinished: Vec::new(),
+    };
+    participant.create_survivors_comm().await;
     process.ready();
-    let phases = 1 + process.together.borrow_mut().below(6);
+    let phases = 1 + process.shared_random.borrow_mut().below(6);
     for phase in 1..=phases {
-        let which = process.together.borrow_mut().below(9);
+        let which = process.shared_random.borrow_mut().below(9);
         match which {
-            0..3 => survivor.named(phase).await,
-            3 => survivor.posted_wildcards(phase).await,
-            4 => survivor.probed_wildcards(phase).await,
-            5 => survivor.collectives(phase, survivor.world).await,
-            6 => survivor.safe_collectives(phase).await,
-            7 => survivor.make(phase).await,
-            _ => survivor.make_alone(phase).await,
+            0..3 => participant.named(phase).await,
+            3 => participant.posted_wildcards(phase).await,
+            4 => participant.probed_wildcards(phase).await,
+            5 => participant.collectives(phase, participant.world).await,
+            6 => participant.survivor_collectives(phase).await,
+            7 => participant.create_agreed(phase).await,
+            _ => participant.create_unagreed(phase).await,
         }
-        if survivor.chance(3) {
-            survivor.failed(survivor.world);
+        if participant.chance(3) {
+            participant.failed(participant.world);
         }
     }
-    survivor.end().await;
+    participant.end().await;
 }
 
-impl Survivor {
+impl Participant {
     fn me(&self) -> Rank {
         self.process.rank
     }
 
-    /// True once in so many times, for this rank alone.
+    /// True with probability 1 / `times`; each rank draws for itself.
     fn chance(&self, times: u64) -> bool {
         self.process.below(times) == 0
     }
 
     /// Whether this rank of WORLD may die.
-    fn is_mortal(&self, rank: Rank) -> bool {
-        self.process.mortals().contains(&rank)
+    fn is_victim(&self, rank: Rank) -> bool {
+        self.process.victims().contains(&rank)
     }
 
-    /// The ranks of a communicator, as ranks of WORLD.
+    /// The members of a communicator, as ranks of WORLD.
     fn members(&self, comm: CommKey) -> Vec<Rank> {
         let engine = self.process.mpi.engine();
-        let communicator = engine.communicator(comm).expect("it stands");
+        let communicator = engine.communicator(comm).expect("the communicator exists");
         communicator.group.iter().map(|peer| Rank(peer.number())).collect()
     }
 
-    /// What is left of earlier phases ends now at the latest, and so does what nobody can free.
+    /// Completes the operations that earlier phases left, and frees the communicator of the survivors.
     async fn end(mut self) {
         self.end_unfinished().await;
         self.failed(self.world);
-        if let Some(safe) = self.safe {
-            self.process.mpi.free(safe).expect("it stands");
+        if let Some(survivors) = self.survivors {
+            self.process.mpi.free(survivors).expect("the communicator exists");
         }
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Some ranks finalize while others still want something of them: what they sent is delivered, and whoever waits for
-//! more is told that nobody is left (Rule 7).
+//! Some ranks finalize before others: what they sent is delivered, and later operations of other ranks with them end in an
+//! error (Rule 7).
 
 use crate::Process;
-use crate::oracle::{content, holds, poisoned, says};
+use crate::oracle::{assert_content, assert_status, content, poisoned};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_mpi::{Class, Detail};
 use mend_transport::Buffer;
@@ -11,11 +11,11 @@ use mend_transport::Buffer;
 const TAG: Tag = Tag(1);
 const MESSAGES: u64 = 3;
 
-/// Every odd rank sends to every even one and leaves; the even ones take all of it, and then ask for one more.
+/// Each odd rank sends to each even rank and finalizes. The even ranks receive all of that, and try one message more.
 pub async fn run(process: Process) {
     let lengths: Vec<usize> = {
-        let mut together = process.together.borrow_mut();
-        (0..MESSAGES).map(|_| [0, 9, 700, 9_000][together.below(4) as usize]).collect()
+        let mut shared_random = process.shared_random.borrow_mut();
+        (0..MESSAGES).map(|_| [0, 9, 700, 9_000][shared_random.below(4) as usize]).collect()
     };
     if process.rank.0 % 2 == 1 {
         leave_early(&process, &lengths).await;
@@ -30,7 +30,7 @@ async fn leave_early(process: &Process, lengths: &[usize]) {
     for to in (0..process.size).step_by(2) {
         for (id, bytes) in (0..).zip(lengths) {
             let data = Buffer::from_bytes(&content(id, *bytes));
-            process.mpi.send(world, Rank(to), TAG, &data).await.expect("even ranks stay");
+            process.mpi.send(world, Rank(to), TAG, &data).await.expect("even ranks finalize later");
         }
     }
 }
@@ -42,10 +42,10 @@ async fn stay(process: &Process, lengths: &[usize]) {
         let (source, tag) = (Source::Rank(Rank(from)), TagSelector::Tag(TAG));
         for (id, bytes) in (0..).zip(lengths) {
             process.at("early: receive", id);
-            let room = poisoned(*bytes);
-            let status = process.mpi.receive(world, source, tag, &room).await;
-            says(status.expect("it was sent before the sender left"), Rank(from), TAG, *bytes);
-            holds(&room, id, *bytes);
+            let buffer = poisoned(*bytes);
+            let status = process.mpi.receive(world, source, tag, &buffer).await;
+            assert_status(status.expect("it was sent before its sender finalized"), Rank(from), TAG, *bytes);
+            assert_content(&buffer, id, *bytes);
         }
     }
     for from in (1..process.size).step_by(2) {
@@ -53,7 +53,7 @@ async fn stay(process: &Process, lengths: &[usize]) {
         let wanted = process.mpi.receive(world, Source::Rank(Rank(from)), TagSelector::Any, &poisoned(1));
         let refused_send = process.mpi.ssend(world, Rank(from), TAG, &poisoned(4_000));
         for result in [wanted.await, refused_send.await] {
-            let error = result.expect_err("the other end has left");
+            let error = result.expect_err("the other rank has left");
             assert_eq!(error.class, Class::Other);
             let (Detail::PeerLeft(rank) | Detail::PeerFreed(rank)) = error.detail else { panic!("{error}") };
             assert_eq!(rank, Rank(from));

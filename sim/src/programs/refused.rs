@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Some pairs cannot reach each other: what they want of each other ends and says so, everything else goes on, and
-//! nobody waits for ever, in collective operations neither.
+//! Some pairs of ranks cannot connect: messages between them end with `Unreachable`, all other messages arrive, and every
+//! collective operation ends.
 
 use crate::Process;
-use crate::oracle::{Silence, content, holds, poisoned, says};
+use crate::oracle::{EndedBuffers, assert_content, assert_status, content, poisoned};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_mpi::{Detail, Error};
 use mend_transport::Buffer;
 
 const TAG: Tag = Tag(11);
 
-/// Everybody exchanges one message with everybody, and then all meet, as far as they can.
+/// Each rank exchanges one message with each rank, and then enters a barrier, which may fail.
 pub async fn run(process: Process) {
     let world = process.mpi.engine().world();
-    let bytes = [4, 600, 20_000][process.together.borrow_mut().below(3) as usize];
-    let mut silence = Silence::default();
+    let bytes = [4, 600, 20_000][process.shared_random.borrow_mut().below(3) as usize];
+    let mut ended_buffers = EndedBuffers::default();
     let mut sent = Vec::new();
     let mut received = Vec::new();
     for rank in (0..process.size).map(Rank) {
@@ -26,25 +26,25 @@ pub async fn run(process: Process) {
             process.mpi.ssend(world, rank, TAG, &data)
         };
         sent.push((rank, send));
-        let room = poisoned(bytes);
-        let receive = process.mpi.receive(world, Source::Rank(rank), TagSelector::Tag(TAG), &room);
-        received.push((rank, receive, room));
+        let buffer = poisoned(bytes);
+        let receive = process.mpi.receive(world, Source::Rank(rank), TagSelector::Tag(TAG), &buffer);
+        received.push((rank, receive, buffer));
     }
-    for (rank, receive, room) in received {
+    for (rank, receive, buffer) in received {
         process.at("refused: receive", rank.0.into());
         match receive.await {
             Ok(status) => {
-                says(status, rank, TAG, bytes);
-                holds(&room, rank.0.into(), bytes);
+                assert_status(status, rank, TAG, bytes);
+                assert_content(&buffer, rank.0.into(), bytes);
             }
-            Err(error) => is_no_way(error, rank),
+            Err(error) => assert_unreachable(error, rank),
         }
-        silence.watch(&room);
+        ended_buffers.add(&buffer);
     }
     for (rank, send) in sent {
         process.at("refused: send", rank.0.into());
         if let Err(error) = send.await {
-            is_no_way(error, rank);
+            assert_unreachable(error, rank);
         }
     }
     process.at("refused: barrier", 0);
@@ -54,10 +54,10 @@ pub async fn run(process: Process) {
             "{error}"
         );
     }
-    silence.check();
+    ended_buffers.assert_unchanged();
 }
 
-fn is_no_way(error: Error, rank: Rank) {
+fn assert_unreachable(error: Error, rank: Rank) {
     match error.detail {
         Detail::Unreachable(to, _) => assert_eq!(to, rank),
         other => panic!("rank {}: {other}", rank.0),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A token goes around: the simplest job there is.
+//! A message goes from rank to rank, several times around: the simplest program.
 
 use crate::Process;
-use crate::oracle::{content, holds, poisoned, says};
+use crate::oracle::{assert_content, assert_status, content, poisoned};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_transport::Buffer;
 
 const LAPS: u64 = 3;
 const TAG: Tag = Tag(7);
 
-/// Each lap, rank 0 sends first and receives last.
+/// In each lap rank 0 sends first and receives last; every other rank forwards.
 pub async fn run(process: Process) {
     let (world, size) = (process.mpi.engine().world(), process.size);
     let next = Rank((process.rank.0 + 1) % size);
@@ -31,10 +31,10 @@ pub async fn run(process: Process) {
 async fn take(process: &Process, from: Rank, lap: u64) {
     process.at("ring: receive", lap);
     let world = process.mpi.engine().world();
-    let room = poisoned(bytes_of(lap) + 5);
-    let status = process.mpi.receive(world, Source::Rank(from), TagSelector::Tag(TAG), &room).await;
-    says(status.expect("the rank before lives"), from, TAG, bytes_of(lap));
-    holds(&room, lap, bytes_of(lap));
+    let buffer = poisoned(bytes_of(lap) + 5);
+    let status = process.mpi.receive(world, Source::Rank(from), TagSelector::Tag(TAG), &buffer).await;
+    assert_status(status.expect("the rank before lives"), from, TAG, bytes_of(lap));
+    assert_content(&buffer, lap, bytes_of(lap));
 }
 
 fn bytes_of(lap: u64) -> usize {

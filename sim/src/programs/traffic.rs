@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random traffic: sizes, modes, wildcards, probes, cancels, truncation, and waits in any order.
+//! Random point-to-point messages: all sizes and modes, wildcards, probes, cancels, truncation, and waits in any order.
 //!
-//! All ranks draw the same plan, a list of messages, and walk it in order, each doing what concerns it. That no schedule
-//! can deadlock follows: take the blocked operation of the lowest number; everybody else has started all that has a lower
-//! or the same number, or is blocked at a higher one; so its partner's half has been started. Where a wildcard may take
-//! the message of a later number, its sender does not wait before the end.
+//! All ranks draw the same plan, a list of messages, and each rank executes its own sends and receives in the order of the
+//! plan. No schedule can deadlock: consider the blocked operation with the lowest number. Its partner has started
+//! everything up to that number, since the partner is not blocked at a lower one; so both halves are started, and the
+//! operation completes. A wildcard receive may match a message of a higher number, so the senders of wildcard messages wait
+//! only at the end.
 //!
-//! Each kind of receive has a communicator of its own, so that the plan knows what may match what:
-//! named source and tag; named source, any tag; any source, named tag; any source, any tag.
+//! Each kind of receive has its own communicator, so that the plan determines which messages a receive may match.
 
 use crate::Process;
-use crate::cluster::Net;
-use crate::launcher::FabricRuntime;
-use crate::oracle::{Silence, content, holds, poisoned, recycle, says};
+use crate::launcher::SimRuntime;
+use crate::oracle::{EndedBuffers, assert_content, assert_status, content, overwrite, poisoned};
+use crate::process::Transports;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
 use mend_mpi::{Class, CommKey, Detail, Operation, SendMode, Status};
 use mend_transport::Buffer;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-type Started = Operation<Net, FabricRuntime>;
+type Started = Operation<Transports, SimRuntime>;
 
 /// One message of the plan.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ struct Message {
     kind: Kind,
 }
 
-/// Which communicator, and so how it is received.
+/// How a message is received: by named source and tag, by source and any tag, by tag from any source, or by neither.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Named,
@@ -43,8 +43,8 @@ enum Kind {
 }
 
 const KINDS: [Kind; 4] = [Kind::Named, Kind::AnyTag, Kind::AnySource, Kind::Anything];
-/// A tag that nobody sends with.
-const NOBODYS: Tag = Tag(Tag::MAX.0);
+/// A tag with which no rank sends.
+const UNUSED_TAG: Tag = Tag(Tag::MAX.0);
 
 impl Message {
     fn draw(random: &mut Random, id: u64, size: u32) -> Message {
@@ -87,24 +87,24 @@ fn draw_bytes(random: &mut Random) -> usize {
     random.below(most + 1) as usize
 }
 
-/// What one rank has under way.
-struct Walk {
+/// What one rank has started, and what it still expects.
+struct Traffic {
     process: Process,
     comms: [CommKey; 4],
     sends: Vec<(Started, Arc<Buffer>)>,
     receives: Vec<Receive>,
-    /// What is still to come, by kind and tag where a wildcard may take it; each sender's in order.
+    /// Messages that wildcards have not received: by kind, by tag where the receives name one, and by sender, in order.
     expected: BTreeMap<(Kind, Option<Tag>, Rank), VecDeque<Message>>,
-    /// Wildcard receives in the order they were posted, with what they got.
+    /// The wildcard receives in the order in which they were posted, each with its result.
     wildcards: Vec<Option<(Message, Status, Arc<Buffer>)>>,
-    silence: Silence,
+    ended_buffers: EndedBuffers,
 }
 
 struct Receive {
     message: Message,
     operation: Started,
-    room: Arc<Buffer>,
-    /// Its place among the wildcards.
+    buffer: Arc<Buffer>,
+    /// Its index in [`Traffic::wildcards`].
     wildcard: Option<usize>,
 }
 
@@ -115,36 +115,36 @@ pub async fn run(process: Process) {
     let world = process.mpi.engine().world();
     let mut comms = [world; 4];
     for comm in &mut comms[1..] {
-        *comm = process.mpi.dup(world).await.expect("a dup").expect("a member");
+        *comm = process.mpi.dup(world).await.expect("all members live").expect("this rank is a member");
     }
-    let mut walk = Walk {
+    let mut traffic = Traffic {
         process: process.clone(),
         comms,
         sends: Vec::new(),
         receives: Vec::new(),
         expected: BTreeMap::new(),
         wildcards: Vec::new(),
-        silence: Silence::default(),
+        ended_buffers: EndedBuffers::default(),
     };
     for message in &plan {
-        walk.expect(message);
+        traffic.expect(message);
     }
     for message in plan {
-        walk.step(message).await;
+        traffic.step(message).await;
     }
-    walk.end().await;
+    traffic.end().await;
     for comm in &comms[1..] {
-        process.mpi.free(*comm).expect("our own communicator");
+        process.mpi.free(*comm).expect("this rank has created it");
     }
 }
 
 fn draw_plan(process: &Process) -> Vec<Message> {
-    let mut random = process.together.borrow_mut();
+    let mut random = process.shared_random.borrow_mut();
     let count = 1 + random.below(40 * u64::from(process.size));
     (0..count).map(|id| Message::draw(&mut random, id, process.size)).collect()
 }
 
-impl Walk {
+impl Traffic {
     fn comm(&self, kind: Kind) -> CommKey {
         self.comms[kind as usize]
     }
@@ -168,7 +168,7 @@ impl Walk {
             self.receive(message).await;
         }
         if message.from == me && !message.wildcard() && self.process.below(4) == 0 {
-            let (sent, data) = self.sends.pop().expect("it was pushed above");
+            let (sent, data) = self.sends.pop().expect("this message was sent above");
             self.end_send(sent, data).await;
         }
         if !self.receives.is_empty() && self.process.below(3) == 0 {
@@ -183,94 +183,98 @@ impl Walk {
 
     async fn receive(&mut self, message: Message) {
         self.process.at("traffic: receive", message.id);
-        let mut room = message.bytes + [0, 0, 1, 100][self.process.below(4) as usize];
+        let mut length = message.bytes + [0, 0, 1, 100][self.process.below(4) as usize];
         if !message.wildcard() {
             match self.process.below(16) {
                 0 if self.receives.is_empty() => self.probe(message).await,
-                1 => self.take_back(message).await,
-                2 => self.cancel_nothing().await,
-                // Too little room: the message is cut off, and says so.
-                3 => room = self.process.below(message.bytes as u64 + 1) as usize,
+                1 => self.cancel(message).await,
+                2 => self.drop_receive().await,
+                // A buffer that is too short: the receive ends with MPI_ERR_TRUNCATE.
+                3 => length = self.process.below(message.bytes as u64 + 1) as usize,
                 _ => {}
             }
         } else {
-            // Whatever comes, it fits: which message a wildcard takes is open.
-            room = self.longest(message) + 3;
+            // Long enough for each message that the wildcard may match.
+            length = self.longest(message) + 3;
         }
-        let room = poisoned(room);
+        let buffer = poisoned(length);
         let comm = self.comm(message.kind);
-        let operation = self.process.mpi.receive(comm, message.source(), message.tags(), &room);
+        let operation = self.process.mpi.receive(comm, message.source(), message.tags(), &buffer);
         let wildcard = message.wildcard().then(|| {
             self.wildcards.push(None);
             self.wildcards.len() - 1
         });
-        self.receives.push(Receive { message, operation, room, wildcard });
+        self.receives.push(Receive { message, operation, buffer, wildcard });
     }
 
-    /// The longest message that this wildcard may take.
+    /// The length of the longest message that this wildcard may match.
     fn longest(&self, message: Message) -> usize {
         let same = |key: &(Kind, Option<Tag>, Rank)| (key.0, key.1) == (place(&message).0, place(&message).1);
         let lists = self.expected.iter().filter(|(key, _)| same(key)).flat_map(|(_, list)| list);
         lists.map(|each| each.bytes).max().unwrap_or(0)
     }
 
-    /// Nothing of ours is posted, so the first that matches is this one.
+    /// No receive is posted here, so the probe finds the message for which the next receive is posted.
     async fn probe(&mut self, message: Message) {
         self.process.at("traffic: probe", message.id);
         let (comm, mpi) = (self.comm(message.kind), self.process.mpi.clone());
         let status = mpi.probe(comm, message.source(), message.tags()).await.expect("the sender lives");
-        says(status, message.from, message.tag, message.bytes);
+        assert_status(status, message.from, message.tag, message.bytes);
     }
 
-    /// Starts to receive and takes it back; if it had matched already, that is the message.
-    async fn take_back(&mut self, message: Message) {
+    /// Posts a receive that no message matches, and cancels it.
+    async fn cancel(&mut self, message: Message) {
         self.process.at("traffic: cancel", message.id);
-        let room = poisoned(3);
-        let tag = TagSelector::Tag(NOBODYS);
+        let buffer = poisoned(3);
+        let tag = TagSelector::Tag(UNUSED_TAG);
         let comm = self.comm(Kind::Named);
-        let mut operation = self.process.mpi.receive(comm, Source::Rank(message.from), tag, &room);
+        let mut operation = self.process.mpi.receive(comm, Source::Rank(message.from), tag, &buffer);
         self.process.pause().await;
         operation.cancel();
         match operation.await {
-            Ok(status) => assert!(status.cancelled, "nobody sends with this tag"),
+            Ok(status) => assert!(status.cancelled, "no rank sends with this tag"),
             Err(error) => {
-                assert_eq!(error.detail, Detail::PeerLeft(message.from), "it may have nothing more to do")
+                assert_eq!(
+                    error.detail,
+                    Detail::PeerLeft(message.from),
+                    "only a rank that has left ends such a receive"
+                )
             }
         }
     }
 
-    /// A receive that is given up without a word.
-    async fn cancel_nothing(&mut self) {
-        let room = poisoned(8);
-        let tag = TagSelector::Tag(NOBODYS);
-        drop(self.process.mpi.receive(self.comm(Kind::AnySource), Source::Any, tag, &room));
+    /// Posts a receive that no message matches, and drops it.
+    async fn drop_receive(&mut self) {
+        let buffer = poisoned(8);
+        let tag = TagSelector::Tag(UNUSED_TAG);
+        drop(self.process.mpi.receive(self.comm(Kind::AnySource), Source::Any, tag, &buffer));
         self.process.pause().await;
-        self.silence.watch(&room);
+        self.ended_buffers.add(&buffer);
     }
 
     async fn end_send(&mut self, sent: Started, data: Arc<Buffer>) {
         sent.await.expect("the receiver lives");
-        recycle(&data);
-        self.silence.watch(&data);
+        overwrite(&data);
+        self.ended_buffers.add(&data);
     }
 
     async fn end_receive(&mut self, receive: Receive) {
-        let Receive { message, operation, room, wildcard } = receive;
+        let Receive { message, operation, buffer, wildcard } = receive;
         self.process.at("traffic: wait for", message.id);
         let result = operation.await;
-        self.silence.watch(&room);
+        self.ended_buffers.add(&buffer);
         if let Some(at) = wildcard {
-            let status = result.expect("a wildcard has room for all");
-            self.wildcards[at] = Some((message, status, room));
+            let status = result.expect("its buffer is long enough");
+            self.wildcards[at] = Some((message, status, buffer));
             return;
         }
-        if message.bytes > room.len() {
+        if message.bytes > buffer.len() {
             let error = result.expect_err("a message longer than its buffer");
             assert_eq!(error.class, Class::Truncate);
         } else {
-            says(result.expect("the sender lives"), message.from, message.tag, message.bytes);
+            assert_status(result.expect("the sender lives"), message.from, message.tag, message.bytes);
         }
-        holds(&room, message.id, message.bytes);
+        assert_content(&buffer, message.id, message.bytes);
     }
 
     async fn end(mut self) {
@@ -284,26 +288,29 @@ impl Walk {
             self.end_send(sent, data).await;
         }
         self.check_wildcards();
-        self.silence.check();
+        self.ended_buffers.assert_unchanged();
     }
 
-    /// Wildcards match in the order they were posted, and each sender's messages in the order they were sent
-    /// (MPI-5.0 §3.5): whatever sender each of them took, it must be that sender's next message.
+    /// Wildcards match in the order in which they were posted, and the messages of one sender in the order in which they were
+    /// sent (MPI-5.0 §3.5). So each wildcard has received the next message of its sender.
     fn check_wildcards(&mut self) {
         for got in std::mem::take(&mut self.wildcards) {
-            let (posted, status, room) = got.expect("every receive was waited for");
+            let (posted, status, buffer) = got.expect("every receive was waited for");
             let source = status.source.expect("a message has a source");
             let (kind, tag, _) = place(&posted);
-            let list = self.expected.get_mut(&(kind, tag, source)).expect("this rank sends such messages");
-            let message = list.pop_front().expect("this rank has sent no more");
-            says(status, message.from, message.tag, message.bytes);
-            holds(&room, message.id, message.bytes);
+            let list = self
+                .expected
+                .get_mut(&(kind, tag, source))
+                .expect("the plan has such messages of this sender");
+            let message = list.pop_front().expect("this sender has sent no more messages");
+            assert_status(status, message.from, message.tag, message.bytes);
+            assert_content(&buffer, message.id, message.bytes);
         }
         assert!(self.expected.values().all(VecDeque::is_empty), "a message was lost");
     }
 }
 
-/// Among which messages a wildcard receive of this one's kind chooses.
+/// The key in [`Traffic::expected`] of a message.
 fn place(message: &Message) -> (Kind, Option<Tag>, Rank) {
     let tag = (message.kind == Kind::AnySource).then_some(message.tag);
     (message.kind, tag, message.from)

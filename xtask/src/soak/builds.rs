@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Soaks that need a build of their own: loom, mutations, sanitizers. Each has its own target folder, so that the ordinary
-//! build stays as it is.
+//! Soaks that need a special build: loom, mutations, sanitizers. Each has a separate target folder, so that the ordinary build
+//! stays as it is.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub fn loom(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![Step::new("loom", "models of ring, bell and sleep", cargo).within(time + COMPILING)])
 }
 
-/// Each protection taken out in turn: the models must find it, and so must the real thing within a minute.
+/// Removes one protection after another: the loom models must detect it, and so must the example `wakeups` within a minute.
 pub fn mutations(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
     let mut steps = Vec::new();
     for mutation in MUTATIONS {
@@ -31,7 +31,7 @@ pub fn mutations(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
     Ok(steps)
 }
 
-/// A mutation changes every object file, so each has a target folder of its own.
+/// A mutation changes every object file, so each has a separate target folder.
 fn loom_models(place: &Place, mutation: &str) -> Outcome<Command> {
     let mut cargo = place.cargo();
     cargo.args(["test", "--release", "--package", "mend-segment", "--lib", "model", "--", "--nocapture"]);
@@ -52,8 +52,8 @@ fn flag_of(mutation: &str) -> String {
     if mutation.is_empty() { String::new() } else { format!(" --cfg mend_mutation=\"{mutation}\"") }
 }
 
-/// AddressSanitizer on a stable compiler: RUSTC_BOOTSTRAP unlocks the flag for our crates and their dependencies, std stays
-/// as it was shipped. The C programs are compiled with gcc's ASan, whose runtime then serves the library too.
+/// AddressSanitizer on a stable compiler: RUSTC_BOOTSTRAP permits the flag for our crates and their dependencies; std is not
+/// instrumented. The C programs are compiled with gcc's ASan, whose runtime the library uses too.
 pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let build = asan_build(place);
     let prefix = build.target.join("prefix");
@@ -68,7 +68,7 @@ pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut programs = place.cargo();
     programs.args(["test", "--package", "mend-tests", "--test", "programs", "--", "--nocapture"]);
     programs.env("MENDTEST_PREFIX", &prefix).env("MENDTEST_CFLAGS", ASAN);
-    // What the process holds at its end (one engine, the helper's stack) is no leak of a call.
+    // Memory that the process holds at its end (one engine, the helper thread's stack) is not leaked by a call.
     programs.env("ASAN_OPTIONS", "detect_leaks=0");
     Ok(vec![
         Step::new("asan-units", "units and conformance of segment, btl-shm, world and abi", units)
@@ -78,7 +78,7 @@ pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     ])
 }
 
-/// How the library is built with AddressSanitizer. The triple is named so that build scripts are left alone.
+/// The build of the library with AddressSanitizer. The triple is named so that the flags do not reach build scripts.
 pub fn asan_build(place: &Place) -> Build {
     let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Build {
@@ -97,7 +97,7 @@ pub fn ubsan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![Step::new("ubsan", "C programs under gcc's UBSan", cargo).within(time + COMPILING)])
 }
 
-/// The protections of ring, bell and sleep, by the names that segment and btl-shm take them out by.
+/// The mutations: names by which `segment` and `btl-shm` remove one protection of ring, bell or sleep.
 const MUTATIONS: [&str; 3] = ["no_settle", "no_last_look", "clear_bell_unpolled"];
 const ASAN: &str = "-fsanitize=address";
 const TRIPLE: &str =

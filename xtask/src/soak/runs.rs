@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Soaks that run what the ordinary build made, for longer.
+//! Soaks with the ordinary build.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use crate::step::Step;
 /// Half the time on two cores with a rank each, half on one core with eight.
 pub fn wakeups(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let each = (time / 2).as_secs().max(1);
-    let steps = [("pair", "2 ranks, each on its own core"), ("crowd", "8 ranks on one core")];
+    let steps = [("pair", "2 ranks, each on its own core"), ("many", "8 ranks on one core")];
     let steps = steps.map(|(case, sentence)| {
         let seed = drawn_seed();
         let mut cargo = place.cargo();
@@ -27,15 +27,15 @@ pub fn wakeups(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
             case,
         ]);
         cargo.args(["--for", &format!("{each}s"), "--seed", &seed.to_string()]);
-        let command = if each < ENOUGH_TO_JUDGE_LATENESS { tolerating_lateness(&cargo) } else { cargo };
+        let command = if each < SECONDS_FOR_LATENESS { tolerating_lateness(&cargo) } else { cargo };
         let step = Step::new(&format!("wakeups-{case}"), sentence, command).within(2 * time + COMPILING);
         Step { seed: Some(seed), ..step }
     });
     Ok(steps.into())
 }
 
-/// The program ends with 2 where wakes were late, which a short run beside other work on the machine cannot judge; a lost
-/// wake-up is a lost wake-up, however short the run.
+/// The program ends with 2 if wake-ups were late, which may be caused by other work on the machine in a short run; a lost wake-up
+/// is an error in a run of any length.
 fn tolerating_lateness(command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", "\"$@\" || test $? -eq 2", "sh"]).arg(command.get_program()).args(command.get_args());
@@ -51,7 +51,7 @@ fn tolerating_lateness(command: &Command) -> Command {
     shell
 }
 
-/// A job a second, counted generously; `launch` has the test.
+/// About one job in each second; `launch` has the test.
 pub fn jobs(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let number = time.as_secs();
     let seed = drawn_seed();
@@ -120,15 +120,15 @@ pub fn kills(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
 pub fn stops(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let (mut cargo, seed) = killing(place, "stops");
     cargo.env("MENDTEST_SECONDS", time.as_secs().to_string());
-    let sentence = "8 ranks that are stopped or compute: nobody is declared failed";
+    let sentence = "8 ranks that are stopped or compute: none is declared failed";
     let step = Step::new("stops", sentence, cargo).within(time + COMPILING);
     Ok(vec![Step { seed: Some(seed), ..step }])
 }
 
-/// Garbage, core dumps, and how soon a death is told; once, however long.
+/// Garbage, core dumps, and detection times of deaths; run once, whatever the duration.
 pub fn told(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
     let (cargo, seed) = killing(place, "deaths");
-    let sentence = "garbage is fenced, a core dump is told of, with and without the fault page";
+    let sentence = "garbage is fenced, a core dump is notified, with and without the fault page";
     let step = Step::new("told", sentence, cargo).within(COMPILING);
     Ok(vec![Step { seed: Some(seed), ..step }])
 }
@@ -142,20 +142,20 @@ fn killing(place: &Place, test: &str) -> (Command, u64) {
     (cargo, seed)
 }
 
-/// A peer that scribbles into what others read of it.
+/// A peer that writes random values into the words that others read from it.
 pub fn garbage(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
     cargo.args(["test", "--release", "--package", "mend-btl-shm", "--test", "garbage", "--", "--nocapture"]);
-    let sentence = "10,000 single random values, each judged";
+    let sentence = "10,000 single random values: evidence or harmless";
     Ok(vec![Step::new("garbage", sentence, cargo).within(time + COMPILING)])
 }
 
-/// As many seeds as fit, from one that the clock draws, so that no two soaks repeat each other.
+/// As many seeds as fit into the duration, from one made of the clock, so that no soak repeats another.
 pub fn seeds(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![simulation(place, time, "seeds", "seeds of the simulated cluster")])
 }
 
-/// The same of jobs in which ranks die. Those in which nobody happens to die do not count.
+/// The same for jobs in which ranks die. Jobs in which no rank happens to die do not count.
 pub fn deaths(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![simulation(place, time, "deaths", "seeds with deaths")])
 }
@@ -178,9 +178,9 @@ fn drawn_seed() -> u64 {
 }
 
 const SAMPLE_OF_POINTS: Duration = Duration::from_secs(60);
-/// From here on there is time for each different instruction of the longest operations, too.
+/// From this duration on there is time for each different instruction of the longest operations too.
 const DIFFERENT_POINTS: Duration = Duration::from_secs(12 * 3600);
 const SEEDS_PER_SECOND: u64 = 250;
-/// Seconds.
-const ENOUGH_TO_JUDGE_LATENESS: u64 = 60;
+/// Runs of at least this many seconds treat late wake-ups as errors.
+const SECONDS_FOR_LATENESS: u64 = 60;
 const COMPILING: Duration = Duration::from_secs(600);

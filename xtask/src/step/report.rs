@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a log says of the checks that a step made: passed, failed, skipped.
+//! The checks of a step, as its log shows them: passed, failed, skipped.
 //!
-//! libtest says `ok` of a test that found it cannot run here. Such a test has printed `skipped: TEST: why`
-//! ([`mend_testing::skip`]); it is counted as skipped and taken off the passed ones.
+//! libtest prints `ok` for a test that found it cannot run on this machine. Such a test has printed `skipped: TEST: why`
+//! ([`mend_testing::skip`]); it is counted as skipped and not as passed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,20 +18,20 @@ pub struct Report {
     pub passed: u32,
     /// Checks that did not.
     pub failed: u32,
-    /// What was left out, `TEST: why` each.
+    /// Skipped tests, each as `TEST: why`.
     pub skips: Vec<String>,
     /// Tests that hung, and faults of the log itself.
     pub faults: Vec<String>,
-    /// Seeds and figures that the step wants to be remembered.
+    /// Seeds and figures to be repeated in the summary.
     pub notes: Vec<String>,
     /// How long it took.
     pub took: Duration,
 }
 
 impl Report {
-    /// Reads a log. Checks are counted from libtest's `test result:` lines and from our own `checks: N passed, N failed`;
-    /// where there are neither, the program itself is one check. Where there are such lines and they count nothing, a filter
-    /// matches no test any more, and that is a failure.
+    /// Reads a log. Checks are counted from libtest's `test result:` lines and from our own `checks: N passed, N failed`.
+    /// Without such lines the program itself is one check. If there are such lines and all counts are 0, a filter matches no test,
+    /// and that is a failure.
     pub(super) fn read(text: &str, succeeded: bool) -> Report {
         let mut report = Report::default();
         let mut counts_checks = false;
@@ -46,7 +46,7 @@ impl Report {
                 report.notes.push(line.to_owned());
             }
         }
-        report.take_skips_off(text);
+        report.subtract_skips(text);
         report.skips.extend(text.lines().filter_map(ignored));
         if !succeeded {
             report.failed = report.failed.max(1);
@@ -58,7 +58,7 @@ impl Report {
         report
     }
 
-    /// A mutation: a protection has been taken out, so the step must fail, and show `sign`.
+    /// The report of a mutation: a protection has been removed, so the step must fail, and the log must show `sign`.
     pub(super) fn of_mutation(text: &str, succeeded: bool, sign: &str) -> Report {
         let found = !succeeded && text.contains(sign);
         Report { passed: u32::from(found), failed: u32::from(!found), ..Report::default() }
@@ -70,8 +70,9 @@ impl Report {
         self.faults.push(what);
     }
 
-    /// Every skip is of one test that libtest counts as passed. More skips of a name than tests of that name: the name is wrong.
-    fn take_skips_off(&mut self, text: &str) {
+    /// Subtracts skips from passed tests, as libtest counts a skipped test as passed. If a name has more skips than tests, it is
+    /// wrong, which is a fault.
+    fn subtract_skips(&mut self, text: &str) {
         let mut tests: BTreeMap<&str, u32> = BTreeMap::new();
         for name in text.lines().filter_map(test_in) {
             *tests.entry(name).or_default() += 1;
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_under_a_name_that_no_test_has_or_twice_is_a_failure() {
+    fn a_skip_under_an_unknown_name_or_twice_is_a_failure() {
         let once = "test a_name ... ok\nskipped: a_name: one\ntest result: ok. 1 passed; 0 failed";
         assert_eq!(Report::read(once, true).failed, 0);
         let twice = format!("skipped: a_name: two\n{once}");
@@ -151,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_mutation_that_is_not_found_has_failed() {
-        let judge = |text, succeeded| Report::of_mutation(text, succeeded, "deadlock").failed;
-        assert_eq!(judge("test result: ok. 3 passed; 0 failed", true), 1);
-        assert_eq!(judge("panicked: deadlock\ntest result: FAILED. 2 passed; 1 failed", false), 0);
-        assert_eq!(judge("error: could not compile", false), 1);
+        let failures = |text, succeeded| Report::of_mutation(text, succeeded, "deadlock").failed;
+        assert_eq!(failures("test result: ok. 3 passed; 0 failed", true), 1);
+        assert_eq!(failures("panicked: deadlock\ntest result: FAILED. 2 passed; 1 failed", false), 0);
+        assert_eq!(failures("error: could not compile", false), 1);
     }
 }

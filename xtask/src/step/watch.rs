@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Finds the test that hangs, from what libtest prints while it runs.
 //!
-//! With several threads libtest names a test when it has ended, and says `test NAME has been running for over 60 seconds` of
-//! one that has not. With one thread it says nothing of time, but prints `test NAME ... ` when the test begins. So a test that
-//! has begun, or was said to run for long, and of which no result has come, is running.
+//! With several threads libtest prints a test's name when it has ended, and `test NAME has been running for over 60 seconds` for
+//! one that has not. With one thread it prints no times, but `test NAME ... ` when the test begins. So a test is running if one of
+//! these lines was printed, and no result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// How long a test of a step may run.
 #[derive(Clone, Copy, Debug)]
 pub struct TestLimits {
-    /// Every test, but for
+    /// The limit of all tests but those in `longer`.
     pub each: Duration,
-    /// these, by the names of their functions.
+    /// Longer limits, by the names of test functions.
     pub longer: &'static [(&'static str, Duration)],
 }
 
@@ -29,19 +29,19 @@ impl TestLimits {
 #[derive(Debug)]
 pub struct Watch {
     limits: TestLimits,
-    /// Said to run for long, and since when they run.
+    /// Tests that libtest reported as running for long, and when they began.
     long: BTreeMap<String, Instant>,
-    /// Named last without a result, and when that was seen first.
+    /// The test that was named last, without a result, and when its name was first seen.
     begun: Option<(String, Instant)>,
 }
 
 impl Watch {
-    /// Nothing has been printed yet.
+    /// Watches a program that has not printed anything yet.
     pub fn new(limits: TestLimits) -> Watch {
         Watch { limits, long: BTreeMap::new(), begun: None }
     }
 
-    /// A line, or as much of the last one as has been printed; the same line may come again, longer.
+    /// Reads a line, which may be unfinished; the same line may come again, longer.
     pub fn see(&mut self, line: &str, now: Instant) {
         if let Some((test, _)) = line.split_once(WARNING) {
             let test = test.rsplit("test ").next().unwrap_or(test);
@@ -74,14 +74,14 @@ impl Watch {
         late
     }
 
-    /// The program has ended, or was ended; what it ran runs no more.
+    /// The program has ended, so no test of it runs any more.
     pub fn forget(&mut self) {
         self.long.clear();
         self.begun = None;
     }
 }
 
-/// libtest's own words after a test.
+/// Whether the text is libtest's result of a test.
 fn is_result(text: &str) -> bool {
     ["ok", "FAILED", "ignored"].iter().any(|word| text.starts_with(word))
 }

@@ -4,7 +4,7 @@
 use crate::communicator::Attributes;
 use crate::scripted::{Process, Rehearsal, peer};
 use crate::{Class, CommKey, Detail, Request, Started, State};
-use mend_base::{Identity, Instant, Rank, Source, Tag, TagSelector};
+use mend_base::{Identity, Instant, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
 use mend_datatype::Typed;
 use mend_pml::SendMode;
@@ -81,8 +81,7 @@ fn an_error_names_only_processes_that_are_listed() {
         assert!(progress(&mut zero) > 0, "a published death is an event: waiting calls poll again");
     }
     assert_eq!(ended_with(&zero, waiting), Detail::ProcFailed(Rank(1)));
-    assert_eq!(zero.communicators.get(zero.world()).unwrap().failures().known(), [Rank(1)]);
-    assert_eq!(zero.registry().version(), 1);
+    assert_eq!(zero.ends().failed(), [PeerIndex(1)]);
     assert_eq!(failed(&mut zero), [Rank(1)]);
 }
 
@@ -163,7 +162,7 @@ fn evidence_against_one_that_was_judged_is_nothing() {
     job.say(0, Notice::Finalized(peer(1)));
     job.say(0, Notice::Failed(peer(1)));
     assert_eq!(failed(&mut zero), [Rank(1)]);
-    assert_eq!(zero.registry().version(), 1);
+    assert_eq!(zero.ends().failed(), [PeerIndex(1)]);
 }
 
 #[test]
@@ -207,7 +206,7 @@ fn duplicate(process: &mut Process) -> CommKey {
     let members = Arc::clone(entry.members());
     process
         .communicators
-        .enter(again, members, Attributes::default(), &process.registry, &mut process.layers)
+        .enter(again, members, Attributes::default(), &process.ends, &mut process.layers)
         .unwrap()
 }
 

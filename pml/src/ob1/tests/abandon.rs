@@ -3,7 +3,7 @@
 
 use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, request, tag};
 use crate::envelope::Packet;
-use crate::{Channel, Config, Error, Gone, Ob1, SendMode, Started, State, Status};
+use crate::{Channel, Config, End, Error, Ob1, SendMode, Started, State, Status};
 use mend_base::{ContextKind, PeerIndex, Random, Rank, Source};
 use mend_transport::{Buffer, Cause};
 use std::sync::Arc;
@@ -288,7 +288,7 @@ fn a_failure_breaks_a_collective_context_kind_and_no_other() {
         until(&mut cluster, [0, 1], |cluster| cluster.nodes[0].ob1.matcher.len() == 2);
         let (posted, _) = cluster.receive(0, on[0], rank(1), tag(6), 8);
         let named = cluster.receive(0, user[0], rank(1), tag(6), 8).0;
-        cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
+        cluster.nodes[0].end(2, End::Failed);
         abandon(&mut cluster, 0, posted);
         assert!(cluster.nodes[0].ob1.matcher.len() == 0, "dropped");
         let after = cluster.send(1, on[1], 0, 5, &pattern(1, LARGE));
@@ -313,7 +313,7 @@ fn a_failure_breaks_a_collective_context_kind_and_no_other() {
         assert_talks(&mut cluster, &user, 0, 1);
         abandon(&mut cluster, 0, named);
         // It learns it too.
-        cluster.nodes[1].ob1.gone(PeerIndex(2), Gone::Failed);
+        cluster.nodes[1].end(2, End::Failed);
         for waiting in [before, after, waits] {
             abandon(&mut cluster, 1, waiting);
         }
@@ -324,7 +324,7 @@ fn a_failure_breaks_a_collective_context_kind_and_no_other() {
 
 #[test]
 fn a_request_whose_other_end_gave_up_ends_with_the_end_of_that_peer() {
-    for why in [Gone::Failed, Gone::Finalized] {
+    for why in [End::Failed, End::Finalized] {
         let mut cluster = Cluster::new(2, 6);
         let on = known(&mut cluster, ContextKind::Collective);
         let (matched, _) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
@@ -337,7 +337,7 @@ fn a_request_whose_other_end_gave_up_ends_with_the_end_of_that_peer() {
         for waiting in [matched, refused_send] {
             assert_eq!(cluster.poll(1, waiting), State::Running);
         }
-        cluster.nodes[1].ob1.gone(PeerIndex(0), why);
+        cluster.nodes[1].end(0, why);
         for ended in [matched, refused_send] {
             assert_eq!(cluster.poll(1, ended), State::Done(Err(why.error(Rank(0)))));
             cluster.nodes[1].ob1.release(request(ended));
@@ -462,7 +462,7 @@ impl Story {
         while !self.cluster.fabric.borrow().queues[2][at].iter().all(|queue| queue.is_empty()) {
             self.cluster.progress_at(at);
         }
-        self.cluster.nodes[at].ob1.gone(PeerIndex(2), Gone::Failed);
+        self.cluster.nodes[at].end(2, End::Failed);
         let over: Vec<_> = self
             .operations
             .extract_if(.., |operation| {
@@ -487,11 +487,11 @@ impl Story {
                     matches!(state, State::Done(_)),
                     "seed {seed}: something waits for the failed rank"
                 ),
-                ANY => assert!(state != State::Running, "seed {seed}: it does not stall"),
+                ANY => assert!(state != State::Running, "seed {seed}: no failure is pending"),
                 _ => {}
             }
         }
-        (0..2).for_each(|at| self.cluster.nodes[at].ob1.acknowledge(self.user[at], 1));
+        (0..2).for_each(|at| assert_eq!(self.cluster.nodes[at].acknowledge(self.user[at], 1), 1));
         let (cluster, on) = (&mut self.cluster, &self.user);
         let sent = cluster.send(0, on[0], 1, 1234, &pattern(seed, 9_000));
         let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1234), 9_000);

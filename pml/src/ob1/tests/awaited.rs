@@ -45,7 +45,7 @@ fn members_that_a_wildcard_receive_may_wait_for_are_given_in_turns_and_not_conne
         let unconnected: Vec<_> = (0..4).map(|_| given(&mut cluster)).collect();
         assert_eq!(unconnected, [1, 2, 1, 2].map(|peer| Some(PeerIndex(peer))));
         assert_eq!(cluster.nodes[0].ob1.wanted(), None);
-        cluster.nodes[0].ob1.gone(PeerIndex(1), crate::Gone::Finalized);
+        cluster.nodes[0].end(1, crate::End::Finalized);
         assert_eq!(given(&mut cluster), Some(PeerIndex(2)));
         assert_eq!(given(&mut cluster), Some(PeerIndex(2)));
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One thing at a time.
 
-use super::fabric::{Cluster, DATA, Node, pattern, rank, request, tag};
-use crate::{Error, SendMode, Started, State, Status};
+use super::fabric::{Cluster, DATA, pattern, rank, request, tag};
+use crate::{Ends, Error, Lent, SendMode, Started, State, Status};
 use mend_base::{ContextKind, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
 use mend_transport::{Buffer, UserMemory};
@@ -163,8 +163,8 @@ fn a_send_continues_from_a_copy_in_whatever_state_it_is() {
         let buffer = Buffer::from_bytes(&pattern(4, 50_000));
         let data = Typed::bytes(UserMemory::of_buffer(&buffer));
         let (received, room) = cluster.receive(1, on[1], rank(0), tag(1), 50_000);
-        let Node { ob1, port, .. } = &mut cluster.nodes[0];
-        let sent = request(ob1.send(port, on[0], Rank(1), Tag(1), SendMode::Standard, data).unwrap());
+        let (ob1, lent) = cluster.nodes[0].lend();
+        let sent = request(ob1.send(lent, on[0], Rank(1), Tag(1), SendMode::Standard, data).unwrap());
         for _ in 0..turns {
             cluster.progress_at(0);
             cluster.progress_at(1);
@@ -239,16 +239,19 @@ fn context_kinds_do_not_meet_even_with_the_same_tags() {
 fn an_argument_that_names_nothing_is_refused_without_a_request() {
     let mut cluster = Cluster::new(2, 9);
     let on = cluster.open(1, ContextKind::PointToPoint);
-    let super::fabric::Node { ob1, port, .. } = &mut cluster.nodes[0];
+    let node = &mut cluster.nodes[0];
     let empty = mend_datatype::Typed::empty;
-    let sent = ob1.send(port, on[0], Rank(2), Tag(0), SendMode::Standard, empty());
+    let (ob1, lent) = node.lend();
+    let sent = ob1.send(lent, on[0], Rank(2), Tag(0), SendMode::Standard, empty());
     assert_eq!(sent, Err(Error::NoSuchRank(Rank(2))));
-    let received = ob1.receive(port, on[0], rank(2), tag(0), empty());
+    let (ob1, lent) = node.lend();
+    let received = ob1.receive(lent, on[0], rank(2), tag(0), empty());
     assert_eq!(received, Err(Error::NoSuchRank(Rank(2))));
-    ob1.close(on[0]);
-    let sent = ob1.send(port, on[0], Rank(1), Tag(0), SendMode::Standard, empty());
+    node.ob1.close(on[0]);
+    let (ob1, lent) = node.lend();
+    let sent = ob1.send(lent, on[0], Rank(1), Tag(0), SendMode::Standard, empty());
     assert_eq!(sent, Err(Error::NoSuchChannel));
-    assert_eq!(ob1.probe(port, on[0], Source::Any, tag(0)), Err(Error::NoSuchChannel));
+    assert_eq!(node.probe(on[0], Source::Any, tag(0)), Err(Error::NoSuchChannel));
 }
 
 #[test]
@@ -259,22 +262,25 @@ fn messages_to_oneself_go_through_the_loopback_like_any_others() {
     let mut net = Loopback::new(Peer::new(Job(7), 0));
     let mut card = Card::default();
     net.advertise(&mut card);
+    let ends = Ends::default();
     let mut ob1 = crate::Ob1::new(super::fabric::TEST_CONFIG);
     let identity = Identity { creator: Peer::new(Job(7), 0), number: 1 };
-    let on = ob1.open(identity, ContextKind::PointToPoint, Rank(0), [PeerIndex(0)].into(), crate::Owner(0));
+    let (kind, members) = (ContextKind::PointToPoint, [PeerIndex(0)].into());
+    let on = ob1.open(identity, kind, Rank(0), members, crate::Owner(0), &ends);
     let endpoint = net.connect(PeerIndex(0), &card).unwrap();
     ob1.connected(PeerIndex(0), endpoint, net.limits(endpoint));
     let mut heard = Nothing;
     for (size, mode) in [(0, SendMode::Synchronous), (8, SendMode::Standard), (300_000, SendMode::Standard)] {
         let bytes = pattern(1, size);
         let data = Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&bytes)));
-        let sent = ob1.send(&mut net, on, Rank(0), Tag(3), mode, data).unwrap();
+        let sent = ob1.send(Lent { net: &mut net, ends: &ends }, on, Rank(0), Tag(3), mode, data).unwrap();
         let buffer = Buffer::zeroed(size);
         let data = Typed::bytes(UserMemory::of_buffer(&buffer));
-        let received = ob1.receive(&mut net, on, Source::Any, tag(3), data).unwrap();
+        let lent = Lent { net: &mut net, ends: &ends };
+        let received = ob1.receive(lent, on, Source::Any, tag(3), data).unwrap();
         let done = |ob1: &crate::Ob1<_>, started| match started {
             Started::Done(_) => true,
-            Started::Running(request) => matches!(ob1.poll(request), State::Done(Ok(_))),
+            Started::Running(request) => matches!(ob1.poll(request, &ends), State::Done(Ok(_))),
         };
         let mut turns = 0;
         while !(done(&ob1, sent) && done(&ob1, received)) {

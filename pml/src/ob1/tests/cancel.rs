@@ -196,7 +196,7 @@ fn cancellations_at_any_moment_lose_nothing_that_was_not_cancelled() {
             let (_, started, _) = sends[random.below(sends.len() as u64) as usize];
             if let (true, Started::Running(request)) = (random.once_in(2), started) {
                 cluster.nodes[0].ob1.cancel(request);
-                assert_ne!(cluster.nodes[0].ob1.poll(request), State::Running, "seed {seed}: 3.8.4");
+                assert_ne!(cluster.nodes[0].poll(request), State::Running, "seed {seed}: 3.8.4");
             }
         }
         cluster.settle();

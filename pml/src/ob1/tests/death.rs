@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What ends with a peer, and what does not.
 
-use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, request, tag};
-use crate::{Channel, Config, Error, Gone, SendMode, Started, State, Status};
+use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, Node, pattern, rank, request, tag};
+use crate::{Channel, Config, End, Error, SendMode, Started, State, Status};
 use mend_base::{ContextKind, PeerIndex, Random, Rank, Source, TagSelector};
 use mend_transport::Cause;
 
@@ -15,6 +15,10 @@ fn sever(cluster: &mut Cluster, at: usize) {
             fabric.queues[other][at][queue].clear();
         }
     }
+}
+
+fn ranks(ranks: &[u32]) -> Vec<Rank> {
+    ranks.iter().copied().map(Rank).collect()
 }
 
 fn known(cluster: &mut Cluster) -> Vec<Channel> {
@@ -30,9 +34,9 @@ fn known(cluster: &mut Cluster) -> Vec<Channel> {
 #[test]
 fn a_send_to_a_peer_that_ends_ends_in_whatever_state_it_is() {
     for (why, error) in [
-        (Gone::Failed, Error::ProcFailed(Rank(1))),
-        (Gone::Finalized, Error::PeerLeft(Rank(1))),
-        (Gone::Unreachable(Cause::Refused), Error::Unreachable(Rank(1), Cause::Refused)),
+        (End::Failed, Error::ProcFailed(Rank(1))),
+        (End::Finalized, Error::PeerLeft(Rank(1))),
+        (End::Unreachable(Cause::Refused), Error::Unreachable(Rank(1), Cause::Refused)),
     ] {
         let mut cluster = Cluster::new(3, 1);
         let on = known(&mut cluster);
@@ -49,7 +53,7 @@ fn a_send_to_a_peer_that_ends_ends_in_whatever_state_it_is() {
         let queued = cluster.send(0, on[0], 1, 4, b"x");
         let other = cluster.send(0, on[0], 2, 4, b"x");
         assert!(!cluster.nodes[0].ob1.idle());
-        cluster.nodes[0].ob1.gone(PeerIndex(1), why);
+        cluster.nodes[0].end(1, why);
         // Row PP2, Row PP4: the wait says it.
         for ended in [rts, synchronous, streaming, queued] {
             assert_eq!(cluster.poll(0, ended), State::Done(Err(error)));
@@ -83,7 +87,7 @@ fn a_receive_from_a_peer_that_ends_ends_and_does_not_touch_its_buffer_any_more()
         cluster.progress_at(1);
     }
     assert!(cluster.fabric.borrow().queues[1][0][CHUNKS].len() > 1, "chunks are under way");
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     let before = buffer.to_vec();
     // Row PP5, Row PP6.
     for ended in [posted, matched] {
@@ -106,7 +110,7 @@ fn a_message_that_came_whole_is_received_after_the_end_of_its_sender() {
     cluster.send(1, on[1], 0, 1, b"last one");
     cluster.send_as(1, on[1], 0, 2, b"answer me", SendMode::Synchronous);
     cluster.settle();
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     for (label, bytes) in [(1, &b"last one"[..]), (2, b"answer me")] {
         assert!(cluster.probe(0, on[0], rank(1), tag(label)).is_some());
         let (started, buffer) = cluster.receive(0, on[0], rank(1), tag(label), bytes.len());
@@ -124,13 +128,13 @@ fn a_wildcard_receive_goes_on_while_another_member_has_not_ended() {
     let on = cluster.open(1, ContextKind::PointToPoint);
     let (first, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     let (second, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Finalized);
+    cluster.nodes[0].end(1, End::Finalized);
     cluster.settle();
     assert_eq!(cluster.poll(0, first), State::Running);
     cluster.send(2, on[2], 0, 1, b"x");
     cluster.settle();
     assert!(matches!(cluster.poll(0, first), State::Done(Ok(_))));
-    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Finalized);
+    cluster.nodes[0].end(2, End::Finalized);
     // Our own message may be on its way.
     cluster.send(0, on[0], 0, 1, b"mine");
     cluster.settle();
@@ -142,12 +146,12 @@ fn a_wildcard_receive_goes_on_while_another_member_has_not_ended() {
         State::Running,
         "the process may still send it to itself, unless it waits for it"
     );
-    assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(third)));
+    assert!(cluster.nodes[0].end_unsatisfiable(request(third)));
     assert!(matches!(cluster.poll(0, third), State::Done(Err(Error::PeerLeft(_)))));
     let again = cluster.open(2, ContextKind::PointToPoint);
     let (created_late, _) = cluster.receive(0, again[0], Source::Any, tag(1), 8);
     cluster.settle();
-    assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(created_late)));
+    assert!(cluster.nodes[0].end_unsatisfiable(request(created_late)));
     assert!(matches!(cluster.poll(0, created_late), State::Done(Err(Error::PeerLeft(_)))));
 }
 
@@ -157,15 +161,15 @@ fn a_wildcard_probe_ends_when_all_others_have_ended_and_not_before() {
     let on = cluster.open(1, ContextKind::PointToPoint);
     let probe = |cluster: &mut Cluster| {
         let node = &mut cluster.nodes[0];
-        node.ob1.probe(&mut node.port, on[0], Source::Any, tag(1))
+        node.probe(on[0], Source::Any, tag(1))
     };
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     assert_eq!(probe(&mut cluster), Err(Error::ProcFailed(Rank(1))), "not acknowledged");
-    cluster.nodes[0].ob1.acknowledge(on[0], 1);
+    cluster.nodes[0].acknowledge(on[0], 1);
     assert_eq!(probe(&mut cluster), Ok(None));
     cluster.send(2, on[2], 0, 1, b"last");
     cluster.settle();
-    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Finalized);
+    cluster.nodes[0].end(2, End::Finalized);
     assert!(matches!(probe(&mut cluster), Ok(Some(_))), "what came whole is still found");
     cluster.receive(0, on[0], Source::Any, tag(1), 8);
     cluster.send(0, on[0], 0, 1, b"mine");
@@ -175,26 +179,26 @@ fn a_wildcard_probe_ends_when_all_others_have_ended_and_not_before() {
     cluster.receive(0, on[0], Source::Any, tag(1), 8);
     assert_eq!(probe(&mut cluster), Ok(None), "a process that only probes may still send to itself");
     assert_eq!(
-        cluster.nodes[0].ob1.unsatisfiable(on[0]),
+        cluster.nodes[0].unsatisfiable(on[0]),
         Some(Error::ProcFailed(Rank(1))),
         "a failed one is named before one that left"
     );
     cluster.send(0, on[0], 0, 1, b"mine again");
-    assert_eq!(cluster.nodes[0].ob1.unsatisfiable(on[0]), None);
+    assert_eq!(cluster.nodes[0].unsatisfiable(on[0]), None);
 }
 
 #[test]
-fn a_wildcard_receive_stalls_until_the_failure_is_acknowledged_and_stays_posted() {
+fn a_wildcard_receive_has_a_pending_failure_until_it_is_acknowledged_and_stays_posted() {
     // Row PP10, Row AK7.
     let mut cluster = Cluster::new(4, 9);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let (first, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     let (second, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
     let (named, _) = cluster.receive(0, on[0], rank(2), tag(7), 8);
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     let (late, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
-    for stalled in [first, second, late] {
-        assert_eq!(cluster.poll(0, stalled), State::Stalled);
+    for pending in [first, second, late] {
+        assert_eq!(cluster.poll(0, pending), State::PendingFailure);
     }
     // Row AK8.
     assert_eq!(cluster.poll(0, named), State::Running);
@@ -204,49 +208,50 @@ fn a_wildcard_receive_stalls_until_the_failure_is_acknowledged_and_stays_posted(
         matches!(cluster.poll(0, first), State::Done(Ok(_))),
         "a message from another member completes it"
     );
-    cluster.nodes[0].ob1.acknowledge(on[0], 0);
-    assert_eq!(cluster.poll(0, second), State::Stalled, "none acknowledged");
-    cluster.nodes[0].ob1.acknowledge(on[0], 1);
+    assert_eq!(cluster.nodes[0].acknowledge(on[0], 0), 0);
+    assert_eq!(cluster.poll(0, second), State::PendingFailure, "none acknowledged");
+    cluster.nodes[0].acknowledge(on[0], 1);
     assert_eq!(cluster.poll(0, second), State::Running);
-    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
-    assert_eq!(cluster.poll(0, second), State::Stalled, "a new failure");
+    cluster.nodes[0].end(2, End::Failed);
+    assert_eq!(cluster.poll(0, second), State::PendingFailure, "a new failure");
     assert_eq!(cluster.poll(0, named), State::Done(Err(Error::ProcFailed(Rank(2)))));
-    let members = &cluster.nodes[0].ob1.channels.get(on[0].0).unwrap().members;
-    assert_eq!((members.first_failed(), members.unacknowledged()), (Some(Rank(1)), Some(Rank(2))));
-    cluster.nodes[0].ob1.acknowledge(on[0], 9);
-    cluster.nodes[0].ob1.acknowledge(on[0], 1);
+    let Node { ob1, ends, .. } = &cluster.nodes[0];
+    assert_eq!((ob1.failed(on[0], ends), ob1.acknowledged(on[0], ends)), (ranks(&[1, 2]), ranks(&[1])));
+    assert_eq!(ob1.pending_failure(on[0], ends), Some(Rank(2)));
+    assert_eq!(cluster.nodes[0].acknowledge(on[0], 9), 2);
+    assert_eq!(cluster.nodes[0].acknowledge(on[0], 1), 2);
     assert_eq!(cluster.poll(0, second), State::Running, "what is acknowledged stays so");
-    cluster.nodes[0].ob1.gone(PeerIndex(3), Gone::Failed);
+    cluster.nodes[0].end(3, End::Failed);
     // All others have ended, and still the failure is reported first; once it is acknowledged, no message can come.
     cluster.settle();
-    assert!(!cluster.nodes[0].ob1.end_unsatisfiable(request(second)));
-    assert_eq!(cluster.poll(0, second), State::Stalled);
-    cluster.nodes[0].ob1.acknowledge(on[0], 3);
+    assert!(!cluster.nodes[0].end_unsatisfiable(request(second)));
+    assert_eq!(cluster.poll(0, second), State::PendingFailure);
+    cluster.nodes[0].acknowledge(on[0], 3);
     cluster.settle();
     assert_eq!(
         cluster.poll(0, second),
         State::Running,
         "the process may still send it to itself, unless it waits for it"
     );
-    assert!(cluster.nodes[0].ob1.end_unsatisfiable(request(second)));
+    assert!(cluster.nodes[0].end_unsatisfiable(request(second)));
     assert!(matches!(cluster.poll(0, second), State::Done(Err(Error::ProcFailed(_)))));
 }
 
 #[test]
-fn a_peer_that_finalized_or_is_unreachable_stalls_no_receive_before_it_fails() {
+fn a_peer_that_finalized_or_is_unreachable_is_no_pending_failure_before_it_fails() {
     let mut cluster = Cluster::new(4, 10);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let (waiting, _) = cluster.receive(0, on[0], Source::Any, tag(1), 8);
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Finalized);
-    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Unreachable(Cause::Refused));
+    cluster.nodes[0].end(1, End::Finalized);
+    cluster.nodes[0].end(2, End::Unreachable(Cause::Refused));
     assert_eq!(cluster.poll(0, waiting), State::Running);
     // The first end stands for a peer that finalized; one that is unreachable and dies has failed.
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     assert_eq!(cluster.poll(0, waiting), State::Running);
-    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
-    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
-    assert_eq!(cluster.poll(0, waiting), State::Stalled);
-    cluster.nodes[0].ob1.acknowledge(on[0], 1);
+    cluster.nodes[0].end(2, End::Failed);
+    cluster.nodes[0].end(2, End::Failed);
+    assert_eq!(cluster.poll(0, waiting), State::PendingFailure);
+    cluster.nodes[0].acknowledge(on[0], 1);
     assert_eq!(cluster.poll(0, waiting), State::Running);
 }
 
@@ -254,16 +259,17 @@ fn a_peer_that_finalized_or_is_unreachable_stalls_no_receive_before_it_fails() {
 fn a_communicator_created_after_a_failure_counts_it_and_needs_its_own_acknowledgement() {
     let mut cluster = Cluster::new(3, 11);
     let first = cluster.open(1, ContextKind::PointToPoint);
-    cluster.nodes[0].ob1.gone(PeerIndex(2), Gone::Failed);
-    cluster.nodes[0].ob1.acknowledge(first[0], 1);
+    cluster.nodes[0].end(2, End::Failed);
+    cluster.nodes[0].acknowledge(first[0], 1);
     let second = cluster.open(2, ContextKind::PointToPoint);
     let (fine, _) = cluster.receive(0, first[0], Source::Any, tag(1), 8);
-    let (stalled, _) = cluster.receive(0, second[0], Source::Any, tag(1), 8);
-    assert_eq!((cluster.poll(0, fine), cluster.poll(0, stalled)), (State::Running, State::Stalled));
+    let (pending, _) = cluster.receive(0, second[0], Source::Any, tag(1), 8);
+    assert_eq!((cluster.poll(0, fine), cluster.poll(0, pending)), (State::Running, State::PendingFailure));
     let node = &mut cluster.nodes[0];
     let identity = mend_base::Identity { creator: mend_base::Peer::new(mend_base::Job(1), 0), number: 3 };
     let others = [PeerIndex(1), PeerIndex(0)].into();
-    let without = node.ob1.open(identity, ContextKind::PointToPoint, Rank(1), others, crate::Owner(0));
+    let (kind, owner) = (ContextKind::PointToPoint, crate::Owner(0));
+    let without = node.ob1.open(identity, kind, Rank(1), others, owner, &node.ends);
     let (unconcerned, _) = cluster.receive(0, without, Source::Any, tag(1), 8);
     assert_eq!(cluster.poll(0, unconcerned), State::Running, "the failed peer is no member");
 }
@@ -277,7 +283,7 @@ fn a_message_that_has_come_is_received_before_a_failure_is_reported() {
     cluster.settle();
     cluster.send(2, on[2], 0, 1, b"of another");
     cluster.settle();
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     for source in [1, 2] {
         let found = cluster.probe(0, on[0], Source::Any, tag(1)).expect("it is here");
         assert_eq!(found.source, Some(Rank(source)));
@@ -285,7 +291,7 @@ fn a_message_that_has_come_is_received_before_a_failure_is_reported() {
     }
     let node = &mut cluster.nodes[0];
     // Row PP9.
-    let none = node.ob1.probe(&mut node.port, on[0], Source::Any, tag(1));
+    let none = node.probe(on[0], Source::Any, tag(1));
     assert_eq!(none, Err(Error::ProcFailed(Rank(1))));
 }
 
@@ -314,7 +320,7 @@ fn a_failure_leaves_nothing_in_any_queue() {
     cluster.receive(0, on[0], rank(1), tag(4), 16);
     let queued = cluster.send(0, on[0], 1, 5, b"x");
     assert!(!cluster.nodes[0].ob1.idle());
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     for ended in [receives[0].0, receives[1].0, queued] {
         assert_eq!(cluster.poll(0, ended), State::Done(Err(Error::ProcFailed(Rank(1)))));
     }
@@ -345,7 +351,7 @@ fn a_peer_that_fails_before_it_is_connected_leaves_nothing() {
     let on = cluster.open(1, ContextKind::PointToPoint);
     let waits = cluster.send(0, on[0], 1, 1, b"x");
     assert!(!cluster.nodes[0].ob1.idle());
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     assert_eq!(cluster.poll(0, waits), State::Done(Err(Error::ProcFailed(Rank(1)))));
     assert!(cluster.nodes[0].ob1.idle());
     assert_eq!(cluster.nodes[0].ob1.queues.congested(), 0);
@@ -367,8 +373,8 @@ fn a_wildcard_receive_that_has_matched_is_one_from_its_sender() {
         }
         (started, buffer)
     });
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
-    cluster.nodes[0].ob1.gone(PeerIndex(3), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
+    cluster.nodes[0].end(3, End::Failed);
     let [(from_failed, half), (from_other, whole)] = receives;
     // Row PP12.
     assert_eq!(cluster.poll(0, from_failed), State::Done(Err(Error::ProcFailed(Rank(1)))));
@@ -403,7 +409,7 @@ fn a_detached_request_is_forgotten_with_the_end_of_its_peer() {
     }
     cluster.nodes[0].ob1.close(on[0]);
     assert_eq!(cluster.nodes[0].ob1.channels.len(), 1, "it is still at work");
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     assert_eq!(cluster.nodes[0].ob1.requests.len(), stands - 5);
     assert!(cluster.nodes[0].ob1.channels.is_empty() && cluster.nodes[0].ob1.idle());
 }
@@ -424,7 +430,7 @@ fn early_messages_of_a_failed_peer_arrive_at_the_creation_but_its_rtses_do_not()
     cluster.send(1, on, 0, 1, &pattern(1, 50_000));
     cluster.send(1, on, 0, 2, b"small");
     cluster.settle();
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     let late = cluster.open_at(0, 7, ContextKind::PointToPoint);
     assert!(matches!(cluster.receive(0, late, rank(1), tag(2), 8).0, Started::Done(_)));
     let rts = cluster.receive(0, late, rank(1), tag(1), 8).0;
@@ -441,7 +447,7 @@ fn ids_that_were_announced_to_a_failed_peer_come_back() {
     let on = known(&mut cluster);
     cluster.nodes[0].ob1.close(on[0]);
     assert_eq!(cluster.nodes[0].ob1.contexts.ids_in_use(), 1);
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     assert_eq!(cluster.nodes[0].ob1.contexts.ids_in_use(), 0);
     assert!(cluster.nodes[0].ob1.idle());
 }
@@ -476,7 +482,7 @@ fn after_a_failure_at_any_moment_no_request_waits_for_the_failed_peer() {
                 }
                 sever(&mut cluster, 2);
                 for at in 0..2 {
-                    cluster.nodes[at].ob1.gone(PeerIndex(2), Gone::Failed);
+                    cluster.nodes[at].end(2, End::Failed);
                     cluster.connect(at);
                 }
             }
@@ -505,10 +511,10 @@ fn no_later_message_is_taken_for_an_rts_whose_sender_failed() {
     cluster.send(1, on[1], 0, 1, &pattern(1, 50_000));
     cluster.send(1, on[1], 0, 1, b"second");
     cluster.settle();
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     let probe = |cluster: &mut Cluster, from| {
         let node = &mut cluster.nodes[0];
-        node.ob1.probe(&mut node.port, on[0], from, tag(1))
+        node.probe(on[0], from, tag(1))
     };
     assert_eq!(probe(&mut cluster, rank(1)), Err(Error::ProcFailed(Rank(1))));
     // Row PP13: a wildcard probe passes it over.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes in one test: an in-memory transport whose deliveries, refusals and budgets a seed decides.
 
-use crate::{Channel, Config, Ob1, Owner, Request, SendMode, Started, State, Status, Upcalls};
+use crate::{
+    Channel, Config, End, Ends, Error, Lent, Ob1, Owner, Request, SendMode, Started, State, Status, Upcalls,
+};
 use mend_base::{
     ContextKind, Identity, Instant, Job, Peer, PeerIndex, Random, Rank, Source, Tag, TagSelector,
 };
@@ -183,8 +185,48 @@ impl Upcalls<u32> for Heard {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) ob1: Ob1<u32>,
+    pub(super) ends: Ends,
     pub(super) port: Port,
     pub(super) heard: Heard,
+}
+
+impl Node {
+    pub(super) fn lend(&mut self) -> (&mut Ob1<u32>, Lent<'_, Port>) {
+        (&mut self.ob1, Lent { net: &mut self.port, ends: &self.ends })
+    }
+
+    pub(super) fn poll(&self, request: Request) -> State {
+        self.ob1.poll(request, &self.ends)
+    }
+
+    pub(super) fn probe(
+        &mut self,
+        on: Channel,
+        from: Source,
+        tag: TagSelector,
+    ) -> Result<Option<Status>, Error> {
+        self.ob1.probe(on, from, tag, &self.ends)
+    }
+
+    /// The engine publishes the end of a peer. The first end stands, as in [`Ends::add`].
+    pub(super) fn end(&mut self, peer: u32, end: End) {
+        if self.ends.add(PeerIndex(peer), end) {
+            self.ob1.on_end(PeerIndex(peer), &self.ends);
+        }
+    }
+
+    /// The program acknowledges the first `at_most` failures.
+    pub(super) fn acknowledge(&mut self, on: Channel, at_most: u32) -> u32 {
+        self.ob1.acknowledge(on, Some(at_most), &self.ends)
+    }
+
+    pub(super) fn unsatisfiable(&self, on: Channel) -> Option<Error> {
+        self.ob1.unsatisfiable(on, &self.ends)
+    }
+
+    pub(super) fn end_unsatisfiable(&mut self, request: Request) -> bool {
+        self.ob1.end_unsatisfiable(request, &self.ends)
+    }
 }
 
 /// All of them.
@@ -221,6 +263,7 @@ impl Cluster {
         }));
         let node = |me| Node {
             ob1: Ob1::new(config),
+            ends: Ends::default(),
             port: Port { me, fabric: Rc::clone(&fabric), limits: limits.clone() },
             heard: Heard::default(),
         };
@@ -243,7 +286,8 @@ impl Cluster {
     pub(super) fn open_at(&mut self, at: usize, number: u32, context_kind: ContextKind) -> Channel {
         let members: Arc<[PeerIndex]> = (0..self.nodes.len() as u32).map(PeerIndex).collect();
         let identity = Identity { creator: Peer::new(Job(1), 0), number };
-        self.nodes[at].ob1.open(identity, context_kind, Rank(at as u32), members, Owner(number))
+        let Node { ob1, ends, .. } = &mut self.nodes[at];
+        ob1.open(identity, context_kind, Rank(at as u32), members, Owner(number), ends)
     }
 
     pub(super) fn send(&mut self, at: usize, on: Channel, to: u32, tag: i32, bytes: &[u8]) -> Started {
@@ -259,9 +303,9 @@ impl Cluster {
         bytes: &[u8],
         mode: SendMode,
     ) -> Started {
-        let Node { ob1, port, .. } = &mut self.nodes[at];
+        let (ob1, lent) = self.nodes[at].lend();
         let data = Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(bytes)));
-        ob1.send(port, on, Rank(to), Tag(tag), mode, data).unwrap()
+        ob1.send(lent, on, Rank(to), Tag(tag), mode, data).unwrap()
     }
 
     /// A receive into a buffer of its own.
@@ -273,15 +317,14 @@ impl Cluster {
         tag: TagSelector,
         bytes: usize,
     ) -> (Started, Arc<Buffer>) {
-        let Node { ob1, port, .. } = &mut self.nodes[at];
+        let (ob1, lent) = self.nodes[at].lend();
         let buffer = Buffer::zeroed(bytes);
         let data = Typed::bytes(UserMemory::of_buffer(&buffer));
-        (ob1.receive(port, on, from, tag, data).unwrap(), buffer)
+        (ob1.receive(lent, on, from, tag, data).unwrap(), buffer)
     }
 
     pub(super) fn probe(&mut self, at: usize, on: Channel, from: Source, tag: TagSelector) -> Option<Status> {
-        let Node { ob1, port, .. } = &mut self.nodes[at];
-        ob1.probe(port, on, from, tag).unwrap()
+        self.nodes[at].probe(on, from, tag).unwrap()
     }
 
     /// A call of progress of one process.
@@ -289,7 +332,7 @@ impl Cluster {
         if self.connects {
             self.connect(at);
         }
-        let Node { ob1, port, heard } = &mut self.nodes[at];
+        let Node { ob1, port, heard, .. } = &mut self.nodes[at];
         ob1.progress(port, Instant(0), heard)
     }
 
@@ -330,7 +373,7 @@ impl Cluster {
     pub(super) fn poll(&self, at: usize, started: Started) -> State {
         match started {
             Started::Done(status) => State::Done(Ok(status)),
-            Started::Running(request) => self.nodes[at].ob1.poll(request),
+            Started::Running(request) => self.nodes[at].poll(request),
         }
     }
 

@@ -78,7 +78,7 @@ fn whatever_a_peer_writes_is_evidence_or_harmless_and_the_others_go_on() {
         found += errors.len();
         assert!(cluster.nodes[1].heard.errors.is_empty(), "seed {seed}");
         // The engine fences it.
-        cluster.nodes[0].ob1.gone(PeerIndex(2), crate::Gone::Failed);
+        cluster.nodes[0].end(2, crate::End::Failed);
         let bytes = pattern(seed, 6000);
         let sent = cluster.send(1, on[1], 0, 9, &bytes);
         let (received, buffer) = cluster.receive(0, on[0], rank(1), TagSelector::Any, 6000);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Out of memory: an error of the operation, or of the connection, and never a panic; and what peers fill is bounded.
 
-use super::fabric::{Cluster, Node, TEST_CONFIG, pattern, rank, request, tag};
+use super::fabric::{Cluster, TEST_CONFIG, pattern, rank, request, tag};
 use crate::{Config, Error, SendMode, Started, State, Status};
 use mend_base::{ContextKind, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::Typed;
@@ -18,14 +18,16 @@ fn an_operation_without_memory_is_not_started_and_takes_no_message() {
     cluster.send(1, on[1], 0, 5, b"here");
     cluster.send(1, on[1], 0, 6, &[6; 5000]);
     cluster.settle();
-    let Node { ob1, port, .. } = &mut cluster.nodes[0];
-    ob1.requests.refuse(true);
-    let send = ob1.send(port, on[0], Rank(1), Tag(1), SendMode::Synchronous, bytes(b"x"));
+    cluster.nodes[0].ob1.requests.refuse(true);
+    let (ob1, lent) = cluster.nodes[0].lend();
+    let send = ob1.send(lent, on[0], Rank(1), Tag(1), SendMode::Synchronous, bytes(b"x"));
     assert_eq!(send, Err(Error::NoMemory));
     for tag in [TagSelector::Tag(Tag(6)), TagSelector::Tag(Tag(9))] {
-        assert_eq!(ob1.receive(port, on[0], Source::Any, tag, bytes(b"....")), Err(Error::NoMemory));
+        let (ob1, lent) = cluster.nodes[0].lend();
+        assert_eq!(ob1.receive(lent, on[0], Source::Any, tag, bytes(b"....")), Err(Error::NoMemory));
     }
-    let ended = ob1.send(port, on[0], Rank(1), Tag(1), SendMode::Standard, bytes(&[1; 5000]));
+    let (ob1, lent) = cluster.nodes[0].lend();
+    let ended = ob1.send(lent, on[0], Rank(1), Tag(1), SendMode::Standard, bytes(&[1; 5000]));
     assert_eq!(ended, Err(Error::NoMemory));
     assert!(ob1.idle());
     let (started, buffer) = cluster.receive(0, on[0], rank(1), tag(5), 4);
@@ -115,8 +117,8 @@ fn a_thousand_rtses_after_an_xoff_cost_their_headers_alone() {
     let held = cluster.nodes[1].ob1.budget.held_bytes();
     assert!((2000 * 128..2000 * 128 + 300_000).contains(&held), "{held}");
     let last = request(sends[1999]);
-    assert_eq!(cluster.nodes[0].ob1.poll(last), State::Running);
+    assert_eq!(cluster.nodes[0].poll(last), State::Running);
     cluster.nodes[0].ob1.cancel(last);
-    assert_eq!(cluster.nodes[0].ob1.poll(last), State::Done(Ok(Status::CANCELLED)));
+    assert_eq!(cluster.nodes[0].poll(last), State::Done(Ok(Status::CANCELLED)));
     cluster.assert_clean();
 }

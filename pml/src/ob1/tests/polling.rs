@@ -2,7 +2,7 @@
 //! A receive that polls: what comes between two polls never makes it lose its place or its message.
 
 use super::fabric::{Cluster, Node, rank, tag};
-use crate::{Channel, Error, Polling, Started, State};
+use crate::{Channel, Error, Lent, Polling, Started, State};
 use mend_base::{ContextKind, Instant, Source};
 use mend_datatype::Typed;
 use mend_transport::{Buffer, UserMemory};
@@ -16,8 +16,8 @@ fn polling(on: &[Channel], cluster: &mut Cluster, from: Source) -> (Polling<u32>
 }
 
 fn poll(cluster: &mut Cluster, polling: &mut Polling<u32>) -> Option<Result<Started, Error>> {
-    let Node { ob1, port, heard } = &mut cluster.nodes[1];
-    ob1.poll_once(port, Instant(0), polling, heard)
+    let Node { ob1, ends, port, heard } = &mut cluster.nodes[1];
+    ob1.poll_once(Lent { net: port, ends }, Instant(0), polling, heard)
 }
 
 fn known() -> (Cluster, Vec<Channel>) {

@@ -3,8 +3,8 @@
 
 use super::fabric::{Cluster, pattern, rank, request, tag};
 use crate::send_queues::STARTS_PER_PROGRESS;
-use crate::{Channel, Gone, Started, State};
-use mend_base::{ContextKind, PeerIndex};
+use crate::{Channel, End, Started, State};
+use mend_base::ContextKind;
 
 /// What the engine does after a start: progress, where it is due.
 fn after_start(cluster: &mut Cluster, at: usize) {
@@ -74,7 +74,7 @@ fn a_loop_of_detached_sends_to_a_failed_peer_leaves_no_request() {
     };
     detach(&mut cluster);
     assert_eq!(cluster.nodes[0].ob1.requests.len(), 1_000, "the peer is silent, and may receive them yet");
-    cluster.nodes[0].ob1.gone(PeerIndex(1), Gone::Failed);
+    cluster.nodes[0].end(1, End::Failed);
     assert_eq!(cluster.nodes[0].ob1.requests.len(), 0);
     detach(&mut cluster);
     assert_eq!(cluster.nodes[0].ob1.requests.len(), 0, "it ends at once, and is forgotten");
@@ -97,7 +97,7 @@ fn four_thousand_closed_channels_with_open_requests_end_with_their_last_request(
     while let Some((on, started)) = open.pop() {
         let Started::Running(request) = started else { panic!("no message has come") };
         cluster.nodes[0].ob1.cancel(request);
-        assert!(matches!(cluster.nodes[0].ob1.poll(request), State::Done(Ok(_))));
+        assert!(matches!(cluster.nodes[0].poll(request), State::Done(Ok(_))));
         cluster.nodes[0].ob1.release(request);
         assert_eq!((cluster.nodes[0].ob1.active(on), cluster.nodes[0].ob1.channels.len()), (0, open.len()));
     }

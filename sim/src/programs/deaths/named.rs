@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Messages between named ranks, in all modes: to the living they arrive, from the dead whatever was sent whole, and all
-//! else ends with PROC_FAILED.
+//! Messages between named ranks, in all modes. Messages between living ranks arrive. Of a dead rank, the messages arrive
+//! that it had sent completely. All other operations with a dead rank end with PROC_FAILED.
 
-use super::Survivor;
-use crate::board::Deed;
-use crate::cluster::Net;
-use crate::launcher::FabricRuntime;
-use crate::oracle::{content, holds, poisoned, recycle, says};
+use super::Participant;
+use crate::launcher::SimRuntime;
+use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned};
+use crate::process::Transports;
+use crate::record::Event;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
 use mend_mpi::{Class, CommKey, Detail, Error, Operation, SendMode, Status};
 use mend_transport::Buffer;
 use std::sync::Arc;
 
-pub(super) type Started = Operation<Net, FabricRuntime>;
+pub(super) type Started = Operation<Transports, SimRuntime>;
 
-/// One message of a plan; ranks are WORLD's.
+/// One message of a plan. Ranks are those of WORLD.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub id: u64,
@@ -25,17 +25,17 @@ pub(super) struct Message {
     pub mode: SendMode,
 }
 
-/// A half of a message that was started here.
+/// The half of a message that this rank has started.
 enum Half {
     Send(Message, Started, Arc<Buffer>),
     Receive(Message, Started, Arc<Buffer>),
 }
 
-/// A tag that nobody sends with.
-const NOBODYS: Tag = Tag(Tag::MAX.0);
+/// A tag with which no rank sends.
+const UNUSED_TAG: Tag = Tag(Tag::MAX.0);
 
 impl Message {
-    /// Ids and tags of one phase are not those of another.
+    /// Draws a message. The ids and tags of two phases differ.
     pub fn draw(random: &mut Random, phase: u64, number: u64, size: u32, tags: u64) -> Message {
         let mut rank = || Rank(random.below(size.into()) as u32);
         let (from, to) = (rank(), rank());
@@ -52,14 +52,14 @@ impl Message {
     }
 }
 
-impl Survivor {
-    /// Everybody walks the same plan, and does what concerns it.
+impl Participant {
+    /// Each rank executes its own sends and receives in the order of a plan that all ranks share.
     pub(super) async fn named(&mut self, phase: u64) {
         let plan: Vec<Message> = {
-            let mut together = self.process.together.borrow_mut();
-            let count = 1 + together.below(10 * u64::from(self.process.size));
+            let mut shared_random = self.process.shared_random.borrow_mut();
+            let count = 1 + shared_random.below(10 * u64::from(self.process.size));
             let size = self.process.size;
-            (0..count).map(|number| Message::draw(&mut together, phase, number, size, 3)).collect()
+            (0..count).map(|number| Message::draw(&mut shared_random, phase, number, size, 3)).collect()
         };
         let mut open: Vec<Half> = Vec::new();
         for message in plan {
@@ -71,8 +71,8 @@ impl Survivor {
                 self.before_receiving(&message, open.is_empty()).await;
                 let shorter =
                     if self.chance(8) { self.process.below(message.bytes as u64 + 1) as usize } else { 0 };
-                let room = poisoned(message.bytes - shorter);
-                open.push(Half::Receive(message, self.receive(&message, &room), room));
+                let buffer = poisoned(message.bytes - shorter);
+                open.push(Half::Receive(message, self.receive(&message, &buffer), buffer));
             }
             while !open.is_empty() && self.chance(3) {
                 let half = open.swap_remove(self.process.below(open.len() as u64) as usize);
@@ -94,44 +94,44 @@ impl Survivor {
         (mpi.send_as(message.mode, self.world, message.to, message.tag, &data), data)
     }
 
-    fn receive(&mut self, message: &Message, room: &Arc<Buffer>) -> Started {
-        self.process.board.borrow_mut().write(Deed::Posted, message.id);
+    fn receive(&mut self, message: &Message, buffer: &Arc<Buffer>) -> Started {
+        self.process.record.borrow_mut().add(Event::ReceivePosted, message.id);
         let (source, tag) = (Source::Rank(message.from), TagSelector::Tag(message.tag));
-        self.process.mpi.receive(self.world, source, tag, room)
+        self.process.mpi.receive(self.world, source, tag, buffer)
     }
 
-    /// Now and then a look, or a receive that is taken back.
+    /// Sometimes a probe for the message, and sometimes a receive that is cancelled.
     async fn before_receiving(&mut self, message: &Message, nothing_open: bool) {
         if nothing_open && self.chance(6) {
             self.process.at("deaths: probe", message.id);
             let (source, tag) = (Source::Rank(message.from), TagSelector::Tag(message.tag));
             let mpi = self.process.mpi.clone();
             match mpi.probe(self.world, source, tag).await {
-                Ok(status) => says(status, message.from, message.tag, message.bytes),
-                Err(error) => self.blame(message, error),
+                Ok(status) => assert_status(status, message.from, message.tag, message.bytes),
+                Err(error) => self.assert_names_sender(message, error),
             }
         }
         if self.chance(12) {
             self.process.at("deaths: cancel", message.id);
-            let room = poisoned(3);
+            let buffer = poisoned(3);
             let source = Source::Rank(message.from);
-            let tag = TagSelector::Tag(NOBODYS);
-            let mut operation = self.process.mpi.receive(self.world, source, tag, &room);
+            let tag = TagSelector::Tag(UNUSED_TAG);
+            let mut operation = self.process.mpi.receive(self.world, source, tag, &buffer);
             self.process.pause().await;
             operation.cancel();
             match operation.await {
-                Ok(status) => assert!(status.cancelled, "nobody sends with this tag"),
-                // It may have nothing more to do.
+                Ok(status) => assert!(status.cancelled, "no rank sends with this tag"),
+                // That rank may have finalized: this may be the last phase.
                 Err(error) if error.detail == Detail::PeerLeft(message.from) => {}
-                Err(error) => self.blame(message, error),
+                Err(error) => self.assert_names_sender(message, error),
             }
-            self.process.silence.borrow_mut().watch(&room);
+            self.process.ended_buffers.borrow_mut().add(&buffer);
         }
     }
 
-    /// The error of something that needed the sender.
-    fn blame(&mut self, message: &Message, error: Error) {
-        assert_eq!(self.explained(self.world, error), message.from, "{error}");
+    /// Asserts that an error names the sender of the message as failed.
+    fn assert_names_sender(&mut self, message: &Message, error: Error) {
+        assert_eq!(self.assert_explained(self.world, error), message.from, "{error}");
     }
 
     async fn end_half(&mut self, half: Half) {
@@ -141,10 +141,10 @@ impl Survivor {
                 let result = sent.await;
                 self.end_send(&message, result, &data);
             }
-            Half::Receive(message, operation, room) => {
+            Half::Receive(message, operation, buffer) => {
                 self.process.at("deaths: receive", message.id);
                 let result = operation.await;
-                self.end_receive(&message, result, &room);
+                self.end_receive(&message, result, &buffer);
             }
         }
     }
@@ -153,46 +153,46 @@ impl Survivor {
     pub(super) fn end_send(&mut self, message: &Message, result: Result<Status, Error>, data: &Arc<Buffer>) {
         match result {
             Ok(_) => {
-                let posted = self.process.board.borrow().reads(Deed::Posted, message.id);
+                let posted = self.process.record.borrow().contains(Event::ReceivePosted, message.id);
                 let matched = message.mode != SendMode::Synchronous || posted;
-                assert!(matched, "a synchronous send ended, and nobody had posted its receive");
-                self.note_sent(message);
+                assert!(matched, "a synchronous send ended before its receive was posted");
+                self.record_sent(message);
             }
-            Err(error) => assert_eq!(self.explained(self.world, error), message.to, "{error}"),
+            Err(error) => assert_eq!(self.assert_explained(self.world, error), message.to, "{error}"),
         }
-        recycle(data);
-        self.process.silence.borrow_mut().watch(data);
+        overwrite(data);
+        self.process.ended_buffers.borrow_mut().add(data);
     }
 
-    /// What has all left us while we lived arrives.
-    pub(super) fn note_sent(&self, message: &Message) {
-        if !self.process.is_dead(self.me()) {
-            self.process.board.borrow_mut().write(Deed::Sent, message.id);
+    /// Records a send that completed while this rank was alive: its message must arrive.
+    pub(super) fn record_sent(&self, message: &Message) {
+        if !self.process.death_has_begun(self.me()) {
+            self.process.record.borrow_mut().add(Event::SendCompleted, message.id);
         }
     }
 
     /// Rows PP5 to PP8, PP17.
-    fn end_receive(&mut self, message: &Message, result: Result<Status, Error>, room: &Arc<Buffer>) {
-        self.process.silence.borrow_mut().watch(room);
+    fn end_receive(&mut self, message: &Message, result: Result<Status, Error>, buffer: &Arc<Buffer>) {
+        self.process.ended_buffers.borrow_mut().add(buffer);
         match result {
             Ok(status) => {
-                says(status, message.from, message.tag, message.bytes);
-                holds(room, message.id, message.bytes);
+                assert_status(status, message.from, message.tag, message.bytes);
+                assert_content(buffer, message.id, message.bytes);
             }
             Err(error) if error.class == Class::Truncate => {
-                assert!(message.bytes > room.len(), "{error}");
-                holds(room, message.id, message.bytes);
+                assert!(message.bytes > buffer.len(), "{error}");
+                assert_content(buffer, message.id, message.bytes);
             }
             Err(error) => {
-                self.blame(message, error);
-                let sent = self.process.board.borrow().reads(Deed::Sent, message.id);
-                assert!(!sent, "message {} was sent whole, and is lost", message.id);
+                self.assert_names_sender(message, error);
+                let sent = self.process.record.borrow().contains(Event::SendCompleted, message.id);
+                assert!(!sent, "message {} was sent completely, and is lost", message.id);
             }
         }
     }
 
-    /// Something in error on a communicator where this rank may have failed.
-    pub(super) fn is_dead_member(&self, comm: CommKey, rank: Rank) -> bool {
-        self.process.is_dead(self.members(comm)[rank.index()])
+    /// Whether the death of this rank of `comm` has begun.
+    pub(super) fn death_of_member_has_begun(&self, comm: CommKey, rank: Rank) -> bool {
+        self.process.death_has_begun(self.members(comm)[rank.index()])
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls that block for one operation, for a probe, for both halves of a Sendrecv, and those that nobody could satisfy.
+//! Blocking receives, probes and Sendrecvs, and calls that no remaining rank can satisfy.
 
 use super::{ANY, DATA, NEVER, OWN, Roles};
-use crate::oracle::{content, holds, poisoned, recycle, says};
+use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned};
 use core::future::Future;
 use core::pin::pin;
 use core::task::Poll;
@@ -10,11 +10,11 @@ use mend_base::{Source, Tag, TagSelector};
 use mend_mpi::{Detail, Want};
 use mend_transport::Buffer;
 
-/// Longer than every eager limit: it is not sent before its receive is posted.
+/// In bytes. Longer than every eager limit, so the send does not complete before its receive is posted.
 const LONG: usize = 9_000;
 
 impl Roles {
-    /// Row PP9: it ends with PROC_FAILED, and leaves nothing posted, so what comes later is for the next receive.
+    /// Row PP9: the receive ends with PROC_FAILED, and is not posted any more: a later message is matched by the next receive.
     pub(super) async fn receive_with_a_pending_failure(&self) {
         if self.is_partner() {
             return self.answer(&[(ANY, 40)]).await;
@@ -24,19 +24,19 @@ impl Roles {
         }
         self.process.at("waits: blocking receive", 0);
         let (mpi, tag) = (&self.process.mpi, TagSelector::Tag(ANY));
-        let left = poisoned(40);
-        let result = mpi.blocking_receive(self.world, Source::Any, tag, &left).await;
-        self.is_its_death(result.expect_err("nobody has sent anything"));
-        self.process.silence.borrow_mut().watch(&left);
-        self.go().await;
-        let room = poisoned(40);
-        mpi.acknowledge(self.world, None).expect("it stands");
-        let result = mpi.blocking_receive(self.world, Source::Any, tag, &room).await;
-        says(result.expect("the partner lives"), self.partner, ANY, 40);
-        holds(&room, 1, 40);
+        let ended_buffer = poisoned(40);
+        let result = mpi.blocking_receive(self.world, Source::Any, tag, &ended_buffer).await;
+        self.assert_victim_failed(result.expect_err("no rank has sent a message"));
+        self.process.ended_buffers.borrow_mut().add(&ended_buffer);
+        self.report_return().await;
+        let buffer = poisoned(40);
+        mpi.acknowledge(self.world, None).expect("the communicator exists");
+        let result = mpi.blocking_receive(self.world, Source::Any, tag, &buffer).await;
+        assert_status(result.expect("the partner lives"), self.partner, ANY, 40);
+        assert_content(&buffer, 1, 40);
     }
 
-    /// Row PP14.
+    /// Row PP14: the probe ends with PROC_FAILED until the failure is acknowledged.
     pub(super) async fn probe_with_a_pending_failure(&self) {
         if self.is_partner() {
             return self.answer(&[(ANY, 40)]).await;
@@ -47,20 +47,20 @@ impl Roles {
         self.process.at("waits: blocking probe", 0);
         let (mpi, tag) = (&self.process.mpi, TagSelector::Tag(ANY));
         let found = mpi.probe(self.world, Source::Any, tag).await;
-        self.is_its_death(found.expect_err("nobody has sent anything"));
+        self.assert_victim_failed(found.expect_err("no rank has sent a message"));
         let looked = mpi.iprobe(self.world, Source::Any, tag);
-        self.is_its_death(looked.expect_err("it is not acknowledged"));
-        mpi.acknowledge(self.world, None).expect("it stands");
+        self.assert_victim_failed(looked.expect_err("the failure is not acknowledged"));
+        mpi.acknowledge(self.world, None).expect("the communicator exists");
         assert_eq!(mpi.iprobe(self.world, Source::Any, tag), Ok(None));
-        self.go().await;
+        self.report_return().await;
         let found = mpi.probe(self.world, Source::Any, tag).await;
-        says(found.expect("the partner lives"), self.partner, ANY, 40);
-        let room = poisoned(40);
-        let result = mpi.receive(self.world, Source::Rank(self.partner), tag, &room).await;
-        says(result.expect("the partner lives"), self.partner, ANY, 40);
+        assert_status(found.expect("the partner lives"), self.partner, ANY, 40);
+        let buffer = poisoned(40);
+        let result = mpi.receive(self.world, Source::Rank(self.partner), tag, &buffer).await;
+        assert_status(result.expect("the partner lives"), self.partner, ANY, 40);
     }
 
-    /// Row PP16: the send fails, and the receive, which nothing has matched, is cancelled.
+    /// Row PP16: the send fails, and the receive, which no message has matched, is cancelled.
     pub(super) async fn sendrecv_to_the_dead(&self) {
         if self.is_partner() {
             return self.answer(&[(DATA, 700)]).await;
@@ -70,113 +70,122 @@ impl Roles {
         }
         self.process.at("waits: sendrecv to the dead", 0);
         let (mpi, tag) = (&self.process.mpi, TagSelector::Tag(DATA));
-        let (data, left, source) = (poisoned(LONG), poisoned(700), Source::Rank(self.partner));
-        let call = mpi.sendrecv(self.world, Some((self.mortal, NEVER, &data)), Some((source, tag, &left)));
+        let (data, ended_buffer, source) = (poisoned(LONG), poisoned(700), Source::Rank(self.partner));
+        let call =
+            mpi.sendrecv(self.world, Some((self.victim, NEVER, &data)), Some((source, tag, &ended_buffer)));
         let exchanged = call.await.expect("the arguments are right");
-        self.is_its_death(exchanged.sent.expect("there was a send").expect_err("nobody received it"));
+        self.assert_victim_failed(
+            exchanged.sent.expect("there was a send").expect_err("the victim received nothing"),
+        );
         let received = exchanged.received.expect("there was a receive").expect("it was cancelled");
         assert!(received.cancelled, "{received:?}");
-        self.process.silence.borrow_mut().watch(&left);
-        self.go().await;
-        let room = poisoned(700);
-        let result = mpi.receive(self.world, source, tag, &room).await;
-        says(result.expect("the partner lives"), self.partner, DATA, 700);
-        holds(&room, 1, 700);
+        self.process.ended_buffers.borrow_mut().add(&ended_buffer);
+        self.report_return().await;
+        let buffer = poisoned(700);
+        let result = mpi.receive(self.world, source, tag, &buffer).await;
+        assert_status(result.expect("the partner lives"), self.partner, DATA, 700);
+        assert_content(&buffer, 1, 700);
     }
 
-    /// Row PP16: the receive fails, and the send goes on from a copy: the living get what they were sent.
+    /// Row PP16: the receive fails, and the send goes on from a copy, so the partner gets the message.
     pub(super) async fn sendrecv_from_the_dead(&self) {
         let (mpi, tag) = (&self.process.mpi, TagSelector::Tag(DATA));
         if self.is_partner() {
-            self.until_go().await;
-            let room = poisoned(LONG);
-            let result = mpi.receive(self.world, Source::Rank(self.caller), tag, &room).await;
-            says(result.expect("the caller lives"), self.caller, DATA, LONG);
-            return holds(&room, 1, LONG);
+            self.until_returned().await;
+            let buffer = poisoned(LONG);
+            let result = mpi.receive(self.world, Source::Rank(self.caller), tag, &buffer).await;
+            assert_status(result.expect("the caller lives"), self.caller, DATA, LONG);
+            return assert_content(&buffer, 1, LONG);
         }
         if !self.is_caller() {
             return;
         }
         self.process.at("waits: sendrecv from the dead", 0);
-        let (data, left) = (Buffer::from_bytes(&content(1, LONG)), poisoned(60));
-        let source = if self.process.below(2) == 0 { Source::Rank(self.mortal) } else { Source::Any };
-        let (send, receive) = ((self.partner, DATA, &data), (source, TagSelector::Tag(NEVER), &left));
+        let (data, ended_buffer) = (Buffer::from_bytes(&content(1, LONG)), poisoned(60));
+        let source = if self.process.below(2) == 0 { Source::Rank(self.victim) } else { Source::Any };
+        let (send, receive) = ((self.partner, DATA, &data), (source, TagSelector::Tag(NEVER), &ended_buffer));
         let exchanged = mpi.sendrecv(self.world, Some(send), Some(receive)).await.expect("right arguments");
-        self.is_its_death(exchanged.received.expect("there was a receive").expect_err("nobody sent it"));
+        self.assert_victim_failed(
+            exchanged.received.expect("there was a receive").expect_err("the victim sent nothing"),
+        );
         assert_eq!(exchanged.sent, None, "the partner has posted nothing yet");
-        recycle(&data);
-        self.process.silence.borrow_mut().watch(&left);
-        self.go().await;
+        overwrite(&data);
+        self.process.ended_buffers.borrow_mut().add(&ended_buffer);
+        self.report_return().await;
     }
 
-    /// Row PP13: what has come already is received first. A message to ourselves by loopback comes with the next progress,
-    /// which the call makes itself before it answers that a failure is pending.
-    pub(super) async fn own_message_comes_first(&self) {
+    /// Row PP13: a message that has arrived is received before a pending failure ends the call. A message of this rank to
+    /// itself by loopback arrives at the next call of progress, and the waiting call makes progress before it returns.
+    pub(super) async fn own_message_is_received_first(&self) {
         if !self.is_caller() {
             return;
         }
-        self.death_is_known().await;
+        self.until_death_is_known().await;
         self.process.at("waits: own message", 0);
-        let (mpi, tag, room) = (&self.process.mpi, TagSelector::Tag(OWN), poisoned(0));
-        // The loopback stands from the first message on.
+        let (mpi, tag, buffer) = (&self.process.mpi, TagSelector::Tag(OWN), poisoned(0));
+        // The first message connects the loopback.
         let first = mpi.send(self.world, self.caller, OWN, &Buffer::zeroed(0));
-        mpi.receive(self.world, Source::Rank(self.caller), tag, &room).await.expect("we live");
-        first.await.expect("we live");
+        mpi.receive(self.world, Source::Rank(self.caller), tag, &buffer).await.expect("this process lives");
+        first.await.expect("this process lives");
         let sent = mpi.send(self.world, self.caller, OWN, &Buffer::zeroed(0));
         let which = self.process.below(3);
         let mut missed = match which {
-            0 => mpi.blocking_receive(self.world, Source::Any, tag, &room).await.err(),
+            0 => mpi.blocking_receive(self.world, Source::Any, tag, &buffer).await.err(),
             1 => mpi.probe(self.world, Source::Any, tag).await.err(),
-            _ => mpi.receive(self.world, Source::Any, tag, &room).await.err(),
+            _ => mpi.receive(self.world, Source::Any, tag, &buffer).await.err(),
         };
-        assert!(missed.is_none() || !self.process.own_comes_next, "{}", missed.expect("asked"));
-        // By the network it comes later.
-        mpi.acknowledge(self.world, None).expect("it stands");
+        assert!(
+            missed.is_none() || !self.process.receives_own_messages_at_once,
+            "{}",
+            missed.expect("some error")
+        );
+        // By the network the message may arrive later.
+        mpi.acknowledge(self.world, None).expect("the communicator exists");
         if which == 1 || missed.take().is_some() {
-            let result = mpi.blocking_receive(self.world, Source::Any, tag, &room).await;
-            says(result.expect("we live"), self.caller, OWN, 0);
+            let result = mpi.blocking_receive(self.world, Source::Any, tag, &buffer).await;
+            assert_status(result.expect("this process lives"), self.caller, OWN, 0);
         }
-        sent.await.expect("we live");
+        sent.await.expect("this process lives");
     }
 
-    /// All others leave. A receive from any source can be served by the caller alone: a wait ends where no other task could
-    /// send, and goes on where one can.
+    /// All other ranks finalize. Then only the caller itself can send what a wildcard receive of the caller waits for. The
+    /// wait ends if no other task of the caller could send, and goes on if one can.
     pub(super) async fn wait_alone(&self) {
         self.process.at("waits: alone", 0);
         let (mpi, tag) = (&self.process.mpi, TagSelector::Tag(ANY));
         if self.process.below(2) == 0 {
             return self.two_tasks().await;
         }
-        let room = poisoned(0);
+        let buffer = poisoned(0);
         let error = match self.process.below(5) {
-            0 => mpi.blocking_receive(self.world, Source::Any, tag, &room).await.err(),
+            0 => mpi.blocking_receive(self.world, Source::Any, tag, &buffer).await.err(),
             1 => mpi.probe(self.world, Source::Any, tag).await.err(),
-            2 => mpi.receive(self.world, Source::Any, tag, &room).await.err(),
+            2 => mpi.receive(self.world, Source::Any, tag, &buffer).await.err(),
             3 => {
                 let to_nobody = None;
-                let receive = Some((Source::Any, tag, &room));
+                let receive = Some((Source::Any, tag, &buffer));
                 let exchanged = mpi.sendrecv(self.world, to_nobody, receive).await.expect("right arguments");
                 exchanged.received.expect("there was a receive").err()
             }
             _ => {
                 let want = [Want::All, Want::Any, Want::Some][self.process.below(3) as usize];
-                let mut both = [0, 1].map(|_| mpi.receive(self.world, Source::Any, tag, &room));
+                let mut both = [0, 1].map(|_| mpi.receive(self.world, Source::Any, tag, &buffer));
                 let completed = mpi.wait_for(want, &mut both).await;
-                let answered = completed.answered.expect("they stand");
+                let answered = completed.answered.expect("the requests exist");
                 let ended = both.iter().filter(|each| each.is_null()).count();
                 assert_eq!(ended, if want == Want::All { 2 } else { 1 });
                 answered.failure.map(|(_, error)| error)
             }
         };
-        let error = error.expect("nobody is left");
+        let error = error.expect("no other rank is left");
         assert!(matches!(error.detail, Detail::PeerLeft(_)), "{error}");
     }
 
-    /// One task waits, the other sends to this rank in the end.
+    /// One task waits in a receive; the other task sends to this rank after all other ranks have left.
     async fn two_tasks(&self) {
-        let (mpi, room) = (&self.process.mpi, poisoned(0));
+        let (mpi, buffer) = (&self.process.mpi, poisoned(0));
         mpi.set_tasks(2);
-        let mut receive = pin!(mpi.blocking_receive(self.world, Source::Any, TagSelector::Tag(ANY), &room));
+        let mut receive = pin!(mpi.blocking_receive(self.world, Source::Any, TagSelector::Tag(ANY), &buffer));
         let mut send = pin!(async {
             self.all_others_have_left().await;
             for _ in 0..self.process.below(20) {
@@ -195,8 +204,8 @@ impl Roles {
             if received.is_some() && sent.is_some() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        says(received.expect("both ended").expect("the other task sends"), self.caller, ANY, 0);
-        sent.expect("both ended").expect("we live");
+        assert_status(received.expect("both ended").expect("the other task sends"), self.caller, ANY, 0);
+        sent.expect("both ended").expect("this process lives");
         mpi.set_tasks(1);
     }
 
@@ -204,17 +213,17 @@ impl Roles {
         for rank in (0..self.process.size).map(mend_base::Rank).filter(|rank| *rank != self.caller) {
             let (mpi, source, tag) = (&self.process.mpi, Source::Rank(rank), TagSelector::Tag(NEVER));
             let never = mpi.receive(self.world, source, tag, &poisoned(0)).await;
-            assert_eq!(never.expect_err("it has left").detail, Detail::PeerLeft(rank));
-            // Who tests is told nothing; who waits, why.
+            assert_eq!(never.expect_err("that rank has left").detail, Detail::PeerLeft(rank));
+            // A test finds no message; a wait ends with the reason.
             assert_eq!(mpi.iprobe(self.world, source, tag), Ok(None));
             let never = mpi.probe(self.world, source, tag).await;
-            assert_eq!(never.expect_err("it has left").detail, Detail::PeerLeft(rank));
+            assert_eq!(never.expect_err("that rank has left").detail, Detail::PeerLeft(rank));
         }
     }
 
-    /// The partner's: these messages, once the call has returned.
+    /// The partner sends these messages after the call of the caller has returned.
     async fn answer(&self, messages: &[(Tag, usize)]) {
-        self.until_go().await;
+        self.until_returned().await;
         for &(tag, bytes) in messages {
             let data = Buffer::from_bytes(&content(1, bytes));
             self.process.mpi.send(self.world, self.caller, tag, &data).await.expect("the caller lives");

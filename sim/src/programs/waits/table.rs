@@ -1,39 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The eight calls that complete requests, on requests of which every state is known, compared with the rows WT1 to WT9 as
-//! this file has them.
+//! The calls that complete requests (Wait and Test with All, Any and Some), on requests whose states are all known. The
+//! results are compared with those that rows WT1 to WT9 require.
 
 use super::{ANY, DATA, NEVER, OWN, Roles};
-use crate::cluster::Net;
-use crate::launcher::FabricRuntime;
+use crate::launcher::SimRuntime;
 use crate::oracle::poisoned;
+use crate::process::Transports;
 use mend_base::{Source, TagSelector};
 use mend_mpi::{Class, Completed, Found, Operation, Want};
 use mend_transport::Buffer;
 
-type Started = Operation<Net, FabricRuntime>;
+type Started = Operation<Transports, SimRuntime>;
 
-/// Where a request stands when the call is made.
+/// The state of a request when the call begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum State {
+    /// Complete, with success.
     Good,
-    /// From the mortal, whose death is known.
+    /// A receive from the victim, whose failure is known.
     Failed,
-    /// Longer than its buffer.
+    /// Complete; the message is longer than the buffer.
     Truncated,
+    /// A wildcard receive with a pending failure.
     Pending,
+    /// A receive from the partner, which has not sent yet.
     Active,
     Null,
 }
 
 use State::{Active, Failed, Good, Null, Pending, Truncated};
 
-/// What the rows say of a call.
+/// The result that the rows require.
 #[derive(Debug, PartialEq)]
 struct Expected {
     found: Found,
     /// The requests whose statuses are written, in order.
     answered: Vec<usize>,
-    /// The request of which the error handler hears.
+    /// The request whose error the error handler gets.
     failure: Option<usize>,
 }
 
@@ -87,20 +90,24 @@ fn expected(want: Want, states: &[State]) -> Expected {
 }
 
 impl Roles {
-    /// One call, and then all that it left.
+    /// Makes one call, checks its results, and completes the requests that it left.
     pub(super) async fn call_of_the_table(&self) {
         let states: Vec<State> = {
-            let mut together = self.process.together.borrow_mut();
-            // Many more than Waitall polls every time, now and then.
-            let count = if together.once_in(6) { 20 + together.below(20) } else { 1 + together.below(6) };
+            let mut shared_random = self.process.shared_random.borrow_mut();
+            // One in six calls has so many requests that Waitall does not poll all of them each time.
+            let count = if shared_random.once_in(6) {
+                20 + shared_random.below(20)
+            } else {
+                1 + shared_random.below(6)
+            };
             let all = [Good, Failed, Truncated, Pending, Active, Null];
             let kinds = [&all[..], &all[..5], &[Active, Failed], &[Active, Truncated], &[Active, Pending]];
-            let kinds = kinds[together.below(5) as usize];
-            (0..count).map(|_| kinds[together.below(kinds.len() as u64) as usize]).collect()
+            let kinds = kinds[shared_random.below(5) as usize];
+            (0..count).map(|_| kinds[shared_random.below(kinds.len() as u64) as usize]).collect()
         };
         let (active, pending) = (is(&states, &[Active]).len(), is(&states, &[Pending]).len());
         if self.is_partner() {
-            self.until_go().await;
+            self.until_returned().await;
             for tag in std::iter::repeat_n(DATA, active).chain(std::iter::repeat_n(ANY, pending)) {
                 let sent = self.process.mpi.send(self.world, self.caller, tag, &Buffer::zeroed(0));
                 sent.await.expect("the caller lives");
@@ -110,13 +117,13 @@ impl Roles {
             return;
         }
         let want = [Want::All, Want::Any, Want::Some][self.process.below(3) as usize];
-        let surely = expected(want, &states);
-        let waits = surely.found != Found::NotYet && self.process.below(2) == 0;
-        // Who waits may hear of the death meanwhile, where a death is all that it waits for.
-        let only_deaths =
+        let expected = expected(want, &states);
+        let waits = expected.found != Found::NotYet && self.process.below(2) == 0;
+        // Where only the failure can end the call, the failure may become known during the call.
+        let only_failures =
             is(&states, &[Good, Truncated]).is_empty() && is(&states, &[Failed, Pending]).len() == 1;
-        if !(waits && only_deaths && self.process.below(2) == 0) {
-            self.death_is_known().await;
+        if !(waits && only_failures && self.process.below(2) == 0) {
+            self.until_death_is_known().await;
         }
         let mut operations = Vec::new();
         for state in &states {
@@ -128,30 +135,31 @@ impl Roles {
         } else {
             self.process.mpi.test_for(want, &mut operations)
         };
-        self.check(want, &states, &surely, &completed, &operations);
-        self.go().await;
+        self.check(want, &states, &expected, &completed, &operations);
+        self.report_return().await;
         self.finish(&states, operations).await;
     }
 
-    /// A request in this state.
+    /// Creates a request in this state.
     async fn start(&self, state: State) -> Started {
         let (mpi, me) = (&self.process.mpi, Source::Rank(self.caller));
-        let receive =
-            |from, tag, room: usize| mpi.receive(self.world, from, TagSelector::Tag(tag), &poisoned(room));
+        let receive = |from, tag, length: usize| {
+            mpi.receive(self.world, from, TagSelector::Tag(tag), &poisoned(length))
+        };
         match state {
-            Failed => receive(Source::Rank(self.mortal), NEVER, 8),
+            Failed => receive(Source::Rank(self.victim), NEVER, 8),
             Pending => receive(Source::Any, ANY, 8),
             Active => receive(Source::Rank(self.partner), DATA, 8),
             Good | Null | Truncated => {
                 let bytes = if state == Truncated { 5 } else { 0 };
                 let sent = mpi.send(self.world, self.caller, OWN, &Buffer::zeroed(bytes));
                 let mut own = receive(me, OWN, 0);
-                sent.await.expect("we live");
+                sent.await.expect("this process lives");
                 while own.get_status().is_none() {
                     self.process.pause().await;
                 }
                 if state == Null {
-                    (&mut own).await.expect("it has room");
+                    (&mut own).await.expect("its buffer is long enough");
                 }
                 own
             }
@@ -162,16 +170,16 @@ impl Roles {
         &self,
         want: Want,
         states: &[State],
-        surely: &Expected,
+        expected: &Expected,
         completed: &Completed,
         operations: &[Started],
     ) {
-        let answered = completed.answered.expect("all of them stand");
+        let answered = completed.answered.expect("the requests exist");
         let which: Vec<usize> = completed.answers.iter().map(|answer| answer.index).collect();
         let failure = answered.failure.map(|(index, _)| index);
         let seen = Expected { found: answered.found, answered: which, failure };
-        assert_eq!(seen, *surely, "{want:?} of {states:?}");
-        let in_status = want != Want::Any && surely.failure.is_some();
+        assert_eq!(seen, *expected, "{want:?} of {states:?}");
+        let in_status = want != Want::Any && expected.failure.is_some();
         assert_eq!(answered.returned() == Class::InStatus, in_status, "{want:?} of {states:?}");
         for answer in &completed.answers {
             let class = answer.result.map_or_else(|error| error.class, |_| Class::Success);
@@ -179,7 +187,7 @@ impl Roles {
             assert_eq!(answer.with_error, in_status, "MPI_ERROR is written with IN_STATUS alone");
         }
         for (at, operation) in operations.iter().enumerate() {
-            let over = matches!(states[at], Good | Failed | Truncated) && surely.answered.contains(&at);
+            let over = matches!(states[at], Good | Failed | Truncated) && expected.answered.contains(&at);
             assert_eq!(operation.is_null(), over || states[at] == Null, "{want:?} of {states:?}, {at}");
         }
         if let Some((index, error)) = answered.failure {
@@ -187,16 +195,16 @@ impl Roles {
         }
     }
 
-    /// What the call left ends as its state says; those with a pending failure once it is acknowledged.
+    /// Completes the requests that the call left. Those with a pending failure complete after the failure is acknowledged.
     async fn finish(&self, states: &[State], mut operations: Vec<Started>) {
         for (at, state) in states.iter().enumerate() {
             if *state == Pending && self.process.below(2) == 0 {
-                // Rows WT1, WT2: the request stays.
+                // Rows WT1, WT2: the request stays active.
                 let error = (&mut operations[at]).await.err();
                 assert!(error.is_none_or(|error| error.class == Class::ProcFailedPending));
             }
         }
-        self.process.mpi.acknowledge(self.world, None).expect("it stands");
+        self.process.mpi.acknowledge(self.world, None).expect("the communicator exists");
         for (operation, state) in operations.into_iter().zip(states) {
             self.process.at("waits: what the call left", *state as u64);
             let class = operation.await.map_or_else(|error| error.class, |_| Class::Success);

@@ -4,8 +4,8 @@
 // env: MEND_TEST_MUTED=1
 // expect-stderr: [E-JOB-015]
 // timeout: 120
-/* Nobody is told of deaths, and who waits for the dead has never met them: ranks 2 and up are killed right after MPI_Init.
- * Every wait ends all the same, with the class that its row has. */
+/* No notices of deaths are sent, and the dead are unconnected peers of the ranks that wait for them: ranks 2 and up are killed
+ * immediately after MPI_Init. Every wait ends nevertheless, with the class of its row. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
     }
     check("barrier", MPI_Barrier(MPI_COMM_WORLD));
 
-    /* The living are heard by each other. */
+    /* The living ranks still exchange messages. */
     if (rank == 1) {
         MPI_Send(&errors, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
     } else {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2 3 5
-/* Row PP7 at first contact: the others have never heard of rank 0 when it sends each of them its first words, and dies. They
- * look at nothing of MPI before the process is gone, of which they hear by a socket of their own. What was sent whole is there.
- * The even ones ask who failed first, the odd ones receive at once. */
+/* Row PP7 at first contact: rank 0 sends its first messages to each of the others, and dies. The others call nothing of MPI before
+ * the process has ended, which they learn by a socket. The messages that were sent completely arrive. The even ranks ask first who
+ * failed; the odd ranks receive immediately. */
 #include "deaths.h"
 #include <errno.h>
 #include <sched.h>
@@ -14,7 +14,7 @@ enum { TAG = 7, MESSAGES = 5, BYTES = 4000 };
 static const int sizes[MESSAGES] = {3, 0, 700, 4000, 56};
 static unsigned char buffer[BYTES];
 
-/* A name that nobody else has, of this job and rank; it is in no file system. */
+/* A unique name in the abstract namespace, made of job and rank. */
 static socklen_t name(struct sockaddr_un *address, int of)
 {
     memset(address, 0, sizeof *address);
@@ -23,7 +23,7 @@ static socklen_t name(struct sockaddr_un *address, int of)
                        (size_t)snprintf(address->sun_path + 1, 90, "mend-first-words-%ld-%d", (long)getppid(), of));
 }
 
-static void speak_and_die(int socket)
+static void send_and_die(int socket)
 {
     for (int other = 1; other < ranks; other++)
         for (int at = 0; at < MESSAGES; at++) {
@@ -40,12 +40,12 @@ static void speak_and_die(int socket)
     die();
 }
 
-static void hear_of_the_end(int socket)
+static void wait_for_the_end(int socket)
 {
     pid_t pid = 0;
     while (recv(socket, &pid, sizeof pid, 0) < 0) {
     }
-    /* Gone, and seen to be so by its parent. */
+    /* The process has ended, and its parent has reaped it. */
     while (kill(pid, 0) == 0 || errno != ESRCH)
         sched_yield();
 }
@@ -54,16 +54,16 @@ int main(void)
 {
     struct sockaddr_un address;
     socklen_t length;
-    int hears = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int listener = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (rank == 0)
-        speak_and_die(hears);
+        send_and_die(listener);
     length = name(&address, rank);
-    expect("bind", bind(hears, (struct sockaddr *)&address, length), 0);
-    hear_of_the_end(hears);
+    expect("bind", bind(listener, (struct sockaddr *)&address, length), 0);
+    wait_for_the_end(listener);
     if (rank % 2 == 0)
         until_known(MPI_COMM_WORLD, 1);
     for (int at = 0; at < MESSAGES; at++) {

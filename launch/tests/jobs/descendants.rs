@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing of a job outlives `mpiexec` or the node daemon by 5 seconds, whatever it did to get away.
+//! No process of a job outlives `mpiexec` or the node daemon by 5 seconds, in whichever session or process group it is.
 
 use crate::run::{MPIEXEC, PROBE, signal, start, start_command, until};
 use rustix::process::Signal;
@@ -26,7 +26,7 @@ fn when_the_node_daemon_is_killed_nothing_is_left_and_one_line_says_so() {
         signal(run.node_daemon(), how);
         run.until_nothing_is_left();
         let ended = run.end();
-        // A shell that outlives its sleep for a moment has a word of its own.
+        // A shell that outlives its sleep for a moment prints a line of its own.
         let ours = ended.stderr.lines().filter(|line| *line != "Killed").count();
         assert_eq!((ended.code, ours), (1, 1), "{}", ended.stderr);
         assert!(ended.stderr.contains("[E-JOB-011]"));
@@ -65,7 +65,7 @@ fn a_job_of_ranks_that_are_stopped_can_be_ended() {
 }
 
 #[test]
-fn a_node_daemon_that_is_stopped_does_not_save_its_job() {
+fn a_job_whose_node_daemon_is_stopped_can_be_ended() {
     let run = start(&["-n", "2", "--timeout", "0.3", "sh", "-c", FAMILY]);
     run.until_processes(2 + 2 * FAMILY_SIZE);
     signal(run.node_daemon(), Signal::STOP);
@@ -73,7 +73,7 @@ fn a_node_daemon_that_is_stopped_does_not_save_its_job() {
     assert_eq!(run.end().code, 124);
 }
 
-/// Children of that process that have ended and were not taken.
+/// How many children of that process have ended and were not reaped.
 fn zombies_of(parent: i32) -> usize {
     let stats = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
@@ -84,9 +84,9 @@ fn zombies_of(parent: i32) -> usize {
     stats.iter().filter(|stat| stat.starts_with(&format!(" Z {parent} "))).count()
 }
 
-// Whatever ranks start in the background and leave comes to the node daemon: a long job may have more of it than there are numbers.
+// The node daemon adopts processes that ranks start in the background and leave. In a long job they may outnumber all process ids.
 #[test]
-fn orphans_of_ranks_that_end_are_taken_while_the_job_runs() {
+fn adopted_processes_that_end_are_reaped_while_the_job_runs() {
     let script = "for i in 1 2 3 4 5 6 7 8; do (true & true); done; exec sleep 1000";
     let run = start(&["-n", "2", "sh", "-c", script]);
     let node_daemon = run.node_daemon();
@@ -101,7 +101,7 @@ fn orphans_of_ranks_that_end_are_taken_while_the_job_runs() {
     assert_eq!(run.end().code, 143);
 }
 
-// Whoever is the next parent may be the first process of a container, which need not look after strangers.
+// The next parent may be the first process of a container, which may not reap processes that it did not start.
 #[test]
 fn mpiexec_leaves_no_zombie_of_its_node_daemon() {
     for words in [
@@ -118,7 +118,7 @@ fn mpiexec_leaves_no_zombie_of_its_node_daemon() {
 
 #[test]
 fn ranks_have_no_descriptor_of_the_launcher_and_the_usual_limit() {
-    // Those that whoever runs this test left open are inherited by all alike.
+    // Descriptors that the caller of this test left open are inherited by all ranks alike.
     let script = "ulimit -Sn 50; ls /proc/self/fd | wc -l; ulimit -Sn";
     let alone = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).output();
     let alone = String::from_utf8(alone.unwrap().stdout).unwrap();
@@ -130,7 +130,7 @@ fn ranks_have_no_descriptor_of_the_launcher_and_the_usual_limit() {
 }
 
 #[test]
-fn a_limit_on_descriptors_that_is_too_low_is_said_before_anything_starts() {
+fn a_limit_on_descriptors_that_is_too_low_is_reported_before_any_rank_starts() {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -n 60; exec {MPIEXEC} -n 30 echo started")]);
     let ended = start_command(command).end();

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the simulator knows and no process can know: which process did what, so that an oracle can compare the results of
+//! one process with the actions of another; and an agreement that cannot fail, for programs that use a communicator only
+//! if every living member has created it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::Waker;
+
+/// The events and agreements of one job. A dead process adds nothing.
+#[derive(Debug, Default)]
+pub struct JobRecord {
+    events: BTreeSet<(Event, u64)>,
+    agreements: BTreeMap<u64, Agreement>,
+}
+
+/// What a process did; each is recorded with a number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Event {
+    /// A send ended with success. The number is the message's.
+    SendCompleted,
+    /// A receive was posted. The number is the message's.
+    ReceivePosted,
+    /// A rank entered a collective operation. The number is 1,000 times the operation's number, plus the rank.
+    CollectiveEntered,
+}
+
+#[derive(Debug, Default)]
+struct Agreement {
+    votes: BTreeMap<u32, bool>,
+    decision: Option<bool>,
+    waiting: Vec<Waker>,
+}
+
+impl JobRecord {
+    /// Adds an event.
+    pub fn add(&mut self, event: Event, number: u64) {
+        self.events.insert((event, number));
+    }
+
+    /// Whether a living process has added this event.
+    pub fn contains(&self, event: Event, number: u64) -> bool {
+        self.events.contains(&(event, number))
+    }
+
+    /// The agreement `round`: true if every living process has voted true. It is decided once, when every living process
+    /// has voted; until then the answer is `None`, and `waker` is called when that may have changed.
+    pub fn agree(
+        &mut self,
+        round: u64,
+        (me, vote): (u32, bool),
+        size: u32,
+        is_dead: impl Fn(u32) -> bool,
+        waker: &Waker,
+    ) -> Option<bool> {
+        let agreement = self.agreements.entry(round).or_default();
+        if !is_dead(me) {
+            agreement.votes.insert(me, vote);
+        }
+        if agreement.decision.is_none() {
+            let living = (0..size).filter(|&rank| !is_dead(rank));
+            let votes: Vec<Option<bool>> = living.map(|rank| agreement.votes.get(&rank).copied()).collect();
+            if votes.iter().any(Option::is_none) {
+                agreement.waiting.push(waker.clone());
+                return None;
+            }
+            agreement.decision = Some(votes.iter().all(|vote| *vote == Some(true)));
+            agreement.waiting.drain(..).for_each(Waker::wake);
+        }
+        // The vote of a dying process does not count, but a process that voted false never gets true.
+        agreement.decision.map(|decision| decision && vote)
+    }
+
+    /// To be called after each death: processes that wait for an agreement examine it again.
+    pub fn wake(&mut self) {
+        for agreement in self.agreements.values_mut() {
+            agreement.waiting.drain(..).for_each(Waker::wake);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::JobRecord;
+    use std::task::Waker;
+
+    // Seed 1882517983468250: a dying rank without the communicator was told to use it.
+    #[test]
+    fn a_process_that_voted_false_never_gets_true() {
+        let mut record = JobRecord::default();
+        let mut agree = |me, vote| record.agree(1, (me, vote), 3, |rank| rank == 2, Waker::noop());
+        assert_eq!(agree(0, true), None);
+        assert_eq!(agree(2, false), None);
+        assert_eq!(agree(1, true), Some(true));
+        assert_eq!((agree(0, true), agree(2, false)), (Some(true), Some(false)));
+    }
+}
