@@ -3,7 +3,7 @@
 //! explains. It is one write, so that lines of different ranks do not mix.
 
 use crate::comm::Comm;
-use crate::failure::{Raised, Why};
+use crate::failure::{ErrorObject, Raised, Why};
 use crate::generated::constants::{
     ANY_SOURCE, ANY_TAG, COMM_NULL, COMM_SELF, COMM_WORLD, DATATYPE_NULL, ERR_UNSUPPORTED_OPERATION,
     GROUP_EMPTY, GROUP_NULL, INFO_NULL, PROC_NULL, REQUEST_NULL, ROOT, UNDEFINED,
@@ -11,6 +11,7 @@ use crate::generated::constants::{
 use crate::handle::Handle;
 use core::ffi::c_int;
 use core::fmt::{self, Write as _};
+use mend_base::Rank;
 use mend_datatype::{Datatype, Op};
 use mend_mpi::Class;
 use std::collections::BTreeSet;
@@ -116,7 +117,8 @@ struct ReportText {
     code: String,
 }
 
-fn report_text(call: &str, why: Why, code: c_int) -> ReportText {
+/// `in_world`: the rank in MPI_COMM_WORLD of the process that an error of the engine names.
+fn report_text(call: &str, why: Why, code: c_int, in_world: Option<Rank>) -> ReportText {
     let ours = |number: u16, cause: String, advice: &str| ReportText {
         cause,
         advice: advice.to_owned(),
@@ -132,7 +134,7 @@ fn report_text(call: &str, why: Why, code: c_int) -> ReportText {
             }
         }
         Why::Engine(error) => ReportText {
-            cause: error.detail.to_string(),
+            cause: error.detail.with_world_rank(in_world).to_string(),
             advice: error.advice().to_owned(),
             code: error.code().to_string(),
         },
@@ -181,7 +183,7 @@ pub(crate) fn print(call: &'static str, raised: Raised, arguments: &[Argument]) 
 pub(crate) fn note_unsupported(call: &'static str) {
     static NOTED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     if NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(call) {
-        let text = report_text(call, Why::Unsupported, ERR_UNSUPPORTED_OPERATION);
+        let text = report_text(call, Why::Unsupported, ERR_UNSUPPORTED_OPERATION, None);
         let line = format!(
             "mend: {}: {}, and returns MPI_ERR_UNSUPPORTED_OPERATION; {} [{}]\n",
             this_process(),
@@ -195,13 +197,21 @@ pub(crate) fn note_unsupported(call: &'static str) {
 
 fn write_report(out: &mut String, call: &'static str, raised: Raised, arguments: &[Argument]) -> fmt::Result {
     let code = raised.failure.code;
-    let text = report_text(call, raised.failure.why, code);
+    let text = report_text(call, raised.failure.why, code, rank_in_world(raised));
     let class = crate::error_class::class_of(code);
     let name = Class::from_number(class).map_or("a class that the program added", Class::name);
     let who = this_process();
     let arguments: Vec<String> = arguments.iter().map(Argument::to_string).collect();
     writeln!(out, "mend: {who}: {call}({}) failed: {}", arguments.join(", "), text.cause)?;
     writeln!(out, "mend: {who}: {name} ({code}); {} [{}]", text.advice, text.code)
+}
+
+/// The rank in MPI_COMM_WORLD of the process that an error names, where it is known.
+fn rank_in_world(raised: Raised) -> Option<Rank> {
+    let Why::Engine(error) = raised.failure.why else { return None };
+    let (ErrorObject::Comm(comm) | ErrorObject::Request(comm, _)) = raised.object else { return None };
+    let rank = error.detail.process()?;
+    mend_world::get()?.look(|engine| engine.rank_in_world(Comm(comm).key(engine).ok()?, rank))
 }
 
 /// The name of this host, as the kernel has it.
@@ -284,7 +294,7 @@ mod tests {
             [Why::Unsupported, Why::TooEarly, Why::TooLate, Why::Forked, Why::Start("x"), Why::Panic("x")];
         let causes = causes.into_iter().chain([Why::User, Why::Argument(ArgumentError::Tag)]);
         for why in causes {
-            let text = report_text("MPI_Send", why, 16);
+            let text = report_text("MPI_Send", why, 16, None);
             assert!(!text.advice.is_empty() && text.code.starts_with("E-"), "{why:?}");
             assert!(include_str!("../../docs/errors.md").contains(&text.code), "{}", text.code);
         }

@@ -207,10 +207,60 @@ impl Detail {
     }
 }
 
+impl Detail {
+    /// The process that the cause names, by its rank in the communicator.
+    pub fn process(self) -> Option<Rank> {
+        match self {
+            Detail::PeerLeft(rank)
+            | Detail::PeerFreed(rank)
+            | Detail::ProcFailed(rank)
+            | Detail::SenderMayHaveFailed(Some(rank))
+            | Detail::Unreachable(rank, _) => Some(rank),
+            _ => None,
+        }
+    }
+
+    /// The cause in words. `in_world`: the rank in MPI_COMM_WORLD of the [process](Detail::process) that it names; both ranks are
+    /// named where they differ.
+    pub fn with_world_rank(self, in_world: Option<Rank>) -> impl fmt::Display {
+        Words { detail: self, in_world }
+    }
+}
+
 impl fmt::Display for Detail {
-    /// The cause, in contributions.
+    /// The cause in words; a process is named by its rank in the communicator alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let contributions = match self {
+        self.with_world_rank(None).fmt(f)
+    }
+}
+
+/// A cause, to be written.
+struct Words {
+    detail: Detail,
+    in_world: Option<Rank>,
+}
+
+/// A process, to be written.
+struct NamedProcess {
+    rank: Rank,
+    in_world: Option<Rank>,
+}
+
+impl fmt::Display for NamedProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.in_world {
+            Some(world) if world != self.rank => {
+                write!(f, "rank {} of the communicator (rank {} in MPI_COMM_WORLD)", self.rank.0, world.0)
+            }
+            _ => write!(f, "rank {}", self.rank.0),
+        }
+    }
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let process = |rank| NamedProcess { rank, in_world: self.in_world };
+        let words = match self.detail {
             Detail::Plain => "the call cannot be obeyed",
             Detail::NoSuchCommunicator => "the communicator does not exist",
             Detail::NoSuchRequest => "the request does not exist",
@@ -235,24 +285,24 @@ impl fmt::Display for Detail {
                     status.bytes
                 );
             }
-            Detail::PeerLeft(rank) => return write!(f, "rank {} has called MPI_Finalize", rank.0),
+            Detail::PeerLeft(rank) => return write!(f, "{} has called MPI_Finalize", process(rank)),
             Detail::PeerFreed(rank) => {
-                return write!(f, "rank {} has freed the communicator, or finalizes", rank.0);
+                return write!(f, "{} has freed the communicator, or finalizes", process(rank));
             }
-            Detail::ProcFailed(rank) => return write!(f, "rank {} has failed", rank.0),
+            Detail::ProcFailed(rank) => return write!(f, "{} has failed", process(rank)),
             Detail::SenderMayHaveFailed(Some(rank)) => {
-                return write!(f, "rank {}, which may be the sender, has failed", rank.0);
+                return write!(f, "{}, which may be the sender, has failed", process(rank));
             }
             Detail::SenderMayHaveFailed(None) => "a process that may be the sender has failed",
             Detail::Unreachable(rank, cause) => {
-                return write!(f, "there is no way to rank {}: {}", rank.0, cause_words(*cause));
+                return write!(f, "there is no way to {}: {}", process(rank), cause_words(cause));
             }
             Detail::NoMemory => "memory for the operation could not be reserved",
             Detail::IdentitiesExhausted => "this process has made as many communicators as it can name",
             Detail::BadCreation => "what a member sent while the communicator was made does not fit",
             Detail::NotRunning => "MPI does not run",
         };
-        f.write_str(contributions)
+        f.write_str(words)
     }
 }
 
@@ -328,6 +378,29 @@ mod tests {
     use crate::Class;
     use mend_base::Rank;
     use mend_transport::Cause;
+
+    #[test]
+    fn both_ranks_of_a_process_are_named_where_they_differ() {
+        let words = |detail: Detail, world| detail.with_world_rank(world).to_string();
+        let failed = Detail::ProcFailed(Rank(1));
+        assert_eq!(
+            words(failed, Some(Rank(5))),
+            "rank 1 of the communicator (rank 5 in MPI_COMM_WORLD) has failed"
+        );
+        assert_eq!(words(failed, Some(Rank(1))), "rank 1 has failed");
+        assert_eq!(failed.to_string(), "rank 1 has failed");
+        for detail in [
+            Detail::PeerLeft(Rank(0)),
+            Detail::PeerFreed(Rank(0)),
+            Detail::SenderMayHaveFailed(Some(Rank(0))),
+            Detail::Unreachable(Rank(0), Cause::Refused),
+        ] {
+            assert_eq!(detail.process(), Some(Rank(0)));
+            let named = words(detail, Some(Rank(3)));
+            assert!(named.contains("rank 0 of the communicator (rank 3 in MPI_COMM_WORLD)"), "{named}");
+        }
+        assert_eq!(Detail::NoSuchRank(Rank(7), None).process(), None);
+    }
 
     #[test]
     fn memory_that_a_connection_could_not_have_is_an_error_of_memory_and_names_the_knob() {

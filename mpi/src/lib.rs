@@ -21,6 +21,8 @@
 //! | `Dispatch` (dispatch)           | the owners of active messages and completions            | `Funnel`, and each owner         |
 //! | `Layers` (layers)               | transports, PML, runtime: lent to the parts              |                                  |
 //!
+//! Datatypes and reduction operations are found by their handles in the engine (datatypes); the predefined ones need no table.
+//!
 //! Above the engine stand values that a waiter or a future polls: [`Completion`] (the eight wait and test calls), [`Blocking`],
 //! [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. They call the engine; it knows none of them.
 #![forbid(unsafe_code)]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names and error handlers of communicators, and the communicator of a request.
+//! Names and error handlers of communicators, the communicator of a request, and what a member is called in MPI_COMM_WORLD.
 
 use super::Engine;
 use crate::{CommKey, Error, ErrorHandler, Request};
+use mend_base::Rank;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -27,6 +28,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn set_error_handler(&mut self, comm: CommKey, handler: ErrorHandler) -> Result<(), Error> {
         self.communicators.valid_mut(comm)?.attributes_mut().set_error_handler(handler);
         Ok(())
+    }
+
+    /// The rank in MPI_COMM_WORLD of a member of a communicator, which may be freed as far as [`error_handler`](Engine::error_handler)
+    /// knows it.
+    pub fn rank_in_world(&self, comm: CommKey, rank: Rank) -> Option<Rank> {
+        let member = self.communicators.get(comm)?.communicator().peer(rank)?;
+        self.communicators.get(self.communicators.world())?.communicator().group.rank_of(member)
     }
 
     /// The communicator of a request that is not released.
