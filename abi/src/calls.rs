@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls' own code, one file a chapter. Arguments come checked, as `abi/table` says; an `Err` goes to the error handler.
+//! The calls' own code, one file for each chapter. Arguments are checked before, by the kinds in `abi/table`. An `Err` goes to the
+//! error handler.
 
 pub(crate) mod collective;
 pub(crate) mod communicator;

@@ -69,7 +69,7 @@ pub(crate) fn recv_tag(tag: c_int) -> Result<TagSelector, Failure> {
     }
 }
 
-/// No info object can be made in this version; the null one says nothing, and the predefined one may be named.
+/// This version makes no info objects: there are the null handle and the predefined one.
 pub(crate) fn info(handle: Handle) -> Result<Handle, Failure> {
     if matches!(handle, INFO_NULL | INFO_ENV) { Ok(handle) } else { Err(ArgumentError::Info.into()) }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The way in and out of every exported function.
+//! What every exported function does before and after the call's own code.
 //!
 //! ```text
 //!   C ──▶ MPI_X ──▶ outcome: checks, the call's own code, under catch_unwind ──▶ Ok ─────────────────────▶ MPI_SUCCESS
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The handler is called from a frame that has nothing to drop and holds no lock: it may longjmp or throw past this frame (rows EH2,
-//! WT12; design "C frames"). So [`Failure`] and everything that [`raise`] keeps across the handler is `Copy`.
+//! WT12; design "C frames"). So [`Failure`], and every other value that is in the frame of [`raise`] while the handler runs, is `Copy`.
 
-use crate::error_handler::{self, Disposition};
+use crate::disposition::{Disposition, disposition};
 pub(crate) use crate::failure::{ErrorObject, Failure, Raised, Why};
 use crate::generated::constants::{ERR_INTERN, ERR_OTHER, ERR_UNSUPPORTED_OPERATION};
 use crate::report::{self, Argument};
@@ -39,7 +39,7 @@ fn outside() -> Failure {
 }
 
 // Hot: per message.
-/// Runs a call's own code. A panic in it, which is our bug, is an error of class MPI_ERR_INTERN, not the program's end.
+/// Runs a call's own code. A panic in it is a bug of Mend, and an error of class MPI_ERR_INTERN.
 #[inline(always)]
 pub(crate) fn outcome(body: impl FnOnce(&Cell<ErrorObject>) -> Result<(), Failure>) -> Result<(), Raised> {
     let object = Cell::new(ErrorObject::Process);
@@ -57,7 +57,7 @@ fn internal(panic: Box<dyn Any + Send>) -> Failure {
         (Some(words), _) => *words,
         // Leaked: a failure is `Copy`, so that nothing is left to drop when the handler longjmps; and it is a rare bug.
         (None, Some(words)) => Box::leak(words.clone().into_boxed_str()),
-        (None, None) => "a panic without words",
+        (None, None) => "a panic without a message",
     };
     Failure::new(ERR_INTERN, Why::Panic(words))
 }
@@ -66,7 +66,7 @@ fn internal(panic: Box<dyn Any + Send>) -> Failure {
 #[cold]
 #[inline(never)]
 pub(crate) fn raise(call: &'static str, raised: Raised, arguments: &[Argument]) -> c_int {
-    match error_handler::disposition(call, raised, arguments) {
+    match disposition(call, raised, arguments) {
         Disposition::Return => {}
         Disposition::Call { function, mut object } => {
             let mut code = raised.failure.code;

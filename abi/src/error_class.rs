@@ -73,7 +73,7 @@ static CODES: Mutex<Codes> = Mutex::new(Codes::new());
 
 /// Runs `work` on the table of added codes.
 pub(crate) fn with_codes<R>(work: impl FnOnce(&mut Codes) -> R) -> R {
-    // A panic while it was locked was a bug, and was reported; every change of the table is one step.
+    // A panic under the lock was a bug that was reported; the table is consistent, since every change of it is one step.
     work(&mut CODES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn class_of(code: c_int) -> c_int {
     with_codes(|codes| codes.class(code)).unwrap_or(ERR_UNKNOWN)
 }
 
-/// Whether a class says that another process failed, or that the communicator is revoked.
+/// Whether a class is that of a failed process or of a revoked communicator.
 pub(crate) fn is_fault(class: c_int) -> bool {
     matches!(class, ERR_PROC_FAILED | ERR_PROC_FAILED_PENDING | ERR_REVOKED)
 }

@@ -63,7 +63,7 @@ pub(crate) fn initial() -> ErrorHandler {
 #[derive(Debug)]
 struct UserHandler {
     function: Function,
-    /// The handle that it had last. Changed under the table's lock only.
+    /// The handle that the program was given last. Changed only under the table's lock.
     handle: AtomicUsize,
 }
 
@@ -71,7 +71,7 @@ struct UserHandler {
 #[derive(Debug)]
 struct Entry {
     handler: Arc<UserHandler>,
-    /// How often the program was given this handle, less how often it freed it.
+    /// How often the program was given this handle, minus how often it freed it.
     references: u32,
 }
 
@@ -82,7 +82,7 @@ struct Table(Slab<Entry>);
 static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);
 
 fn with_table<R>(work: impl FnOnce(&mut Table) -> R) -> R {
-    // A panic while it was locked was a bug, and was reported; every change of the table is one step.
+    // A panic under the lock was a bug that was reported; the table is consistent, since every change of it is one step.
     work(&mut TABLE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 

@@ -10,13 +10,13 @@ use core::ffi::c_int;
 /// The object on which an error occurred: its error handler is called (MPI-5.0 §9.3).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ErrorObject {
-    /// No object: MPI_COMM_SELF's handler, or outside Init and Finalize the initial one.
+    /// No object: the error handler of MPI_COMM_SELF is called, outside Init and Finalize the initial one.
     Process,
     Comm(Handle),
     File,
     Win,
     Session,
-    /// No object yet, and the handler that the object would have had.
+    /// No object yet: the error handler that the call names is called.
     Errhandler(Handle),
     /// A request on this communicator, and what that one's error handler did when the request ended.
     Request(Handle, Action),
@@ -36,18 +36,18 @@ pub(crate) enum Why {
     Forked,
     /// MPI_Init failed: the whole message, with its own code.
     Start(&'static str),
-    /// A bug of ours.
+    /// A bug of Mend.
     Panic(&'static str),
-    /// The user called the error handler.
+    /// The program called the error handler.
     User,
 }
 
-/// A failed call, as far as it is known where it fails.
+/// A failed call, without the object that its arguments name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     /// What the error handler is called with.
     pub(crate) code: c_int,
-    /// What the call returns: the same, but for calls on several requests.
+    /// What the call returns: the same, except in calls on several requests.
     pub(crate) returned: c_int,
     pub(crate) why: Why,
     /// The object, where it is not the one that the call names.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests as programs hold them, over the engine's: their handles, and waiting for one that no handle was given for.
+//! Handles of requests, and waiting for an operation of which the program has none.
 
 use crate::argument_error::ArgumentError;
 use crate::comm::Comm;
@@ -12,7 +12,7 @@ use mend_mpi::{Blocking, CommKey, Detail, Error, Request, RequestHandle, Started
 use mend_world::{Begun, Engine, World};
 
 /// The handle of all requests that completed when they were started and whose status is empty, such as sends. It takes no slot in
-/// any table. An internal number between `MPI_REQUEST_NULL` and the datatypes, which the ABI leaves free.
+/// any table. A number between `MPI_REQUEST_NULL` and the datatypes that the ABI does not use.
 pub(crate) const REQUEST_DONE: Handle = 0x181;
 
 /// As [`REQUEST_DONE`], for receives from `MPI_PROC_NULL`, whose status differs.
@@ -43,7 +43,7 @@ pub(crate) fn handle_of_receive(
 }
 
 // Hot: per message.
-/// Waits for one operation that no handle was given for.
+/// Waits for an operation of which the program has no handle.
 #[inline]
 pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status, Failure> {
     match started {
@@ -69,7 +69,7 @@ pub(crate) fn run(
     })
 }
 
-/// Waits for a request that no handle was given for.
+/// Waits for a request of which the program has no handle.
 pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, Failure> {
     run(world, |engine| {
         engine.watch_request(request);

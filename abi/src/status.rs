@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn sixty_four_bits_of_bytes_fit_into_a_status() {
         let bytes = 0x1234_5678_9abc_def0;
-        let said = mend_mpi::Status { source: Some(Rank(3)), tag: Tag(7), bytes, cancelled: true };
-        let status = Status::of(said);
+        let received = mend_mpi::Status { source: Some(Rank(3)), tag: Tag(7), bytes, cancelled: true };
+        let status = Status::of(received);
         assert_eq!((status.source, status.tag, status.bytes(), status.is_cancelled()), (3, 7, bytes, true));
     }
 

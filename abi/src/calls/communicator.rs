@@ -91,7 +91,7 @@ pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>
     make(world, made, |engine| Ok(engine.create(comm.key(engine)?, &members)?))
 }
 
-/// Local and complete, whoever has died (Trap 11).
+/// Local: it completes also if members have failed (Trap 11).
 pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), Failure> {
     let handle = comm.get();
     let freed = world.with(|engine| -> Result<(), Failure> { Ok(engine.free(Comm(handle).key(engine)?)?) });
@@ -115,7 +115,7 @@ pub(crate) fn get_name(world: &World, comm: Comm, name: OutText, length: Out<c_i
     Ok(())
 }
 
-/// The attributes of the environment (MPI-5.0 §9.1.2): the user gets the address of an int, which is ours.
+/// The attributes of the environment (MPI-5.0 §9.1.2). The program gets the address of an int of the library.
 static TAG_UPPER_BOUND: c_int = c_int::MAX;
 static ANY_RANK_DOES_IO: c_int = crate::generated::constants::ANY_SOURCE;
 static NO_HOST: c_int = PROC_NULL;
@@ -124,7 +124,7 @@ static TOLERATES_FAILURES: c_int = 1;
 static UNIVERSE: AtomicI32 = AtomicI32::new(0);
 static LAST_USED_CODE: AtomicI32 = AtomicI32::new(0);
 
-/// Which of the programs of its `mpiexec` this is, if the launcher says so (MPI-5.0 §11.10.3).
+/// The number of this program on the command line of `mpiexec`, if the launcher gives it (MPI-5.0 §11.10.3).
 fn application_number() -> Option<&'static c_int> {
     static NUMBER: OnceLock<Option<c_int>> = OnceLock::new();
     NUMBER.get_or_init(|| std::env::var(APP_NUMBER).ok()?.parse().ok()).as_ref()
@@ -142,7 +142,7 @@ pub(crate) fn get_attr(
     if key == KEYVAL_INVALID {
         return Err(ArgumentError::Keyval.into());
     }
-    // Predefined attributes hang on MPI_COMM_WORLD; a dup has them too, since they are copied.
+    // Predefined attributes are MPI_COMM_WORLD's, and a duplicate has copies of them: every communicator has them here.
     let address: *const c_int = match key {
         TAG_UB => &raw const TAG_UPPER_BOUND,
         IO => &raw const ANY_RANK_DOES_IO,

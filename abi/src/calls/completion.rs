@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ends of requests: waiting, testing, freeing, cancelling (MPI-5.0 §3.7.3-3.8.4). What the eight calls of the first kind
-//! wait for and answer stands in `mpi`'s `completion`; here is what they answer into.
+//! Waiting for requests, testing, freeing and cancelling them (MPI-5.0 §3.7.3-3.8.4). `mpi`'s `completion` has the rules of the
+//! eight calls that wait and test; here their results are written to the program's arrays.
 
 use crate::argument_error::ArgumentError;
 use crate::failure::Failure;
@@ -56,7 +56,7 @@ impl Answers for Users<'_> {
     }
 }
 
-/// Copies of handles, as the program and as the engine names them: the program's array is not read again.
+/// Copies of handles, in the program's and in the engine's form: the program's array is read once.
 #[expect(
     clippy::large_enum_variant,
     reason = "it lives in the call's frame, so that few handles need no heap"
@@ -67,7 +67,7 @@ enum Copied {
     Many(Vec<Handle>, Vec<RequestHandle>),
 }
 
-/// As many handles as are copied without memory of the heap.
+/// How many handles are copied without memory from the heap.
 const FEW: usize = 64;
 
 impl Copied {
@@ -84,7 +84,7 @@ impl Copied {
         Ok(Copied::Few(handles, names, count))
     }
 
-    /// On the heap. A program whose requests took all memory still waits for some of them at a time.
+    /// On the heap. Where there is no memory, the program can still wait for fewer at a time.
     fn many(requests: OutArray<Handle>, count: usize) -> Result<Copied, Failure> {
         let (mut handles, mut names) = (Vec::new(), Vec::new());
         handles.try_reserve_exact(count).map_err(|_| Error::of(Detail::NoMemory))?;
@@ -114,7 +114,7 @@ impl Copied {
     }
 }
 
-/// What a call found, and what went wrong, for the error handler of the communicator of the failed request.
+/// The result of a call, and its failure, which goes to the error handler of the communicator of the failed request.
 fn answer(engine: &Engine, answered: Result<Answered, Error>) -> Result<(Found, Option<Failure>), Failure> {
     let answered = answered.map_err(|_| Failure::from(ArgumentError::Request))?;
     let failure = answered.failure.map(|(_, error)| {
@@ -125,7 +125,7 @@ fn answer(engine: &Engine, answered: Result<Answered, Error>) -> Result<(Found, 
     Ok((answered.found, failure))
 }
 
-/// Waits until the call has found what it is after.
+/// Waits until the call ends.
 fn waited(
     world: &World,
     want: Want,
@@ -328,7 +328,7 @@ pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Fa
     Ok(())
 }
 
-/// Receives that nothing has matched are taken back; everything else goes on, and is not cancelled (MPI-5.0 §3.8.4).
+/// Cancels what still can be cancelled: receives without a match, sends whose bytes have not left (MPI-5.0 §3.8.4).
 pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure> {
     let handle = request_of(request.get())?;
     world.with(|engine| {
@@ -339,7 +339,7 @@ pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure>
     })
 }
 
-/// The engine's request, where it has one; an error where the handle is null or stale.
+/// The engine's request; `None`: complete at its start, without an entry. An error where the handle is null or stale.
 fn standing(handle: RequestHandle, engine: &Engine) -> Result<Option<Request>, Failure> {
     match handle {
         RequestHandle::Done => Ok(None),

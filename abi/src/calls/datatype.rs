@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What predefined datatypes are (MPI-5.0 §5.1.5-5.1.9). Making others comes later.
+//! Sizes, extents and names of predefined datatypes (MPI-5.0 §5.1.5-5.1.9). This version makes no others.
 
 use crate::failure::Failure;
 use crate::generated::constants::{MAX_OBJECT_NAME, UNDEFINED};
@@ -30,7 +30,7 @@ pub(crate) fn size_x(_world: &World, datatype: DatatypeHandle, size: Out<i64>) -
     Ok(())
 }
 
-/// MPI_Aint and MPI_Count are alike here: one function for the small, large and `_x` forms.
+/// MPI_Aint and MPI_Count have the same size here: one function for the small, large and `_x` forms.
 pub(crate) fn get_extent(
     _world: &World,
     datatype: DatatypeHandle,

@@ -16,13 +16,13 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use mend_world::{Stage, Threads, World};
 use std::io::Write as _;
 
-/// What Init_thread gave.
+/// The level that Init_thread returned.
 static PROVIDED: AtomicI32 = AtomicI32::new(THREAD_SINGLE);
 
 /// The thread that called Init.
 static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread, for the kernel.
+/// The kernel's number of the calling thread.
 fn this_thread() -> u64 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::gettid() as u64 }
@@ -65,12 +65,12 @@ fn report_unknown_parameters(world: &World) {
         return;
     }
     let text: String =
-        world.unknown_parameters().iter().map(|stranger| format!("mend: {stranger}\n")).collect();
-    // A stderr that is gone cannot be told anything.
+        world.unknown_parameters().iter().map(|unknown| format!("mend: {unknown}\n")).collect();
+    // An error of stderr cannot be reported anywhere.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Arguments are the program's: the launcher's own are not among them.
+/// The arguments are left alone: the launcher adds none to the program's.
 pub(crate) fn init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> Result<(), Failure> {
     start(THREAD_SINGLE).map(|_| ())
 }
@@ -110,8 +110,8 @@ pub(crate) fn is_thread_main(_world: &World, flag: Out<c_int>) -> Result<(), Fai
     Ok(())
 }
 
-/// Ends the members of the communicator, this process among them; the others go on (Row EH6). A process that a rank forked
-/// ends itself alone: the job is not its to end, and it must not go on as if it were the rank.
+/// Ends the members of the communicator and this process; other processes go on (Row EH6). A process that a rank forked ends
+/// itself alone: it is no rank of the job.
 pub(crate) fn abort(comm: Comm, code: c_int) -> Result<(), Failure> {
     if mend_world::stage() == Stage::Forked {
         mend_world::leave_process(code)
@@ -155,7 +155,7 @@ pub(crate) fn get_processor_name(_world: &World, name: OutText, length: Out<c_in
     Ok(())
 }
 
-/// Nothing is profiled here; tools that override it do what they want.
+/// Has no effect here. Tools override it.
 pub(crate) fn pcontrol(_level: c_int) -> Result<(), Failure> {
     Ok(())
 }

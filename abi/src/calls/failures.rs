@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who failed, and what the program says that it knows: the extension for fault tolerance, under `MPI_` and `MPIX_` names.
-//! All local, all true of a communicator whoever of it is dead; none ever raises a failure of others.
+//! Which members failed, and which failures the program acknowledges: the extension for fault tolerance, under `MPI_` and `MPIX_`
+//! names. All calls are local, are legal on a communicator with failed members, and never return the error of a failed process.
 
 use crate::argument_error::ArgumentError;
 use crate::comm::Comm;
@@ -14,8 +14,8 @@ use mend_comm::Group;
 use mend_mpi::{CommKey, Detail, Error};
 use mend_world::{Engine, World};
 
-/// The failed members, first known first (Row AK1); none: `MPI_GROUP_EMPTY` itself (Row AK2). Programs ask in a loop until it
-/// lists somebody, so this turns the crank too, and gives the processor away as every look does.
+/// The failed members, in the order in which this process learned of them (Row AK1); none: `MPI_GROUP_EMPTY` itself (Row AK2). Makes
+/// progress and yields the processor, since programs call it in a loop until a failure is known.
 pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
     group.set(GROUP_NULL);
     let failed = world.with_progress(|engine| -> Result<Group, Failure> {
@@ -27,7 +27,7 @@ pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Resul
     Ok(())
 }
 
-/// Acknowledges the first `count` of them, as far as they are known; says how many are acknowledged now (Row AK5).
+/// Acknowledges the first `count` of the known failures; `acknowledged`: how many are acknowledged now (Row AK5).
 pub(crate) fn ack_failed(
     world: &World,
     comm: Comm,
@@ -44,7 +44,7 @@ pub(crate) fn ack_failed(
     Ok(())
 }
 
-/// Acknowledges all that are known (Row AK6).
+/// Acknowledges all known failures (Row AK6).
 pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), Failure> {
     world.with(|engine| -> Result<(), Failure> {
         let key = comm.existing(engine)?;
@@ -53,7 +53,7 @@ pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), Failure> {
     })
 }
 
-/// Those that are acknowledged (Row AK6).
+/// The acknowledged members (Row AK6).
 pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
     group.set(GROUP_NULL);
     let acknowledged = world.look(|engine| -> Result<Group, Failure> {

@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 static GROUPS: LazyLock<Mutex<Slab<Arc<Group>>>> = LazyLock::new(Mutex::default);
 
 fn groups() -> MutexGuard<'static, Slab<Arc<Group>>> {
-    // A panic while it was locked was a bug, and was reported; every change of the table is one step.
+    // A panic under the lock was a bug that was reported; the table is consistent, since every change of it is one step.
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn translate_ranks(
     Ok(())
 }
 
-/// Different ranks of a group, of which there are no more than it has: a wild count is not read to its end.
+/// Different ranks of a group. A count above its size is refused before the array is read.
 fn chosen(group: &Group, count: usize, ranks: Array<c_int>) -> Result<Vec<Rank>, Failure> {
     if count > group.size() as usize {
         return Err(ArgumentError::GroupRank.into());
@@ -135,8 +135,8 @@ pub(crate) fn excl(
     Ok(())
 }
 
-/// The ranks of `first, last, stride` triples (MPI-5.0 §7.3.2). More than the group has cannot all be its ranks, so that a
-/// wild range ends early.
+/// The ranks of `first, last, stride` triples (MPI-5.0 §7.3.2). A range ends at the first rank that is not in the group, so that its
+/// length is bounded.
 fn of_ranges(ranges: &[[c_int; 3]], size: u32) -> Result<Vec<Rank>, Failure> {
     let mut ranks = Vec::new();
     for &[first, last, stride] in ranges {
@@ -194,7 +194,7 @@ macro_rules! of_two {
 
 of_two! { union intersection difference }
 
-/// Freeing the empty group is allowed, and forgets nothing.
+/// Freeing the empty group is legal and has no effect.
 pub(crate) fn free(_world: &World, group: Out<Handle>) -> Result<(), Failure> {
     let handle = group.get();
     if handle != GROUP_EMPTY {

@@ -53,7 +53,7 @@ conversions! {
 static INTEGERS: Mutex<BTreeMap<(Kind, u32), Handle>> = Mutex::new(BTreeMap::new());
 
 fn integers() -> MutexGuard<'static, BTreeMap<(Kind, u32), Handle>> {
-    // A panic while it was locked was a bug, and was reported; every change of the table is one step.
+    // A panic under the lock was a bug that was reported; the table is consistent, since every change of it is one step.
     INTEGERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -71,7 +71,7 @@ impl Drop for Pages {
 static ALLOCATED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 fn allocated() -> MutexGuard<'static, BTreeMap<usize, usize>> {
-    // A panic while it was locked was a bug, and was reported; every change of the table is one step.
+    // A panic under the lock was a bug that was reported; the table is consistent, since every change of it is one step.
     ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -150,8 +150,8 @@ pub(crate) fn recv(
 #[inline]
 fn received(result: Result<mend_mpi::Status, Failure>, status: Statuses) -> Result<(), Failure> {
     match result {
-        Ok(said) => {
-            status.set_one(Status::of(said));
+        Ok(received) => {
+            status.set_one(Status::of(received));
             Ok(())
         }
         Err(failure) => {
