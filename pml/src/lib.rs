@@ -19,7 +19,7 @@
 //! | part | owns | is lent |
 //! |---|---|---|
 //! | `matcher`: `MatchLists` of a channel, `Matcher` | posted receives and unexpected messages in order; the one sequence check, the one decision which receive takes a message | the slab of receives |
-//! | `request_table`: `RequestTable` | operations from begin to end, the lifecycle check, what is active on each channel | |
+//! | `request_table`: `RequestTable` | operations from begin to end and to whom they belong, the lifecycle check, what is active on each channel | |
 //! | `send_queues`: `SendQueues` | messages and streams that wait for each peer; congestion, XOFF received; starts since progress | |
 //! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and each protocol's places | |
 //! | `receive_budget`: `ReceiveBudget` | the cost of what each peer has here unmatched, when XOFF and XON go, buffers | |
