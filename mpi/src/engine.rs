@@ -27,7 +27,7 @@ use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
 use mend_datatype::Typed;
-use mend_pml::{Config, Ends, Lent, Ob1, Polling, SendMode, Status};
+use mend_pml::{Config, Ends, Lent, Ob1, Owner, Polling, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
 pub use reports::Census;
@@ -267,27 +267,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Forgets an operation that is over; one that is not goes on without a handle.
     pub fn release(&mut self, request: Request) {
-        self.give_back(request, |pml, key| {
-            pml.release(key);
-            true
-        });
+        self.give_back(request, |pml, key| pml.release(key));
     }
 
-    /// Gives the handle of a request back, by `give` where the PML has it; `false`: `give` did not. From then on the communicator
-    /// does not count it.
+    /// Gives the handle of a request back, by `give` where the PML has it. From then on its communicator does not count it.
     #[inline]
     fn give_back(
         &mut self,
         request: Request,
-        give: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> bool,
-    ) -> bool {
+        give: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> Option<Owner>,
+    ) {
         let comm = match request {
             Request::PointToPoint(key) => {
-                let pml = &mut self.layers.pml;
-                let owner = pml.owner(mend_pml::Request(key));
-                if !give(pml, mend_pml::Request(key)) {
-                    return false;
-                }
+                let owner = give(&mut self.layers.pml, mend_pml::Request(key));
                 owner.and_then(|owner| self.communicators.of_owner(owner))
             }
             Request::Collective(key) => self.collectives.release(key),
@@ -296,15 +288,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some(comm) = comm {
             self.communicators.release_request(comm);
         }
-        true
     }
 
     /// MPI_Request_free: the operation goes on and then vanishes.
     pub fn detach(&mut self, request: Request) {
-        self.give_back(request, |pml, key| {
-            pml.detach(key);
-            true
-        });
+        self.give_back(request, |pml, key| pml.detach(key));
         self.make_due_progress();
     }
 
@@ -342,7 +330,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Lets go of a send whose buffer is the user's again at once: it goes on from a copy, since its receiver lives and must
     /// get it. `false`: there is no memory for one, and the buffer stays ours.
     pub(crate) fn continue_from_copy(&mut self, request: Request) -> bool {
-        self.give_back(request, |pml, key| pml.continue_from_copy(key))
+        let mut has_copy = true;
+        self.give_back(request, |pml, key| {
+            pml.continue_from_copy(key).unwrap_or_else(|_| {
+                has_copy = false;
+                None
+            })
+        });
+        has_copy
     }
 
     /// A request on `comm` that is complete when it is made, for a user's handle.

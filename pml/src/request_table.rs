@@ -251,15 +251,17 @@ impl RequestTable {
     }
 
     /// The caller will not ask for the operation any more: if it is over, it is forgotten; else it goes on to its end, and
-    /// is forgotten then (Row PP22).
-    pub(crate) fn detach(&mut self, key: Key) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+    /// is forgotten then (Row PP22). To whom it belonged, if its handle was not given back before.
+    #[inline]
+    pub(crate) fn detach(&mut self, key: Key) -> Option<Owner> {
+        let entry = self.entries.get_mut(key)?;
+        let owner = entry.owner.take();
         if entry.phase.is_over() {
             self.forget(key);
         } else {
             entry.detached = true;
-            entry.owner = None;
         }
+        owner
     }
 
     /// `waiter` sleeps until the operation is over. Nothing happens for one that is over already.
@@ -456,7 +458,7 @@ mod tests {
         assert_eq!((table.owner(kept), table.owner(failed)), (Some(Owner(7)), Some(Owner(7))));
         let detached = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
         assert_eq!(table.owner(detached), Some(Owner(8)));
-        [kept, failed, detached].into_iter().for_each(|key| table.detach(key));
+        [kept, failed, detached].into_iter().for_each(|key| assert!(table.detach(key).is_some()));
         assert_eq!([kept, failed, detached].map(|key| table.owner(key)), [None; 3]);
         assert!(table.get(detached).is_some());
     }

@@ -15,7 +15,7 @@
 //! from the receive that had matched it, which is posted again at its old place and matched anew.
 
 use super::Ob1;
-use crate::request::{Request, Status, Waiter};
+use crate::request::{Error, Owner, Request, Status, Waiter};
 use crate::request_table::{Phase, Posted};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank};
@@ -73,28 +73,30 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// The caller has seen that it is over. One that is not goes on without a handle.
-    pub fn release(&mut self, request: Request) {
-        self.requests.detach(request.0);
+    /// To whom it belonged, if its handle was not given back before.
+    #[inline]
+    pub fn release(&mut self, request: Request) -> Option<Owner> {
+        self.requests.detach(request.0)
     }
 
     /// `MPI_Request_free`: the operation goes on to its end, and is forgotten then (Row PP22).
-    pub fn detach(&mut self, request: Request) {
+    /// Returns as [`release`](Ob1::release).
+    pub fn detach(&mut self, request: Request) -> Option<Owner> {
         mend_base::reach!("pml.cancel: detached");
         self.queues.count_start();
-        self.requests.detach(request.0);
+        self.requests.detach(request.0)
     }
 
     /// As [`detach`](Ob1::detach), of a send whose buffer is the caller's again at once: what is left of it goes from a copy.
-    /// `false`: there is no memory for one, and nothing was done.
-    pub fn continue_from_copy(&mut self, request: Request) -> bool {
-        let Some(entry) = self.requests.get(request.0) else { return true };
+    /// `Err`: there is no memory for one, and nothing was done.
+    pub fn continue_from_copy(&mut self, request: Request) -> Result<Option<Owner>, Error> {
+        let Some(entry) = self.requests.get(request.0) else { return Ok(None) };
         if entry.phase().is_send() {
-            let Some(copy) = entry.data().copied() else { return false };
+            let copy = entry.data().copied().ok_or(Error::NoMemory)?;
             mend_base::reach!("pml.cancel: continued from a copy");
             self.requests.replace_data(request.0, copy);
         }
-        self.requests.detach(request.0);
-        true
+        Ok(self.requests.detach(request.0))
     }
 
     /// `waiter` sleeps until `request` is over. Nothing happens for one that is over already.

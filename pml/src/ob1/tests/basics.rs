@@ -169,7 +169,7 @@ fn a_send_continues_from_a_copy_in_whatever_state_it_is() {
             cluster.progress_at(0);
             cluster.progress_at(1);
         }
-        assert!(cluster.nodes[0].ob1.continue_from_copy(sent));
+        assert!(cluster.nodes[0].ob1.continue_from_copy(sent).is_ok());
         UserMemory::of_buffer(&buffer).write(0, &[0xEE; 50_000]);
         cluster.settle();
         assert_eq!(room.to_vec(), pattern(4, 50_000));
