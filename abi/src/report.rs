@@ -216,7 +216,7 @@ pub(crate) fn host_name() -> String {
 /// Rank in MPI_COMM_WORLD, host and process, as far as they are known.
 fn this_process() -> String {
     let rank = mend_world::get().and_then(|world| {
-        world.look(|engine| {
+        world.inspect(|engine| {
             let key = Comm(COMM_WORLD).key(engine).ok()?;
             engine.communicator(key).map(|communicator| communicator.rank.0)
         })
