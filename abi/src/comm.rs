@@ -32,7 +32,7 @@ impl Comm {
 
     /// Reads the communicator, if it exists.
     pub(crate) fn read<R>(self, world: &World, read: impl FnOnce(&Communicator) -> R) -> Result<R, Failure> {
-        world.look(|engine| {
+        world.inspect(|engine| {
             let communicator = engine.communicator(self.key(engine)?);
             communicator.map(read).ok_or_else(no_such_communicator)
         })
@@ -56,9 +56,9 @@ impl Comm {
     /// was never issued the scope is the job.
     pub(crate) fn members(self) -> AbortScope {
         match self.0 {
-            COMM_WORLD => AbortScope::Everybody,
-            COMM_SELF => AbortScope::Myself,
-            handle => CommKey::from_bits(handle as u64).map_or(AbortScope::Everybody, AbortScope::Members),
+            COMM_WORLD => AbortScope::Job,
+            COMM_SELF => AbortScope::ThisProcess,
+            handle => CommKey::from_bits(handle as u64).map_or(AbortScope::Job, AbortScope::Members),
         }
     }
 

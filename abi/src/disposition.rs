@@ -55,7 +55,7 @@ fn action_of(object: ErrorObject) -> (Action, Handle) {
 
 /// Of a communicator whose handle is valid, or that was freed while a request on it was not released.
 fn of_comm(comm: Handle) -> Option<(Action, Handle)> {
-    mend_world::get()?.look(|engine| {
+    mend_world::get()?.inspect(|engine| {
         let key = Comm(comm).key(engine).ok()?;
         engine.error_handler(key).map(|handler| (Action::from(handler), comm))
     })
@@ -71,8 +71,8 @@ fn of_process() -> (Action, Handle) {
 fn abort_scope(action: Action, object: Handle, code: c_int) -> AbortScope {
     match action {
         Action::Abort => Comm(object).members(),
-        _ if is_fault(class_of(code)) => AbortScope::Myself,
-        _ => AbortScope::Everybody,
+        _ if is_fault(class_of(code)) => AbortScope::ThisProcess,
+        _ => AbortScope::Job,
     }
 }
 
@@ -98,11 +98,11 @@ mod tests {
     #[test]
     fn a_failure_of_another_process_ends_this_one_and_other_errors_end_the_job() {
         for code in [ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING] {
-            assert_eq!(abort_scope(Action::Fatal, COMM_WORLD, code), AbortScope::Myself);
-            assert_eq!(abort_scope(Action::Abort, COMM_WORLD, code), AbortScope::Everybody);
+            assert_eq!(abort_scope(Action::Fatal, COMM_WORLD, code), AbortScope::ThisProcess);
+            assert_eq!(abort_scope(Action::Abort, COMM_WORLD, code), AbortScope::Job);
         }
-        assert_eq!(abort_scope(Action::Fatal, COMM_SELF, ERR_TRUNCATE), AbortScope::Everybody);
-        assert_eq!(abort_scope(Action::Abort, COMM_SELF, ERR_TRUNCATE), AbortScope::Myself);
+        assert_eq!(abort_scope(Action::Fatal, COMM_SELF, ERR_TRUNCATE), AbortScope::Job);
+        assert_eq!(abort_scope(Action::Abort, COMM_SELF, ERR_TRUNCATE), AbortScope::ThisProcess);
         assert!(matches!(abort_scope(Action::Abort, 5 << 32, ERR_TRUNCATE), AbortScope::Members(_)));
     }
 }

@@ -211,7 +211,7 @@ fn rank_in_world(raised: Raised) -> Option<Rank> {
     let Why::Engine(error) = raised.failure.why else { return None };
     let (ErrorObject::Comm(comm) | ErrorObject::Request(comm, _)) = raised.object else { return None };
     let rank = error.detail.process()?;
-    mend_world::get()?.look(|engine| engine.rank_in_world(Comm(comm).key(engine).ok()?, rank))
+    mend_world::get()?.inspect(|engine| engine.rank_in_world(Comm(comm).key(engine).ok()?, rank))
 }
 
 /// The name of this host, as the kernel has it.
@@ -226,7 +226,7 @@ pub(crate) fn host_name() -> String {
 /// Rank in MPI_COMM_WORLD, host and process, as far as they are known.
 fn this_process() -> String {
     let rank = mend_world::get().and_then(|world| {
-        world.look(|engine| {
+        world.inspect(|engine| {
             let key = Comm(COMM_WORLD).key(engine).ok()?;
             engine.communicator(key).map(|communicator| communicator.rank.0)
         })

@@ -9,7 +9,7 @@ use crate::generated::constants::REQUEST_NULL;
 use crate::handle::Handle;
 use crate::status::Status;
 use mend_mpi::{Blocking, CommKey, Detail, Error, Request, RequestHandle, Started};
-use mend_world::{Begun, Engine, World};
+use mend_world::{Engine, StartResult, World};
 
 /// The handle of all requests that completed when they were started and whose status is empty, such as sends. It takes no slot in
 /// any table. A number between `MPI_REQUEST_NULL` and the datatypes that the ABI does not use.
@@ -60,11 +60,11 @@ pub(crate) fn run(
     start: impl FnOnce(&mut Engine) -> Result<Started, Failure>,
 ) -> Result<mend_mpi::Status, Failure> {
     let begin = |engine: &mut Engine| match start(engine) {
-        Err(failure) => Begun::Over(Err(failure)),
-        Ok(Started::Done(status)) => Begun::Over(Ok(status)),
-        Ok(Started::Running(request)) => Begun::Waits(Blocking::new(request)),
+        Err(failure) => StartResult::Complete(Err(failure)),
+        Ok(Started::Done(status)) => StartResult::Complete(Ok(status)),
+        Ok(Started::Running(request)) => StartResult::Incomplete(Blocking::new(request)),
     };
-    world.begin(begin, |blocking: &mut Blocking, engine| {
+    world.start_and_wait(begin, |blocking: &mut Blocking, engine| {
         blocking.poll(engine, || world.program_threads()).map(|result| result.map_err(Failure::from))
     })
 }

@@ -33,7 +33,7 @@ impl Sink<ShmEndpoint> for Tally {
     }
 
     fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
-    fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {}
+    fn on_sendable(&mut self, _: PeerIndex, _: ShmEndpoint) {}
     fn on_error(&mut self, _: PeerIndex, _: ShmEndpoint, cause: Cause) {
         panic!("{cause:?}");
     }

@@ -60,7 +60,7 @@ impl Shm {
         self.callbacks.push_back((ShmEndpoint(index as u32), Callback::Error(Cause::Garbage)));
     }
 
-    /// The peer lives: its rings are polled again, and `on_room` is called if a send found no room. An endpoint whose peer wrote
+    /// The peer lives: its rings are polled again, and `on_sendable` is called if a send found no room. An endpoint whose peer wrote
     /// garbage is never resumed.
     pub(crate) fn resume_endpoint(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];

@@ -23,7 +23,7 @@ pub(crate) struct Endpoint {
     pub(crate) mode: ArrivalMode,
     /// What it has received in the present window, for fairness among senders.
     pub(crate) share: Share,
-    /// A send found no room since the last `on_room`.
+    /// A send found no room since the last `on_sendable`.
     pub(crate) blocked: bool,
     /// The peer's credit word is beyond what was written.
     pub(crate) invalid_credit: bool,
@@ -215,7 +215,7 @@ impl Endpoint {
         })
     }
 
-    /// Clears the record of the send that found no room, as `on_room` is called.
+    /// Clears the record of the send that found no room, as `on_sendable` is called.
     pub(crate) fn unblock(&mut self, armed: bool) {
         self.blocked = false;
         self.wanted = [None; 3];
@@ -391,7 +391,7 @@ mod tests {
 
         fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
 
-        fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {
+        fn on_sendable(&mut self, _: PeerIndex, _: ShmEndpoint) {
             self.0.room += 1;
             panic!("the sink fails at room");
         }

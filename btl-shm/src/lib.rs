@@ -164,7 +164,7 @@ impl Shm {
         {
             let peer = self.endpoints[endpoint.0 as usize].peer;
             match callback {
-                Callback::Room => sink.on_room(peer, endpoint),
+                Callback::Room => sink.on_sendable(peer, endpoint),
                 Callback::Error(cause) => sink.on_error(peer, endpoint, cause),
             }
             events += 1;
@@ -172,7 +172,7 @@ impl Shm {
         events
     }
 
-    /// Reads the credit of peers for which a send found no room; calls `on_room` if there is some now.
+    /// Reads the credit of peers for which a send found no room; calls `on_sendable` if there is some now.
     #[cold]
     fn check_room(&mut self, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let (mut events, mut at) = (0, 0);
@@ -189,7 +189,7 @@ impl Shm {
                     endpoint.unblock(self.polling.armed);
                     // Removed in order: an endpoint that finds no room again goes to the end of the list.
                     self.blocked.remove(at);
-                    sink.on_room(endpoint.peer, ShmEndpoint(index as u32));
+                    sink.on_sendable(endpoint.peer, ShmEndpoint(index as u32));
                     events += 1;
                 }
                 State::Open(_) | State::Quarantined(_) => at += 1,

@@ -27,7 +27,7 @@ impl Sink<ShmEndpoint> for Delivered {
 
     fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
 
-    fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {
+    fn on_sendable(&mut self, _: PeerIndex, _: ShmEndpoint) {
         self.room += 1;
     }
 

@@ -50,7 +50,7 @@ impl Sink<ShmEndpoint> for Delivered {
         panic!("no send has a cookie");
     }
 
-    fn on_room(&mut self, _: PeerIndex, _: ShmEndpoint) {}
+    fn on_sendable(&mut self, _: PeerIndex, _: ShmEndpoint) {}
 
     fn on_error(&mut self, peer: PeerIndex, _: ShmEndpoint, cause: Cause) {
         assert_eq!((peer.0, cause), (CORRUPTED, Cause::Garbage));

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why an operation has no schedule.
+//! Errors of [`schedule`](crate::schedule).
 
 use std::fmt;
 
-/// Why there is no schedule: nothing was sent, and the buffers are as they were.
+/// Why a schedule could not be built. Nothing was sent, and the buffers are unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// The root is no rank of the communicator (`MPI_ERR_ROOT`).
     Root,
-    /// The operation does not take this datatype, or is none for reductions (`MPI_ERR_OP`).
+    /// The operation does not accept this datatype, or is not allowed in reductions (`MPI_ERR_OP`).
     Operation,
-    /// This rank's role needs a buffer that is missing: in place is not for it (`MPI_ERR_BUFFER`).
+    /// A buffer is missing that this rank needs: `MPI_IN_PLACE` is not allowed here (`MPI_ERR_BUFFER`).
     Buffer,
-    /// The buffers do not divide into blocks, or differ in type or length where they may not (`MPI_ERR_COUNT`).
+    /// A buffer does not divide into one block for each rank, or two buffers differ in datatype or length (`MPI_ERR_COUNT`).
     Count,
-    /// No memory for a temporary buffer (`MPI_ERR_NO_MEM`).
+    /// There is no memory for a temporary buffer (`MPI_ERR_NO_MEM`).
     NoMemory,
 }
 

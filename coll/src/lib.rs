@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective operations as schedules: what each rank sends, receives, copies and reduces, in rounds. [`schedule`] is pure: it
-//! neither communicates nor reads a clock, so that a test can run all ranks of a job in one thread (`tests/all_ranks.rs`).
-//! [`Schedule::progress`] then executes it over a [`PointToPoint`], and never blocks.
+//! Collective operations as schedules: what each rank sends, receives, copies and reduces, in rounds. [`schedule`] builds a schedule, and
+//! [`Schedule::progress`] executes it over a [`PointToPoint`]. Neither blocks or reads a clock, so a test can run all ranks of a job in one
+//! thread (`tests/all_ranks.rs`). Read [`Collective`] first.
 //!
-//! Not here: matching and transports (`pml`), which communicator and which tag (`mpi`). Read [`Collective`] first.
+//! Not in this crate: matching and transports (`pml`), the choice of communicator and tag (`mpi`).
 #![forbid(unsafe_code)]
 
 mod basic;
@@ -19,31 +19,31 @@ use mend_base::Rank;
 use mend_datatype::{Op, Typed};
 use schedule::Builder;
 
-/// A collective operation as one rank calls it. A missing buffer is `MPI_IN_PLACE` where the standard allows it, and
-/// otherwise one that this rank's role does not have (MPI-5.0 §6.2-6.9).
+/// A collective operation as one rank calls it. A buffer that is `None` means `MPI_IN_PLACE` where the standard allows that; elsewhere it
+/// means that the operation uses this buffer only at other ranks (MPI-5.0 §6.2-6.9).
 #[derive(Debug)]
 pub enum Collective {
-    /// No rank leaves before all have entered.
+    /// No rank completes the operation before all ranks have called it.
     Barrier,
-    /// The root's data to all ranks.
+    /// Copies the data of the root to all ranks.
     Bcast {
         /// Read at the root, written elsewhere.
         data: Typed,
         /// The rank that sends.
         root: Rank,
     },
-    /// The data of all ranks reduced, at the root.
+    /// Reduces the data of all ranks, with the result at the root.
     Reduce {
         /// `None` at the root: in place.
         send: Option<Typed>,
-        /// At the root.
+        /// `Some` at the root.
         receive: Option<Typed>,
         /// The reduction operation.
         op: Op,
         /// The rank that gets the result.
         root: Rank,
     },
-    /// The data of all ranks reduced, at all ranks: bit for bit the same result.
+    /// Reduces the data of all ranks, with the same result at all ranks, bit for bit.
     Allreduce {
         /// `None`: in place.
         send: Option<Typed>,
@@ -52,43 +52,43 @@ pub enum Collective {
         /// The reduction operation.
         op: Op,
     },
-    /// The block of each rank to the root, in the order of ranks.
+    /// Copies one block of each rank to the root, in the order of ranks.
     Gather {
-        /// `None` at the root: its block lies in place.
+        /// `None` at the root: in place.
         send: Option<Typed>,
         /// At the root: as many elements as all blocks have.
         receive: Option<Typed>,
         /// The rank that gets the blocks.
         root: Rank,
     },
-    /// One block of the root's buffer to each rank, in the order of ranks.
+    /// Copies one block of the root to each rank, in the order of ranks.
     Scatter {
         /// At the root: as many elements as all blocks have.
         send: Option<Typed>,
-        /// `None` at the root: its block stays in place.
+        /// `None` at the root: in place.
         receive: Option<Typed>,
         /// The rank that sends the blocks.
         root: Rank,
     },
-    /// The block of each rank to all ranks, in the order of ranks.
+    /// Copies one block of each rank to all ranks, in the order of ranks.
     Allgather {
-        /// `None`: its block lies in place.
+        /// `None`: in place.
         send: Option<Typed>,
         /// As many elements as all blocks have.
         receive: Typed,
     },
-    /// One block from each rank to each rank.
+    /// Copies one block of each rank to each rank.
     Alltoall {
-        /// As many elements as all blocks have. `None`: they lie in `receive`.
+        /// As many elements as all blocks have. `None`: in place.
         send: Option<Typed>,
         /// As many elements as all blocks have.
         receive: Typed,
     },
 }
 
-/// What rank `me` of `size` does to carry out `call`.
+/// Builds the schedule of rank `me` of `size` for `call`.
 pub fn schedule(me: Rank, size: u32, call: Collective) -> Result<Schedule, Error> {
-    assert!(me.0 < size, "a rank of the communicator");
+    assert!(me.0 < size, "the rank is not in the communicator");
     let mut builder = Builder::new(me, size);
     match call {
         Collective::Barrier => basic::barrier::build(&mut builder),

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A schedule, and how it is carried out.
+//! A schedule, its execution, and its construction.
 //!
 //! ```text
-//!               round complete                    a request fails, or `interrupt`: the other requests
-//!   Running ───────────────────────▶ Running      are cancelled (I7)
-//!     │  no round left                   Running ──────────────────────────────────────────────▶ Over(Err)
-//!     └───────────────▶ Over(Ok, or the truncation)
+//!               round complete
+//!   Running ───────────────────────▶ Running
+//!     │ │         no round left
+//!     │ └──────────────────────────▶ Over(Ok, or the truncation)
+//!     │    a request fails, or `interrupt`: the other requests are cancelled (I7)
+//!     └────────────────────────────▶ Over(Err)
 //! ```
 //!
 //! An error ends the schedule at once: the peer of another request may be dead, or may wait for a dead process
-//! (design "Interrupted collectives"). A truncated message does not end it: no peer is missing, and the other ranks wait for
-//! what this rank still has to send.
+//! (design "Interrupted collectives"). A truncated message does not end the schedule: no peer has failed, and other ranks wait for what this
+//! rank still has to send.
 
 use crate::Error;
 use mend_base::Rank;
@@ -18,18 +20,20 @@ use mend_datatype::{Datatype, Op, Typed, reduce};
 use mend_pml::{Error as PmlError, Request, Started, State};
 use mend_transport::{Buffer, UserMemory};
 
-/// Messages between the ranks of one communicator, for one collective operation. The engine chose the channel, and a tag that
-/// separates this operation from others in flight. Messages from one rank to another arrive in order.
+/// Messages between the ranks of one communicator, for one collective operation. The implementer chooses the channel, and a tag that
+/// separates this operation from others in flight. Messages from one rank to another arrive in order. No method blocks.
+///
+/// If a rank dies, requests that depend on it end with an error, and the engine calls [`Schedule::interrupt`].
 pub trait PointToPoint {
-    /// Starts a standard send.
+    /// Starts a send. An error means that no request was made.
     fn send(&mut self, to: Rank, data: Typed) -> Result<Started, PmlError>;
-    /// Starts a receive.
+    /// Starts a receive. An error means that no request was made.
     fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, PmlError>;
     /// The state of a request.
     fn poll(&self, request: Request) -> State;
-    /// Frees a request that is done.
+    /// Frees a request whose state is `Done`.
     fn release(&mut self, request: Request);
-    /// Ends and frees a request in any state; its buffer is not accessed any more (I7).
+    /// Ends and frees a request in any state. Its buffer is not accessed any more (I7).
     fn abandon(&mut self, request: Request);
 }
 
@@ -44,15 +48,15 @@ pub struct Schedule {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// `truncated`: the first message that was longer than its buffer.
+    /// `truncated`: the error of the first message that was longer than its buffer.
     Running {
         truncated: Option<PmlError>,
     },
     Over(Result<(), PmlError>),
 }
 
-/// One step. Sends and receives are started, and proceed together until [`Step::WaitAll`]; copies and reductions are done
-/// when they are reached, in order.
+/// One step. Sends and receives are started in order, and proceed together until [`Step::WaitAll`]. Copies and reductions are done when they
+/// are reached.
 #[derive(Debug)]
 enum Step {
     Send {
@@ -63,7 +67,7 @@ enum Step {
         from: Rank,
         data: Typed,
     },
-    /// End of a round: later steps begin after all requests of the round have ended.
+    /// The end of a round: the next step begins when all requests of the round have ended.
     WaitAll,
     Copy {
         from: Typed,
@@ -77,8 +81,8 @@ enum Step {
 }
 
 impl Schedule {
-    /// Proceeds as far as possible without waiting. `None`: not over. After an error no request of the schedule is left, and its
-    /// buffers are not accessed any more.
+    /// Executes steps as far as possible without waiting. `None`: the schedule is not over. When it is over, no request of the schedule is
+    /// left, and its buffers are not accessed any more.
     pub fn progress(&mut self, p2p: &mut impl PointToPoint) -> Option<Result<(), PmlError>> {
         loop {
             if let Phase::Over(result) = self.phase {
@@ -98,7 +102,7 @@ impl Schedule {
         }
     }
 
-    /// Ends the schedule with this error, unless it is over: its requests are freed, and its buffers are not accessed any more.
+    /// Ends the schedule with this error, unless it is over. Its requests are freed, and its buffers are not accessed any more.
     pub fn interrupt(&mut self, p2p: &mut impl PointToPoint, error: PmlError) {
         if matches!(self.phase, Phase::Running { .. }) {
             self.running.drain(..).for_each(|request| p2p.abandon(request));
@@ -106,12 +110,12 @@ impl Schedule {
         }
     }
 
-    /// The requests that its current round waits for.
+    /// The requests that the current round waits for.
     pub fn awaited(&self) -> &[Request] {
         &self.running
     }
 
-    /// Frees the requests that have ended. The first error interrupts the schedule.
+    /// Frees the requests that have ended. The first error other than a truncation interrupts the schedule.
     fn collect(&mut self, p2p: &mut impl PointToPoint) {
         let mut error = None;
         self.running.retain(|&request| match p2p.poll(request) {
@@ -203,7 +207,7 @@ impl Builder {
         }
     }
 
-    /// The root as a number, if it is a rank of the communicator.
+    /// The number of the root, if it is a rank of the communicator.
     pub(crate) fn root(&self, root: Rank) -> Result<u32, Error> {
         if root.0 < self.size { Ok(root.0) } else { Err(Error::Root) }
     }
@@ -219,7 +223,7 @@ impl Builder {
     }
 }
 
-/// A temporary buffer for as many elements as `like` has; it lives as long as the schedule and its requests.
+/// A temporary buffer for as many elements as `like` has. It lives as long as the schedule and its requests.
 pub(crate) fn scratch(like: &Typed) -> Result<Typed, Error> {
     let (datatype, count) = (like.datatype(), like.count());
     let bytes = datatype.span(count).expect("a buffer of as many elements exists");
@@ -234,7 +238,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// `Err`: the elements do not divide evenly.
+    /// `Err`: the number of elements is no multiple of `size`.
     pub(crate) fn new(all: &Typed, size: u32) -> Result<Self, Error> {
         let elements = all.count() / u64::from(size);
         if elements * u64::from(size) == all.count() {
@@ -260,13 +264,13 @@ impl Blocks {
     }
 }
 
-/// Whether a reduction may combine elements of this type.
-pub(crate) fn combines(op: Op, datatype: Datatype) -> Result<(), Error> {
+/// Checks that a reduction with this operation accepts this datatype.
+pub(crate) fn check_operation(op: Op, datatype: Datatype) -> Result<(), Error> {
     if op.reduces() && op.takes(datatype) { Ok(()) } else { Err(Error::Operation) }
 }
 
-/// Whether both hold the same elements, as the two buffers of a reduction must.
-pub(crate) fn alike(send: Option<&Typed>, receive: &Typed) -> Result<(), Error> {
+/// Checks that both buffers have the same datatype and count, as a reduction needs.
+pub(crate) fn check_same_elements(send: Option<&Typed>, receive: &Typed) -> Result<(), Error> {
     let same = |send: &Typed| send.datatype() == receive.datatype() && send.count() == receive.count();
     if send.is_none_or(same) { Ok(()) } else { Err(Error::Count) }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All ranks' schedules side by side without a network: for 1 to 17 ranks, every root, zero and other counts, in place
-//! and not, the result is what a sequential model says, every message finds its receive, and none is left over. The
-//! order in which ranks take turns and messages arrive is drawn from a seed.
+//! The schedules of all ranks in one thread, without a network: for 1 to 17 ranks, every root, zero and other counts, in place and not. The
+//! result equals a sequential model, every message is received, and no request is left. A seed determines the order in which ranks
+//! execute steps and messages arrive.
 
 use mend_base::{Key, Random, Rank};
 use mend_coll::{Collective, Error, PointToPoint, Schedule, schedule};
@@ -13,24 +13,24 @@ use std::sync::Arc;
 
 const SIZES: std::ops::RangeInclusive<u32> = 1..=17;
 
-/// A message, or a posted receive, of one ordered pair of ranks.
-struct Half {
+/// A message that was sent, or a posted receive.
+struct Transfer {
     data: Typed,
     request: Option<u32>,
-    /// Its sender has given it up: whoever takes it waits on.
-    withdrawn: bool,
+    /// The sender has abandoned its request: the message completes no receive.
+    cancelled: bool,
 }
 
-/// Everybody's messages and requests.
+/// The messages and requests of all ranks. Messages and receives are keyed by sender and receiver.
 struct Fabric {
     random: Random,
-    sent: BTreeMap<(u32, u32), VecDeque<Half>>,
-    posted: BTreeMap<(u32, u32), VecDeque<Half>>,
-    /// By number: whose, and how far.
+    sent: BTreeMap<(u32, u32), VecDeque<Transfer>>,
+    posted: BTreeMap<(u32, u32), VecDeque<Transfer>>,
+    /// The owner and the state of each request, by number.
     requests: BTreeMap<u32, (u32, State)>,
     next: u32,
-    /// The request that is to fail, if it comes to that, and how.
-    doomed: Option<(u32, PmlError)>,
+    /// The number of the request that shall fail, if there is one, and its error.
+    failing: Option<(u32, PmlError)>,
 }
 
 impl Fabric {
@@ -41,7 +41,7 @@ impl Fabric {
             posted: BTreeMap::new(),
             requests: BTreeMap::new(),
             next: 0,
-            doomed: None,
+            failing: None,
         }
     }
 
@@ -51,7 +51,7 @@ impl Fabric {
         self.next
     }
 
-    /// Lets one message that has a receive arrive, if there is one.
+    /// Delivers one message for which a receive is posted. Returns whether there was one.
     fn deliver(&mut self) -> bool {
         let posted = &self.posted;
         let ready: Vec<_> = self
@@ -68,13 +68,17 @@ impl Fabric {
         let pair = ready[self.random.below(ready.len() as u64) as usize];
         let message = self.sent.get_mut(&pair).unwrap().pop_front().unwrap();
         let receive = self.posted.get_mut(&pair).unwrap().pop_front().unwrap();
-        if message.withdrawn {
+        if message.cancelled {
             return true;
         }
-        assert_eq!(message.data.packed_bytes(), receive.data.packed_bytes(), "both ends expect as much");
+        assert_eq!(
+            message.data.packed_bytes(),
+            receive.data.packed_bytes(),
+            "sender and receiver expect the same length"
+        );
         receive.data.copy_from(&message.data);
         for request in [message.request, receive.request].into_iter().flatten() {
-            let error = self.doomed.filter(|(doomed, _)| *doomed == request).map(|(_, error)| error);
+            let error = self.failing.filter(|(failing, _)| *failing == request).map(|(_, error)| error);
             let result = error.map_or(Ok(Status::EMPTY), Err);
             self.requests.get_mut(&request).unwrap().1 = State::Done(result);
         }
@@ -82,12 +86,12 @@ impl Fabric {
     }
 }
 
-/// One rank's door to it.
-struct Port<'a>(&'a mut Fabric, u32);
+/// The access of one rank to the fabric.
+struct RankPort<'a>(&'a mut Fabric, u32);
 
-impl PointToPoint for Port<'_> {
+impl PointToPoint for RankPort<'_> {
     fn send(&mut self, to: Rank, data: Typed) -> Result<Started, PmlError> {
-        // Eager: out of the buffer at once; rendezvous: when it is received.
+        // Eager: copied from the buffer now. Rendezvous: copied on delivery.
         let eager = self.0.random.once_in(2);
         let (request, data) = if eager {
             let mut packed = vec![0; data.packed_bytes()];
@@ -96,7 +100,11 @@ impl PointToPoint for Port<'_> {
         } else {
             (Some(self.0.request(self.1)), data)
         };
-        self.0.sent.entry((self.1, to.0)).or_default().push_back(Half { data, request, withdrawn: false });
+        self.0.sent.entry((self.1, to.0)).or_default().push_back(Transfer {
+            data,
+            request,
+            cancelled: false,
+        });
         Ok(match request {
             Some(number) => Started::Running(Request(key(number))),
             None => Started::Done(Status::EMPTY),
@@ -105,8 +113,8 @@ impl PointToPoint for Port<'_> {
 
     fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, PmlError> {
         let request = self.0.request(self.1);
-        let half = Half { data, request: Some(request), withdrawn: false };
-        self.0.posted.entry((from.0, self.1)).or_default().push_back(half);
+        let transfer = Transfer { data, request: Some(request), cancelled: false };
+        self.0.posted.entry((from.0, self.1)).or_default().push_back(transfer);
         Ok(Started::Running(Request(key(request))))
     }
 
@@ -115,18 +123,24 @@ impl PointToPoint for Port<'_> {
     }
 
     fn release(&mut self, request: Request) {
-        let (owner, state) = self.0.requests.remove(&number(request)).expect("released once");
-        assert!(owner == self.1 && matches!(state, State::Done(_)), "released by its owner, when over");
+        let (owner, state) = self.0.requests.remove(&number(request)).expect("a request is released once");
+        assert!(
+            owner == self.1 && matches!(state, State::Done(_)),
+            "a request is released by its owner, when it is done"
+        );
     }
 
     fn abandon(&mut self, request: Request) {
         for queue in self.0.posted.values_mut() {
-            queue.retain(|half| half.request != Some(number(request)));
+            queue.retain(|transfer| transfer.request != Some(number(request)));
         }
-        let sent = self.0.sent.values_mut().flatten().filter(|half| half.request == Some(number(request)));
-        sent.for_each(|half| (half.data, half.request, half.withdrawn) = (Typed::empty(), None, true));
-        let (owner, _) = self.0.requests.remove(&number(request)).expect("given up once");
-        assert_eq!(owner, self.1, "given up by its owner");
+        let sent =
+            self.0.sent.values_mut().flatten().filter(|transfer| transfer.request == Some(number(request)));
+        sent.for_each(|transfer| {
+            (transfer.data, transfer.request, transfer.cancelled) = (Typed::empty(), None, true)
+        });
+        let (owner, _) = self.0.requests.remove(&number(request)).expect("a request is abandoned once");
+        assert_eq!(owner, self.1, "a request is abandoned by its owner");
     }
 }
 
@@ -138,7 +152,7 @@ fn number(request: Request) -> u32 {
     request.0.index
 }
 
-/// Carries them all out; what each came to. Panics where everybody waits and nothing can arrive.
+/// Executes all schedules, and returns their results. Panics if all ranks wait and no message can arrive.
 fn run(fabric: &mut Fabric, schedules: &mut [Schedule]) -> Vec<Result<(), PmlError>> {
     let mut results = vec![None; schedules.len()];
     while results.iter().any(Option::is_none) {
@@ -146,7 +160,7 @@ fn run(fabric: &mut Fabric, schedules: &mut [Schedule]) -> Vec<Result<(), PmlErr
         let mut moved = false;
         for rank in (first..schedules.len()).chain(0..first) {
             if results[rank].is_none() && !fabric.random.once_in(3) {
-                results[rank] = schedules[rank].progress(&mut Port(fabric, rank as u32));
+                results[rank] = schedules[rank].progress(&mut RankPort(fabric, rank as u32));
                 moved |= results[rank].is_some();
             } else {
                 moved |= results[rank].is_none();
@@ -155,30 +169,30 @@ fn run(fabric: &mut Fabric, schedules: &mut [Schedule]) -> Vec<Result<(), PmlErr
         }
         assert!(
             moved || fabric.next != started || fabric.deliver(),
-            "everybody waits, and nothing can arrive"
+            "all ranks wait, and no message can arrive"
         );
     }
     results.into_iter().flatten().collect()
 }
 
-/// Every message was received, and no request is left.
-fn nothing_left(fabric: &Fabric) {
-    assert!(fabric.sent.values().all(VecDeque::is_empty), "a message that nobody receives");
-    assert!(fabric.posted.values().all(VecDeque::is_empty), "a receive that nobody sends to");
-    assert!(fabric.requests.is_empty(), "a request that nobody released");
+/// Asserts that every message was received, and no request is left.
+fn assert_nothing_left(fabric: &Fabric) {
+    assert!(fabric.sent.values().all(VecDeque::is_empty), "a message was not received");
+    assert!(fabric.posted.values().all(VecDeque::is_empty), "a receive got no message");
+    assert!(fabric.requests.is_empty(), "a request was not released");
 }
 
-fn all_end_well(seed: u64, calls: Vec<Collective>) {
+fn run_successfully(seed: u64, calls: Vec<Collective>) {
     let size = calls.len() as u32;
     let mut fabric = Fabric::new(seed);
     let mut schedules: Vec<Schedule> = calls
         .into_iter()
         .enumerate()
-        .map(|(me, call)| schedule(Rank(me as u32), size, call).expect("a call that is right"))
+        .map(|(me, call)| schedule(Rank(me as u32), size, call).expect("the call is correct"))
         .collect();
     let results = run(&mut fabric, &mut schedules);
     assert!(results.iter().all(Result::is_ok));
-    nothing_left(&fabric);
+    assert_nothing_left(&fabric);
 }
 
 fn buffer(values: &[i32]) -> Arc<Buffer> {
@@ -193,12 +207,12 @@ fn values(buffer: &Buffer) -> Vec<i32> {
     buffer.to_vec().chunks_exact(4).map(|bytes| i32::from_ne_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// What `rank` contributes: `count` numbers.
+/// The `count` numbers that `rank` contributes.
 fn own(rank: u32, count: usize) -> Vec<i32> {
     (0..count).map(|i| (rank as i32 + 1) * 1000 + i as i32).collect()
 }
 
-/// All cases of size, count, and who is the root.
+/// Calls `each` with every size, count and root.
 fn cases(mut each: impl FnMut(u32, usize, u32)) {
     for size in SIZES {
         for count in [0, 1, 5] {
@@ -210,7 +224,7 @@ fn cases(mut each: impl FnMut(u32, usize, u32)) {
 }
 
 #[test]
-fn nobody_leaves_a_barrier_before_everybody_came() {
+fn no_rank_leaves_a_barrier_before_all_have_entered() {
     for size in SIZES {
         for late in 0..size {
             let mut fabric = Fabric::new(u64::from(late));
@@ -220,31 +234,31 @@ fn nobody_leaves_a_barrier_before_everybody_came() {
                 let mut over = false;
                 let before = fabric.next;
                 for me in (0..size).filter(|&me| me != late) {
-                    over |= schedules[me as usize].progress(&mut Port(&mut fabric, me)).is_some();
+                    over |= schedules[me as usize].progress(&mut RankPort(&mut fabric, me)).is_some();
                 }
-                assert!(!over, "a rank left while {late} of {size} was not there");
+                assert!(!over, "a rank left before rank {late} of {size} entered");
                 if !fabric.deliver() && fabric.next == before {
                     break;
                 }
             }
             assert!(run(&mut fabric, &mut schedules).iter().all(Result::is_ok));
-            nothing_left(&fabric);
+            assert_nothing_left(&fabric);
         }
     }
 }
 
 #[test]
-fn a_broadcast_brings_the_roots_data_to_everybody() {
+fn a_broadcast_copies_the_data_of_the_root_to_all_ranks() {
     cases(|size, count, root| {
         let buffers: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
         let call = |each| Collective::Bcast { data: ints(each), root: Rank(root) };
-        all_end_well(u64::from(root), buffers.iter().map(call).collect());
+        run_successfully(u64::from(root), buffers.iter().map(call).collect());
         buffers.iter().for_each(|each| assert_eq!(values(each), own(root, count)));
     });
 }
 
 #[test]
-fn a_reduction_is_everybodys_sum_at_the_root_and_leaves_the_rest_alone() {
+fn a_reduction_gives_the_sum_at_the_root_and_changes_no_other_buffer() {
     cases(|size, count, root| {
         for in_place in [false, true] {
             let sends: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
@@ -255,7 +269,7 @@ fn a_reduction_is_everybodys_sum_at_the_root_and_leaves_the_rest_alone() {
                 op: Op::Sum,
                 root: Rank(root),
             };
-            all_end_well(1, (0..size).map(call).collect());
+            run_successfully(1, (0..size).map(call).collect());
             let sum: Vec<i32> = (0..count).map(|i| (0..size).map(|me| own(me, count)[i]).sum()).collect();
             assert_eq!(values(&result), sum);
             sends.iter().zip(0..).for_each(|(send, me)| assert_eq!(values(send), own(me, count)));
@@ -264,7 +278,7 @@ fn a_reduction_is_everybodys_sum_at_the_root_and_leaves_the_rest_alone() {
 }
 
 #[test]
-fn an_allreduce_is_everybodys_extremum_at_everybody() {
+fn an_allreduce_gives_the_maximum_at_all_ranks() {
     for (size, count, in_place) in SIZES.flat_map(|n| [(n, 0, false), (n, 5, false), (n, 5, true)]) {
         let sends: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
         let results: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
@@ -273,13 +287,13 @@ fn an_allreduce_is_everybodys_extremum_at_everybody() {
             receive: ints(&results[me]),
             op: Op::Max,
         };
-        all_end_well(3, (0..size as usize).map(call).collect());
+        run_successfully(3, (0..size as usize).map(call).collect());
         results.iter().for_each(|each| assert_eq!(values(each), own(size - 1, count)));
     }
 }
 
 #[test]
-fn an_allreduce_of_doubles_gives_everybody_the_same_bits() {
+fn an_allreduce_of_doubles_gives_all_ranks_the_same_bits() {
     for size in SIZES {
         for seed in 0..20 {
             let mut random = Random(seed);
@@ -292,7 +306,7 @@ fn an_allreduce_of_doubles_gives_everybody_the_same_bits() {
                 receive: Typed::new(UserMemory::of_buffer(each), Datatype::DOUBLE, 3),
                 op: Op::Sum,
             };
-            all_end_well(seed, buffers.iter().map(call).collect());
+            run_successfully(seed, buffers.iter().map(call).collect());
             buffers.iter().for_each(|each| assert_eq!(each.to_vec(), buffers[0].to_vec()));
         }
     }
@@ -302,20 +316,20 @@ fn an_allreduce_of_doubles_gives_everybody_the_same_bits() {
 fn an_allreduce_of_pairs_finds_the_least_and_where_it_is() {
     let two_int = Datatype::from_handle(0x22b).unwrap();
     for size in SIZES {
-        // Equal values at every other rank: the lowest rank of them is wanted.
+        // Every second rank has the same value: the lowest of these ranks must win.
         let buffers: Vec<_> = (0..size as i32).map(|me| buffer(&[5 - me % 2, me])).collect();
         let call = |each| Collective::Allreduce {
             send: None,
             receive: Typed::new(UserMemory::of_buffer(each), two_int, 1),
             op: Op::Minloc,
         };
-        all_end_well(9, buffers.iter().map(call).collect());
+        run_successfully(9, buffers.iter().map(call).collect());
         let least = if size == 1 { vec![5, 0] } else { vec![4, 1] };
         buffers.iter().for_each(|each| assert_eq!(values(each), least));
     }
 }
 
-fn everything(size: u32, count: usize) -> Vec<i32> {
+fn all_blocks(size: u32, count: usize) -> Vec<i32> {
     (0..size).flat_map(|me| own(me, count)).collect()
 }
 
@@ -334,35 +348,35 @@ fn a_gather_puts_the_blocks_in_the_order_of_ranks() {
                 receive: (me == root).then(|| ints(&all)),
                 root: Rank(root),
             };
-            all_end_well(4, (0..size).map(call).collect());
-            assert_eq!(values(&all), everything(size, count));
+            run_successfully(4, (0..size).map(call).collect());
+            assert_eq!(values(&all), all_blocks(size, count));
         }
     });
 }
 
 #[test]
-fn a_scatter_gives_everybody_its_block() {
+fn a_scatter_gives_each_rank_its_block() {
     cases(|size, count, root| {
         for in_place in [false, true] {
-            let all = buffer(&everything(size, count));
+            let all = buffer(&all_blocks(size, count));
             let blocks: Vec<_> = (0..size).map(|_| buffer(&vec![-1; count])).collect();
             let call = |me: u32| Collective::Scatter {
                 send: (me == root).then(|| ints(&all)),
                 receive: (!(in_place && me == root)).then(|| ints(&blocks[me as usize])),
                 root: Rank(root),
             };
-            all_end_well(5, (0..size).map(call).collect());
+            run_successfully(5, (0..size).map(call).collect());
             for (block, me) in blocks.iter().zip(0..) {
                 let untouched = in_place && me == root;
                 assert_eq!(values(block), if untouched { vec![-1; count] } else { own(me, count) });
             }
-            assert_eq!(values(&all), everything(size, count));
+            assert_eq!(values(&all), all_blocks(size, count));
         }
     });
 }
 
 #[test]
-fn an_allgather_gives_everybody_all_blocks() {
+fn an_allgather_gives_all_ranks_all_blocks() {
     for (size, count, in_place) in SIZES.flat_map(|n| [(n, 0, false), (n, 3, false), (n, 3, true)]) {
         let sends: Vec<_> = (0..size).map(|me| buffer(&own(me, count))).collect();
         let results: Vec<_> = (0..size)
@@ -378,8 +392,8 @@ fn an_allgather_gives_everybody_all_blocks() {
             send: (!in_place).then(|| ints(&sends[me])),
             receive: ints(&results[me]),
         };
-        all_end_well(6, (0..size as usize).map(call).collect());
-        results.iter().for_each(|each| assert_eq!(values(each), everything(size, count)));
+        run_successfully(6, (0..size as usize).map(call).collect());
+        results.iter().for_each(|each| assert_eq!(values(each), all_blocks(size, count)));
     }
 }
 
@@ -398,27 +412,28 @@ fn an_alltoall_is_a_transposition() {
             send: (!in_place).then(|| ints(&sends[me])),
             receive: ints(&results[me]),
         };
-        all_end_well(7, (0..size as usize).map(call).collect());
+        run_successfully(7, (0..size as usize).map(call).collect());
         results.iter().zip(0..).for_each(|(each, me)| assert_eq!(values(each), column(me)));
         sends.iter().zip(0..).for_each(|(each, me)| assert_eq!(values(each), row(me)));
     }
 }
 
-/// Alltoalls of five in which one request ends in this error, if it comes to that; what each rank came to.
-fn with_error(doomed: u32, error: PmlError) -> (Fabric, Vec<Option<Result<(), PmlError>>>) {
+/// Executes an alltoall of five ranks in which request number `failing`, if there is one, ends with this error. Returns the results of the
+/// ranks.
+fn with_error(failing: u32, error: PmlError) -> (Fabric, Vec<Option<Result<(), PmlError>>>) {
     let (size, count) = (5, 4);
     let buffers: Vec<_> = (0..size).map(|_| buffer(&vec![1; size as usize * count])).collect();
-    let mut fabric = Fabric::new(doomed.into());
-    fabric.doomed = Some((doomed, error));
+    let mut fabric = Fabric::new(failing.into());
+    fabric.failing = Some((failing, error));
     let call = |each| Collective::Alltoall { send: None, receive: ints(each) };
     let mut schedules: Vec<Schedule> =
         (0..size).zip(&buffers).map(|(me, each)| schedule(Rank(me), size, call(each)).unwrap()).collect();
     let mut over = vec![None; size as usize];
     for _ in 0..2000 {
         for me in 0..size {
-            let result = schedules[me as usize].progress(&mut Port(&mut fabric, me));
+            let result = schedules[me as usize].progress(&mut RankPort(&mut fabric, me));
             let left = fabric.requests.values().any(|&(owner, _)| owner == me);
-            assert!(result.is_none() || !left, "over, but a request is left");
+            assert!(result.is_none() || !left, "the schedule is over, but a request is left");
             over[me as usize] = result;
         }
         fabric.deliver();
@@ -428,31 +443,31 @@ fn with_error(doomed: u32, error: PmlError) -> (Fabric, Vec<Option<Result<(), Pm
 
 #[test]
 fn an_error_ends_the_schedule_with_no_request_left_behind() {
-    for doomed in 1..200 {
-        let (fabric, over) = with_error(doomed, PmlError::PeerLeft(Rank(0)));
+    for failing in 1..200 {
+        let (fabric, over) = with_error(failing, PmlError::PeerLeft(Rank(0)));
         let failed = over.iter().flatten().filter(|result| result.is_err()).count();
-        assert_eq!(failed, usize::from(doomed <= fabric.next), "the one whose request failed says so");
+        assert_eq!(failed, usize::from(failing <= fabric.next), "the one whose request failed says so");
     }
 }
 
 #[test]
-fn a_message_that_does_not_fit_is_said_and_keeps_nobody_waiting() {
-    for doomed in 1..200 {
-        let (fabric, over) = with_error(doomed, PmlError::Truncated(Status::EMPTY));
-        assert!(over.iter().all(Option::is_some), "somebody waits");
+fn a_truncated_message_is_reported_and_no_rank_waits_for_ever() {
+    for failing in 1..200 {
+        let (fabric, over) = with_error(failing, PmlError::Truncated(Status::EMPTY));
+        assert!(over.iter().all(Option::is_some), "a rank waits");
         let failed = over.iter().flatten().filter(|result| result.is_err()).count();
-        assert_eq!(failed, usize::from(doomed <= fabric.next), "the one whose request failed says so");
-        nothing_left(&fabric);
+        assert_eq!(failed, usize::from(failing <= fabric.next), "the one whose request failed says so");
+        assert_nothing_left(&fabric);
     }
 }
 
-/// What a rank calls over its buffer.
+/// Makes the call of a rank over its buffer.
 type Call = Box<dyn Fn(Rank, &Arc<Buffer>) -> Collective>;
 
-/// What each of `size` ranks calls, for every kind of collective.
+/// The calls of `size` ranks, for every kind of collective operation.
 fn kinds(size: u32) -> Vec<Call> {
     let root = Rank(size / 2);
-    let block = |of: &Arc<Buffer>| ints(of).elements(0, 2).expect("there are two");
+    let block = |of: &Arc<Buffer>| ints(of).elements(0, 2).expect("the buffer has two elements");
     let op = Op::Sum;
     vec![
         Box::new(|_, _| Collective::Barrier),
@@ -479,11 +494,11 @@ fn kinds(size: u32) -> Vec<Call> {
     ]
 }
 
-/// How many of the kinds need everybody at everybody.
-const OF_ALL: usize = 4;
+/// The first kinds are those in which every rank needs data of every rank.
+const SYMMETRIC_KINDS: usize = 4;
 
-/// One member dies after so many turns of its own, and the others hear of it one by one.
-fn with_death(seed: u64, size: u32, kind: usize, victim: u32, turns: u64) {
+/// One member dies after it has made progress `steps` times, and the others learn of its death one by one.
+fn with_death(seed: u64, size: u32, kind: usize, victim: u32, steps: u64) {
     let mut random = Random(seed);
     let mut fabric = Fabric::new(random.bits());
     let buffers: Vec<_> = (0..size).map(|me| buffer(&own(me, 2 * size as usize))).collect();
@@ -493,13 +508,13 @@ fn with_death(seed: u64, size: u32, kind: usize, victim: u32, turns: u64) {
     let mut over: Vec<Option<Result<(), PmlError>>> = vec![None; size as usize];
     let mut taken = 0;
     let error = PmlError::ProcFailed(Rank(victim));
-    let mut silent = vec![None; size as usize];
+    let mut final_bytes = vec![None; size as usize];
     for step in 0.. {
         let me = random.below(size.into()) as u32;
         let late = step > 400 && random.once_in(4);
-        if over[me as usize].is_none() && (me != victim || taken < turns) {
+        if over[me as usize].is_none() && (me != victim || taken < steps) {
             taken += u64::from(me == victim);
-            let port = &mut Port(&mut fabric, me);
+            let port = &mut RankPort(&mut fabric, me);
             if late && me != victim {
                 schedules[me as usize].interrupt(port, error);
             }
@@ -507,29 +522,33 @@ fn with_death(seed: u64, size: u32, kind: usize, victim: u32, turns: u64) {
             if over[me as usize].is_some() {
                 assert!(
                     !fabric.requests.values().any(|&(owner, _)| owner == me),
-                    "over, but a request is left"
+                    "the schedule is over, but a request is left"
                 );
-                silent[me as usize] = Some(buffers[me as usize].to_vec());
+                final_bytes[me as usize] = Some(buffers[me as usize].to_vec());
             }
         }
         fabric.deliver();
         if (0..size).all(|me| me == victim || over[me as usize].is_some()) {
             break;
         }
-        assert!(step < 20_000, "seed {seed}: a survivor waits");
+        assert!(step < 20_000, "seed {seed}: a survivor waits for ever");
     }
     while fabric.deliver() {}
     for me in (0..size as usize).filter(|&me| me != victim as usize) {
-        let result = over[me].expect("it is over");
-        // Row CO1: success, or the failure of the dead.
+        let result = over[me].expect("the schedule is over");
+        // Row CO1: success, or the failure of the dead member.
         assert!(result.is_ok() || result == Err(error), "seed {seed}: {result:?}");
-        // Row CO2: nobody has what the dead never gave.
+        // Row CO2: no rank has a result that needs data which the dead member never sent.
         assert!(
-            result.is_err() || turns > 0 || kind >= OF_ALL,
-            "seed {seed}: {kind} succeeded without a member"
+            result.is_err() || steps > 0 || kind >= SYMMETRIC_KINDS,
+            "seed {seed}: kind {kind} succeeded without a member"
         );
         // Row CO11.
-        assert_eq!(silent[me].as_ref(), Some(&buffers[me].to_vec()), "seed {seed}: written after its end");
+        assert_eq!(
+            final_bytes[me].as_ref(),
+            Some(&buffers[me].to_vec()),
+            "seed {seed}: a buffer was written after the end of the schedule"
+        );
     }
 }
 
@@ -544,7 +563,7 @@ fn every_survivor_of_a_death_at_any_step_returns_success_or_the_failure_and_writ
 }
 
 #[test]
-fn calls_that_cannot_be_right_are_refused_before_anything_is_sent() {
+fn wrong_calls_are_refused_before_anything_is_sent() {
     let five = buffer(&[0; 5]);
     let six = buffer(&[0; 6]);
     let refused = |me, size, call| schedule(Rank(me), size, call).err();

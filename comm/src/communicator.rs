@@ -5,14 +5,14 @@ use crate::{Comparison, Group};
 use mend_base::{Identity, Peer, Rank};
 use std::sync::Arc;
 
-/// A communicator as one of its members sees it: its identity, its members, and this process's rank.
+/// A communicator as one of its members has it: identity, members, and the rank of this process.
 #[derive(Clone, Debug)]
 pub struct Communicator {
-    /// Never reused (I5).
+    /// The identity, which is never reused (I5).
     pub identity: Identity,
-    /// This process's rank.
+    /// The rank of this process.
     pub rank: Rank,
-    /// Its processes; shared by the communicators that have the same ones.
+    /// The members. Communicators with the same members share the group.
     pub group: Arc<Group>,
 }
 
@@ -30,12 +30,12 @@ pub enum Congruence {
 }
 
 impl Communicator {
-    /// How many processes.
+    /// The number of members.
     pub fn size(&self) -> u32 {
         self.group.size()
     }
 
-    /// The process at `rank`.
+    /// The process with this rank; `None`: there is no such rank.
     pub fn peer(&self, rank: Rank) -> Option<Peer> {
         self.group.peer(rank)
     }

@@ -4,16 +4,16 @@
 use core::fmt;
 use mend_base::{Peer, Rank};
 
-/// An ordered set of peers: rank `r` of the group is its `r`-th peer (MPI-5.0 §7.2.1). Immutable; shared by `Arc`.
+/// An ordered set of peers: rank `r` of the group is its `r`-th peer (MPI-5.0 §7.2.1). Immutable.
 ///
-/// Kept as runs of peers at a constant distance, so that WORLD, or every second rank of it, costs the same at any size.
+/// Stored as runs of peers with a constant stride, so the memory of WORLD, or of every second rank of it, does not depend on its size.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Group {
     runs: Vec<Run>,
     size: u32,
 }
 
-/// Peers `first`, `first + stride`, ...: the ranks from `start` on.
+/// The peers `first`, `first + stride`, ..., which have the ranks from `start` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     first: Peer,
@@ -33,7 +33,7 @@ pub enum Comparison {
     Unequal,
 }
 
-/// Why a group was not made.
+/// Why a group could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupError {
     /// The group has no such rank.
@@ -57,7 +57,7 @@ impl fmt::Display for GroupError {
 impl std::error::Error for GroupError {}
 
 impl Group {
-    /// `count` peers numbered one after the other, as a launcher's first processes are.
+    /// `count` peers with consecutive numbers, such as the processes that the launcher starts.
     pub fn consecutive(first: Peer, count: u32) -> Self {
         if count == 0 {
             return Group::default();
@@ -65,7 +65,7 @@ impl Group {
         Group { runs: vec![Run { first, stride: 1, start: 0, count }], size: count }
     }
 
-    /// These peers in this order.
+    /// A group of these peers in this order.
     pub fn new(peers: impl IntoIterator<Item = Peer>) -> Result<Self, GroupError> {
         let group = Self::in_order(peers);
         let sorted = group.sorted();
@@ -75,7 +75,7 @@ impl Group {
         }
     }
 
-    /// These peers, which are known to differ.
+    /// A group of these peers in this order. The caller ensures that they differ.
     fn in_order(peers: impl IntoIterator<Item = Peer>) -> Self {
         let mut group = Group::default();
         for peer in peers {
@@ -98,17 +98,17 @@ impl Group {
         self.runs.push(Run { first: peer, stride: 1, start, count: 1 });
     }
 
-    /// How many processes.
+    /// The number of processes.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Whether it has no processes (`MPI_GROUP_EMPTY`).
+    /// Whether the group has no processes (`MPI_GROUP_EMPTY`).
     pub fn is_empty(&self) -> bool {
         self.size == 0
     }
 
-    /// The process at `rank`.
+    /// The process with this rank; `None`: there is no such rank.
     pub fn peer(&self, rank: Rank) -> Option<Peer> {
         if rank.0 >= self.size {
             return None;
@@ -117,7 +117,7 @@ impl Group {
         Some(run.at(rank.0 - run.start))
     }
 
-    /// The rank of `peer`, if it is a member. Linear in the number of runs: for many, translate them together.
+    /// The rank of `peer`, if it is a member. Linear in the number of runs: for many peers, use [`translate`](Group::translate).
     pub fn rank_of(&self, peer: Peer) -> Option<Rank> {
         self.runs.iter().find_map(|run| run.rank_of(peer))
     }
@@ -127,7 +127,8 @@ impl Group {
         self.runs.iter().flat_map(|run| (0..run.count).map(|step| run.at(step)))
     }
 
-    /// The ranks in `other` of our `ranks`; `None` for who is not in it (MPI-5.0 §7.3.1, MPI_GROUP_TRANSLATE_RANKS).
+    /// Translates `ranks` of this group to ranks of `other`; `None` for a process that is not in `other` (MPI-5.0 §7.3.1,
+    /// MPI_GROUP_TRANSLATE_RANKS).
     pub fn translate(&self, ranks: &[Rank], other: &Group) -> Result<Vec<Option<Rank>>, GroupError> {
         let find = Finder::new(other, ranks.len());
         ranks
@@ -139,20 +140,21 @@ impl Group {
             .collect()
     }
 
-    /// Our `ranks`, in the order named (MPI_GROUP_INCL).
+    /// The processes with these ranks, in the order of `ranks` (MPI_GROUP_INCL).
     pub fn include(&self, ranks: &[Rank]) -> Result<Self, GroupError> {
         self.check(ranks)?;
         Ok(Self::in_order(ranks.iter().filter_map(|&rank| self.peer(rank))))
     }
 
-    /// All but our `ranks`, in our order (MPI_GROUP_EXCL).
+    /// All processes but those with these ranks, in the order of this group (MPI_GROUP_EXCL).
     pub fn exclude(&self, ranks: &[Rank]) -> Result<Self, GroupError> {
         let sorted = self.check(ranks)?;
-        let kept = (0u32..).zip(self.iter()).filter(|(rank, _)| sorted.binary_search(&Rank(*rank)).is_err());
-        Ok(Self::in_order(kept.map(|(_, peer)| peer)))
+        let remaining =
+            (0u32..).zip(self.iter()).filter(|(rank, _)| sorted.binary_search(&Rank(*rank)).is_err());
+        Ok(Self::in_order(remaining.map(|(_, peer)| peer)))
     }
 
-    /// The ranks sorted, if each exists and is named once.
+    /// Checks that each rank exists and is named once. Returns the ranks sorted.
     fn check(&self, ranks: &[Rank]) -> Result<Vec<Rank>, GroupError> {
         let mut sorted = ranks.to_vec();
         sorted.sort_unstable();
@@ -167,31 +169,30 @@ impl Group {
         }
     }
 
-    /// Ours in our order, then those of `other` that we lack in its order (MPI_GROUP_UNION).
+    /// The processes of this group, then those of `other` that are not in this group, in the order of `other` (MPI_GROUP_UNION).
     pub fn union(&self, other: &Group) -> Self {
         let ours = Finder::new(self, other.size as usize);
         Self::in_order(self.iter().chain(other.iter().filter(|&peer| ours.rank_of(peer).is_none())))
     }
 
-    /// Ours that `other` has too, in our order (MPI_GROUP_INTERSECTION).
+    /// The processes of this group that `other` has too, in the order of this group (MPI_GROUP_INTERSECTION).
     pub fn intersection(&self, other: &Group) -> Self {
         let theirs = Finder::new(other, self.size as usize);
         Self::in_order(self.iter().filter(|&peer| theirs.rank_of(peer).is_some()))
     }
 
-    /// Ours that `other` lacks, in our order (MPI_GROUP_DIFFERENCE).
+    /// The processes of this group that are not in `other`, in the order of this group (MPI_GROUP_DIFFERENCE).
     pub fn difference(&self, other: &Group) -> Self {
         let theirs = Finder::new(other, self.size as usize);
         Self::in_order(self.iter().filter(|&peer| theirs.rank_of(peer).is_none()))
     }
 
-    /// MPI_GROUP_COMPARE.
+    /// Compares the groups (MPI_GROUP_COMPARE).
     pub fn compare(&self, other: &Group) -> Comparison {
         if self.size != other.size {
             return Comparison::Unequal;
         }
-        // Equal sequences of peers have equal runs: `append` decides them from the sequence alone, except that
-        // `consecutive` makes the same runs without looking.
+        // Equal runs mean equal sequences. Sequences with different runs are compared peer by peer.
         if self.runs == other.runs || self.iter().eq(other.iter()) {
             return Comparison::Identical;
         }
@@ -235,7 +236,7 @@ impl Run {
     }
 }
 
-/// Looks up many peers in one group: run by run where there are few runs, else in a sorted copy.
+/// Finds the ranks of many peers in one group: run by run if there are few runs or few peers, else in a sorted copy.
 enum Finder<'a> {
     Runs(&'a Group),
     Sorted(Vec<(Peer, Rank)>),
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_group_costs_the_same_at_any_size() {
+    fn a_regular_group_is_one_run_at_any_size() {
         let world = Group::consecutive(peer(0), 1 << 20);
         assert_eq!(world.runs.len(), 1);
         assert_eq!(world.peer(Rank(77_777)), Some(peer(77_777)));
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn include_keeps_the_named_order_and_exclude_the_groups() {
+    fn include_has_the_order_of_the_ranks_and_exclude_that_of_the_group() {
         let world = Group::consecutive(peer(0), 6);
         assert_eq!(numbers(&world.include(&ranks(&[4, 0, 5])).unwrap()), [4, 0, 5]);
         assert_eq!(numbers(&world.exclude(&ranks(&[4, 0])).unwrap()), [1, 2, 3, 5]);
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn set_operations_keep_the_order_that_the_standard_says() {
+    fn set_operations_have_the_order_that_the_standard_defines() {
         let (left, right) = (group(&[5, 1, 3, 9]), group(&[3, 4, 5]));
         assert_eq!(numbers(&left.union(&right)), [5, 1, 3, 9, 4]);
         assert_eq!(numbers(&left.intersection(&right)), [5, 3]);
@@ -348,9 +349,10 @@ mod tests {
             };
             let (a, b) = (draw(), draw());
             let (left, right) = (group(&a), group(&b));
-            let kept = |keep: bool| a.iter().copied().filter(|x| b.contains(x) == keep).collect::<Vec<_>>();
-            assert_eq!(numbers(&left.intersection(&right)), kept(true), "seed {seed}");
-            assert_eq!(numbers(&left.difference(&right)), kept(false), "seed {seed}");
+            let filtered =
+                |common: bool| a.iter().copied().filter(|x| b.contains(x) == common).collect::<Vec<_>>();
+            assert_eq!(numbers(&left.intersection(&right)), filtered(true), "seed {seed}");
+            assert_eq!(numbers(&left.difference(&right)), filtered(false), "seed {seed}");
             let all: Vec<Rank> = (0..left.size()).map(Rank).collect();
             let there: Vec<_> =
                 a.iter().map(|x| b.iter().position(|y| x == y).map(|at| Rank(at as u32))).collect();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a communicator is: an ordered [`Group`] of peers, a [`Communicator`] over it, and the [`Failures`] that one of its
-//! members knows of. Read [`Group`] first.
+//! Communicators as values: an ordered [`Group`] of peers, and a [`Communicator`] over it. Read [`Group`] first.
 //!
-//! Plain values: nothing here sends, waits or knows how a peer is reached.
+//! Nothing here communicates, waits or knows the transport of a peer.
 #![forbid(unsafe_code)]
 
 mod communicator;

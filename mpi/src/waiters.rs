@@ -17,7 +17,7 @@ pub(crate) struct Waiters {
     /// There was no memory to note one.
     unnoted: Cell<bool>,
     /// How often something happened that concerns all; wraps.
-    concern_all: u32,
+    notify_all_count: u32,
 }
 
 impl Waiters {
@@ -48,13 +48,13 @@ impl Waiters {
     }
 
     /// Something happened that may concern every waiter.
-    pub fn concern_all(&mut self) {
-        self.concern_all = self.concern_all.wrapping_add(1);
+    pub fn notify_all(&mut self) {
+        self.notify_all_count = self.notify_all_count.wrapping_add(1);
     }
 
     /// Changes with each such event; wraps.
     #[inline]
-    pub fn concerns_all(&self) -> u32 {
-        self.concern_all
+    pub fn notify_all_count(&self) -> u32 {
+        self.notify_all_count
     }
 }

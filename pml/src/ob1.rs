@@ -177,7 +177,7 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U>
         self.up.on_done(done, result);
     }
 
-    fn on_room(&mut self, to: PeerIndex, _endpoint: E) {
+    fn on_sendable(&mut self, to: PeerIndex, _endpoint: E) {
         self.ob1.list(to);
     }
 

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What communicators are called: for ever, on the wire, and before they are created (design "Context ids").
+//! Identities and context ids of communicators, and messages for communicators that are not created yet (design "Context ids").
 //!
-//! Context ids are not agreed upon. Each *receiver* gives a communicator's context kind an id of its own, announces it to the
-//! senders, and uses the id again when every sender that it was announced to has acknowledged that it uses the id no more:
+//! Processes do not agree on context ids. Each *receiver* chooses an id for a context kind of a communicator, announces the id to the
+//! senders, and reuses the id when every such sender has acknowledged that it does not use the id any more:
 //!
 //! ```text
 //!   sender                                         receiver
 //!     │ ── message, full identity ─────────────────▶ │  open: deliver, announce once; not created: store; retired: refuse
-//!     │ ◀───────────────────── Announce(name, id) ── │  control: may come at any time, or late
+//!     │ ◀───────────────────── Announce(name, id) ── │  a control message: may arrive at any time
 //!     │ ── message, id ────────────────────────────▶ │  resolve(id) = Assigned
-//!     │ ◀────────────────────── Retire(name, id) ─── │  closed here; resolve(id) = Retiring: dropped or refused
-//!     │ ── Retired(id), behind its last use ───────▶ │  id may be used again
+//!     │ ◀────────────────────── Retire(name, id) ─── │  closed here; resolve(id) = Retiring: drop or refuse
+//!     │ ── Retired(id), after the last use of id ──▶ │  id may be reused
 //! ```
 //!
-//! Two orders carry the proof that an id is never used again while a message with it is under way. `Announce` and `Retire`
-//! of one receiver come in the order in which they were sent (both are control), so a sender never learns an id after it was
-//! asked to forget it. `Retired` travels in the queue of the *messages*, not as control, so it cannot overtake one that
-//! still carries the id; with several rails it must go behind the last on each. A peer that has ended counts as having
-//! acknowledged once nothing of it can arrive any more. A sender that never answers holds an id, never a barrier: where
-//! ids run out, new communicators stay without one and their messages carry the full identity, which is always right.
+//! No id is reused while a message with it is in flight. This follows from two orders. First, `Announce` and `Retire` of one receiver are
+//! control messages and arrive in the order in which they were sent, so a sender never learns an id after it was told to drop this id.
+//! Second, `Retired` is sent in the queue of *data messages*, so it cannot overtake a message that carries the id. (With several rails it
+//! must be sent after the last message of each.) A peer that has ended counts as having acknowledged when nothing of it can arrive any
+//! more. A sender that never acknowledges keeps one id from being reused, and delays nothing. If no id is free, a new communicator gets
+//! none, and its messages carry the full identity, which is always correct.
 
 mod contexts;
 mod early_messages;
@@ -29,12 +29,12 @@ pub use early_messages::EarlyMessages;
 
 use mend_base::{ContextKind, Identity, Peer, Reader, Wire, Writer};
 
-/// What a match is made in: a context kind of a communicator, for ever.
+/// The scope of matching: a context kind of a communicator. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Name {
-    /// Which communicator.
+    /// The communicator.
     pub identity: Identity,
-    /// Which of its context kinds.
+    /// The context kind.
     pub context_kind: ContextKind,
 }
 
@@ -52,30 +52,30 @@ impl Wire for Name {
     }
 }
 
-/// Makes identities: one for each process life, so that none is ever made twice (I5).
+/// Allocates identities with this process as creator. A process has one allocator, so that no identity is allocated twice (I5).
 ///
-/// Numbers are drawn from the lower end, densely, because a process that retires them stores the gaps ([`EarlyMessages`]).
+/// Numbers are allocated upwards without gaps, because a process that retires names stores the gaps ([`EarlyMessages`]).
 #[derive(Debug)]
 pub struct IdentityAllocator {
     me: Peer,
-    /// Below it all are drawn, but for those in `returned`.
+    /// All numbers from `FIRST` to below this are allocated, except those in `returned`.
     next: u32,
-    /// Drawn and not used. As many as creations were under way at the same time, at most.
+    /// Numbers that were allocated and given back. At most as many as communicators were created at the same time.
     returned: Vec<u32>,
-    /// From it on upwards, numbers of communicators whose only member is this process.
+    /// All numbers from this on are of communicators whose only member is this process.
     alone: u32,
 }
 
 impl IdentityAllocator {
-    /// The first number that is drawn; those below it are for what every process of a job has without asking (WORLD).
+    /// The first number that is allocated. Numbers below it are for communicators that every process of a job has from the start (WORLD).
     pub const FIRST: u32 = 16;
 
-    /// For the process life `me`.
+    /// The allocator of process `me`.
     pub fn new(me: Peer) -> Self {
         IdentityAllocator { me, next: Self::FIRST, returned: Vec::new(), alone: u32::MAX }
     }
 
-    /// An identity that no communicator has had; `None` after the last.
+    /// An identity that no communicator has had; `None`: all numbers are allocated.
     pub fn allocate(&mut self) -> Option<Identity> {
         if let Some(number) = self.returned.pop() {
             return Some(self.named(number));
@@ -87,7 +87,8 @@ impl IdentityAllocator {
         Some(self.named(self.next - 1))
     }
 
-    /// The same for a communicator that has this process alone: no other process ever meets its number, so it leaves no gap.
+    /// As [`allocate`](Self::allocate), for a communicator whose only member is this process. Such numbers are allocated downwards, so they
+    /// are no gaps in what other processes retire.
     pub fn allocate_alone(&mut self) -> Option<Identity> {
         if self.next == self.alone {
             return None;
@@ -96,13 +97,13 @@ impl IdentityAllocator {
         Some(self.named(self.alone))
     }
 
-    /// This identity was drawn for a communicator that another member names, so no process uses it. One that any process
-    /// may have used, such as that of a creation which failed half-way, is not given back.
+    /// Takes back an identity that no process has used, because another member chose the identity of the communicator. An identity that any
+    /// process may have used, as after a creation that failed, must not be given back.
     pub fn give_back(&mut self, identity: Identity) {
-        let drawn = (Self::FIRST..self.next).contains(&identity.number);
+        let allocated = (Self::FIRST..self.next).contains(&identity.number);
         assert!(
-            identity.creator == self.me && drawn && !self.returned.contains(&identity.number),
-            "an identity is given back once, by the process that drew it"
+            identity.creator == self.me && allocated && !self.returned.contains(&identity.number),
+            "an identity is given back once, by the process that allocated it"
         );
         self.returned.push(identity.number);
     }
@@ -120,7 +121,7 @@ mod tests {
 
     const PROCESSES: usize = 4;
 
-    /// What travels as a message, in order.
+    /// A data message. Data messages of one pair arrive in order.
     #[derive(Clone, Copy, Debug)]
     enum Message {
         Named { name: Name, serial: u32 },
@@ -128,14 +129,14 @@ mod tests {
         Retired(ContextId),
     }
 
-    /// What travels as control, in order, but past messages and behind them.
+    /// A control message. Control messages of one pair arrive in order, before or after data messages.
     #[derive(Clone, Copy, Debug)]
     enum Control {
         Announce(Name, ContextId),
         Retire(Name, ContextId),
     }
 
-    /// One process: it opens, uses and closes communicators whenever the seed says so.
+    /// One process. The seed decides when it opens, uses and closes communicators.
     struct Process {
         contexts: Contexts<Name>,
         open: BTreeMap<Name, Option<ContextId>>,
@@ -240,7 +241,7 @@ mod tests {
                 }
                 Message::Short { id, meant, serial } => match process.contexts.resolve(id, peer) {
                     Resolved::Assigned(name) => {
-                        assert_eq!(name, meant, "an id was used again too early");
+                        assert_eq!(name, meant, "an id was reused too early");
                         self.short += 1;
                         self.deliver(at, from, name, serial);
                     }
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_never_means_another_communicator_and_all_come_back() {
+    fn an_id_in_flight_is_never_reused_and_all_ids_become_free() {
         let (mut delivered, mut short) = (0, 0);
         for seed in 0..200 {
             let ids = if seed % 2 == 0 { 3 } else { 1 << 16 };
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn no_identity_is_made_twice_and_the_last_is_the_last() {
+    fn no_identity_is_allocated_twice_and_none_after_the_last() {
         let mut identities = IdentityAllocator::new(Peer::new(Job(1), 2));
         let first = identities.allocate().unwrap();
         assert_ne!(identities.allocate(), Some(first));
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_was_given_back_is_drawn_again_before_a_new_one() {
+    fn an_identity_that_was_given_back_is_allocated_before_a_new_one() {
         let mut identities = IdentityAllocator::new(Peer::new(Job(1), 2));
         let [first, second] = [0; 2].map(|_| identities.allocate().unwrap());
         identities.give_back(first);
@@ -343,7 +344,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "given back once")]
-    fn an_identity_that_was_not_drawn_is_not_given_back() {
+    fn an_identity_that_was_not_allocated_cannot_be_given_back() {
         let me = Peer::new(Job(1), 2);
         IdentityAllocator::new(me).give_back(Identity { creator: me, number: 16 });
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Protocols with their I/O taken out: values that take events and return what to do. So far [`identity`]: what
-//! communicators are called.
+//! Protocol state machines without I/O: they take events and return what to do. So far there is [`identity`]: identities and context ids
+//! of communicators.
 //!
-//! Nothing here reads a clock, draws a random number, sends or waits (Rule 2).
+//! Nothing here reads a clock, uses random numbers, communicates or waits (Rule 2).
 #![forbid(unsafe_code)]
 
 pub mod identity;

@@ -4,7 +4,7 @@
 //! Each ordered pair of processes has four queues: data messages and chunks, of which each has little room, so that senders
 //! often get [`SendError::Busy`]; control messages, which may overtake both; and mailboxes, in which a new state replaces
 //! the old one. Each queue keeps its order. At each call of progress the seed decides which queues deliver, how many
-//! messages they deliver, and whether a sender gets `on_room`.
+//! messages they deliver, and whether a sender gets `on_sendable`.
 
 use crate::killer::Killer;
 use mend_base::{Instant, PeerIndex, Random, Reader};
@@ -308,7 +308,7 @@ struct Endpoint {
     peer: u32,
     index: PeerIndex,
     state: EndpointState,
-    /// A send got [`SendError::Busy`] and no `on_room` yet.
+    /// A send got [`SendError::Busy`] and no `on_sendable` yet.
     owes_room: bool,
     /// What the peer had sent when this endpoint was severed. What it sent later is not delivered.
     before_sever: PairQueues,
@@ -376,7 +376,7 @@ impl SimBtl {
         let endpoint = &mut self.endpoints[at];
         endpoint.state = EndpointState::Connected;
         endpoint.owes_room = false;
-        sink.on_room(endpoint.index, at as u32);
+        sink.on_sendable(endpoint.index, at as u32);
         1
     }
 
@@ -404,7 +404,7 @@ impl SimBtl {
             let queues = network.queues.entry((self.me, endpoint.peer)).or_default();
             if queues.has_room(&endpoint.sizes) {
                 endpoint.owes_room = false;
-                sink.on_room(endpoint.index, at as u32);
+                sink.on_sendable(endpoint.index, at as u32);
                 events += 1;
             }
         }
@@ -481,7 +481,7 @@ impl Btl for SimBtl {
     fn resume(&mut self, endpoint: u32) {
         let endpoint = self.endpoint(endpoint);
         if endpoint.state == EndpointState::Quarantined {
-            // A send that got `Busy` meanwhile gets `on_room` as after a connection.
+            // A send that got `Busy` meanwhile gets `on_sendable` as after a connection.
             endpoint.state = EndpointState::Connecting;
         }
     }

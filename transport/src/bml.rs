@@ -8,47 +8,46 @@ use crate::{
 };
 use mend_base::{Instant, PeerIndex};
 
-/// `L` (loopback) where it connects, else `S` (shared memory), else the first network that does. Either may be
-/// absent, because the user excluded it (`MEND_BTL`); then its peers are reached by the next transport, or not at
-/// all.
+/// Reaches each peer by the first transport that can connect to it: loopback (`L`), then shared memory (`S`), then the networks
+/// in order. Loopback or shared memory is absent if the user excluded it (`MEND_BTL`).
 ///
 /// ```
 /// use mend_base::{Job, Peer, PeerIndex};
 /// use mend_transport::{Bml, Btl, Card, ConnectError, Loopback, BmlEndpoint};
 ///
-/// let (me, somebody) = (Peer::new(Job(1), 0), Peer::new(Job(1), 1));
+/// let (me, other) = (Peer::new(Job(1), 0), Peer::new(Job(1), 1));
 /// let mut all: Bml<Loopback, Loopback> = Bml::new(Some(Loopback::new(me)), None, Vec::new());
 /// let mut card = Card::default();
 /// all.advertise(&mut card);
 /// assert_eq!(all.connect(PeerIndex(0), &card), Ok(BmlEndpoint::Loopback(0)));
 /// let mut foreign = Card::default();
-/// Loopback::new(somebody).advertise(&mut foreign);
+/// Loopback::new(other).advertise(&mut foreign);
 /// assert_eq!(all.connect(PeerIndex(1), &foreign), Err(ConnectError::Unreachable));
 /// ```
 pub struct Bml<L: Btl, S: Btl> {
     loopback: Option<L>,
     shm: Option<S>,
     networks: Vec<Box<dyn Network>>,
-    /// Calls of progress: tells when the networks are due although shared memory is busy.
+    /// Number of calls of progress. Every [`CALLS_PER_NETWORK_POLL`]th polls the networks although shared memory is busy.
     calls: u32,
-    /// Which of the two inlined transports goes first. They change places when one used the whole budget.
+    /// Which of the two inlined transports is polled first. The order is reversed after a call that used its whole budget.
     loopback_first: bool,
-    /// Which network goes first.
+    /// The network that is polled first.
     first_network: u8,
 }
 
-/// An endpoint of a Bml: a transport, and the endpoint there.
+/// An endpoint of a [`Bml`]: a transport, and the endpoint of that transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BmlEndpoint<O, N> {
-    /// Of the loopback.
+    /// An endpoint of the loopback.
     Loopback(O),
-    /// Of shared memory.
+    /// An endpoint of shared memory.
     Shm(N),
-    /// Of a network.
+    /// An endpoint of a network.
     Network {
         /// The index of the network.
         network: u8,
-        /// The endpoint there.
+        /// The endpoint of this network.
         endpoint: u32,
     },
 }
@@ -98,7 +97,7 @@ impl<L: Btl, S: Btl> Bml<L, S> {
         }
     }
 
-    /// Makes progress of each network once, beginning with another one each time.
+    /// Makes progress of each network once. Each call begins with the next network.
     fn progress_networks(
         &mut self,
         now: Instant,
@@ -226,7 +225,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         }
     }
 
-    // Hot: per look.
+    // Hot: per poll.
     #[inline]
     fn ready(&self, from: Self::Endpoint) -> bool {
         match from {
@@ -269,11 +268,11 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         }
     }
 
-    // Hot: per turn.
+    // Hot: per call of progress.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<Self::Endpoint>) -> u32 {
         self.calls = self.calls.wrapping_add(1);
         let due = self.calls & (CALLS_PER_NETWORK_POLL - 1) == 0;
-        // When they are due the networks go first, so that busy shared memory cannot use up the budget before them.
+        // Networks that are due are polled first, so that busy shared memory cannot use up their budget.
         let mut events = if due { self.progress_networks(now, budget, sink) } else { 0 };
         if self.loopback_first {
             events += self.progress_loopback(now, budget - events, sink);
@@ -297,7 +296,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.networks.iter_mut().for_each(|network| network.check_peers());
     }
 
-    /// All are armed, or none: where one is pending, the others are disarmed again.
+    /// Arms all transports or none: if one is pending, the others are disarmed.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
         let armed = self.arm_each(wake);
         if armed.is_err() {
@@ -331,7 +330,7 @@ impl<L: Btl, S: Btl> core::fmt::Debug for Bml<L, S> {
     }
 }
 
-/// A sink that maps a transport's endpoints to endpoints of the Bml.
+/// A sink that passes each callback on, with the transport's endpoint mapped to one of the [`Bml`].
 struct MapEndpoint<'a, S, F>(&'a mut S, F);
 
 impl<S: Sink<W>, W, E, F: Fn(E) -> W> Sink<E> for MapEndpoint<'_, S, F> {
@@ -349,8 +348,8 @@ impl<S: Sink<W>, W, E, F: Fn(E) -> W> Sink<E> for MapEndpoint<'_, S, F> {
         self.0.on_done(done, result);
     }
 
-    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        self.0.on_room(to, (self.1)(endpoint));
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E) {
+        self.0.on_sendable(to, (self.1)(endpoint));
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
@@ -385,7 +384,7 @@ mod tests {
     use crate::{Network, Pending, WakeSet};
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
-    /// Plain queues as the near transport, or, with `FAR`, as the second of two networks.
+    /// The mock BTL as shared memory, or, with `NETWORK`, as the second of two networks.
     struct Composed<const NETWORK: bool>(mock::Job<{ mock::NONE }>);
 
     impl<const NETWORK: bool> Fixture for Composed<NETWORK> {
@@ -431,22 +430,22 @@ mod tests {
         crate::conformance!(super::Injected<super::Composed<true>>);
     }
 
-    /// What arrived, by endpoint.
+    /// What the sink was given.
     #[derive(Default)]
-    struct Heard {
+    struct Delivered {
         messages: Vec<(PeerIndex, u8)>,
-        rooms: Vec<BmlEndpoint<u32, u32>>,
+        sendable: Vec<BmlEndpoint<u32, u32>>,
         severed: Vec<BmlEndpoint<u32, u32>>,
     }
 
-    impl Sink<BmlEndpoint<u32, u32>> for Heard {
+    impl Sink<BmlEndpoint<u32, u32>> for Delivered {
         fn on_message(&mut self, from: PeerIndex, id: AmId, _: &[u8], _: Payload<'_>) {
             self.messages.push((from, id.0));
         }
         fn on_chunk(&mut self, _: PeerIndex, _: Stream, _: Payload<'_>) {}
         fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
-        fn on_room(&mut self, _: PeerIndex, endpoint: BmlEndpoint<u32, u32>) {
-            self.rooms.push(endpoint);
+        fn on_sendable(&mut self, _: PeerIndex, endpoint: BmlEndpoint<u32, u32>) {
+            self.sendable.push(endpoint);
         }
         fn on_error(&mut self, _: PeerIndex, _: BmlEndpoint<u32, u32>, _: Cause) {}
         fn on_severed(&mut self, _: PeerIndex, endpoint: BmlEndpoint<u32, u32>) {
@@ -471,12 +470,12 @@ mod tests {
             Bml::new(Some(Loopback::new(peer(0))), Some(Loopback::new(peer(1))), vec![far(2), far(3)]);
         let endpoints: Vec<_> =
             (0..4).map(|number| bml.connect(PeerIndex(number), &card(number)).unwrap()).collect();
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         for time in 0..100 {
-            bml.progress(Instant(time), 1, &mut heard);
+            bml.progress(Instant(time), 1, &mut delivered);
         }
-        heard.rooms.sort_by_key(|endpoint| endpoints.iter().position(|each| each == endpoint));
-        assert_eq!(heard.rooms, endpoints, "each connection stands, under the name that connect gave");
+        delivered.sendable.sort_by_key(|endpoint| endpoints.iter().position(|each| each == endpoint));
+        assert_eq!(delivered.sendable, endpoints, "each endpoint that connect returned is connected");
         (bml, endpoints)
     }
 
@@ -489,55 +488,55 @@ mod tests {
     }
 
     #[test]
-    fn each_peer_is_reached_by_the_first_transport_that_leads_there() {
+    fn each_peer_is_reached_by_the_first_transport_that_connects_to_it() {
         let (mut bml, endpoints) = four();
         let far = |network| BmlEndpoint::Network { network, endpoint: 0 };
         assert_eq!(endpoints, [BmlEndpoint::Loopback(0), BmlEndpoint::Shm(0), far(0), far(1)]);
         let nowhere = bml.connect(PeerIndex(4), &card(4));
         assert_eq!(nowhere, Err(ConnectError::Unreachable));
         endpoints.iter().zip(10..).for_each(|(&endpoint, id)| send(&mut bml, endpoint, id).unwrap());
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         for time in 0..u64::from(2 * CALLS_PER_NETWORK_POLL) {
-            bml.progress(Instant(time), 8, &mut heard);
+            bml.progress(Instant(time), 8, &mut delivered);
         }
-        heard.messages.sort_by_key(|(_, id)| *id);
-        assert_eq!(heard.messages, [0, 1, 2, 3].map(|number| (PeerIndex(number), 10 + number as u8)));
+        delivered.messages.sort_by_key(|(_, id)| *id);
+        assert_eq!(delivered.messages, [0, 1, 2, 3].map(|number| (PeerIndex(number), 10 + number as u8)));
     }
 
     #[test]
     fn no_transport_starves_another_even_with_a_budget_of_one() {
         let (mut bml, endpoints) = four();
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         for time in 0..u64::from(16 * CALLS_PER_NETWORK_POLL) {
             for (&endpoint, id) in endpoints.iter().zip(0..) {
-                // Busy is fine: what counts is that each always has something.
+                // May be `Busy`: each transport must always have something to deliver.
                 let _ = send(&mut bml, endpoint, id);
             }
-            assert!(bml.progress(Instant(time), 1, &mut heard) <= 1);
+            assert!(bml.progress(Instant(time), 1, &mut delivered) <= 1);
         }
         for id in 0..4 {
-            let count = heard.messages.iter().filter(|(_, each)| *each == id).count();
-            assert!(count >= 4, "transport {id} was heard {count} times");
+            let count = delivered.messages.iter().filter(|(_, each)| *each == id).count();
+            assert!(count >= 4, "transport {id} delivered {count} messages");
         }
     }
 
     #[test]
-    fn severing_one_way_ends_that_one_alone() {
+    fn severing_an_endpoint_does_not_affect_the_others() {
         let (mut bml, endpoints) = four();
         bml.sever(endpoints[1]);
         bml.sever(endpoints[3]);
         assert_eq!(send(&mut bml, endpoints[1], 1), Err(SendError::PeerFailed));
         send(&mut bml, endpoints[0], 5).unwrap();
-        let mut heard = Heard::default();
+        let mut delivered = Delivered::default();
         for time in 0..u64::from(2 * CALLS_PER_NETWORK_POLL) {
-            bml.progress(Instant(time), 8, &mut heard);
+            bml.progress(Instant(time), 8, &mut delivered);
         }
-        assert_eq!(heard.severed, [endpoints[1], endpoints[3]]);
-        assert_eq!(heard.messages, [(PeerIndex(0), 5)]);
+        assert_eq!(delivered.severed, [endpoints[1], endpoints[3]]);
+        assert_eq!(delivered.messages, [(PeerIndex(0), 5)]);
     }
 
     #[test]
-    fn it_may_sleep_only_if_every_transport_may() {
+    fn arm_succeeds_only_if_no_transport_is_pending() {
         let (mut bml, endpoints) = four();
         let mut wake = WakeSet::default();
         assert_eq!(bml.arm(&mut wake), Ok(()));
@@ -547,7 +546,7 @@ mod tests {
             assert!(bml.ready(endpoint));
             assert_eq!(bml.arm(&mut wake), Err(Pending));
             while bml.ready(endpoint) {
-                bml.progress(Instant(time), 8, &mut Heard::default());
+                bml.progress(Instant(time), 8, &mut Delivered::default());
             }
         }
     }

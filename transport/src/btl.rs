@@ -4,39 +4,75 @@
 use crate::{Card, Sink, WriteSlot};
 use mend_base::{Instant, PeerIndex};
 
-/// A byte transfer layer: shared memory, verbs, OFI. One engine owns it, so it holds no locks. It never blocks, and
-/// calls back only from [`progress`](Btl::progress) and [`take_message`](Btl::take_message).
+/// A byte transfer layer (BTL): shared memory, verbs, OFI. It moves messages between this process and its peers.
 ///
-/// It does not rely on a peer being alive or correct: what a peer wrote is copied once and checked in the copy; what
-/// no correct peer writes is reported as [`Cause::Garbage`](crate::Cause::Garbage).
+/// **Caller.** One engine owns the BTL and calls it from one thread at a time, so the BTL needs no lock. No method blocks.
+///
+/// **Callbacks.** The BTL calls a [`Sink`] only from inside [`progress`](Btl::progress) and
+/// [`take_message`](Btl::take_message). A sink never calls the BTL: it has no reference to it.
+///
+/// **Endpoint.** An endpoint has one of six states:
+///
+/// ```text
+///   connect          on_sendable            quarantine
+///   ───────▶ connecting ─────▶ connected ◀────────────▶ quarantined
+///                │                 │         resume          │
+///                └─────────────────┴───────── sever ─────────┘
+///                                               ▼      on_severed
+///                                            severing ───────────▶ severed
+/// ```
+///
+/// **Death.** A peer may die at any instruction. The BTL does not rely on a peer being alive or correct: it copies what a peer
+/// wrote once, checks the copy, and reports what no correct peer writes as [`Cause::Garbage`](crate::Cause::Garbage). It never
+/// decides that a peer is dead. What it notices it reports as evidence (`on_error`), and every endpoint stays in its state. The
+/// engine answers evidence with `quarantine`, and then with `resume` or, once the failure is declared, with `sever`. `sever` may
+/// also come without evidence, and for a peer that lives.
+///
+/// **Conformance.** The suite in `transport/src/conformance.rs` tests this contract.
 pub trait Btl {
-    /// A connection to a peer (a ring, a queue pair, an `fi_addr_t`); a peer may have several. An index into the
-    /// transport's own table, where its credits and queues are.
+    /// A connection to a peer: a ring, a queue pair, an `fi_addr_t`. It is an index into the BTL's own table, where the
+    /// credits and queues of the connection are. A peer may have several endpoints, and no endpoint is reused for another peer.
     type Endpoint: Copy + Eq + core::fmt::Debug;
 
-    /// Adds to the card, under this transport's id, what a peer needs to connect, and the sizes that it must obey.
+    /// Adds one entry to the card, under the [`TransportId`](crate::TransportId) of this BTL: what a peer needs to connect, and
+    /// the sizes that a peer must obey. Called before the first `connect`. A BTL that can be used by no peer adds nothing.
     fn advertise(&self, card: &mut Card);
-    /// Starts a connection. `on_room` reports that it is connected, `on_error` that it failed. Until then `send` is
-    /// `Busy`.
+    /// Starts a connection to `peer`, whose card this is, and returns its endpoint. Both ends call `connect`, in any order.
+    ///
+    /// A later `progress` calls `on_sendable` when this end may send, or `on_error` when the connection failed. Until
+    /// `on_sendable`, `send` answers `Busy`. The BTL passes `peer` to the sink with each callback. If the peer dies meanwhile, the
+    /// endpoint stays connecting until it is severed. An error means that there is no endpoint, and may be followed by another
+    /// attempt.
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<Self::Endpoint, ConnectError>;
-    /// Sizes and abilities of this endpoint, fixed once it is connected.
+    /// The sizes and abilities of an endpoint: constant from the return of `connect` on, also after the peer's death.
     fn limits(&self, to: Self::Endpoint) -> &Limits;
 
-    /// Suspends the endpoint of a suspected peer until `resume` or `sever`: sends are `Busy`, arrivals stay where
-    /// they are, no error is reported.
+    /// Suspends the endpoint of a suspected peer until `resume` or `sever`: sends are `Busy`, messages that arrive stay in the
+    /// transport, and no error is reported for this endpoint. Other endpoints are not affected. No effect on an endpoint that is
+    /// severing or severed.
     fn quarantine(&mut self, endpoint: Self::Endpoint);
-    /// The peer lives: continues, after a reconnection if need be. No message is lost, duplicated or reordered. Puts
-    /// and atomics whose outcome is not known end as [`SendError::Unknown`].
+    /// Ends the quarantine of a peer that lives, and reconnects if necessary. No message is lost, duplicated or reordered. A send
+    /// that was `Busy` gets `on_sendable`. Puts and atomics whose outcome is not known end as [`SendError::Unknown`]. No effect on
+    /// an endpoint that is not quarantined, or whose peer wrote garbage.
     fn resume(&mut self, endpoint: Self::Endpoint);
-    /// Starts to disconnect. The next calls of `progress` deliver the peer's complete messages, end outstanding
-    /// operations with `PeerFailed`, and report the end with `on_severed`.
+    /// Closes the endpoint for good. Called in any state, also more than once; the second call has no effect. Each send from
+    /// now on fails with `PeerFailed`.
+    ///
+    /// The next calls of `progress`, as many as the budget requires, deliver the messages that the peer had sent completely, end
+    /// each outstanding operation with `PeerFailed`, and then call `on_severed`. They need no help of the peer, which may be dead.
+    /// An incomplete message is dropped.
     fn sever(&mut self, endpoint: Self::Endpoint);
 
-    /// Sends `header` and then the `len` bytes that `fill` writes, as one message; the caller's memory may be reused
-    /// when this returns. `Busy`: nothing was sent and `fill` was not called; `on_room` reports when to try again.
+    /// Sends `header` and then the `len` bytes that `fill` writes, as one message. The caller may reuse its memory when this
+    /// returns. `Ok` does not mean that the message was received: if this process lives, a correct peer receives the message.
     ///
-    /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX); `len` at most `packed_bytes_max` (for
-    /// [`Class::Control`] and [`Class::Mailbox`] `inline_bytes_max`): longer is the caller's mistake, and asserted.
+    /// `Busy`: no send resources are free, the endpoint is not connected yet, or it is quarantined. Nothing was sent, and `fill`
+    /// was not called; `on_sendable` follows when the caller can try again, unless `sever` comes first. `PeerFailed`: the endpoint was
+    /// severed. No other error.
+    /// A death of the peer changes no answer: sends succeed until the queue is full.
+    ///
+    /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `packed_bytes_max`, and for
+    /// [`Class::Control`] and [`Class::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and may panic.
     fn send(
         &mut self,
         to: Self::Endpoint,
@@ -46,8 +82,9 @@ pub trait Btl {
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError>;
-    /// Sends the next chunk of a large message: in order within its stream, without matching and without a header. At
-    /// most `chunk_bytes`. Needs [`Ability::Streams`].
+    /// Sends the next chunk of a stream: at most `chunk_bytes` bytes, without a header. Chunks of one stream arrive in order; chunks
+    /// and messages are not ordered with each other. Answers as [`send`](Btl::send) does. Called only on endpoints with
+    /// [`Ability::Streams`].
     fn send_chunk(
         &mut self,
         to: Self::Endpoint,
@@ -56,15 +93,16 @@ pub trait Btl {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError>;
 
-    /// Whether something of this peer can be delivered. Cheaper than `progress`: for spinning.
+    /// Whether `progress` could deliver something of this peer. Cheaper than `progress`, and without effect: a waiting thread
+    /// polls it. False if the endpoint is quarantined or severed.
     fn ready(&self, from: Self::Endpoint) -> bool;
-    /// Whether a message is at the head of this peer's data. One load, for a blocking receive that polls its sender's
-    /// ring alone. A transport without such a ring answers no.
+    /// Whether a message of class [`Class::Data`] is the next thing to be delivered of this peer. One load: a blocking receive polls
+    /// it. A BTL that cannot tell so cheaply answers `false`.
     fn has_message(&self, _from: Self::Endpoint) -> bool {
         false
     }
-    /// Delivers that one message as `progress` would, and nothing else; control messages and chunks may wait behind
-    /// it. Returns how many events that were. `now` may be stale.
+    /// Delivers the message that [`has_message`](Btl::has_message) found, as `progress` would, and nothing else; control messages and
+    /// chunks stay for `progress`. Returns the number of callbacks: 0 or 1. `now` may be stale.
     fn take_message(
         &mut self,
         _now: Instant,
@@ -73,30 +111,36 @@ pub trait Btl {
     ) -> u32 {
         0
     }
-    /// Polls, and delivers at most `budget` events to `sink`. Returns how many. `now` may be stale. No endpoint
-    /// starves: the next call continues where the budget ended this one. A return of 0 means that the caller may
-    /// yield to other processes, not that nothing is pending: [`arm`](Btl::arm) tells that.
+    /// Polls, makes at most `budget` callbacks, and returns their number. `budget` may be 0. `now` may be stale.
+    ///
+    /// No endpoint starves: the next call continues where the budget ended this one. A return of 0 means that the caller may
+    /// yield its processor. It does not mean that nothing is pending: [`arm`](Btl::arm) tells that.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<Self::Endpoint>) -> u32;
-    /// Reads the liveness of peers, where this transport can do so without communication, round-robin where there are
-    /// many; called periodically. The next `progress` reports a dead peer with `on_error`: once, and once more after
-    /// each `resume`.
+    /// Reads whether peers are alive, if the BTL can do that without communication; of many peers it reads some, round-robin. Called
+    /// periodically by a thread that waits. The next `progress` reports a dead peer with `on_error`: once, and once more after each
+    /// `resume`. Endpoints that are quarantined or severed are not checked.
     fn check_peers(&mut self) {}
-    /// Before sleep: adds to `wake` what to wait for. From then on everything that `progress` would report, or that
-    /// would let a `Busy` send succeed, wakes this process, at the latest at the next timed check. `Pending`: there
-    /// is something already; do not sleep.
+    /// Prepares a sleep, and adds to `wake` what the process can sleep on. From now until `disarm`, everything that `progress`
+    /// would report wakes this process, and so does the release of send resources for a `Busy` send. A wake-up may be lost; then
+    /// the sleeper finds the event when its sleep times out.
+    ///
+    /// `Pending`: `progress` has something to report now, so the process must not sleep. The caller calls `disarm` in both cases.
+    /// The death of a peer need not wake the process: the node daemon does that.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;
-    /// After sleep, or instead of it: no peer needs to wake this process.
+    /// Ends what `arm` began: peers need not wake this process any more. Called after the sleep, or instead of it; without effect
+    /// if nothing is armed.
     fn disarm(&mut self);
 }
 
-/// The queue of a message.
+/// Through which queue a message goes. Messages of one class from one peer arrive in order; classes are not ordered with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Class {
-    /// Flow-controlled data.
+    /// Data: the queue is bounded, and a full queue answers `Busy`.
     Data,
-    /// Control messages: they have slots of their own and never wait behind data.
+    /// Control messages: they have separate slots, and never wait behind data.
     Control,
-    /// A state, which replaces the last unread one of the same [`AmId`], such as credit or a heartbeat.
+    /// A state, such as credit or a heartbeat: it replaces the last unread state of the same [`AmId`], and is never `Busy` on a
+    /// connected endpoint.
     Mailbox,
 }
 
@@ -116,9 +160,9 @@ pub enum Ability {
     Flush = 16,
     /// [`Rdma::post`](crate::Rdma::post).
     PostedReceive = 32,
-    /// User memory may lie on an accelerator.
+    /// The transport can access user memory of an accelerator.
     DeviceMemory = 64,
-    /// [`WakeSet::descriptors`]: there is a descriptor for epoll to wait on.
+    /// [`Btl::arm`] adds a descriptor for epoll to [`WakeSet::descriptors`].
     SleepDescriptor = 128,
 }
 
@@ -133,7 +177,7 @@ pub struct Limits {
     pub packed_bytes_max: u32,
     /// The longest chunk, in bytes, as the receiver advertises it; 0 without [`Ability::Streams`].
     pub chunk_bytes: u32,
-    /// The longest put or get, in bytes; 0 without them.
+    /// The longest put or get, in bytes; 0 without [`Ability::Put`] and [`Ability::Get`].
     pub transfer_bytes_max: u64,
 }
 
@@ -147,23 +191,24 @@ impl Limits {
     }
 }
 
-/// The layer above to which a message belongs (an active-message id). All are listed in `mpi`.
+/// An active-message id: which layer above the transport a message belongs to. `mpi` lists all ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct AmId(pub u8);
 
-/// A large message between two processes: a number that its receiver chose, and checks when a chunk brings it.
+/// The number of a stream, that is of one large message. Its receiver chose the number, and checks it in each chunk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Stream(pub u32);
 
-/// Whose operation it is, and which of its operations: validated when it comes back (I4).
+/// Identifies an operation: the layer that started it, and a value of that layer, which validates the value when the operation
+/// ends (I4).
 ///
-/// The highest 8 bits are the owner's active-message id, the other 56 the owner's own (an index, and as much of a generation as
-/// fits).
+/// The highest 8 bits are the active-message id of the layer. The other 56 are its value: an index, and as many bits of a
+/// generation as fit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Cookie(pub u64);
 
 impl Cookie {
-    /// Bits below the owner's.
+    /// Bits of the value.
     pub const VALUE_BITS: u32 = 56;
 
     /// The cookie of an operation; `None`: the value has more bits than [`VALUE_BITS`](Cookie::VALUE_BITS).
@@ -174,12 +219,12 @@ impl Cookie {
         Some(Cookie((owner.0 as u64) << Cookie::VALUE_BITS | value))
     }
 
-    /// Whose operation it is.
+    /// The layer that started the operation.
     pub const fn owner(self) -> AmId {
         AmId((self.0 >> Cookie::VALUE_BITS) as u8)
     }
 
-    /// Which of the owner's.
+    /// The value that the layer gave.
     pub const fn value(self) -> u64 {
         self.0 & ((1 << Cookie::VALUE_BITS) - 1)
     }
@@ -188,13 +233,13 @@ impl Cookie {
 /// Why nothing was sent, or how an operation ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendError {
-    /// There is no room now; not a failure.
+    /// Nothing can be sent now. Not a failure: `on_sendable` follows.
     Busy,
     /// The endpoint is severed.
     PeerFailed,
-    /// Cancelled by [`Rdma::withdraw`](crate::Rdma::withdraw).
-    Withdrawn,
-    /// The connection broke meanwhile: the operation may have happened or not.
+    /// Cancelled by [`Rdma::cancel`](crate::Rdma::cancel).
+    Cancelled,
+    /// The connection broke during the operation, which may have happened or not.
     Unknown,
 }
 
@@ -205,20 +250,20 @@ pub enum ConnectError {
     Unreachable,
     /// Memory for the connection could not be reserved.
     NoMemory,
-    /// This version does not know the peer's layout, or its card.
+    /// This version of Mend cannot read the peer's card or memory layout.
     LayoutDiffers,
 }
 
-/// What a process waits for while it sleeps: its futex word, and, for the helper thread's epoll, descriptors.
+/// What a process sleeps on: its sleep word, descriptors, or both.
 #[derive(Default, Debug)]
 pub struct WakeSet {
-    /// Peers wake the sleep word of this process.
+    /// Peers wake this process at its sleep word in the bell page.
     pub futex: bool,
-    /// Descriptors that become readable.
+    /// Descriptors that become readable when there is an event.
     pub descriptors: Vec<i32>,
 }
 
-/// Something is there already: do not sleep.
+/// There is an event already, so the process must not sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pending;
 

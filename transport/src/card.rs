@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Business cards: what a process tells others so that they can connect to it.
+//! Business cards: what a process publishes so that others can connect to it.
 
 use mend_base::{Reader, Wire, Writer};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The business card of a process: layout version, what each transport advertises (at most
-/// [`ENTRY_BYTES_MAX`](Card::ENTRY_BYTES_MAX) each), and the descriptor of its outbox, which the node's daemon passes on.
+/// The business card of a process: its layout version, one entry for each transport, and the descriptor of its outbox, which the
+/// node daemon passes on.
 #[derive(Default, Debug, Clone)]
 pub struct Card {
     /// Version of everything that two processes share: segments, headers, protocols.
     pub layout: u32,
-    /// By transport, in no order.
+    /// What each transport advertises, at most [`ENTRY_BYTES_MAX`](Card::ENTRY_BYTES_MAX) bytes; in no order.
     pub entries: Vec<(TransportId, Vec<u8>)>,
-    /// Travels beside the bytes (SCM_RIGHTS), and only to processes of the same node.
+    /// The outbox. Passed separately from the bytes of the card (SCM_RIGHTS), and only to processes of the same node.
     pub descriptor: Option<Arc<OwnedFd>>,
 }
 
-/// The transport of an entry.
+/// Which transport an entry belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TransportId(pub u8);
 
@@ -33,7 +33,7 @@ impl Card {
     pub const ENTRY_BYTES_MAX: usize = 256;
     /// The most entries of a card.
     pub const ENTRIES_MAX: usize = 8;
-    /// The layout that this version of Mend writes. A connection with another one is refused in one line.
+    /// The layout that this version of Mend writes. A connection to a process with another layout is refused.
     pub const LAYOUT: u32 = 3;
 
     /// The entry of `transport`.

@@ -2,84 +2,84 @@
 //! The conformance suite of a BTL: each requirement of the contract of [`Btl`] is one test over the BTLs that a
 //! [`Fixture`] makes.
 //!
-//! A BTL's crate implements `Fixture` in its tests and writes `mend_transport::conformance!(MyFixture);` in a module of
-//! its own: each requirement becomes one `#[test]`. `mend_transport::conformance!(Injected<MyFixture>);` in another
-//! module runs them again with a [`FaultInjector`](crate::FaultInjector) around it ([`Injected`]).
+//! The crate of a BTL implements `Fixture` in its tests. `mend_transport::conformance!(MyFixture);` in a module makes one `#[test]` of
+//! each requirement. `mend_transport::conformance!(Injected<MyFixture>);` in another module runs them again with a
+//! [`FaultInjector`](crate::FaultInjector) around each BTL ([`Injected`]).
 //!
-//! No test sleeps or reads a clock: time is a count of rounds, and a bound on them ends what would hang. Lost
-//! wake-ups can only be seen with threads that sleep, in the transport's own tests.
+//! No test sleeps or reads a clock: time is a number of rounds, and a test that exceeds its bound of rounds fails. Lost wake-ups
+//! need threads that sleep, so the tests of the transport itself must look for them.
 
 mod cluster;
 pub mod control;
 pub mod evidence;
 pub mod fairness;
+pub mod flow_control;
 mod injected;
 pub mod limits;
 #[cfg(test)]
 pub(crate) mod mock;
 pub mod order;
 pub mod quarantine;
-pub mod room;
 pub mod sever;
 pub mod sleep;
 pub mod streams;
 
-pub use cluster::{Cluster, Heard, Recorder};
-pub use injected::{Counted, Injected, Noisy, Often, Plan};
+pub use cluster::{Callback, Cluster, Recorder};
+pub use injected::{Counted, FalseErrors, Injected, Often, Plan};
 
 use crate::Btl;
 
-/// Makes the BTLs that a test connects, each as if it were a process of its own.
+/// Makes the BTLs that a test connects. Each BTL plays a process.
 pub trait Fixture: Sized {
-    /// What is tested.
+    /// The BTL under test.
     type Btl: Btl;
 
-    /// Whether there is but one process, which talks to itself.
+    /// Whether the BTL connects a process only to itself. Then a test has one process.
     const ALONE: bool = false;
 
-    /// Whether `ready`, `arm` and `Busy` mean what they say. Only a [`FaultInjector`](crate::FaultInjector) does not.
+    /// Whether `ready`, `arm` and `Busy` are exact. False only behind a [`FaultInjector`](crate::FaultInjector).
     const EXACT: bool = true;
 
-    /// Whether `check_peers` finds processes that were [`abandon`](Fixture::abandon)ed. Not where that takes a network.
+    /// Whether `check_peers` finds processes that ended by [`abandon`](Fixture::abandon). False if that needs communication.
     const SEES_DEATHS: bool = false;
 
-    /// `count` BTLs that can reach each other; one, if [`ALONE`](Fixture::ALONE).
+    /// Makes `count` BTLs that can connect to each other; one BTL, if [`ALONE`](Fixture::ALONE).
     fn start(count: usize) -> (Self, Vec<Self::Btl>);
 
-    /// The process number `index` ends in the midst of whatever it did: no call of its BTL comes after this.
+    /// Ends process `index` abruptly, as a kill does. `btl` is its BTL, which must not tell its peers.
     fn abandon(&mut self, index: usize, btl: Self::Btl) {
         let _ = index;
         drop(btl);
     }
 
-    /// Process `index` says that it will sleep; `arm` follows, and in the end `was_woken`. For transports with a sleep
-    /// word.
+    /// Process `index` is about to sleep: `arm` follows, and at the end [`was_woken`](Fixture::was_woken). For transports that wake a
+    /// process at a sleep word.
     fn announce_sleep(&mut self, index: usize) {
         let _ = index;
     }
 
-    /// Whether process `index`, asleep since [`announce_sleep`](Fixture::announce_sleep), has been woken; and it is
-    /// awake from now on. `None`: this transport cannot tell without sleeping.
+    /// Ends the sleep of process `index`, and tells whether the process was woken since [`announce_sleep`](Fixture::announce_sleep).
+    /// `None`: the fixture cannot tell.
     fn was_woken(&mut self, index: usize) -> Option<bool> {
         let _ = index;
         None
     }
 }
 
-/// One `#[test]` for each requirement of the contract, over BTLs that the [`Fixture`](crate::conformance::Fixture) makes.
+/// Makes one `#[test]` for each requirement of the contract, over BTLs that the [`Fixture`](crate::conformance::Fixture) makes.
 #[macro_export]
 macro_rules! conformance {
     ($fixture:ty) => {
         $crate::conformance! { @each $fixture;
             order: messages_arrive_whole_and_in_order;
             order: peers_do_not_disturb_each_others_order;
-            order: ready_says_that_a_message_lies_there;
+            order: ready_is_true_while_a_message_is_there;
             order: a_message_that_is_taken_comes_once_in_its_order;
             order: a_sink_that_panics_gets_each_message_once_in_order;
-            room: a_full_queue_is_busy_and_does_not_call_fill;
-            room: room_comes_after_busy_and_nothing_is_lost;
-            room: one_full_peer_does_not_stop_the_others;
-            control: control_passes_data_that_waits;
+            flow_control: a_full_queue_is_busy_and_does_not_call_fill;
+            flow_control: on_sendable_comes_after_busy_and_nothing_is_lost;
+            flow_control: one_full_peer_does_not_stop_the_others;
+            control: control_overtakes_data_that_waits;
             control: a_mailbox_holds_the_last_state;
             control: mailboxes_of_different_ids_are_different;
             streams: streams_interleave_each_in_order;
@@ -105,7 +105,7 @@ macro_rules! conformance {
             sleep: arm_succeeds_where_nothing_is_pending;
             sleep: arm_is_pending_where_something_is;
             sleep: a_message_after_arm_wakes_and_is_delivered;
-            sleep: room_after_arm_wakes_and_is_reported;
+            sleep: sendable_after_arm_wakes_and_is_reported;
         }
     };
     (@each $fixture:ty; $($part:ident: $requirement:ident;)*) => {

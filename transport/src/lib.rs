@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interface of byte transfer layers. Read [`Btl`] and [`Sink`] first: the contract between a transport and the
-//! layer above. [`Loopback`] is the smallest transport, [`Bml`] combines several, and [`UserMemory`] is the only
-//! accessor for user buffers.
+//! The interface of byte transfer layers (BTLs). Read [`Btl`] and [`Sink`] first: they are the contract between a transport and
+//! the layer above. [`Loopback`] is the smallest transport, [`Bml`] combines several transports, and [`UserMemory`] is the only
+//! type that accesses user buffers.
 //!
-//! Not here: transports over a device (each is a crate, and none knows another), matching, protocols.
+//! Not in this crate: transports over shared memory or a device, each of which is a separate crate; matching; protocols.
 #![deny(unsafe_code)]
 
 mod bml;
@@ -24,7 +24,7 @@ pub use bml::{Bml, BmlEndpoint};
 pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
 pub use card::{Card, TransportId};
 #[cfg(any(test, feature = "conformance"))]
-pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, Ledger, OneIn, Tracer};
+pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, InFlight, OneIn, Tracer};
 pub use loopback::Loopback;
 pub use memory::{Buffer, Payload, UserMemory, WriteSlot};
 pub use network::Network;

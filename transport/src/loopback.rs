@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Messages of a process to itself.
 //!
-//! A send is kept as a private copy in a bounded queue and delivered by the next `progress`, never from inside
-//! `send`, because the layer above must not be called back from its own call. Memory grows from nothing to what the
-//! traffic needs and is then used again: the steady state does not allocate.
+//! `send` copies the message into a bounded queue, and the next `progress` delivers it. `send` itself calls no sink, as the contract of
+//! [`Btl`] requires. The memory of the queue grows with the traffic and is reused: the steady state does not allocate.
 //!
 //! ```text
-//!            connect            progress: on_room           quarantine
+//!            connect            progress: on_sendable           quarantine
 //!   Absent ──────────▶ Connecting ──────────▶ Connected ◀──────────────▶ Quarantined
 //!                          │                     │          resume           │
 //!                          └─────────────────────┴────── sever ──────────────┘
-//!                                                          ▼   progress: what was whole, then on_severed
+//!                                                          ▼   progress: queued messages, then on_severed
 //!                                                       Severing ──────────▶ Severed
 //! ```
 
@@ -28,12 +27,12 @@ use mend_base::{Instant, Peer, PeerIndex, Reader};
 /// use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Loopback, Payload, SendError, Sink, Stream};
 ///
 /// #[derive(Default)]
-/// struct Heard(Vec<Vec<u8>>);
-/// impl<E> Sink<E> for Heard {
+/// struct Received(Vec<Vec<u8>>);
+/// impl<E> Sink<E> for Received {
 ///     fn on_message(&mut self, _: PeerIndex, _: AmId, _: &[u8], payload: Payload<'_>) { self.0.push(payload.to_vec()) }
 ///     fn on_chunk(&mut self, _: PeerIndex, _: Stream, _: Payload<'_>) {}
 ///     fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
-///     fn on_room(&mut self, _: PeerIndex, _: E) {}
+///     fn on_sendable(&mut self, _: PeerIndex, _: E) {}
 ///     fn on_error(&mut self, _: PeerIndex, _: E, _: Cause) {}
 ///     fn on_severed(&mut self, _: PeerIndex, _: E) {}
 /// }
@@ -42,25 +41,25 @@ use mend_base::{Instant, Peer, PeerIndex, Reader};
 /// let mut card = Card::default();
 /// own.advertise(&mut card);
 /// let endpoint = own.connect(PeerIndex(0), &card).unwrap();
-/// let mut heard = Heard::default();
-/// own.progress(Instant(0), 8, &mut heard); // the connection stands
+/// let mut received = Received::default();
+/// own.progress(Instant(0), 8, &mut received); // connected
 /// own.send(endpoint, Class::Data, AmId(1), b"header", 5, |mut slot| slot.put(b"hello")).unwrap();
-/// assert!(heard.0.is_empty(), "nothing is delivered from inside send");
-/// own.progress(Instant(1), 8, &mut heard);
-/// assert_eq!(heard.0, [b"hello"]);
+/// assert!(received.0.is_empty(), "nothing is delivered from inside send");
+/// own.progress(Instant(1), 8, &mut received);
+/// assert_eq!(received.0, [b"hello"]);
 /// ```
 #[derive(Debug)]
 pub struct Loopback {
     me: Peer,
-    /// The index of this process in the table of the layer above.
+    /// The peer index of this process, as `connect` was given it.
     index: PeerIndex,
     state: State,
     /// Messages and chunks, in one order.
     data: Queue,
     control: Queue,
-    /// One for each id that has ever used one.
+    /// One mailbox for each id that has sent a state.
     mailboxes: Vec<Mailbox>,
-    /// The queue that is served first, so that none starves.
+    /// The queue that is served first. Changes with each message, so that no queue starves.
     next: QueueKind,
     limits: Limits,
 }
@@ -82,11 +81,11 @@ enum QueueKind {
     Mailbox,
 }
 
-/// A state that replaces its predecessor.
+/// The newest state of one id.
 #[derive(Debug)]
 struct Mailbox {
     id: AmId,
-    /// It has not been delivered yet.
+    /// The state has not been delivered yet.
     fresh: bool,
     header: [u8; Limits::HEADER_BYTES_MAX],
     header_bytes: u8,
@@ -115,7 +114,7 @@ impl Loopback {
         }
     }
 
-    // Hot: per turn.
+    // Hot: per call of progress.
     /// Whether `progress` has an event to deliver.
     #[inline]
     fn has_events(&self) -> bool {
@@ -123,9 +122,9 @@ impl Loopback {
             State::Absent | State::Quarantined | State::Severed => false,
             State::Connecting | State::Severing => true,
             State::Connected => {
-                self.holds_something()
-                    || self.data.room_is_unannounced()
-                    || self.control.room_is_unannounced()
+                self.holds_messages()
+                    || self.data.has_unreported_space()
+                    || self.control.has_unreported_space()
             }
         }
     }
@@ -143,7 +142,7 @@ impl Loopback {
         matches!(self.state, State::Connected | State::Severing)
     }
 
-    fn holds_something(&self) -> bool {
+    fn holds_messages(&self) -> bool {
         !self.data.is_empty()
             || !self.control.is_empty()
             || self.mailboxes.iter().any(|mailbox| mailbox.fresh)
@@ -181,7 +180,7 @@ impl Loopback {
         }
     }
 
-    /// Delivers one message, from the queues in turn.
+    /// Delivers one message, round-robin over the queues.
     fn deliver_next(&mut self, sink: &mut impl Sink<u32>) -> bool {
         for _ in 0..3 {
             let kind = self.next;
@@ -193,11 +192,11 @@ impl Loopback {
         false
     }
 
-    /// Whether a send that was `Busy` would find room now; true once.
-    fn announces_room(&mut self) -> bool {
-        // Both queues are asked: one callback serves both.
-        let data = self.data.take_room();
-        let control = self.control.take_room();
+    /// Whether a send that was `Busy` would succeed now; counts as the report.
+    fn takes_sendable_report(&mut self) -> bool {
+        // Evaluated for both queues: one callback reports both.
+        let data = self.data.take_sendable_report();
+        let control = self.control.take_sendable_report();
         data || control
     }
 
@@ -207,12 +206,12 @@ impl Loopback {
             State::Absent | State::Quarantined | State::Severed => false,
             State::Connecting => {
                 self.state = State::Connected;
-                sink.on_room(self.index, ENDPOINT);
+                sink.on_sendable(self.index, ENDPOINT);
                 true
             }
             State::Connected => {
-                if self.announces_room() {
-                    sink.on_room(self.index, ENDPOINT);
+                if self.takes_sendable_report() {
+                    sink.on_sendable(self.index, ENDPOINT);
                     return true;
                 }
                 self.deliver_next(sink)
@@ -235,8 +234,8 @@ impl Btl for Loopback {
         card.entries.push((TransportId::SELF, self.me.0.to_le_bytes().to_vec()));
     }
 
-    /// Connected from the next `progress` on. A second call returns the same endpoint; once it is severed there is no
-    /// other.
+    /// Connected from the next `progress` on. A second call returns the same endpoint. After `sever` the process cannot connect to
+    /// itself again.
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
         let entry = card.entry(TransportId::SELF).and_then(|bytes| Reader::new(bytes).u64());
         if entry != Some(self.me.0) {
@@ -265,7 +264,7 @@ impl Btl for Loopback {
 
     fn resume(&mut self, _endpoint: u32) {
         if self.state == State::Quarantined {
-            // A send that was `Busy` meanwhile gets `on_room` once more.
+            // A send that was `Busy` meanwhile gets `on_sendable` once more.
             self.state = State::Connecting;
         }
     }
@@ -286,7 +285,7 @@ impl Btl for Loopback {
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
-        assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than any may be");
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than the limits");
         let most = if class == Class::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
         assert!(len <= most, "a payload longer than the limits");
         self.may_send()?;
@@ -314,7 +313,7 @@ impl Btl for Loopback {
     }
 
     fn ready(&self, _from: u32) -> bool {
-        self.delivers() && self.holds_something()
+        self.delivers() && self.holds_messages()
     }
 
     // Hot: per poll.
@@ -341,7 +340,7 @@ impl Btl for Loopback {
         events
     }
 
-    /// No other process sends here, so nothing needs to wake this one.
+    /// No other process sends here, so no wake-up is needed.
     fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
         if self.has_events() { Err(Pending) } else { Ok(()) }
     }
@@ -374,7 +373,7 @@ impl Mailbox {
 
 /// Delivers the oldest message of a queue.
 fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) -> bool {
-    // Removed first: a sink that panics must not get it again.
+    // Removed first: a sink that panics must not get the message again.
     let Some((record, payload)) = queue.pop() else { return false };
     match record.kind {
         Kind::Message(id) => sink.on_message(from, id, record.header(), Payload::from(payload)),
@@ -403,7 +402,7 @@ mod tests {
     use crate::{Btl, Card, ConnectError};
     use mend_base::{Job, Peer, PeerIndex};
 
-    /// One process that talks to itself.
+    /// One process that sends to itself.
     struct Myself;
 
     impl Fixture for Myself {
@@ -424,13 +423,13 @@ mod tests {
         crate::conformance!(Injected<super::Myself>);
     }
 
-    mod conserves {
+    mod counted {
         use crate::conformance::Counted;
         crate::conformance!(Counted<super::Myself>);
     }
 
     #[test]
-    fn it_leads_to_oneself_only() {
+    fn loopback_connects_a_process_to_itself_only() {
         let mut other = Card::default();
         Loopback::new(Peer::new(Job(1), 1)).advertise(&mut other);
         let mut mine = Card::default();
@@ -442,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_used_holds_no_memory_outside_itself() {
+    fn an_unused_loopback_allocates_nothing() {
         let idle = Loopback::new(Peer::new(Job(1), 0));
         assert!(size_of_val(&idle) <= 512);
         assert!(idle.mailboxes.capacity() == 0 && idle.data.is_empty());

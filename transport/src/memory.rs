@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The user's memory, and bytes on their way: the one file of this crate with `unsafe` (Rule 4).
+//! Access to user buffers, and to payloads in a transport's memory: the one file of this crate with `unsafe` (Rule 4).
 //!
-//! Nothing here lends a reference into memory that somebody else may write: everything is a copy in or out through raw
-//! pointers, bounds checked against the length that the memory was made with (Rule 11).
-#![allow(unsafe_code, reason = "this file exists to hold it")]
+//! No function here returns a reference into memory that another thread or process may write. Bytes are copied through raw pointers,
+//! and each copy is checked against the length of the memory (Rule 11).
+#![allow(unsafe_code, reason = "the only accesses to user buffers of this crate are in this file")]
 
 use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
-/// Memory the user named in an MPI call: an allegation. Its constructor [`from_user`](UserMemory::from_user) is the one
-/// `unsafe fn` of this crate; its contract is MPI's own promise to keep the buffer until the request completes
-/// (MPI-5.0 §3.7.2). It lends no references, only copies in and out.
+/// A buffer that the user named in an MPI call, or a [`Buffer`] of the library. Its constructor
+/// [`from_user`](UserMemory::from_user) is the one public `unsafe fn` of this crate. The contract of this constructor is what MPI asks
+/// of the user: the buffer stays valid until the request completes (MPI-5.0 §3.7.2). The type gives no references, only copies.
 #[derive(Debug)]
 pub struct UserMemory {
     start: *mut u8,
     bytes: usize,
-    /// Keeps memory of our own alive; the user's is kept by the user.
+    /// Owns the memory of a [`Buffer`]; `None` for a user's buffer.
     owner: Option<Arc<Buffer>>,
 }
 
@@ -29,16 +29,16 @@ impl UserMemory {
     /// No memory.
     pub const EMPTY: UserMemory = UserMemory { start: ptr::null_mut(), bytes: 0, owner: None };
 
-    /// The `bytes` bytes at `start`, as the user named them.
+    /// The `bytes` bytes at `start`, which the user named.
     ///
     /// # Safety
-    /// Until the request that uses it is complete, the range must be readable (for sends) or readable and writable (for
-    /// receives), and the user must not access it where MPI says so. `bytes` must not exceed `isize::MAX`.
+    /// Until the request that uses the range is complete, the range must be readable (for sends) or readable and writable (for
+    /// receives), and the user must access it only as MPI allows. `bytes` must not exceed `isize::MAX`.
     pub const unsafe fn from_user(start: *mut u8, bytes: usize) -> Self {
         UserMemory { start, bytes, owner: None }
     }
 
-    /// A buffer of our own, kept alive as long as this.
+    /// A buffer of the library. It lives at least as long as the returned value.
     pub fn of_buffer(buffer: &Arc<Buffer>) -> Self {
         let start = buffer.bytes.as_ptr().cast::<u8>().cast_mut();
         UserMemory { start, bytes: buffer.bytes.len(), owner: Some(Arc::clone(buffer)) }
@@ -55,12 +55,12 @@ impl UserMemory {
         self.bytes == 0
     }
 
-    /// The same memory once more: for a second request over the same buffer, as in a collective's rounds.
+    /// The same memory, for another request over it, as in the rounds of a collective operation.
     pub fn share(&self) -> Self {
         UserMemory { start: self.start, bytes: self.bytes, owner: self.owner.clone() }
     }
 
-    /// The `bytes` bytes from `offset` on, or `None` where they reach past the end.
+    /// The `bytes` bytes from `offset` on; `None`: they reach past the end.
     pub fn part(&self, offset: usize, bytes: usize) -> Option<Self> {
         let end = offset.checked_add(bytes)?;
         (end <= self.bytes).then(|| UserMemory {
@@ -71,7 +71,7 @@ impl UserMemory {
     }
 
     // Hot: per message.
-    /// Copies `out.len()` bytes from `offset` on. Panics where they reach past the end.
+    /// Copies `out.len()` bytes from `offset` on to `out`. Panics if they reach past the end.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
         // SAFETY: `check` keeps the range inside what `from_user`'s caller promised to be readable (or the owner's
@@ -80,14 +80,14 @@ impl UserMemory {
     }
 
     // Hot: per message.
-    /// Copies `from` to `offset` and after. Panics where it reaches past the end.
+    /// Copies `from` to the bytes from `offset` on. Panics if they reach past the end.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         // SAFETY: as in `read`; writable because receives promise it, and `Buffer` is made of atomics.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.wrapping_add(offset), from.len()) }
     }
 
-    /// Copies `bytes` bytes from `from`, which may overlap.
+    /// Copies `bytes` bytes of `from`, which may overlap this memory.
     pub fn copy_from(&self, offset: usize, from: &UserMemory, from_offset: usize, bytes: usize) {
         self.check(offset, bytes);
         from.check(from_offset, bytes);
@@ -101,8 +101,8 @@ impl UserMemory {
     }
 }
 
-/// Memory of our own that requests may use like a user's: for futures over requests, collectives' scratch, and tests.
-/// Kept alive by every request over it, so that dropping a future in flight leaves nothing dangling.
+/// Memory of the library that requests use like a user's buffer: for futures over requests, temporary buffers of collective
+/// operations, and tests. Each request over a buffer shares its ownership, so a future may be dropped before its request is complete.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Box<[AtomicU8]>,
@@ -114,7 +114,7 @@ impl Buffer {
         Self::from_bytes(&vec![0; bytes])
     }
 
-    /// The same where the length is the user's: `None` where the system would not give so much.
+    /// As [`zeroed`](Buffer::zeroed), for a length that the user chose: `None` if the system has not enough memory.
     pub fn try_zeroed(bytes: usize) -> Option<Arc<Self>> {
         let mut all = Vec::new();
         all.try_reserve_exact(bytes).ok()?;
@@ -127,7 +127,7 @@ impl Buffer {
         Arc::new(Buffer { bytes: bytes.iter().map(|&byte| AtomicU8::new(byte)).collect() })
     }
 
-    /// A copy of what it holds now.
+    /// A copy of the current bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
     }
@@ -144,8 +144,8 @@ impl Buffer {
     }
 }
 
-/// Bytes that arrived and still lie in the transport's memory, perhaps in another process's outbox: copied out, once,
-/// never lent as a slice (Rule 11).
+/// Bytes that arrived and are still in the transport's memory, perhaps in another process's outbox. They can be copied, but there is
+/// no slice of them (Rule 11).
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     start: *const u8,
@@ -177,7 +177,7 @@ impl<'a> Payload<'a> {
         self.bytes == 0
     }
 
-    /// The `bytes` bytes from `offset` on. Panics where they reach past the end.
+    /// The `bytes` bytes from `offset` on. Panics if they reach past the end.
     #[inline]
     pub fn part(&self, offset: usize, bytes: usize) -> Payload<'a> {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset, "a part past the end of a payload");
@@ -185,7 +185,7 @@ impl<'a> Payload<'a> {
     }
 
     // Hot: per message.
-    /// Copies the first `out.len()` bytes. Panics where there are fewer.
+    /// Copies the first `out.len()` bytes. Panics if there are fewer.
     pub fn copy_to_slice(&self, out: &mut [u8]) {
         assert!(out.len() <= self.bytes, "a copy past the end of a payload");
         // SAFETY: the source is readable for `bytes` while `'a` lasts (it came from a reference); a peer that writes it
@@ -194,7 +194,7 @@ impl<'a> Payload<'a> {
     }
 
     // Hot: per message.
-    /// Copies all of it to `offset` and after. Panics where it reaches past the end of `to`.
+    /// Copies all bytes to the bytes of `to` from `offset` on. Panics if they reach past the end of `to`.
     #[inline]
     pub fn copy_to_user(&self, to: &UserMemory, offset: usize) {
         to.check(offset, self.bytes);
@@ -203,7 +203,7 @@ impl<'a> Payload<'a> {
         unsafe { copy_piece(self.start, to.start.wrapping_add(offset), self.bytes) }
     }
 
-    /// A private copy.
+    /// A private copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut copy = vec![0; self.bytes];
         self.copy_to_slice(&mut copy);
@@ -211,7 +211,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Where `send` lets its caller write the payload: filled from the front, whole, by the pieces of a datatype.
+/// The memory into which the caller of `send` writes the payload, piece by piece from the front.
 #[derive(Debug)]
 pub struct WriteSlot<'a> {
     start: *mut u8,
@@ -238,13 +238,13 @@ impl<'a> From<&'a [AtomicU8]> for WriteSlot<'a> {
 }
 
 impl WriteSlot<'_> {
-    /// Bytes still to be written.
-    pub fn room(&self) -> usize {
+    /// How many bytes are still to be written.
+    pub fn remaining(&self) -> usize {
         self.bytes - self.used
     }
 
     // Hot: per message.
-    /// Appends `from`. Panics where there is no room.
+    /// Appends `from`. Panics if fewer bytes remain.
     #[inline]
     pub fn put(&mut self, from: &[u8]) {
         let at = self.take(from.len());
@@ -254,7 +254,7 @@ impl WriteSlot<'_> {
     }
 
     // Hot: per message.
-    /// Appends `bytes` bytes of the user's memory from `offset` on. Panics where there are fewer, or no room.
+    /// Appends the `bytes` bytes of `from` from `offset` on. Panics if they reach past the end of `from`, or if fewer bytes remain.
     #[inline]
     pub fn put_user(&mut self, from: &UserMemory, offset: usize, bytes: usize) {
         from.check(offset, bytes);
@@ -265,7 +265,7 @@ impl WriteSlot<'_> {
 
     #[inline]
     fn take(&mut self, bytes: usize) -> *mut u8 {
-        assert!(bytes <= self.room(), "a payload longer than the slot it was promised");
+        assert!(bytes <= self.remaining(), "the payload is longer than its sender said");
         let at = self.start.wrapping_add(self.used);
         self.used += bytes;
         at
@@ -273,9 +273,9 @@ impl WriteSlot<'_> {
 }
 
 // Hot: per message.
-/// Copies a piece: words where it is short, otherwise one `memcpy`, however long. Most pieces lie dirty in the cache of
-/// another processor, a peer's; the C library knows best how to read them (by `rep movsb` where the processor is good at
-/// it), and can only do so where it is given the whole. `cargo run --release -p mend-bench --example copies` compares.
+/// Copies a piece: up to 16 bytes by words, otherwise with one `memcpy` of any length. Most pieces are modified lines in the cache of
+/// another processor. The C library chooses the best way to read them (`rep movsb` on some processors), for which it needs the length
+/// of the whole piece. `cargo run --release -p mend-bench --example copies` compares ways to copy.
 ///
 /// # Safety
 /// As `ptr::copy_nonoverlapping` of bytes: `from` readable and `to` writable for `bytes`, and no overlap.
@@ -290,7 +290,7 @@ unsafe fn copy_piece(from: *const u8, to: *mut u8, bytes: usize) {
 }
 
 // Hot: per message.
-/// Up to 16 bytes, by two words that may overlap rather than by a call.
+/// Copies up to 16 bytes by two words that may overlap, without a call.
 ///
 /// # Safety
 /// As `copy_piece`; `bytes` is at most 16.
@@ -312,7 +312,7 @@ unsafe fn copy_few(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// The first and the last `T` of a range of `bytes` bytes, which is as long as one and no longer than two.
+/// Copies the first and the last `T` of a range of `bytes` bytes, which is at least one `T` long and at most two.
 ///
 /// # Safety
 /// `from` readable and `to` writable for `bytes`, which is at least the size of `T`.
@@ -334,7 +334,7 @@ mod tests {
     use super::{Buffer, Payload, UserMemory, WriteSlot};
 
     #[test]
-    fn a_buffer_that_no_memory_can_hold_is_refused() {
+    fn a_buffer_larger_than_any_memory_is_refused() {
         assert!(Buffer::try_zeroed(isize::MAX as usize).is_none());
         assert_eq!(Buffer::try_zeroed(3).unwrap().to_vec(), [0; 3]);
     }
@@ -363,7 +363,7 @@ mod tests {
         let mut slot = WriteSlot::from(&mut staging[..]);
         slot.put_user(&from, 1, 3);
         slot.put(b"!");
-        assert_eq!(slot.room(), 0);
+        assert_eq!(slot.remaining(), 0);
         let to = Buffer::zeroed(5);
         Payload::from(&staging[..]).copy_to_user(&UserMemory::of_buffer(&to), 1);
         assert_eq!(to.to_vec(), b"\0bcd!");
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_outlives_the_buffer_that_lent_it() {
+    fn user_memory_shares_the_ownership_of_its_buffer() {
         let buffer = Buffer::from_bytes(b"xyz");
         let memory = UserMemory::of_buffer(&buffer);
         drop(buffer);

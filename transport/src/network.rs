@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A [`Btl`] behind a pointer, for transports whose messages take longer than a call through one.
+//! A [`Btl`] behind a pointer, for transports whose messages take much longer than a call through a pointer.
 
 use crate::{
     AmId, Btl, Card, Class, ConnectError, Limits, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
 };
 use mend_base::{Instant, PeerIndex};
 
-/// [`Btl`] in an object-safe form, for transports whose messages take longer than a call through a pointer: call by
-/// call the same contract. Every [`Btl`] whose endpoint is a `u32` is a `Network`.
+/// [`Btl`] in an object-safe form, with `u32` as endpoint. Each method has the contract of the method of `Btl` with the same
+/// name, also where a peer dies; one line below says what it is for.
+///
+/// Do not implement this trait: implement [`Btl`] with a `u32` endpoint, and the BTL is a `Network`. There is no counterpart of
+/// `has_message` and `take_message`: a [`Bml`](crate::Bml) answers that a network has no message to take, and the message comes with
+/// `progress`.
 pub trait Network {
-    /// [`Btl::advertise`].
+    /// Adds this network's entry to the card: [`Btl::advertise`].
     fn advertise(&self, card: &mut Card);
-    /// [`Btl::connect`].
+    /// Starts a connection: [`Btl::connect`].
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError>;
-    /// [`Btl::limits`].
+    /// The constant sizes and abilities of an endpoint: [`Btl::limits`].
     fn limits(&self, to: u32) -> &Limits;
-    /// [`Btl::quarantine`].
+    /// Suspends the endpoint of a suspected peer: [`Btl::quarantine`].
     fn quarantine(&mut self, endpoint: u32);
-    /// [`Btl::resume`].
+    /// Continues with a peer that lives: [`Btl::resume`].
     fn resume(&mut self, endpoint: u32);
-    /// [`Btl::sever`].
+    /// Delivers what is complete and closes the endpoint for good: [`Btl::sever`].
     fn sever(&mut self, endpoint: u32);
-    /// [`Btl::send`].
+    /// Sends a message: [`Btl::send`]. `fill` is called at most once.
     fn send(
         &mut self,
         to: u32,
@@ -31,7 +35,7 @@ pub trait Network {
         len: usize,
         fill: &mut dyn FnMut(WriteSlot<'_>),
     ) -> Result<(), SendError>;
-    /// [`Btl::send_chunk`].
+    /// Sends a chunk of a stream: [`Btl::send_chunk`]. `fill` is called at most once.
     fn send_chunk(
         &mut self,
         to: u32,
@@ -39,15 +43,15 @@ pub trait Network {
         len: usize,
         fill: &mut dyn FnMut(WriteSlot<'_>),
     ) -> Result<(), SendError>;
-    /// [`Btl::ready`].
+    /// Whether `progress` could deliver something of this peer: [`Btl::ready`].
     fn ready(&self, from: u32) -> bool;
-    /// [`Btl::progress`].
+    /// Polls and makes at most `budget` callbacks: [`Btl::progress`].
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut dyn Sink<u32>) -> u32;
-    /// [`Btl::check_peers`].
+    /// Reads whether peers are alive: [`Btl::check_peers`].
     fn check_peers(&mut self);
-    /// [`Btl::arm`].
+    /// Prepares a sleep: [`Btl::arm`].
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;
-    /// [`Btl::disarm`].
+    /// Ends what `arm` began: [`Btl::disarm`].
     fn disarm(&mut self);
 }
 
@@ -119,7 +123,7 @@ impl<B: Btl<Endpoint = u32>> Network for B {
     }
 }
 
-/// A `FnOnce` behind a `&mut dyn FnMut`: a transport fills a slot at most once.
+/// Makes a `FnMut` of a `FnOnce`; the second call does nothing. A transport fills a slot at most once.
 pub(crate) fn once(fill: impl FnOnce(WriteSlot<'_>)) -> impl FnMut(WriteSlot<'_>) {
     let mut fill = Some(fill);
     move |slot| {

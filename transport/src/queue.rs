@@ -4,15 +4,15 @@
 use crate::{AmId, Limits, SendError, Stream, WriteSlot};
 use std::collections::VecDeque;
 
-/// Messages in order. Memory grows from nothing, up to the bound, and is used again.
+/// A first-in, first-out queue of messages. Its memory grows up to the bound, and is reused.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Oldest first. Their payloads follow each other in `memory`, which is a ring.
+    /// The messages, oldest first. Their payloads are in `memory` in the same order; `memory` is a ring.
     records: VecDeque<Record>,
     memory: Vec<u8>,
     messages_max: usize,
     bytes_max: usize,
-    /// The length of the payload that was answered `Busy`, until room for it is announced.
+    /// The payload length of the last message that was answered `Busy`, until a report that it would fit.
     refused: Option<usize>,
 }
 
@@ -51,14 +51,14 @@ impl Queue {
     }
 
     // Hot: per poll.
-    /// Whether the oldest is a message, not a chunk.
+    /// Whether the oldest record is a message, not a chunk.
     #[inline]
     pub(crate) fn begins_with_message(&self) -> bool {
         self.records.front().is_some_and(|record| matches!(record.kind, Kind::Message(_)))
     }
 
     // Hot: per message.
-    /// Appends a message whose payload `fill` writes. `Busy` where it does not fit now.
+    /// Appends a message, whose payload `fill` writes. `Busy`: it does not fit now.
     pub(crate) fn push(
         &mut self,
         kind: Kind,
@@ -84,29 +84,29 @@ impl Queue {
     }
 
     // Hot: per message.
-    /// Removes the oldest. Its payload stays in memory until the next `push`.
+    /// Removes the oldest record. Its payload stays in memory until the next `push`.
     pub(crate) fn pop(&mut self) -> Option<(Record, &[u8])> {
         let record = self.records.pop_front()?;
         let payload = &self.memory[record.at..record.at + record.payload_bytes];
         Some((record, payload))
     }
 
-    /// Whether a message that was answered `Busy` would fit now.
-    pub(crate) fn room_is_unannounced(&self) -> bool {
+    /// Whether a message that was answered `Busy` would fit now, and this was not reported yet.
+    pub(crate) fn has_unreported_space(&self) -> bool {
         self.refused.is_some_and(|bytes| self.place(bytes).is_some() || self.grown(bytes).is_some())
     }
 
-    /// The same, and true only once.
-    pub(crate) fn take_room(&mut self) -> bool {
-        let room = self.room_is_unannounced();
-        if room {
+    /// As [`has_unreported_space`](Queue::has_unreported_space), and counts as the report.
+    pub(crate) fn take_sendable_report(&mut self) -> bool {
+        let sendable = self.has_unreported_space();
+        if sendable {
             self.refused = None;
         }
-        room
+        sendable
     }
 
     // Hot: per message.
-    /// Where a payload of so many bytes fits in one piece now.
+    /// The position in `memory` where a payload of this length fits in one piece now.
     fn place(&self, payload_bytes: usize) -> Option<usize> {
         let needed = occupied(payload_bytes);
         let (Some(oldest), Some(newest)) = (self.records.front(), self.records.back()) else {
@@ -127,7 +127,7 @@ impl Queue {
         (needed <= tail).then_some(0)
     }
 
-    /// The length of memory that the payload needs; `None` where the bounds forbid it.
+    /// The length to which `memory` must grow for the payload; `None`: the bounds forbid it.
     #[cold]
     fn grown(&self, payload_bytes: usize) -> Option<usize> {
         let live: usize = self.records.iter().map(|record| occupied(record.payload_bytes)).sum();
@@ -155,7 +155,7 @@ impl Queue {
     }
 }
 
-/// The bytes that a payload takes of the ring: never 0, so that a full ring differs from an empty one.
+/// The bytes of the ring that a payload occupies: never 0, so that a full ring differs from an empty one.
 const fn occupied(payload_bytes: usize) -> usize {
     if payload_bytes == 0 { ALIGN } else { payload_bytes.next_multiple_of(ALIGN) }
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_in_order_whatever_the_sizes() {
+    fn messages_of_all_sizes_come_out_in_order() {
         for seed in 0..50 {
             let mut random = Random(seed);
             let mut queue = Queue::new(16, 4096);
@@ -203,32 +203,32 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_tells_of_room_once_the_refused_message_fits() {
+    fn a_full_queue_reports_once_that_the_refused_message_fits() {
         let mut queue = Queue::new(16, 1024);
         push(&mut queue, 1, 500).unwrap();
         push(&mut queue, 2, 500).unwrap();
         assert_eq!(push(&mut queue, 3, 500), Err(SendError::Busy));
-        assert!(!queue.take_room());
+        assert!(!queue.take_sendable_report());
         queue.pop();
-        assert!(queue.take_room());
-        assert!(!queue.take_room(), "once");
+        assert!(queue.take_sendable_report());
+        assert!(!queue.take_sendable_report(), "once");
         push(&mut queue, 3, 500).unwrap();
     }
 
     #[test]
-    fn who_was_refused_by_count_is_told_of_room_that_growing_makes() {
+    fn a_message_that_was_refused_by_count_fits_after_the_memory_has_grown() {
         let mut queue = Queue::new(2, 4096);
         push(&mut queue, 1, 500).unwrap();
         push(&mut queue, 2, 500).unwrap();
         assert_eq!(push(&mut queue, 3, 1500), Err(SendError::Busy));
-        assert!(!queue.take_room());
+        assert!(!queue.take_sendable_report());
         queue.pop();
-        assert!(queue.take_room());
+        assert!(queue.take_sendable_report());
         push(&mut queue, 3, 1500).unwrap();
     }
 
     #[test]
-    fn the_steady_state_uses_its_memory_again() {
+    fn the_steady_state_reuses_its_memory() {
         let mut queue = Queue::new(16, 4096);
         let mut memory = None;
         for step in 0..100 {

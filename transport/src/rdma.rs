@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interface of transports with remote memory access. Reserved for the network transports; unused so far.
+//! The interface of transports with remote memory access. No transport implements it so far.
 
 use crate::{Btl, Cookie, SendError, UserMemory};
 
-/// A transport that reads and writes registered memory of its peers: verbs, most of OFI, shared memory for what is in
-/// an outbox. Each operation that takes time ends in `on_done`, exactly once.
+/// A BTL that reads and writes registered memory of its peers: verbs, most of OFI, and shared memory for what is in an outbox.
+///
+/// Each operation that takes a [`Cookie`] and does not return an error ends in `on_done`, exactly once. If the peer dies, the
+/// operation ends when the endpoint is severed, with `PeerFailed`: it may have happened or not.
 pub trait Rdma: Btl {
-    /// Registered memory, usable with every peer.
+    /// Registered memory of this process, usable with every peer.
     type Region;
     /// Memory that a peer exposed to this process.
     type Remote;
 
-    /// Safe, because making a `UserMemory` was not: see `transport/src/memory.rs`.
+    /// Registers memory with the device. A safe function, because constructing the `UserMemory` was unsafe.
     fn register(&mut self, memory: &UserMemory) -> Result<Self::Region, RegisterError>;
-    /// Ends the device's access to the region.
+    /// Ends the device's access to the region; `done` ends when the device accesses it no more.
     fn unregister(&mut self, region: Self::Region, done: Cookie);
     /// Gives this peer access to the region. The key travels in a message (at most 96 bytes).
     fn expose(
@@ -22,9 +24,9 @@ pub trait Rdma: Btl {
         to: Self::Endpoint,
         access: Access,
     ) -> Result<RemoteKey, RegisterError>;
-    /// Revokes the key. Once `done`, also a living peer has no access with it.
+    /// Revokes the key. After `done` has ended, no peer has access with the key, whether it lives or not.
     fn unexpose(&mut self, key: RemoteKey, done: Cookie);
-    /// Checks a peer's key and keeps what it gives access to.
+    /// Checks a key that a peer sent, and returns the memory that it gives access to.
     fn import(&mut self, from: Self::Endpoint, key: &[u8]) -> Result<Self::Remote, RegisterError>;
 
     /// Copies local bytes to the peer.
@@ -52,9 +54,9 @@ pub trait Rdma: Btl {
         remote: Span<'_, Self::Remote>,
         done: Cookie,
     ) -> Result<(), SendError>;
-    /// `done` when all earlier puts and atomics to this peer are in its memory.
+    /// `done` ends when all earlier puts and atomics to this peer are in its memory.
     fn flush(&mut self, to: Self::Endpoint, done: Cookie) -> Result<(), SendError>;
-    /// Posts a receive: the next message with this `label` goes straight to `into`. Needs
+    /// Posts a receive: the device copies the next message with this `label` to `into`. Needs
     /// [`Ability::PostedReceive`](crate::Ability::PostedReceive).
     fn post(
         &mut self,
@@ -63,9 +65,8 @@ pub trait Rdma: Btl {
         into: Span<'_, Self::Region>,
         done: Cookie,
     ) -> Result<(), SendError>;
-    /// Cancels an operation as far as possible. Its cookie ends, and afterwards the device does not access its memory
-    /// any more.
-    fn withdraw(&mut self, operation: Cookie);
+    /// Cancels an operation, if it is not complete. Its cookie ends, and after that the device does not access its memory.
+    fn cancel(&mut self, operation: Cookie);
 }
 
 /// What a peer may do with exposed memory.
@@ -103,7 +104,7 @@ pub enum Atomic {
     CompareSwap {
         /// The value that the word must have.
         expected: u64,
-        /// The value that it gets.
+        /// The value that the word gets.
         desired: u64,
     },
     /// Replaces the value, and returns the old one.
@@ -117,6 +118,6 @@ pub enum RegisterError {
     NoMemory,
     /// The device has no more regions.
     TooManyRegions,
-    /// No correct peer makes this key.
+    /// The key is garbage: no correct peer makes it.
     BadKey,
 }

@@ -4,24 +4,36 @@
 use crate::{AmId, Cookie, Payload, SendError, Stream};
 use mend_base::PeerIndex;
 
-/// The callbacks of a transport to the layer above, made only from inside [`Btl::progress`](crate::Btl::progress) and
-/// [`Btl::take_message`](crate::Btl::take_message). The peer has the index that `connect` was given; the endpoint
-/// tells which of its endpoints it was.
+/// The callbacks of a transport to the layer above. `E` is the type of the transport's endpoints.
 ///
-/// A callback that panics has had its event: where the caller goes on, that event does not come again.
+/// A transport calls them only from inside [`Btl::progress`](crate::Btl::progress) and
+/// [`Btl::take_message`](crate::Btl::take_message). The peer is named by the index that `connect` was given. Where a callback names
+/// an endpoint as well, it concerns this endpoint only: a peer may have several.
+///
+/// A callback may panic. The transport counts its event as delivered before the call, so the event is not delivered again if the
+/// caller catches the panic and goes on.
 pub trait Sink<E> {
-    /// A complete message. `header` is a private copy; `payload` is valid during this call.
+    /// A complete message arrived. `header` is a private copy; `payload` is valid during this call only, and a peer may change
+    /// its bytes meanwhile. Comes while the endpoint is connected or severing: also after the death of the peer, for what the peer
+    /// had sent completely.
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>);
-    /// A chunk of a large message.
+    /// The next chunk of a stream arrived, at the same times as messages. The transport does not know which streams exist: the
+    /// layer above checks the number.
     fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>);
-    /// An operation ended. Every cookie ends exactly once, also where the peer failed.
+    /// The operation of this cookie ended. Called exactly once for each operation that was started with a cookie. An operation that
+    /// the death of the peer cut off ends with `PeerFailed`, before `on_severed`; its outcome is not known. From now on the transport
+    /// does not access the memory of the operation.
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>);
-    /// The endpoint is connected, or a send that was `Busy` would find room now.
-    fn on_room(&mut self, to: PeerIndex, endpoint: E);
-    /// Something is wrong with this endpoint. Only evidence: it may be mistaken, may repeat, and changes no state.
+    /// The endpoint became sendable: it is connected now, or send resources are free again after a `Busy`. A hint: the next
+    /// send may still be `Busy`, and then another `on_sendable` follows. Never called after `sever`.
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E);
+    /// The transport has evidence that the peer failed. Evidence may be wrong, may repeat, and changes no state of the endpoint:
+    /// the layer above decides whether to call `quarantine` and `sever`. A quarantined endpoint gives no new evidence; what was
+    /// found before may still come. Never called after `sever`.
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause);
-    /// After `sever`: all complete messages were delivered, the last cookie has ended, no byte of this endpoint can
-    /// reach our memory. Called exactly once, as the last callback of this endpoint.
+    /// The endpoint is severed: all complete messages were delivered, every cookie ended, and no byte of the peer can reach the
+    /// memory of this process through this endpoint any more. Called exactly once after `sever`, and as the last callback of the
+    /// endpoint.
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E);
 }
 
@@ -38,8 +50,8 @@ impl<E, S: Sink<E> + ?Sized> Sink<E> for &mut S {
         (**self).on_done(done, result);
     }
 
-    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        (**self).on_room(to, endpoint);
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E) {
+        (**self).on_sendable(to, endpoint);
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
@@ -51,21 +63,21 @@ impl<E, S: Sink<E> + ?Sized> Sink<E> for &mut S {
     }
 }
 
-/// Why an endpoint failed.
+/// Evidence: what the transport noticed of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Cause {
     /// The process has ended.
     Exited,
     /// The link is down; the process may live.
     LinkDown,
-    /// Nothing arrived for too long.
+    /// Nothing arrived for longer than the transport expects.
     Silent,
     /// The peer, or the kernel, refused the connection.
     Refused,
-    /// The peer wrote what no correct peer writes. The daemon kills it, and it is never resumed.
+    /// The peer wrote what no correct peer writes. The node daemon kills this peer, and its endpoint is never resumed.
     Garbage,
-    /// The peer has another layout version.
+    /// The memory layout of the peer has another version.
     LayoutDiffers,
-    /// Memory for the connection could not be reserved, here or there.
+    /// Memory for the connection could not be reserved, at this end or at the other.
     NoMemory,
 }

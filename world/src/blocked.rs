@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads that are blocked in a call while another makes progress: each sleeps on a cell of its own and is woken for what
-//! it waits for alone.
+//! Threads that are blocked in a call while another thread makes progress. Each sleeps on its own semaphore, and is woken only by what it
+//! waits for.
 
-use crate::cell::Cell;
+use crate::semaphore::Semaphore;
 use mend_mpi::Waiter;
 use std::sync::Arc;
 
-/// The blocked threads, in the order in which they came.
+/// The blocked threads, in the order in which they were blocked.
 #[derive(Debug, Default)]
 pub struct BlockedThreads {
     threads: Vec<BlockedThread>,
-    /// How many of them any event wakes.
-    await_events: usize,
-    /// How often one was woken.
+    /// How many of them wait for any event.
+    any_event_count: usize,
+    /// How often a blocked thread was woken, since Init.
     wakes: u64,
 }
 
 #[derive(Debug)]
 struct BlockedThread {
-    cell: Arc<Cell>,
-    awaits: Awaits,
+    semaphore: Arc<Semaphore>,
+    condition: WakeCondition,
 }
 
-/// What wakes a blocked thread, besides what concerns all.
+/// What wakes a blocked thread, besides [`BlockedThreads::wake_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Awaits {
-    /// The end of requests, which name it as their waiter.
-    Requests,
+pub enum WakeCondition {
+    /// The end of a request whose waiter is the thread.
+    RequestEnd,
     /// Any event.
     AnyEvent,
 }
 
 impl BlockedThreads {
-    /// Whether there is none.
+    /// Whether no thread is blocked.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
 
-    /// How many there are.
+    /// How many threads are blocked.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.threads.len()
@@ -49,57 +49,57 @@ impl BlockedThreads {
         self.wakes
     }
 
-    /// The thread of this cell is about to sleep.
-    pub fn add(&mut self, cell: &Arc<Cell>, awaits: Awaits) {
-        self.await_events += usize::from(awaits == Awaits::AnyEvent);
-        self.threads.push(BlockedThread { cell: Arc::clone(cell), awaits });
+    /// Adds the thread of this semaphore, which is about to sleep.
+    pub fn add(&mut self, semaphore: &Arc<Semaphore>, condition: WakeCondition) {
+        self.any_event_count += usize::from(condition == WakeCondition::AnyEvent);
+        self.threads.push(BlockedThread { semaphore: Arc::clone(semaphore), condition });
     }
 
-    /// It does not sleep any more, whether it was woken or not.
-    pub fn remove(&mut self, cell: &Cell) {
-        self.take_out(|thread| thread.cell.number() == cell.number(), |_| ());
+    /// Removes the thread of this semaphore; no effect if a wake-up has removed it.
+    pub fn remove(&mut self, semaphore: &Semaphore) {
+        self.take_out(|thread| thread.semaphore.waiter() == semaphore.waiter(), |_| ());
     }
 
-    /// Wakes the thread that waits under this name; nothing where it does not sleep.
+    /// Wakes the thread with this name; no effect if the thread is not blocked.
     pub fn wake(&mut self, waiter: Waiter) {
-        self.wake_each(|thread| thread.cell.number() == waiter);
+        self.wake_each(|thread| thread.semaphore.waiter() == waiter);
     }
 
-    /// Wakes those for which any event may be what they wait for.
+    /// Wakes the threads that wait for any event.
     pub fn wake_for_event(&mut self) {
-        if self.await_events > 0 {
-            self.wake_each(|thread| thread.awaits == Awaits::AnyEvent);
+        if self.any_event_count > 0 {
+            self.wake_each(|thread| thread.condition == WakeCondition::AnyEvent);
         }
     }
 
-    /// Wakes all.
+    /// Wakes all blocked threads.
     pub fn wake_all(&mut self) {
         self.wake_each(|_| true);
     }
 
-    /// Wakes the one that came first; its name.
+    /// Wakes the thread that was blocked first, and returns its name.
     pub fn wake_first(&mut self) -> Option<Waiter> {
-        let first = self.threads.first()?.cell.number();
+        let first = self.threads.first()?.semaphore.waiter();
         self.wake(first);
         Some(first)
     }
 
-    /// A woken thread is taken out: it is woken once.
+    /// Wakes the threads for which `is_meant` holds, and removes them, so that each is woken once.
     fn wake_each(&mut self, is_meant: impl Fn(&BlockedThread) -> bool) {
         let mut wakes = 0;
         self.take_out(is_meant, |thread| {
             wakes += 1;
-            thread.cell.ring();
+            thread.semaphore.post();
         });
         self.wakes += wakes;
     }
 
     fn take_out(&mut self, is_meant: impl Fn(&BlockedThread) -> bool, mut taken: impl FnMut(&BlockedThread)) {
-        let await_events = &mut self.await_events;
+        let any_event_count = &mut self.any_event_count;
         self.threads.retain(|thread| {
             let meant = is_meant(thread);
             if meant {
-                *await_events -= usize::from(thread.awaits == Awaits::AnyEvent);
+                *any_event_count -= usize::from(thread.condition == WakeCondition::AnyEvent);
                 taken(thread);
             }
             !meant
@@ -109,61 +109,61 @@ impl BlockedThreads {
 
 #[cfg(test)]
 mod tests {
-    use super::{Awaits, BlockedThreads};
-    use crate::cell::Cell;
+    use super::{BlockedThreads, WakeCondition};
+    use crate::semaphore::Semaphore;
     use mend_base::Duration;
     use std::sync::Arc;
 
     const ONE_MS: Duration = Duration::from_millis(1);
 
-    fn three() -> (BlockedThreads, [Arc<Cell>; 3]) {
-        let cells = [(); 3].map(|()| Arc::new(Cell::default()));
+    fn three() -> (BlockedThreads, [Arc<Semaphore>; 3]) {
+        let semaphores = [(); 3].map(|()| Arc::new(Semaphore::default()));
         let mut blocked = BlockedThreads::default();
-        blocked.add(&cells[0], Awaits::Requests);
-        blocked.add(&cells[1], Awaits::AnyEvent);
-        blocked.add(&cells[2], Awaits::Requests);
-        (blocked, cells)
+        blocked.add(&semaphores[0], WakeCondition::RequestEnd);
+        blocked.add(&semaphores[1], WakeCondition::AnyEvent);
+        blocked.add(&semaphores[2], WakeCondition::RequestEnd);
+        (blocked, semaphores)
     }
 
-    fn rung(cells: &[Arc<Cell>; 3]) -> [bool; 3] {
-        [0, 1, 2].map(|at| cells[at].sleep_at_most(ONE_MS))
+    fn rung(semaphores: &[Arc<Semaphore>; 3]) -> [bool; 3] {
+        [0, 1, 2].map(|at| semaphores[at].wait_at_most(ONE_MS))
     }
 
     #[test]
     fn the_end_of_a_request_wakes_its_waiter_alone_and_once() {
-        let (mut blocked, cells) = three();
-        blocked.wake(cells[2].number());
-        blocked.wake(cells[2].number());
-        assert_eq!(rung(&cells), [false, false, true]);
+        let (mut blocked, semaphores) = three();
+        blocked.wake(semaphores[2].waiter());
+        blocked.wake(semaphores[2].waiter());
+        assert_eq!(rung(&semaphores), [false, false, true]);
         assert_eq!(blocked.wakes(), 1);
     }
 
     #[test]
-    fn an_event_wakes_those_that_wait_for_no_request() {
-        let (mut blocked, cells) = three();
+    fn an_event_wakes_the_threads_that_wait_for_any_event() {
+        let (mut blocked, semaphores) = three();
         blocked.wake_for_event();
-        assert_eq!(rung(&cells), [false, true, false]);
-        blocked.add(&cells[1], Awaits::AnyEvent);
-        blocked.remove(&cells[1]);
-        blocked.add(&cells[1], Awaits::AnyEvent);
+        assert_eq!(rung(&semaphores), [false, true, false]);
+        blocked.add(&semaphores[1], WakeCondition::AnyEvent);
+        blocked.remove(&semaphores[1]);
+        blocked.add(&semaphores[1], WakeCondition::AnyEvent);
         blocked.wake_for_event();
-        assert_eq!(rung(&cells), [false, true, false]);
+        assert_eq!(rung(&semaphores), [false, true, false]);
     }
 
     #[test]
-    fn what_concerns_all_wakes_all() {
-        let (mut blocked, cells) = three();
-        assert_eq!(blocked.wake_first(), Some(cells[0].number()));
+    fn wake_all_wakes_every_blocked_thread() {
+        let (mut blocked, semaphores) = three();
+        assert_eq!(blocked.wake_first(), Some(semaphores[0].waiter()));
         blocked.wake_all();
-        assert_eq!(rung(&cells), [true, true, true]);
+        assert_eq!(rung(&semaphores), [true, true, true]);
         assert!(blocked.is_empty());
     }
 
     #[test]
-    fn a_thread_that_has_left_is_not_woken() {
-        let (mut blocked, cells) = three();
-        blocked.remove(&cells[0]);
-        blocked.wake(cells[0].number());
-        assert_eq!((rung(&cells), blocked.wakes()), ([false, false, false], 0));
+    fn a_thread_that_was_removed_is_not_woken() {
+        let (mut blocked, semaphores) = three();
+        blocked.remove(&semaphores[0]);
+        blocked.wake(semaphores[0].waiter());
+        assert_eq!((rung(&semaphores), blocked.wakes()), ([false, false, false], 0));
     }
 }

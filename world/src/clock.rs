@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The clock: the only place where Mend's own time is read (everything below takes `now` as an argument).
+//! The clock. Crates below get the time as the argument `now` (Rule 2).
 
 use mend_base::Instant;
 use rustix::time::{ClockId, clock_gettime};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fatal signals: a process that is about to end by one says so first, as a core dump would come before the kernel's mark
-//! on its life word, and may take long.
+//! Fatal signals: a process that a signal is about to end marks its life word first. The kernel would mark the word only after it has
+//! written the core, which may take long.
 //!
-//! Handlers stand only where the program had none when it called MPI_Init, and go at MPI_Finalize where they still are
-//! ours. Each says that the process dies and then lets happen what would have happened without it: the default action, on
-//! the thread that it hit, with a whole core. Nothing is printed.
+//! MPI_Init installs a handler for each fatal signal for which the program has none, and MPI_Finalize removes the handlers that are still
+//! installed. The handler marks the life word, and then lets the default action happen on the thread that got the signal, with a complete
+//! core. It prints nothing.
 //!
-//! A stack that overflows on a thread without an alternate one leaves no room for a handler: such a death shows when its
-//! core is written.
+//! After a stack overflow on a thread without an alternate signal stack, no handler can run: such a death shows when its core is
+//! written.
 
 use crate::life;
 use core::ffi::{c_int, c_void};
@@ -15,8 +15,8 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What ends a process with a core unless it is handled: all that signal(7) names. The last three come from outside, by a user
-/// who wants the core or a limit that was passed.
+/// The signals whose default action is a core: all that signal(7) lists. The last three come from outside: from a user who wants a core, or
+/// because a limit was exceeded.
 const SIGNALS: [c_int; 10] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -30,10 +30,10 @@ const SIGNALS: [c_int; 10] = [
     libc::SIGXFSZ,
 ];
 
-/// Which of [`SIGNALS`] we handle, a bit each. The handlers are the process's, so this is too.
+/// Which of [`SIGNALS`] have our handler, a bit each. A static, because handlers belong to the process.
 static INSTALLED: AtomicU32 = AtomicU32::new(0);
 
-/// Handles what the program leaves to the default.
+/// Installs the handler for each fatal signal that has the default action.
 pub fn install() {
     for (signal, bit) in SIGNALS.into_iter().zip(0..) {
         if current(signal).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
@@ -45,7 +45,7 @@ pub fn install() {
     }
 }
 
-/// Handles nothing any more; what the program has handled since stays.
+/// Removes our handlers. A handler that the program installed after MPI_Init stays.
 pub fn restore() {
     let installed = INSTALLED.swap(0, Ordering::Relaxed);
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_fatal;
@@ -58,26 +58,26 @@ pub fn restore() {
     }
 }
 
-/// Async-signal-safe: atomics and system calls alone. A program that installed a handler of its own later, and passes on to
-/// ours, gets the default action as well.
+/// The handler. Async-signal-safe: it uses only atomics and system calls. It also works if a handler that the program installed later
+/// calls it.
 extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    life::say_dying();
+    life::mark_dying();
     set(signal, libc::SIG_DFL, 0);
     if !comes_again(signal, info) {
-        // SAFETY: queues the same signal, with the same record, to this thread of this process. It is not blocked here
-        // (SA_NODEFER), so this call does not return unless it is refused.
+        // SAFETY: queues the same signal with the same record to this thread. The signal is not blocked here (SA_NODEFER), so
+        // this call returns only if the kernel refuses it.
         let refused = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid(), tid(), signal, info) };
         if refused != 0 {
-            // SAFETY: numbers alone.
+            // SAFETY: takes numbers only.
             unsafe { libc::syscall(libc::SYS_tgkill, pid(), tid(), signal) };
         }
     }
 }
 
-/// Whether the fault happens again when the handler returns: where it was one, and the instruction is repeated. What was
-/// sent does not come again, nor do a breakpoint and a refused system call, behind which the program would go on.
+/// Whether the signal comes again when the handler returns, because the instruction that faulted is repeated. A signal that was sent does
+/// not come again. Nor do a breakpoint or a refused system call, after which the program would go on.
 fn comes_again(signal: c_int, info: *const libc::siginfo_t) -> bool {
-    // SAFETY: the kernel gave the record; a handler of the program's that passes on to us may have lost it.
+    // SAFETY: null, or the record that the kernel made; a handler of the program that calls ours may pass null.
     let code = unsafe { info.as_ref() }.map_or(libc::SI_USER, |info| info.si_code);
     let repeated = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE);
     let memory_elsewhere = signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO;
@@ -94,25 +94,25 @@ fn tid() -> libc::c_long {
     unsafe { libc::syscall(libc::SYS_gettid) }
 }
 
-/// What is done about a signal now.
+/// The current action of a signal.
 fn current(signal: c_int) -> Option<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: changes nothing; `action` is ours to be written.
+    // SAFETY: changes nothing; `action` is writable.
     let asked = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: written, as the call says that it succeeded.
+    // SAFETY: the call succeeded, so it has written `action`.
     (asked == 0).then(|| unsafe { action.assume_init() })
 }
 
 fn set(signal: c_int, handler: libc::sighandler_t, flags: c_int) {
-    // SAFETY: zeros are an action: the default, no flags, an empty mask.
+    // SAFETY: zeros are a valid action: the default, no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
-    // SAFETY: the handler is SIG_DFL, or our function of the type that SA_SIGINFO wants; every signal of ours can be set.
+    // SAFETY: the handler is SIG_DFL, or a function of the type that `flags` requires.
     unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
 }
 
-/// Every signal of ours back to its default: the Rust runtime of a test handles two of them.
+/// Sets all signals to their default action: the Rust runtime of a test handles two of them.
 #[cfg(test)]
 pub(crate) fn default_all() {
     SIGNALS.into_iter().for_each(|signal| set(signal, libc::SIG_DFL, 0));
@@ -121,26 +121,26 @@ pub(crate) fn default_all() {
 #[cfg(test)]
 mod tests {
     use super::{SIGNALS, current, install, pid, restore, set};
-    use crate::forked::{Forked, until};
+    use crate::forked::{Forked, wait_for_state};
     use crate::helper::Helper;
-    use crate::life::look_after;
+    use crate::life::register;
     use core::ffi::c_int;
     use mend_segment::{Life, LifeState};
 
     fn live(life: Life) -> &'static crate::life::LivenessOwner {
         let helper = Box::leak(Box::new(Helper::start().unwrap()));
         life.begin().unwrap();
-        look_after(life, helper.successor()).unwrap()
+        register(life, helper.successor()).unwrap()
     }
 
-    /// Something that ends a process, and by which signal.
+    /// Functions that end the process, each with the signal that ends it.
     fn faults() -> Vec<(fn(), c_int)> {
         fn raised<const SIGNAL: c_int>() {
             // SAFETY: a number.
             unsafe { libc::raise(SIGNAL) };
         }
         fn wild_pointer() {
-            // SAFETY: none: it is what the test is about; nothing is mapped at such an address.
+            // SAFETY: no memory is mapped at this address: the write faults, which is what the test needs.
             unsafe { core::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
         }
         fn aborted() {
@@ -184,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn whatever_fatal_signal_ends_it_a_process_says_so_and_ends_by_that_very_signal() {
+    fn every_fatal_signal_marks_the_life_word_and_ends_the_process_by_the_same_signal() {
         for (fault, signal) in faults() {
             let forked = Forked::start(|life, _| {
                 live(life);
                 fault();
             });
-            until(&forked.view, LifeState::Dying);
-            let (how, which) = forked.ending();
+            wait_for_state(&forked.view, LifeState::Dying);
+            let (how, which) = forked.wait_status();
             assert!(how == libc::CLD_KILLED || how == libc::CLD_DUMPED, "{how}");
             assert_eq!(which, signal);
         }
     }
 
-    /// The bytes that the program headers of a core file promise, and those that are there.
+    /// The length of a core file according to its program headers, and its real length.
     fn core_bytes(path: &std::path::Path) -> (u64, u64) {
         use std::os::unix::fs::FileExt;
         let file = std::fs::File::open(path).unwrap();
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn a_core_comes_after_the_word_and_is_whole() {
+    fn a_core_is_written_after_the_mark_and_is_complete() {
         const BYTES: usize = 256 << 20;
         let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
         let limit = rustix::process::getrlimit(rustix::process::Resource::Core).maximum;
         if pattern.trim() != "core" || limit.is_some_and(|limit| limit < 2 * BYTES as u64) {
-            let test = "a_core_comes_after_the_word_and_is_whole";
-            return mend_testing::skip(test, "this system writes no core where a test could find it");
+            let test = "a_core_is_written_after_the_mark_and_is_complete";
+            return mend_testing::skip(test, "this system writes no core file that a test can find");
         }
         let folder = mend_testing::Scratch::new("core");
         let forked = Forked::start(|life, _| {
@@ -233,44 +233,44 @@ mod tests {
             // SAFETY: ends the process, by a signal that it sends to itself.
             unsafe { libc::abort() };
         });
-        until(&forked.view, LifeState::Dying);
-        let ending = forked.ending();
+        wait_for_state(&forked.view, LifeState::Dying);
+        let ending = forked.wait_status();
         assert_eq!(forked.view.state(), LifeState::Dying);
         let core = std::fs::read_dir(folder.path()).unwrap().next().map(|entry| entry.unwrap().path());
         let bytes = core.map(|path| core_bytes(&path));
         assert_eq!(ending, (libc::CLD_DUMPED, libc::SIGABRT));
-        let (promised, there) = bytes.expect("it was dumped here");
-        // The outbox, which is sparse and larger, is left out.
+        let (promised, there) = bytes.expect("the core was written here");
+        // The core does not contain the outbox, which is sparse and larger.
         assert!(promised == there && (BYTES as u64..2 * BYTES as u64).contains(&there), "{promised} {there}");
     }
 
     #[test]
-    fn a_fatal_signal_from_outside_ends_it_too() {
+    fn a_fatal_signal_from_another_process_marks_the_life_word() {
         let mut forked = Forked::start(|life, steps| {
             live(life);
             steps.step();
         });
-        forked.hear();
+        forked.wait_for_step();
         forked.signal(libc::SIGABRT);
-        until(&forked.view, LifeState::Dying);
-        assert_eq!(forked.ending().1, libc::SIGABRT);
+        wait_for_state(&forked.view, LifeState::Dying);
+        assert_eq!(forked.wait_status().1, libc::SIGABRT);
     }
 
     #[test]
-    fn another_thread_than_that_of_init_may_be_hit() {
+    fn a_fatal_signal_on_another_thread_marks_the_life_word() {
         let forked = Forked::start(|life, _| {
             live(life);
             // SAFETY: raises SIGABRT.
             std::thread::spawn(|| unsafe { libc::abort() }).join().unwrap();
         });
-        until(&forked.view, LifeState::Dying);
-        assert_eq!(forked.ending().1, libc::SIGABRT);
+        wait_for_state(&forked.view, LifeState::Dying);
+        assert_eq!(forked.wait_status().1, libc::SIGABRT);
     }
 
     extern "C" fn theirs(_: c_int) {}
 
     #[test]
-    fn handlers_of_the_program_stay_and_ours_go_at_finalize() {
+    fn handlers_of_the_program_stay_and_finalize_removes_ours() {
         let handler: extern "C" fn(c_int) = theirs;
         let ours = |signal| current(signal).unwrap().sa_sigaction;
         let forked = Forked::start(|life, _| {
@@ -281,24 +281,24 @@ mod tests {
             assert_eq!(ours(libc::SIGFPE), theirs);
             assert_eq!(ours(libc::SIGILL), libc::SIG_IGN);
             assert_ne!(ours(libc::SIGSEGV), libc::SIG_DFL);
-            // Set after Init: not ours to take away.
+            // Installed after Init, so Finalize must not remove it.
             set(libc::SIGBUS, theirs, 0);
             liveness_owner.end();
             assert_eq!([ours(libc::SIGSEGV), ours(libc::SIGABRT)], [libc::SIG_DFL; 2]);
             assert_eq!([ours(libc::SIGFPE), ours(libc::SIGBUS)], [theirs; 2]);
             assert_eq!(ours(libc::SIGILL), libc::SIG_IGN);
-            // SAFETY: leaves with a code that no panic has.
+            // SAFETY: ends the process with a code that no panic has.
             unsafe { libc::_exit(7) };
         });
-        assert_eq!(forked.ending(), (libc::CLD_EXITED, 7));
+        assert_eq!(forked.wait_status(), (libc::CLD_EXITED, 7));
     }
 
     #[test]
-    fn a_program_that_passes_on_to_our_handler_ends_as_it_would_have() {
+    fn a_program_whose_handler_calls_ours_ends_by_the_same_signal() {
         static OURS: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
         extern "C" fn passes_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
             let ours = OURS.load(core::sync::atomic::Ordering::Relaxed);
-            // SAFETY: stored below, as what sigaction said of a handler with SA_SIGINFO.
+            // SAFETY: stored below: what sigaction returned for a handler with SA_SIGINFO.
             let ours: extern "C" fn(c_int, *mut libc::siginfo_t, *mut core::ffi::c_void) =
                 unsafe { core::mem::transmute(ours) };
             ours(signal, info, context);
@@ -308,28 +308,27 @@ mod tests {
             live(life);
             OURS.store(current(libc::SIGSEGV).unwrap().sa_sigaction, core::sync::atomic::Ordering::Relaxed);
             set(libc::SIGSEGV, handler as libc::sighandler_t, libc::SA_SIGINFO);
-            // SAFETY: none, as above.
+            // SAFETY: faults, as above.
             unsafe { core::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
         });
-        until(&forked.view, LifeState::Dying);
-        assert_eq!(forked.ending().1, libc::SIGSEGV);
+        wait_for_state(&forked.view, LifeState::Dying);
+        assert_eq!(forked.wait_status().1, libc::SIGSEGV);
     }
 
     #[test]
     fn a_fault_in_a_child_by_vfork_is_not_the_death_of_its_parent() {
         let mut forked = Forked::start(|life, steps| {
             live(life);
-            // What vfork does, but in a process of which this test knows the frames: the child shares our memory, and has
-            // a process number of its own.
+            // As vfork, the child shares our memory and has its own process number; unlike vfork, it has its own stack.
             let flags = libc::CLONE_VM | libc::SIGCHLD;
             let mut stack = vec![0_u128; 4096];
             extern "C" fn child(_: *mut core::ffi::c_void) -> c_int {
-                // By hand: `raise` would ask the C library for the parent's thread.
-                // SAFETY: two numbers.
+                // Not `raise`, which would use the thread number of the parent.
+                // SAFETY: takes numbers only.
                 unsafe { libc::kill(pid(), libc::SIGSEGV) };
                 0
             }
-            // SAFETY: the stack is the child's alone and outlives it, as we wait for it.
+            // SAFETY: only the child uses the stack, which outlives the child, as we wait for its end.
             let pid = unsafe {
                 libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, core::ptr::null_mut())
             };
@@ -340,12 +339,12 @@ mod tests {
             assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV);
             steps.step();
         });
-        forked.hear();
+        forked.wait_for_step();
         assert_eq!(forked.view.state(), LifeState::Lives);
     }
 
     #[test]
-    fn nothing_is_left_of_handlers_that_came_and_went_twice() {
+    fn handlers_that_were_installed_and_removed_twice_leave_the_default_action() {
         let forked = Forked::start(|_, _| {
             for _ in 0..2 {
                 install();
@@ -354,9 +353,9 @@ mod tests {
             let left = SIGNALS
                 .into_iter()
                 .filter(|&signal| current(signal).is_none_or(|action| action.sa_sigaction != libc::SIG_DFL));
-            // SAFETY: leaves.
+            // SAFETY: ends the process.
             unsafe { libc::_exit(10 + left.count() as c_int) };
         });
-        assert_eq!(forked.ending(), (libc::CLD_EXITED, 10));
+        assert_eq!(forked.wait_status(), (libc::CLD_EXITED, 10));
     }
 }

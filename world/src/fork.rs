@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A rank that forks: the child has none of our mappings (they are MADV_DONTFORK), so it must have none of our pointers.
+//! A rank that forks: the memory of Mend is not mapped in the child (MADV_DONTFORK), so the child must not have pointers to it.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Set in a child that was forked from a process between Init and Finalize.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Has `forget` run in every child from now on, before anything else there. Once a process.
-pub fn watch() {
-    // SAFETY: `in_child` is a plain function that only stores to atomics, which is allowed in a forked child, and it
-    // stays where it is: the library is linked with `-z nodelete`. Out of memory is the only error; then a child that
-    // calls MPI against the standard's rules (MPI-5.0 §11.2.1) goes without our message.
+/// Lets `in_child` run first in every child that is forked from now on. Called once in a process.
+pub fn register_handler() {
+    // SAFETY: `in_child` only stores to atomics, which is allowed in a forked child, and it is never unloaded: the library is
+    // linked with `-z nodelete`. The only error is a lack of memory; then a child that calls MPI, which the standard forbids
+    // (MPI-5.0 §11.2.1), gets no error message.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
@@ -20,8 +20,8 @@ pub fn is_child() -> bool {
 }
 
 extern "C" fn in_child() {
-    crate::life::forget();
-    if crate::world::forget() {
+    crate::life::clear_in_child();
+    if crate::world::clear_in_child() {
         FORKED.store(true, Ordering::Relaxed);
     }
 }

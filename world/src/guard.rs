@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The guard at the entry: the one place of Mend where threads exclude each other (Rule 5).
+//! The guard at the entry to the engine: the one place of Mend with mutual exclusion of threads (Rule 5).
 //!
-//! An entry takes two locked instructions where threads may meet, none where the program promised that they do not.
-//! Biasing the guard to the first thread comes later and changes no caller. A thread that finds it held queues a [`Cell`]
-//! and sleeps there. Entering does not queue behind sleepers (a thread that is running already is cheaper than one that
-//! must be woken), so a holder that means to come back at once, as the thread that makes progress does, calls
-//! [`Entered::hand_over`] instead: it queues itself last.
+//! To enter and leave takes two locked instructions with `MPI_THREAD_MULTIPLE`, and none below. A thread that finds the guard held queues
+//! its [`Semaphore`] and sleeps. The guard is not fair: a thread that is running may enter before the threads in the queue, which must be
+//! woken first. So a thread that would leave and enter again at once, as the owner of progress would, calls
+//! [`CriticalSection::yield_to_waiters`], which puts the thread at the end of the queue.
 
-use crate::cell::Cell;
+use crate::semaphore::Semaphore;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -15,89 +14,88 @@ use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which threads may enter: what the program promised in `MPI_Init_thread` (MPI-5.0 §11.6.2).
+/// How many threads may call MPI at the same time: what the program asked of `MPI_Init_thread` (MPI-5.0 §11.6.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Threads {
-    /// One at a time, by the program's own care: below `MPI_THREAD_MULTIPLE`. Entering costs nothing.
-    Ordered,
-    /// Several at once.
-    Any,
+    /// One at a time, which the program ensures: below `MPI_THREAD_MULTIPLE`. The guard excludes nothing.
+    Serialized,
+    /// Several: `MPI_THREAD_MULTIPLE`.
+    Multiple,
 }
 
-/// Lets one thread at a time at `T`.
+/// A mutex around `T`.
 #[derive(Debug)]
 pub struct Guard<T> {
     threads: Threads,
-    /// 1 while a thread is inside.
+    /// 1 while a thread holds the guard.
     held: AtomicU32,
-    /// Cells in the queue, and threads about to queue: never less than the queue is long.
+    /// The number of threads that wait to enter: at least the length of the queue.
     waiting: AtomicU32,
-    queue: Mutex<VecDeque<Arc<Cell>>>,
-    inside: UnsafeCell<T>,
+    queue: Mutex<VecDeque<Arc<Semaphore>>>,
+    value: UnsafeCell<T>,
 }
 
-// SAFETY: `inside` is only reached through `Entered`, of which at most one is used at a time: `held` sees to it, or, with
-// `Threads::Ordered`, the program does, as it promised. So threads take turns at a `T` that may move between threads.
+// SAFETY: `value` is only accessed through a `CriticalSection`, of which at most one is used at a time: `held` ensures that, or, with
+// `Threads::Serialized`, the program does, as it promised. So one thread at a time accesses a `T` that may move between threads.
 unsafe impl<T: Send> Sync for Guard<T> {}
 
-/// The way to what the guard keeps, until it is dropped.
+/// Holds the guard, and gives access to its value, until it is dropped.
 #[derive(Debug)]
-pub struct Entered<'a, T> {
+pub struct CriticalSection<'a, T> {
     guard: &'a Guard<T>,
-    /// Not `Sync` by accident where `T` is not.
+    /// Makes this type `!Send` and `!Sync`.
     not_shared: PhantomData<*const T>,
 }
 
 impl<T> Guard<T> {
-    /// Keeps `inside`.
-    pub fn new(threads: Threads, inside: T) -> Self {
+    /// A guard around `value`, which no thread holds.
+    pub fn new(threads: Threads, value: T) -> Self {
         Guard {
             threads,
             held: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             queue: Mutex::new(VecDeque::new()),
-            inside: UnsafeCell::new(inside),
+            value: UnsafeCell::new(value),
         }
     }
 
     // Hot: per message.
-    /// Waits until nobody is inside, and goes in.
+    /// Waits until no thread holds the guard, and takes it.
     #[inline]
-    pub fn enter(&self) -> Entered<'_, T> {
+    pub fn enter(&self) -> CriticalSection<'_, T> {
         match self.threads {
-            Threads::Ordered => self.hold(),
-            Threads::Any if self.try_take() => {}
-            Threads::Any => self.enter_slowly(),
+            Threads::Serialized => self.hold(),
+            Threads::Multiple if self.try_take() => {}
+            Threads::Multiple => self.enter_slowly(),
         }
-        Entered { guard: self, not_shared: PhantomData }
+        CriticalSection { guard: self, not_shared: PhantomData }
     }
 
-    /// Only so that a signal handler can see that it interrupted somebody inside: the fence keeps the compiler from moving
-    /// what is done inside before the store, where a handler would find the guard free and the engine half changed. It is no
-    /// instruction.
+    /// Marks the guard as held, so that a signal handler can see that it interrupted a thread in the critical section. The fence keeps the
+    /// compiler from moving changes of the engine before the store, where a handler would find the guard free. It is no instruction.
     #[inline]
     fn hold(&self) {
         self.held.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Goes in if nobody is inside: for `MPI_Abort`, which programs call from signal handlers that may have interrupted
-    /// this very thread inside.
-    pub fn try_enter(&self) -> Option<Entered<'_, T>> {
+    /// Takes the guard if no thread holds it. For `MPI_Abort`: programs call it from signal handlers, which may have interrupted
+    /// this thread in the critical section.
+    pub fn try_enter(&self) -> Option<CriticalSection<'_, T>> {
         let free = match self.threads {
-            Threads::Ordered if self.held.load(Ordering::Relaxed) == 0 => {
+            Threads::Serialized if self.held.load(Ordering::Relaxed) == 0 => {
                 self.hold();
                 true
             }
-            Threads::Ordered => false,
-            Threads::Any => self.try_take(),
+            Threads::Serialized => false,
+            Threads::Multiple => self.try_take(),
         };
-        free.then_some(Entered { guard: self, not_shared: PhantomData })
+        free.then_some(CriticalSection { guard: self, not_shared: PhantomData })
     }
 
-    /// Whether threads take turns by the program's own care.
-    pub fn is_for_one(&self) -> bool {
-        self.threads == Threads::Ordered
+    /// Whether the program ensures that one thread at a time calls MPI.
+    pub fn is_serialized(&self) -> bool {
+        self.threads == Threads::Serialized
     }
 
     #[inline]
@@ -108,31 +106,31 @@ impl<T> Guard<T> {
 
     #[cold]
     fn enter_slowly(&self) {
-        let cell = Cell::mine();
+        let semaphore = Semaphore::of_thread();
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // Counted first, tried then: `release` clears `held` first and reads the count then, so one of the two sees the
-        // other (both SeqCst), and nobody sleeps beside a free guard.
+        // This thread counts itself before it tries; `release` clears `held` before it reads the count. All are SeqCst, so one of the
+        // two sees the other, and no thread sleeps while the guard is free.
         while !self.try_take() {
-            self.lock_queue().push_back(Arc::clone(&cell));
+            self.lock_queue().push_back(Arc::clone(&semaphore));
             if self.try_take() {
-                self.leave_queue(&cell);
+                self.leave_queue(&semaphore);
                 break;
             }
-            cell.sleep();
-            self.leave_queue(&cell);
+            semaphore.wait();
+            self.leave_queue(&semaphore);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A cell that stays in the queue without a sleeper would swallow the ring meant for the next one.
-    fn leave_queue(&self, cell: &Arc<Cell>) {
-        self.lock_queue().retain(|queued| !Arc::ptr_eq(queued, cell));
+    /// Takes the semaphore out of the queue: in the queue without a sleeper it would take the post meant for the next thread.
+    fn leave_queue(&self, semaphore: &Arc<Semaphore>) {
+        self.lock_queue().retain(|queued| !Arc::ptr_eq(queued, semaphore));
     }
 
     #[inline]
     fn release(&self) {
-        if self.threads == Threads::Ordered {
-            // What was done inside stays before the store, as in `hold`.
+        if self.threads == Threads::Serialized {
+            // Keeps the changes of the engine before the store, as in `hold`.
             compiler_fence(Ordering::SeqCst);
             return self.held.store(0, Ordering::Relaxed);
         }
@@ -146,58 +144,58 @@ impl<T> Guard<T> {
     #[cold]
     fn wake_first(&self) {
         let first = self.lock_queue().pop_front();
-        if let Some(cell) = first {
-            cell.ring();
+        if let Some(semaphore) = first {
+            semaphore.post();
         }
     }
 
-    fn lock_queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Cell>>> {
-        // Nothing panics while it is locked; a queue of cells has no broken state anyway.
+    fn lock_queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Semaphore>>> {
+        // Nothing panics while the queue is locked, and a queue of semaphores has no invalid state.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> Entered<'_, T> {
-    /// Whether a thread waits to come in.
-    pub fn is_wanted(&self) -> bool {
+impl<T> CriticalSection<'_, T> {
+    /// Whether a thread waits to enter.
+    pub fn has_waiters(&self) -> bool {
         self.guard.waiting.load(Ordering::Relaxed) != 0
     }
 
     // Hot: per call of progress.
-    /// Lets those who wait go first, and comes back behind them. Returns at once when nobody waits.
+    /// Lets the threads that wait to enter go first, and enters again after them. Returns at once if no thread waits.
     #[inline]
-    pub fn hand_over(&mut self) {
-        if self.is_wanted() {
+    pub fn yield_to_waiters(&mut self) {
+        if self.has_waiters() {
             self.queue_last();
         }
     }
 
     #[cold]
     fn queue_last(&mut self) {
-        self.outside(|guard| {
-            let cell = Cell::mine();
+        self.released(|guard| {
+            let semaphore = Semaphore::of_thread();
             guard.waiting.fetch_add(1, Ordering::SeqCst);
-            guard.lock_queue().push_back(Arc::clone(&cell));
+            guard.lock_queue().push_back(Arc::clone(&semaphore));
             guard.release();
-            cell.sleep();
-            guard.leave_queue(&cell);
+            semaphore.wait();
+            guard.leave_queue(&semaphore);
             guard.waiting.fetch_sub(1, Ordering::SeqCst);
         });
     }
 
-    /// Leaves, runs `work` while others may enter, and comes back.
-    pub fn while_out<R>(&mut self, work: impl FnOnce() -> R) -> R {
+    /// Releases the guard, runs `work`, and enters again.
+    pub fn while_released<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let mut result = None;
-        self.outside(|guard| {
+        self.released(|guard| {
             guard.release();
             result = Some(work());
         });
-        result.expect("outside runs what it is given")
+        result.expect("released runs its argument")
     }
 
-    /// Runs `work`, which releases the guard, and enters again, also when `work` panics: dropping an `Entered` that does
-    /// not hold the guard would let two threads in.
-    fn outside(&mut self, work: impl FnOnce(&Guard<T>)) {
+    /// Runs `work`, which releases the guard, and enters again, also if `work` panics: dropping a `CriticalSection` that does not hold the
+    /// guard would release the guard of another thread.
+    fn released(&mut self, work: impl FnOnce(&Guard<T>)) {
         struct Back<'a, T>(&'a Guard<T>);
         impl<T> Drop for Back<'_, T> {
             fn drop(&mut self) {
@@ -209,24 +207,24 @@ impl<T> Entered<'_, T> {
     }
 }
 
-impl<T> Deref for Entered<'_, T> {
+impl<T> Deref for CriticalSection<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this `Entered` holds the guard, so no other thread has a reference; ours are bound to `self`.
-        unsafe { &*self.guard.inside.get() }
+        // SAFETY: this `CriticalSection` holds the guard, so no other thread has a reference; ours are bound to `self`.
+        unsafe { &*self.guard.value.get() }
     }
 }
 
-impl<T> DerefMut for Entered<'_, T> {
+impl<T> DerefMut for CriticalSection<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and `&mut self` rules out a second reference through this `Entered`.
-        unsafe { &mut *self.guard.inside.get() }
+        // SAFETY: as in `deref`, and `&mut self` rules out a second reference through this `CriticalSection`.
+        unsafe { &mut *self.guard.value.get() }
     }
 }
 
-impl<T> Drop for Entered<'_, T> {
+impl<T> Drop for CriticalSection<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.guard.release();
@@ -240,15 +238,15 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
-    fn no_two_threads_are_inside_together() {
-        let guard = Arc::new(Guard::new(Threads::Any, 0u64));
+    fn no_two_threads_hold_the_guard() {
+        let guard = Arc::new(Guard::new(Threads::Multiple, 0u64));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let guard = Arc::clone(&guard);
                 std::thread::spawn(move || {
                     for _ in 0..20_000 {
-                        let mut inside = guard.enter();
-                        *inside += 1;
+                        let mut section = guard.enter();
+                        *section += 1;
                     }
                 })
             })
@@ -260,15 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_hands_over_starves_nobody() {
-        let guard = Arc::new(Guard::new(Threads::Any, 0u64));
+    fn a_holder_that_yields_starves_no_thread() {
+        let guard = Arc::new(Guard::new(Threads::Multiple, 0u64));
         let done = Arc::new(AtomicBool::new(false));
         let holder = std::thread::spawn({
             let (guard, done) = (Arc::clone(&guard), Arc::clone(&done));
             move || {
-                let mut inside = guard.enter();
+                let mut section = guard.enter();
                 while !done.load(Ordering::Relaxed) {
-                    inside.hand_over();
+                    section.yield_to_waiters();
                 }
             }
         });
@@ -281,21 +279,21 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_interrupted_itself_inside_cannot_enter() {
-        for threads in [Threads::Any, Threads::Ordered] {
+    fn a_signal_handler_cannot_enter_while_its_thread_holds_the_guard() {
+        for threads in [Threads::Multiple, Threads::Serialized] {
             let guard = Guard::new(threads, 0);
-            let inside = guard.enter();
+            let section = guard.enter();
             assert!(guard.try_enter().is_none());
-            drop(inside);
+            drop(section);
             assert!(guard.try_enter().is_some());
         }
     }
 
     #[test]
-    fn others_enter_while_the_holder_is_out() {
-        let guard = Guard::new(Threads::Any, 1);
-        let mut inside = guard.enter();
-        inside.while_out(|| *guard.enter() += 1);
-        assert_eq!(*inside, 2);
+    fn others_enter_while_the_guard_is_released() {
+        let guard = Guard::new(Threads::Multiple, 1);
+        let mut section = guard.enter();
+        section.while_released(|| *guard.enter() += 1);
+        assert_eq!(*section, 2);
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The helper thread: there from Init to Finalize, asleep on a word of its own, all signals blocked. It holds the life word
-//! when the thread that called MPI_Init has ended; control for ranks that compute is to be its work too.
+//! The helper thread. It exists from Init to Finalize, sleeps on its own semaphore, and blocks all signals. When the thread that called
+//! MPI_Init ends, the helper takes over the life word.
 //!
-//! A process ends with its last thread, and this one must not keep it: once it holds the word, it counts now and then whether
-//! the program has any thread left, and ends the process as the program's last thread would have.
+//! A process ends with its last thread, and the helper must not prevent that. While the helper holds the life word, it counts the threads of
+//! the process periodically. If none of the program is left, the helper ends the process as the last thread of the program would have.
 
-use crate::cell::Cell;
 use crate::life::LivenessOwner;
+use crate::semaphore::Semaphore;
 use crate::threads;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -15,111 +15,109 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// Its own frames are small, and 256 ranks have one each.
+/// The frames of the helper are small, and 256 ranks of a node have a helper each.
 const STACK_BYTES: usize = 64 << 10;
 
-/// The thread, joined when this is dropped.
+/// The helper thread. Dropping this ends the thread and joins it.
 #[derive(Debug)]
 pub struct Helper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The helper as the next holder of the life word, for the thread that ends.
+/// The helper as seen by the holder of the life word: the thread that takes the word over.
 #[derive(Debug)]
 pub struct Successor(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    cell: Cell,
+    semaphore: Semaphore,
     leaving: AtomicBool,
-    /// What was inherited, or null: a leaked box.
-    inherited: AtomicPtr<LivenessOwner>,
+    /// The life word that the helper shall take, or null; a leaked box.
+    transferred: AtomicPtr<LivenessOwner>,
 }
 
 impl Helper {
-    /// Starts it, with every signal blocked: handlers of the user's run on the user's threads.
+    /// Starts the helper with every signal blocked, so that signal handlers of the user run on threads of the user.
     pub fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let old = block_signals();
-        let thread = Builder::new()
-            .name("mend-helper".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || theirs.serve());
+        let thread =
+            Builder::new().name("mend-helper".to_owned()).stack_size(STACK_BYTES).spawn(move || theirs.run());
         restore_signals(&old);
         Ok(Helper { shared, thread: Some(thread?) })
     }
 
-    /// What makes it the successor.
+    /// The helper as successor of the liveness owner.
     pub fn successor(&self) -> Successor {
         Successor(Arc::clone(&self.shared))
     }
 }
 
 impl Successor {
-    /// The helper takes the word of `liveness_owner` next, which nobody holds now.
-    pub fn inherit(&self, liveness_owner: &'static LivenessOwner) {
-        // SYNC: the word that was let go, with `Shared::serve`.
-        self.0.inherited.store(ptr::from_ref(liveness_owner).cast_mut(), Ordering::Release);
-        self.0.cell.ring();
+    /// Lets the helper take the life word of `liveness_owner`, which no thread holds now.
+    pub fn transfer(&self, liveness_owner: &'static LivenessOwner) {
+        // SYNC: the word that was released, with `Shared::run`.
+        self.0.transferred.store(ptr::from_ref(liveness_owner).cast_mut(), Ordering::Release);
+        self.0.semaphore.post();
     }
 }
 
 impl Shared {
-    fn serve(&self) {
+    fn run(&self) {
         let mut held: Option<&LivenessOwner> = None;
         while !self.leaving.load(Ordering::Relaxed) {
             match held {
-                None => self.cell.sleep(),
+                None => self.semaphore.wait(),
                 Some(_) if is_last_thread() => end_with_the_last_thread(),
-                Some(_) => _ = self.cell.sleep_at_most(BETWEEN_COUNTS),
+                Some(_) => _ = self.semaphore.wait_at_most(COUNT_PERIOD),
             }
-            // SYNC: the word that was let go, with `Successor::inherit`.
-            let inherited = self.inherited.swap(ptr::null_mut(), Ordering::Acquire);
-            // SAFETY: null, or what `inherit` was given, which lives for ever.
-            if let Some(liveness_owner) = unsafe { inherited.as_ref() } {
+            // SYNC: the word that was released, with `Successor::transfer`.
+            let transferred = self.transferred.swap(ptr::null_mut(), Ordering::Acquire);
+            // SAFETY: null, or what `Successor::transfer` was given, which is never freed.
+            if let Some(liveness_owner) = unsafe { transferred.as_ref() } {
                 liveness_owner.take();
                 held = Some(liveness_owner);
             }
         }
-        held.inspect(|liveness_owner| liveness_owner.let_go());
+        held.inspect(|liveness_owner| liveness_owner.release_if_held());
     }
 }
 
 impl Drop for Helper {
     fn drop(&mut self) {
         self.shared.leaving.store(true, Ordering::Relaxed);
-        self.shared.cell.ring();
+        self.shared.semaphore.post();
         if let Some(thread) = self.thread.take() {
-            // It panics nowhere; and if it had, there would be nothing left to do for it.
+            // An error means that the thread panicked. It is ended in any case.
             let _ = thread.join();
         }
     }
 }
 
-/// Between two counts of the threads that are left.
-const BETWEEN_COUNTS: Duration = Duration::from_millis(500);
+/// Time between two counts of the threads of the process.
+const COUNT_PERIOD: Duration = Duration::from_millis(500);
 
-/// Whether all threads of this process but the running one have ended.
+/// Whether all threads of this process except the running one have ended.
 fn is_last_thread() -> bool {
     threads::count().is_some_and(|threads| threads.first_has_ended && threads.alive == 1)
 }
 
-/// What the C library does when the last thread of a process ends. On a thread of its own, as what the program has registered
-/// with `atexit` may need more stack than we have.
+/// Ends the process as the C library does when the last thread ends. Does so on another thread, because functions that the program
+/// registered with `atexit` may need a larger stack than the helper has.
 fn end_with_the_last_thread() {
-    // SAFETY: ends the process from a thread of its own, while no other one of the program's is left.
+    // SAFETY: ends the process; no thread of the program is left.
     let exit = || unsafe { libc::exit(0) };
     if let Ok(thread) = Builder::new().spawn(exit) {
-        // It does not come back.
+        // Does not return: the process ends.
         let _ = thread.join();
     }
-    // SAFETY: as above, on this thread, for want of another.
+    // SAFETY: as above, on this thread, because no other could be started.
     unsafe { libc::exit(0) };
 }
 
-/// Blocks all signals for the running thread, and so for the threads it starts; gives the mask from before.
+/// Blocks all signals for the running thread, and so for the threads that it starts. Returns the mask from before.
 fn block_signals() -> libc::sigset_t {
     let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = core::mem::MaybeUninit::<libc::sigset_t>::uninit();

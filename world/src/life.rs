@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! This process's life word from Init to Finalize: which thread holds it, and what the process says when a fatal signal
-//! is about to end it.
+//! The life word of this process from Init to Finalize: which thread holds it, and how a fatal signal marks it.
 //!
-//! The thread that calls MPI_Init holds it. When that thread ends and the process does not (pthread_exit), a key destructor
-//! lets go of it and has the helper thread take it. A forked child has nothing of it.
+//! The thread that calls MPI_Init holds the life word. If this thread ends and the process goes on (pthread_exit), a key destructor releases
+//! the word, and the helper thread takes it. A forked child has no life word.
 
 use crate::fatal;
 use crate::helper::Successor;
@@ -13,27 +12,28 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use mend_segment::Life;
 use std::io;
 
-/// The life of this process.
+/// The life word of this process, and the thread that takes it over.
 #[derive(Debug)]
 pub struct LivenessOwner {
     life: Life,
     successor: Successor,
-    /// The process that it belongs to: a child by vfork or a bare clone sees this memory, and is another process.
+    /// The process of the life word. A child by vfork or a plain clone sees this memory too, and is another process.
     process: libc::pid_t,
 }
 
-/// The one [`LivenessOwner`], null before Init and in a forked child. As with the world, a process has one: the kernel's callers
-/// (signal handlers, key destructors) carry no pointer of ours.
+/// The one [`LivenessOwner`]; null before Init and in a forked child. A static, because signal handlers and key destructors get no pointer
+/// of ours.
 static LIVENESS_OWNER: AtomicPtr<LivenessOwner> = AtomicPtr::new(ptr::null_mut());
 
-/// From now on `life`, which the calling thread holds, is looked after. Once a process.
-pub fn look_after(life: Life, successor: Successor) -> io::Result<&'static LivenessOwner> {
+/// Registers the life word, which the calling thread holds: for transfer to `successor` when this thread ends, and for fatal signals. Called
+/// once in a process.
+pub fn register(life: Life, successor: Successor) -> io::Result<&'static LivenessOwner> {
     let key = make_key()?;
     let liveness_owner: &'static LivenessOwner =
         Box::leak(Box::new(LivenessOwner { life, successor, process: own_process() }));
-    // SYNC: the life as made, with `mine`.
+    // SYNC: the complete value, with `mine`.
     LIVENESS_OWNER.store(ptr::from_ref(liveness_owner).cast_mut(), Ordering::Release);
-    // SAFETY: the key was just made. The value is never followed: it must only not be null, for the destructor to run.
+    // SAFETY: the key is valid. The value is never dereferenced; it is not null, so that the destructor runs.
     let error = unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
@@ -43,71 +43,70 @@ pub fn look_after(life: Life, successor: Successor) -> io::Result<&'static Liven
 }
 
 impl LivenessOwner {
-    /// MPI_Finalize: the end of a thread or of the process is no death of a rank from now on.
+    /// MPI_Finalize: from now on the end of this process is no failure.
     pub fn end(&self) {
         fatal::restore();
         self.life.end();
     }
 }
 
-/// In a forked child: the life is the parent's, and its memory is not mapped here.
-pub fn forget() {
+/// Removes the life word in a forked child: it is the parent's, and its memory is not mapped here.
+pub fn clear_in_child() {
     LIVENESS_OWNER.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
-/// A fatal signal ends this process. Async-signal-safe.
-pub fn say_dying() {
+/// Marks the life word, because a fatal signal ends this process. Async-signal-safe.
+pub fn mark_dying() {
     if let Some(liveness_owner) = mine() {
         liveness_owner.life.say_dying();
     }
 }
 
-/// The life, if it is this process's own: a child that was not forked by the C library may have the pointer, but not the
+/// The liveness owner of this process. `None` in a child that was not forked by the C library: it may have the pointer, but not the
 /// memory.
 fn mine() -> Option<&'static LivenessOwner> {
-    // SYNC: the life as made, with `look_after`.
+    // SYNC: the complete value, with `register`.
     let liveness_owner = LIVENESS_OWNER.load(Ordering::Acquire);
-    // SAFETY: null, or the leaked box that `look_after` stored: never freed, so the reference may live for ever.
+    // SAFETY: null, or the leaked box that `register` stored, which is never freed.
     let liveness_owner = unsafe { liveness_owner.as_ref() }?;
     (liveness_owner.process == own_process()).then_some(liveness_owner)
 }
 
 fn own_process() -> libc::pid_t {
-    // SAFETY: reads a number; the C library does not cache it, so a child by vfork is told its own.
+    // SAFETY: reads a number. The C library does not cache it, so a child by vfork gets its own.
     unsafe { libc::getpid() }
 }
 
 fn make_key() -> io::Result<libc::pthread_key_t> {
     let mut key = 0;
-    // SAFETY: `key` is ours to be written; the destructor is a plain function that stays where it is, as the library is
-    // linked with `-z nodelete`.
+    // SAFETY: `key` is writable; the destructor is never unloaded, because the library is linked with `-z nodelete`.
     match unsafe { libc::pthread_key_create(&mut key, Some(on_thread_end)) } {
         0 => Ok(key),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
-/// The thread that called MPI_Init ends, and the process goes on.
+/// Key destructor of the thread that called MPI_Init: this thread ends, and the process may go on.
 unsafe extern "C" fn on_thread_end(_: *mut c_void) {
     let Some(liveness_owner) = mine() else { return };
     if liveness_owner.life.is_mine() {
         liveness_owner.life.release();
         if !liveness_owner.life.has_ended() {
-            liveness_owner.successor.inherit(liveness_owner);
+            liveness_owner.successor.transfer(liveness_owner);
         }
     }
 }
 
 impl LivenessOwner {
-    /// The helper's part: it holds the word from now on.
+    /// Takes the life word for the calling thread, the helper.
     pub(crate) fn take(&self) {
-        // Refused only by a C library without robust mutexes, and then Init had failed. Should it be all the same, the
-        // death of this process shows by its end alone.
+        // Fails only with a C library without robust mutexes, where Init fails. If it failed here, the death of this process
+        // would show by its process descriptor only.
         let _ = self.life.take();
     }
 
-    /// The helper ends, and lets go of what it holds.
-    pub(crate) fn let_go(&self) {
+    /// Releases the life word, if the calling thread holds it.
+    pub(crate) fn release_if_held(&self) {
         if self.life.is_mine() {
             self.life.release();
         }
@@ -116,12 +115,12 @@ impl LivenessOwner {
 
 #[cfg(test)]
 mod tests {
-    use super::{LivenessOwner, forget, look_after, on_thread_end, say_dying};
-    use crate::forked::{Forked, until};
+    use super::{LivenessOwner, clear_in_child, mark_dying, on_thread_end, register};
+    use crate::forked::{Forked, wait_for_state};
     use crate::helper::Helper;
     use mend_segment::{Life, LifeState};
 
-    /// Begins a life on a thread of its own, where `then` follows; returns when that thread has ended.
+    /// Takes and registers the life word on another thread, runs `then` there, and returns when this thread has ended.
     fn on_a_thread_that_ends<T: Send>(
         life: Life,
         helper: &Helper,
@@ -130,9 +129,9 @@ mod tests {
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
                 life.begin().unwrap();
-                then(look_after(life, helper.successor()).unwrap())
+                then(register(life, helper.successor()).unwrap())
             });
-            // The thread itself, and so its key destructors, not only what it was to do.
+            // Waits for the thread, and so for its key destructors, not only for its closure.
             first.join().unwrap()
         })
     }
@@ -144,11 +143,11 @@ mod tests {
             on_a_thread_that_ends(life, &helper, |_| ());
             steps.step();
         });
-        forked.hear();
-        // The first holder is gone: now it is the helper's, or about to be.
-        until(&forked.view, LifeState::Lives);
+        forked.wait_for_step();
+        // The first holder has ended: the helper holds the word, or is about to take it.
+        wait_for_state(&forked.view, LifeState::Lives);
         forked.kill();
-        until(&forked.view, LifeState::Dead);
+        wait_for_state(&forked.view, LifeState::Dead);
     }
 
     #[test]
@@ -156,33 +155,33 @@ mod tests {
         let forked = Forked::start(|life, _| {
             let helper = core::mem::ManuallyDrop::new(Helper::start().unwrap());
             life.begin().unwrap();
-            look_after(life, helper.successor()).unwrap();
-            // By hand what pthread_exit does: it would unwind the frames of the test.
-            // SAFETY: what the C library calls when this thread ends, as it is about to.
+            register(life, helper.successor()).unwrap();
+            // Does what pthread_exit does, which would unwind the frames of the test.
+            // SAFETY: called as the C library does when a thread ends; this thread ends below.
             unsafe { on_thread_end(core::ptr::null_mut()) };
-            // SAFETY: ends this thread, whose frames nobody needs.
+            // SAFETY: ends this thread, whose frames are needed no more.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         });
-        until(&forked.view, LifeState::Dead);
-        assert_eq!(forked.ending(), (libc::CLD_EXITED, 0));
+        wait_for_state(&forked.view, LifeState::Dead);
+        assert_eq!(forked.wait_status(), (libc::CLD_EXITED, 0));
     }
 
     #[test]
-    fn when_the_thread_of_init_ends_after_finalize_nobody_dies() {
+    fn when_the_thread_of_init_ends_after_finalize_the_process_counts_as_left() {
         let mut forked = Forked::start(|life, steps| {
             let helper = Helper::start().unwrap();
             on_a_thread_that_ends(life, &helper, LivenessOwner::end);
             steps.step();
         });
-        forked.hear();
+        forked.wait_for_step();
         assert_eq!(forked.view.state(), LifeState::Left);
         forked.kill();
-        forked.ending();
+        forked.wait_status();
         assert_eq!(forked.view.state(), LifeState::Left);
     }
 
     #[test]
-    fn the_helper_lets_go_of_what_it_inherited_when_another_thread_finalizes() {
+    fn the_helper_releases_the_life_word_when_another_thread_finalizes() {
         let mut forked = Forked::start(|life, steps| {
             let helper = Helper::start().unwrap();
             let liveness_owner = on_a_thread_that_ends(life, &helper, |liveness_owner| liveness_owner);
@@ -191,28 +190,28 @@ mod tests {
             drop(helper);
             steps.step();
         });
-        forked.hear();
-        until(&forked.view, LifeState::Lives);
-        forked.go_on();
-        forked.hear();
+        forked.wait_for_step();
+        wait_for_state(&forked.view, LifeState::Lives);
+        forked.allow_step();
+        forked.wait_for_step();
         assert_eq!(forked.view.state(), LifeState::Left);
     }
 
     #[test]
-    fn what_ends_in_a_forked_child_concerns_nobody() {
+    fn the_end_of_a_forked_child_is_no_death_of_its_parent() {
         let mut forked = Forked::start(|life, steps| {
             let helper = Helper::start().unwrap();
             life.begin().unwrap();
-            look_after(life, helper.successor()).unwrap();
-            // One that knows that it was forked, and one that does not (a bare clone).
-            for knows in [true, false] {
+            register(life, helper.successor()).unwrap();
+            // One child that ran the fork handler, and one that did not (as after a plain clone).
+            for handler_ran in [true, false] {
                 // SAFETY: the child calls what may be called after fork, and leaves by `_exit`.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
-                    if knows {
-                        forget();
+                    if handler_ran {
+                        clear_in_child();
                     }
-                    say_dying();
+                    mark_dying();
                     // SAFETY: ends this thread; the child has no other.
                     unsafe { libc::pthread_exit(core::ptr::null_mut()) };
                 }
@@ -221,7 +220,7 @@ mod tests {
             }
             steps.step();
         });
-        forked.hear();
+        forked.wait_for_step();
         assert_eq!(forked.view.state(), LifeState::Lives);
     }
 }

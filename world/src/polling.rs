@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Polling before a receive is posted: a message that comes within some 2 us is copied to the user straight from the ring of its
-//! sender, and the receive never enters a match list.
+//! The polling receive: a message that arrives within some 2 us is copied from the ring of its sender to the user's buffer, and the receive
+//! never enters a match list.
 
 use crate::world::Engine;
 use mend_base::{Source, TagSelector};
@@ -8,7 +8,7 @@ use mend_datatype::Typed;
 use mend_mpi::{CommKey, Error, Started};
 
 // Hot: per message.
-/// Starts a receive: polls the ring of a named sender so many times, and posts the receive if no message has come.
+/// Starts a receive: polls the ring of a named sender `polls` times, and posts the receive if no message came.
 #[inline(always)]
 pub fn poll_then_post(
     engine: &mut Engine,

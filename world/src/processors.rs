@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processors: how many this process may use, on which one the running thread is, and how often the kernel took it
-//! away.
+//! Processors: how many this process may use, on which one the running thread is, and how often the kernel preempted this
+//! process.
 
 use mend_segment::cgroup::{self, Level, Version};
 use rustix::process::getppid;
 use rustix::thread::sched_getaffinity;
 
-/// Processors that the ranks of this node may use together, as far as one of them can tell: those in the affinity mask of
-/// this process or, where each rank is bound to its own, of the node daemon that started it; and no more whole processors than
-/// the control group's quota lets run at once. At least 1.
+/// How many processors the ranks of this node may use together, as far as one rank can tell. The larger of two affinity masks: that of this
+/// process, and that of the node daemon, which counts if each rank is bound to its own processors. At most the quota of the control
+/// group, and at least 1.
 pub fn usable() -> u32 {
     let count = |process| sched_getaffinity(process).map_or(1, |set| set.count());
     let mask = count(None).max(count(getppid()));
@@ -16,7 +16,7 @@ pub fn usable() -> u32 {
     mask.min(quota.unwrap_or(mask)).max(1)
 }
 
-/// Whole processors, rounded up; `None` where there is no limit.
+/// The quota in processors, rounded up; `None`: no limit.
 fn quota(level: &Level) -> Option<u32> {
     match level.version {
         Version::Two => parse_max(&level.read("cpu.max")?),
@@ -27,7 +27,7 @@ fn quota(level: &Level) -> Option<u32> {
     }
 }
 
-/// `"max 100000"` or `"150000 100000"`: the second is two processors.
+/// Parses `"max 100000"` (no limit) or `"150000 100000"` (two processors).
 fn parse_max(text: &str) -> Option<u32> {
     let (quota, period) = text.trim().split_once(' ')?;
     ratio(quota.parse().ok()?, period.parse().ok()?)
@@ -40,18 +40,18 @@ fn ratio(quota: i64, period: i64) -> Option<u32> {
     u32::try_from((quota + period - 1) / period).ok()
 }
 
-/// The processor on which the running thread is; a load or two where the C library and the kernel share it (rseq).
+/// The processor of the running thread. Costs a load or two if the kernel publishes it to the C library (rseq).
 pub fn current() -> Option<u32> {
-    // SAFETY: takes nothing and gives a number.
+    // SAFETY: returns a number.
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// How often a thread of this process was switched off its processor without having asked for it. A system call.
+/// How often the kernel preempted a thread of this process. A system call.
 pub fn preemptions() -> u64 {
     let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is ours to be written.
+    // SAFETY: `usage` is writable.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: numbers alone, zeroed before the call.
+    // SAFETY: a record of numbers, zeroed before the call.
     let usage = unsafe { usage.assume_init() };
     usage.ru_nivcsw.unsigned_abs()
 }

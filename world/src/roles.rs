@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which of the threads that wait makes progress: one owns it, the others are blocked.
+//! Which of the waiting threads makes progress: one thread owns progress, the others are blocked.
 //!
 //! ```text
-//!   a thread begins to wait ──▶ owner ── done, others are blocked ──▶ no owner: the first blocked thread is its deputy
+//!   a thread begins to wait ──▶ owner ── its call ends, others are blocked ──▶ no owner; the first blocked thread is standby
 //!                                 │
-//!                                 └── another thread begins to wait, or receives without waiting ──▶ blocked, as deputy
-//!                                                                                                    if there is none
-//!   deputy ── for one WATCH nobody made progress ──▶ owner
-//!      └───── the same owner all the time ─────────▶ blocked
+//!                                 └── another thread begins to wait, or receives without waiting: ownership is revoked
+//!                                                                 ──▶ standby if there is none, else blocked
+//!   standby ── no progress for one WATCH_PERIOD, no owner ──▶ owner
+//!      └────── no progress for one WATCH_PERIOD, an owner ──▶ blocked
 //! ```
 //!
-//! The thread that came last owns progress: it is running, while those that came before it have waited for some time
-//! already. A thread that exchanges messages without a pause therefore makes progress for all and wakes nobody. When it
-//! does something else, the deputy notices within two WATCHes; the deputy watches a counter, so it disturbs nobody.
+//! The thread that began to wait last owns progress: it is running, and the others have waited for some time already. So a thread that
+//! exchanges messages without a pause makes progress for all threads and wakes none. When it stops, the standby thread notices within two
+//! WATCH_PERIODs. The standby thread watches a counter outside the guard, so it does not slow the owner down.
 
 use crate::blocked::BlockedThreads;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -20,56 +20,57 @@ use mend_base::Duration;
 use mend_mpi::Waiter;
 use std::sync::Arc;
 
-/// The roles of the threads that wait.
+/// The roles of the waiting threads.
 #[derive(Debug, Default)]
 pub struct Roles {
     owner: Option<Ownership>,
-    deputy: Option<Deputy>,
-    /// How often a thread began to make progress; wraps. Deputies read it without entering the guard.
-    begun: Arc<AtomicU32>,
-    /// Threads that sleep until somebody has something for them.
+    standby: Option<Standby>,
+    /// How often a thread became the owner of progress, or made progress without waiting; wraps. The standby thread reads it without
+    /// entering the guard.
+    progress_count: Arc<AtomicU32>,
+    /// The blocked threads, the standby thread among them.
     pub blocked: BlockedThreads,
 }
 
-/// One thread's time of making progress.
+/// The right of one thread to make progress, until another thread acquires it or it is revoked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ownership(u32);
 
-/// A blocked thread that watches whether progress is made.
+/// The blocked thread that watches whether progress is made.
 #[derive(Clone, Copy, Debug)]
-struct Deputy {
+struct Standby {
     thread: Waiter,
-    /// `begun` when it last looked.
+    /// `progress_count` when this thread last read it.
     seen: u32,
 }
 
-/// What a thread does that waits and has found nothing.
+/// What a waiting thread does next.
 #[derive(Debug)]
-pub enum Duty {
-    /// Make progress.
-    Own(Ownership),
-    /// Sleep, and watch meanwhile whether progress is made.
-    Watch(ProgressWatch),
-    /// Sleep until woken.
-    Block,
+pub enum Role {
+    /// It makes progress.
+    Owner(Ownership),
+    /// It sleeps, and watches whether progress is made.
+    Standby(ProgressWatch),
+    /// It sleeps until it is woken.
+    Blocked,
 }
 
-/// What a deputy watches.
+/// What the standby thread watches.
 #[derive(Debug)]
 pub struct ProgressWatch {
-    begun: Arc<AtomicU32>,
+    progress_count: Arc<AtomicU32>,
     seen: u32,
 }
 
-/// How long a deputy sleeps between two polls: two of them delay a message no longer than a lost bell does (1 ms), and take
-/// some hundredths of a processor.
-pub const WATCH: Duration = Duration::from_micros(200);
+/// How long the standby thread sleeps between two readings of the counter. Two periods delay a message less than a lost bell does
+/// (1 ms). The readings cost some hundredths of a processor.
+pub const WATCH_PERIOD: Duration = Duration::from_micros(200);
 
 impl ProgressWatch {
-    /// Whether a thread began to make progress since the last call.
+    /// Whether the counter changed since the last call.
     pub fn has_changed(&mut self) -> bool {
-        let begun = self.begun.load(Ordering::Relaxed);
-        core::mem::replace(&mut self.seen, begun) != begun
+        let progress_count = self.progress_count.load(Ordering::Relaxed);
+        core::mem::replace(&mut self.seen, progress_count) != progress_count
     }
 }
 
@@ -77,168 +78,169 @@ impl Roles {
     // Hot: per message.
     /// Whether no thread waits.
     #[inline]
-    pub fn is_nobody_waiting(&self) -> bool {
+    pub fn no_thread_waits(&self) -> bool {
         self.owner.is_none() && self.blocked.is_empty()
     }
 
-    /// Whether a thread makes progress.
+    /// Whether a thread owns progress.
     pub fn is_owned(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// The calling thread owns progress from now on; the thread that did is deposed.
-    pub fn take(&mut self) -> Ownership {
-        self.progress_begins();
-        let ownership = Ownership(self.begun.load(Ordering::Relaxed));
+    /// Makes the calling thread the owner of progress; revokes the ownership of another thread.
+    pub fn acquire(&mut self) -> Ownership {
+        self.count_progress();
+        let ownership = Ownership(self.progress_count.load(Ordering::Relaxed));
         self.owner = Some(ownership);
         ownership
     }
 
-    /// A thread makes progress: for deputies.
-    pub fn progress_begins(&mut self) {
-        // Written inside the guard alone.
-        self.begun.store(self.begun.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    /// Counts that a thread makes progress, for the standby thread.
+    pub fn count_progress(&mut self) {
+        // Written only by the thread that holds the guard.
+        self.progress_count
+            .store(self.progress_count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether no other thread has taken progress over.
+    /// Whether this ownership is still in force.
     #[inline]
     pub fn holds(&self, ownership: Ownership) -> bool {
         self.owner == Some(ownership)
     }
 
-    /// The thread makes no more progress, if it still did.
-    pub fn give_up(&mut self, ownership: Ownership) {
+    /// Ends this ownership, if it is still in force.
+    pub fn release(&mut self, ownership: Ownership) {
         if self.holds(ownership) {
             self.owner = None;
         }
     }
 
-    /// The thread that makes progress does so no more.
-    pub fn depose(&mut self) {
+    /// Ends the ownership of whichever thread has it.
+    pub fn revoke(&mut self) {
         self.owner = None;
     }
 
-    /// What the thread `me` does that has found nothing. `deposed`: it made progress until another took that over.
-    pub fn duty(&mut self, me: Waiter, deposed: bool) -> Duty {
-        let begun = self.begun.load(Ordering::Relaxed);
-        match self.deputy {
-            Some(Deputy { thread, seen }) if thread == me => {
-                if seen != begun {
-                    return self.watch(me, begun);
+    /// The role of the waiting thread `me`. `revoked`: the thread owned progress until now.
+    pub fn assign(&mut self, me: Waiter, revoked: bool) -> Role {
+        let progress_count = self.progress_count.load(Ordering::Relaxed);
+        match self.standby {
+            Some(Standby { thread, seen }) if thread == me => {
+                if seen != progress_count {
+                    return self.watch(me, progress_count);
                 }
-                self.deputy = None;
-                if self.owner.is_some() { Duty::Block } else { Duty::Own(self.take()) }
+                self.standby = None;
+                if self.owner.is_some() { Role::Blocked } else { Role::Owner(self.acquire()) }
             }
-            None if deposed => self.watch(me, begun),
-            None if self.owner.is_none() => Duty::Own(self.take()),
-            _ => Duty::Block,
+            None if revoked => self.watch(me, progress_count),
+            None if self.owner.is_none() => Role::Owner(self.acquire()),
+            _ => Role::Blocked,
         }
     }
 
-    fn watch(&mut self, thread: Waiter, seen: u32) -> Duty {
-        self.deputy = Some(Deputy { thread, seen });
-        Duty::Watch(ProgressWatch { begun: Arc::clone(&self.begun), seen })
+    fn watch(&mut self, thread: Waiter, seen: u32) -> Role {
+        self.standby = Some(Standby { thread, seen });
+        Role::Standby(ProgressWatch { progress_count: Arc::clone(&self.progress_count), seen })
     }
 
-    /// What the deputy saw last.
-    pub fn watched(&mut self, watch: &ProgressWatch) {
-        if let Some(deputy) = &mut self.deputy {
-            deputy.seen = watch.seen;
+    /// Notes what the standby thread last read.
+    pub fn note_watch(&mut self, watch: &ProgressWatch) {
+        if let Some(standby) = &mut self.standby {
+            standby.seen = watch.seen;
         }
     }
 
-    /// The thread `me` waits no more.
+    /// Removes the thread `me`, which waits no more.
     pub fn leave(&mut self, me: Waiter) {
-        if self.deputy.is_some_and(|deputy| deputy.thread == me) {
-            self.deputy = None;
+        if self.standby.is_some_and(|standby| standby.thread == me) {
+            self.standby = None;
         }
     }
 
-    /// Where threads are blocked and nobody makes progress, one of them watches.
-    pub fn appoint(&mut self) {
+    /// If threads are blocked and none owns progress, makes the first of them the standby thread and wakes it.
+    pub fn choose_standby(&mut self) {
         if self.owner.is_none()
-            && self.deputy.is_none()
+            && self.standby.is_none()
             && let Some(thread) = self.blocked.wake_first()
         {
-            self.deputy = Some(Deputy { thread, seen: self.begun.load(Ordering::Relaxed) });
+            self.standby = Some(Standby { thread, seen: self.progress_count.load(Ordering::Relaxed) });
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Duty, Roles};
-    use crate::blocked::Awaits;
-    use crate::cell::Cell;
+    use super::{Role, Roles};
+    use crate::blocked::WakeCondition;
+    use crate::semaphore::Semaphore;
     use std::sync::Arc;
 
-    fn blocked(roles: &mut Roles) -> Arc<Cell> {
-        let cell = Arc::new(Cell::default());
-        roles.blocked.add(&cell, Awaits::Requests);
-        cell
+    fn blocked(roles: &mut Roles) -> Arc<Semaphore> {
+        let semaphore = Arc::new(Semaphore::default());
+        roles.blocked.add(&semaphore, WakeCondition::RequestEnd);
+        semaphore
     }
 
     #[test]
-    fn the_thread_that_came_last_owns_progress() {
+    fn the_thread_that_began_to_wait_last_owns_progress() {
         let mut roles = Roles::default();
-        let (first, last) = (roles.take(), roles.take());
+        let (first, last) = (roles.acquire(), roles.acquire());
         assert!(!roles.holds(first) && roles.holds(last));
-        roles.give_up(first);
+        roles.release(first);
         assert!(roles.is_owned());
-        roles.give_up(last);
-        assert!(roles.is_nobody_waiting());
+        roles.release(last);
+        assert!(roles.no_thread_waits());
     }
 
     #[test]
-    fn a_deposed_thread_watches_and_blocks_where_the_new_owner_stays() {
+    fn a_revoked_owner_is_standby_and_then_blocked_while_the_new_owner_stays() {
         let mut roles = Roles::default();
-        let (me, _old) = (Cell::default().number(), roles.take());
-        let _new = roles.take();
-        let Duty::Watch(mut watch) = roles.duty(me, true) else { panic!("there is no deputy yet") };
+        let (me, _old) = (Semaphore::default().waiter(), roles.acquire());
+        let _new = roles.acquire();
+        let Role::Standby(mut watch) = roles.assign(me, true) else { panic!("there is no standby yet") };
         assert!(!watch.has_changed());
-        roles.watched(&watch);
-        assert!(matches!(roles.duty(me, false), Duty::Block));
+        roles.note_watch(&watch);
+        assert!(matches!(roles.assign(me, false), Role::Blocked));
     }
 
     #[test]
-    fn a_deputy_takes_over_when_nobody_has_made_progress() {
+    fn a_standby_thread_becomes_the_owner_when_no_progress_is_made() {
         let mut roles = Roles::default();
-        let me = Cell::default().number();
-        let busy = roles.take();
-        let Duty::Watch(mut watch) = roles.duty(me, true) else { panic!("there is no deputy yet") };
-        roles.give_up(busy);
-        let again = roles.take();
+        let me = Semaphore::default().waiter();
+        let busy = roles.acquire();
+        let Role::Standby(mut watch) = roles.assign(me, true) else { panic!("there is no standby yet") };
+        roles.release(busy);
+        let again = roles.acquire();
         assert!(watch.has_changed());
-        roles.give_up(again);
+        roles.release(again);
         assert!(!watch.has_changed());
-        roles.watched(&watch);
-        assert!(matches!(roles.duty(me, false), Duty::Own(_)));
+        roles.note_watch(&watch);
+        assert!(matches!(roles.assign(me, false), Role::Owner(_)));
         assert!(roles.is_owned());
     }
 
     #[test]
-    fn an_appointed_thread_that_comes_after_the_next_owner_watches() {
+    fn a_standby_thread_that_runs_after_the_next_owner_stays_standby() {
         let mut roles = Roles::default();
         let waiting = blocked(&mut roles);
-        let first = roles.take();
-        roles.give_up(first);
-        roles.appoint();
-        let again = roles.take();
-        roles.give_up(again);
-        assert!(matches!(roles.duty(waiting.number(), false), Duty::Watch(_)));
+        let first = roles.acquire();
+        roles.release(first);
+        roles.choose_standby();
+        let again = roles.acquire();
+        roles.release(again);
+        assert!(matches!(roles.assign(waiting.waiter(), false), Role::Standby(_)));
     }
 
     #[test]
-    fn one_blocked_thread_is_appointed_where_nobody_makes_progress() {
+    fn one_blocked_thread_becomes_standby_when_no_thread_owns_progress() {
         let mut roles = Roles::default();
         let (first, second) = (blocked(&mut roles), blocked(&mut roles));
-        roles.appoint();
-        roles.appoint();
+        roles.choose_standby();
+        roles.choose_standby();
         assert_eq!(roles.blocked.wakes(), 1);
-        assert!(matches!(roles.duty(second.number(), false), Duty::Block));
-        roles.leave(first.number());
-        roles.appoint();
+        assert!(matches!(roles.assign(second.waiter(), false), Role::Blocked));
+        roles.leave(first.waiter());
+        roles.choose_standby();
         assert_eq!(roles.blocked.wakes(), 2);
-        assert!(matches!(roles.duty(second.number(), false), Duty::Own(_)));
+        assert!(matches!(roles.assign(second.waiter(), false), Role::Owner(_)));
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where this process sleeps: its sleep word in the node's bell page, and how long each sleep is.
+//! The sleep slot of this process: its sleep word in the bell page of the node, its published processor, and the length of sleeps.
 
 use crate::processors;
-use crate::spin_policy::Surroundings;
+use crate::spin_policy::ProcessorObserver;
 use mend_base::Duration;
 use mend_segment::{BellPage, Woken};
 use std::sync::Arc;
 
-/// This process's slot in the bell page.
+/// The slot of this process in the bell page.
 #[derive(Debug)]
 pub struct SleepSlot {
     bells: Arc<BellPage>,
@@ -20,18 +20,18 @@ impl SleepSlot {
         SleepSlot { bells, slot }
     }
 
-    /// From now on a process that has something for this one wakes it.
+    /// Announces a sleep: from now until [`leave`](SleepSlot::leave), a process that sends to this one wakes it.
     pub fn announce(&self) {
         self.bells.publish_processor(self.slot, None);
         self.bells.announce_sleep(self.slot);
     }
 
-    /// Sleeps after an announcement.
+    /// Sleeps for at most `span`, after [`announce`](SleepSlot::announce).
     pub fn sleep(&self, span: SleepSpan) -> Woken {
         self.bells.sleep(self.slot, span.0)
     }
 
-    /// Awake again.
+    /// Ends the announced sleep.
     pub fn leave(&self) {
         self.bells.leave_sleep(self.slot);
     }
@@ -41,30 +41,30 @@ impl SleepSlot {
         self.bells.wake(self.slot);
     }
 
-    /// This process does not wait any more: its processor says nothing to others.
-    pub fn withdraw(&self) {
+    /// Publishes that no thread of this process waits, so that no rank yields to it.
+    pub fn clear_processor(&self) {
         self.bells.publish_processor(self.slot, None);
     }
 
-    /// The processor of the running thread, as the spin policy observes it.
+    /// The observer of the running thread's processor, for the spin policy. `observed` is what it found before.
     pub fn processor<'a>(&'a self, observed: &'a mut Observed) -> Processor<'a> {
         Processor { sleep_slot: self, observed }
     }
 }
 
-/// How long one sleep is: a bell can be lost to a store that was still in the sender's store buffer, and the poll after
-/// the first time-out finds what it rang for (design "Shared memory").
+/// The length of one sleep. It is bounded because a bell can be lost; the poll after the time-out finds what the bell was for (design
+/// "Shared memory").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SleepSpan(Duration);
 
 impl SleepSpan {
-    /// Of the first sleep.
+    /// The length of the first sleep.
     pub const FIRST: SleepSpan = SleepSpan(Duration::from_millis(1));
 
-    /// Without a poll in between.
+    /// The greatest length.
     const LONGEST: SleepSpan = SleepSpan(Duration::from_millis(100));
 
-    /// Of the next sleep.
+    /// The length of the sleep after this one.
     pub fn next(self) -> SleepSpan {
         SleepSpan(Duration(self.0.0 * 2).min(Self::LONGEST.0))
     }
@@ -76,20 +76,20 @@ pub struct Processor<'a> {
     observed: &'a mut Observed,
 }
 
-/// What the last observations came to.
+/// The results of the last observations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed {
-    /// Preemptions of this process when they were last asked for.
+    /// The number of preemptions of this process at the last observation.
     preemptions: u64,
-    /// The slot that was found on this processor, or where the search goes on.
+    /// The slot of a rank that was found on this processor, or the slot where the search goes on.
     next: u32,
 }
 
-/// Slots for each observation: with many ranks one takes no longer than with few.
+/// Slots that one observation reads, so that its cost does not grow with the ranks of the node.
 const SLOTS_PER_OBSERVATION: u32 = 32;
 
-impl Surroundings for Processor<'_> {
-    fn is_beside_rank(&mut self) -> bool {
+impl ProcessorObserver for Processor<'_> {
+    fn shares_with_rank(&mut self) -> bool {
         let Some(processor) = processors::current() else { return false };
         let SleepSlot { bells, slot } = self.sleep_slot;
         bells.publish_processor(*slot, Some(processor));
@@ -107,7 +107,7 @@ impl Surroundings for Processor<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Observed, SleepSlot, SleepSpan};
-    use crate::spin_policy::Surroundings;
+    use crate::spin_policy::ProcessorObserver;
     use mend_base::Duration;
     use mend_segment::BellPage;
     use std::sync::Arc;
@@ -134,31 +134,31 @@ mod tests {
         let mut found = || {
             // The kernel may move this thread between two observations.
             bells.publish_processor(150, crate::processors::current());
-            mine.processor(&mut observed).is_beside_rank()
+            mine.processor(&mut observed).shares_with_rank()
         };
         assert!((0..1_000).any(|_| found()));
         assert!((0..1_000).filter(|_| found()).count() > 500);
     }
 
     #[test]
-    fn a_rank_that_waits_on_the_same_processor_is_seen_until_it_sleeps_or_withdraws() {
+    fn a_rank_that_waits_on_the_same_processor_is_seen_until_it_sleeps_or_waits_no_more() {
         let bells = Arc::new(BellPage::create(2).unwrap().0);
         let (mine, other) = (SleepSlot::new(Arc::clone(&bells), 0), SleepSlot::new(bells, 1));
         let mut observed = [Observed::default(); 2];
         let [ours, theirs] = &mut observed;
-        // One thread plays both ranks; it is moved to another processor between two observations now and then.
+        // One thread plays both ranks. The kernel may move it to another processor between two observations.
         let mut both_seen = || {
             (0..1_000).any(|_| {
-                other.processor(theirs).is_beside_rank();
-                mine.processor(ours).is_beside_rank()
+                other.processor(theirs).shares_with_rank();
+                mine.processor(ours).shares_with_rank()
             })
         };
         assert!(both_seen());
-        other.withdraw();
-        assert!(!mine.processor(&mut Observed::default()).is_beside_rank());
+        other.clear_processor();
+        assert!(!mine.processor(&mut Observed::default()).shares_with_rank());
         assert!(both_seen());
         other.announce();
-        assert!(!mine.processor(&mut Observed::default()).is_beside_rank());
+        assert!(!mine.processor(&mut Observed::default()).shares_with_rank());
         other.leave();
     }
 }

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The spin policy: what a waiting thread does next when nothing has come. It reads no clock and makes no system call:
+//! The spin policy: what a waiting thread does next when there was no event. It reads no clock and makes no system call:
 //! times and observations are arguments.
 //!
 //! ```text
-//!             another rank of the node waits on this processor              not seen for RANK_HOLDS
-//!   own ────────────────────────────────────────────────▶ with a rank ──────────────────────────────▶ own
+//!             another rank of the node waits on this processor              not seen for RANK_EXPIRES_AFTER
+//!   exclusive ──────────────────────────────────────────▶ with a rank ──────────────────────────────▶ exclusive
 //!    │                                                      │     ▲
-//!    │ preempted while polling     late yields in a row     │     │ after NO_YIELD, if the rank is still there
+//!    │ preempted while polling     late yields in a row     │     │ after NO_YIELD_FOR, if the rank is still there
 //!    └──────────────▶ with others ◀─────────────────────────┘     │
 //!                       │     └───────────────────────────────────┘
-//!                       └── nothing of the kind for OTHERS_HOLD ──▶ own
+//!                       └── no preemption, no late yield for OTHERS_EXPIRE_AFTER ──▶ exclusive
 //! ```
 //!
-//! Beside another rank a waiting thread yields at once: the message that it waits for may come from that rank, which
-//! cannot run meanwhile. Beside others it must not: a yield gives away the rest of the time slice, and the kernel comes
-//! back milliseconds later. There it polls for a short time and then sleeps, which the kernel rewards with an early
-//! wake-up.
+//! On a processor with another rank, a waiting thread yields at once: the message that it waits for may come from that rank, which cannot
+//! run meanwhile. On a processor with other threads it must not yield: a yield gives up the rest of the time slice, and the thread runs
+//! again milliseconds later. There it polls for a short time and then sleeps: the kernel runs a thread soon that was woken from a sleep.
 
 use mend_base::{Duration, Instant};
 
 /// How long a thread without work polls and yields: the parameters `world.spin_us` and `world.yield_us`.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinLimits {
-    /// Polls, before it yields; zero with more ranks than processors.
+    /// How long the thread polls before it yields; zero with more ranks than processors.
     pub spin: Duration,
-    /// Yields, before it sleeps.
+    /// How long the thread yields before it sleeps.
     pub yielding: Duration,
 }
 
@@ -33,28 +32,28 @@ pub struct SpinLimits {
 pub enum Next {
     /// Poll again.
     Poll,
-    /// Let others run, then poll again.
+    /// Yield the processor, then poll again.
     Yield,
     /// Sleep until woken.
     Sleep,
 }
 
-/// With whom the waiting thread shares its processor.
+/// What else runs on the processor of the waiting thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// With nobody, as far as it was observed.
-    Own,
-    /// With another rank of this node.
+    /// Nothing, as far as it was observed.
+    Exclusive,
+    /// Another rank of this node, which waits too.
     WithRank,
-    /// With whatever else runs here: other programs, other threads of this process.
+    /// Other threads, of other programs or of this process.
     WithOthers,
 }
 
-/// What can be observed of the processor.
-pub trait Surroundings {
-    /// Whether another rank of the node waits on the processor that this thread runs on.
-    fn is_beside_rank(&mut self) -> bool;
-    /// Whether the kernel has taken the processor away since the last question.
+/// Observes the processor of the running thread.
+pub trait ProcessorObserver {
+    /// Whether another rank of the node waits on this processor.
+    fn shares_with_rank(&mut self) -> bool;
+    /// Whether the kernel preempted a thread of this process since the last call.
     fn was_preempted(&mut self) -> bool;
 }
 
@@ -64,40 +63,40 @@ pub struct SpinPolicy {
     limits: SpinLimits,
     /// When another rank was last seen on this processor.
     rank_seen: Option<Instant>,
-    /// Others are assumed on this processor until then.
+    /// Until when other threads are assumed on this processor.
     others_until: Instant,
-    /// Yields in a row that came back late.
+    /// The number of late yields since the last yield that was not late.
     late_yields: u32,
-    /// Yielding was of no use: not tried again until then.
+    /// Until when no yield is tried, after late yields.
     no_yield_until: Instant,
-    /// The last observation, if this thread has polled ever since.
+    /// The time of the last observation, if this thread has polled since then.
     polling_since: Option<Instant>,
 }
 
-/// Between two observations while polling, which are some 5 us apart: longer than an interrupt takes.
-const GAP: Duration = Duration::from_micros(500);
+/// A time between two observations that shows a preemption. While polling they are some 5 us apart; an interrupt takes less than this.
+const PREEMPTION_GAP: Duration = Duration::from_micros(500);
 
-/// A yield to a rank that waits too comes back after some microseconds, one to a busy process after a time slice.
+/// A yield that takes this long is late. A yield to a rank that waits takes some microseconds, one to a busy process a time slice.
 const LATE_YIELD: Duration = Duration::from_millis(1);
 
-/// So many late yields in a row beside a rank show that the rank is not there any more, or does not wait: others run. One
-/// alone means that others run too; the exchange with the rank goes on afterwards, faster than by sleeping.
+/// So many late yields in a row show that the other rank has left the processor or does not wait, and that other threads run. After fewer
+/// late yields, yielding goes on: the exchange with the rank is faster than by sleeping.
 const LATE_YIELDS_MAX: u32 = 3;
 
-/// How long no yield is tried where yields come back late.
-const NO_YIELD: Duration = Duration::from_millis(10);
+/// How long no yield is tried after late yields.
+const NO_YIELD_FOR: Duration = Duration::from_millis(10);
 
-/// How long another rank counts as being here after it was last seen.
-const RANK_HOLDS: Duration = Duration::from_micros(50);
+/// How long another rank is assumed on this processor after it was last seen.
+const RANK_EXPIRES_AFTER: Duration = Duration::from_micros(50);
 
-/// How long others count as being here after the last sign of them: some time slices.
-const OTHERS_HOLD: Duration = Duration::from_millis(20);
+/// How long other threads are assumed on this processor after a preemption or a late yield: some time slices.
+const OTHERS_EXPIRE_AFTER: Duration = Duration::from_millis(20);
 
-/// Beside others: longer than a wake-up takes (some 30 us), far less than a time slice.
-const SPIN_BESIDE_OTHERS: Duration = Duration::from_micros(50);
+/// How long a thread polls on a processor with other threads: longer than a wake-up takes (some 30 us), far less than a time slice.
+const SPIN_WITH_OTHERS: Duration = Duration::from_micros(50);
 
 impl SpinPolicy {
-    /// Nothing observed yet.
+    /// Without observations.
     pub fn new(limits: SpinLimits) -> Self {
         SpinPolicy {
             limits,
@@ -110,24 +109,26 @@ impl SpinPolicy {
     }
 
     /// Observes the processor: a few loads, and a system call after a gap.
-    pub fn observe(&mut self, now: Instant, around: &mut impl Surroundings) {
+    pub fn observe(&mut self, now: Instant, observer: &mut impl ProcessorObserver) {
         if self.limits.spin == Duration(0) {
             return;
         }
-        if around.is_beside_rank() {
+        if observer.shares_with_rank() {
             self.rank_seen = Some(now);
-        } else if self.polling_since.is_some_and(|last| now - last >= GAP) && around.was_preempted() {
-            self.others_until = now + OTHERS_HOLD;
+        } else if self.polling_since.is_some_and(|last| now - last >= PREEMPTION_GAP)
+            && observer.was_preempted()
+        {
+            self.others_until = now + OTHERS_EXPIRE_AFTER;
         }
         self.polling_since = Some(now);
     }
 
-    /// This thread has not polled since the last observation: a gap says nothing.
+    /// Notes that this thread stops polling, so that the time until the next observation is no sign of a preemption.
     pub fn pause(&mut self) {
         self.polling_since = None;
     }
 
-    /// A yield, or several, took from `before` until `after`.
+    /// Notes that one yield or several took from `before` until `after`.
     pub fn on_yield(&mut self, before: Instant, after: Instant) {
         self.polling_since = None;
         if after - before < LATE_YIELD {
@@ -135,33 +136,33 @@ impl SpinPolicy {
             return;
         }
         self.late_yields += 1;
-        let beside_rank = self.rank_seen.is_some_and(|seen| before - seen < RANK_HOLDS);
-        if !beside_rank || self.late_yields >= LATE_YIELDS_MAX {
+        let with_rank = self.rank_seen.is_some_and(|seen| before - seen < RANK_EXPIRES_AFTER);
+        if !with_rank || self.late_yields >= LATE_YIELDS_MAX {
             self.late_yields = 0;
-            self.no_yield_until = after + NO_YIELD;
-            self.others_until = after + OTHERS_HOLD;
+            self.no_yield_until = after + NO_YIELD_FOR;
+            self.others_until = after + OTHERS_EXPIRE_AFTER;
         }
     }
 
-    /// With whom the processor is shared.
+    /// What else runs on this processor.
     pub fn sharing(&self, now: Instant) -> Sharing {
-        let beside_rank = self.rank_seen.is_some_and(|seen| now - seen < RANK_HOLDS);
-        if self.limits.spin == Duration(0) || beside_rank && now >= self.no_yield_until {
+        let with_rank = self.rank_seen.is_some_and(|seen| now - seen < RANK_EXPIRES_AFTER);
+        if self.limits.spin == Duration(0) || with_rank && now >= self.no_yield_until {
             Sharing::WithRank
         } else if now < self.others_until {
             Sharing::WithOthers
         } else {
-            Sharing::Own
+            Sharing::Exclusive
         }
     }
 
-    /// What a thread does next that has found nothing for `idle`.
+    /// What a thread does next that has had no event for `idle`.
     pub fn next(&self, now: Instant, idle: Duration) -> Next {
         let SpinLimits { spin, yielding } = self.limits;
         let (polls, yields) = match self.sharing(now) {
-            Sharing::Own => (spin, yielding),
+            Sharing::Exclusive => (spin, yielding),
             Sharing::WithRank => (Duration(0), yielding),
-            Sharing::WithOthers => (spin.min(SPIN_BESIDE_OTHERS), Duration(0)),
+            Sharing::WithOthers => (spin.min(SPIN_WITH_OTHERS), Duration(0)),
         };
         if idle < polls {
             Next::Poll
@@ -175,18 +176,18 @@ impl SpinPolicy {
 
 #[cfg(test)]
 mod tests {
-    use super::{Next, Sharing, SpinLimits, SpinPolicy, Surroundings};
+    use super::{Next, ProcessorObserver, Sharing, SpinLimits, SpinPolicy};
     use mend_base::{Duration, Instant};
 
-    /// What the script says is on this processor.
+    /// An observer whose answers the test sets.
     #[derive(Clone, Copy, Default)]
     struct Script {
         rank: bool,
         preempted: bool,
     }
 
-    impl Surroundings for Script {
-        fn is_beside_rank(&mut self) -> bool {
+    impl ProcessorObserver for Script {
+        fn shares_with_rank(&mut self) -> bool {
             self.rank
         }
         fn was_preempted(&mut self) -> bool {
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_with_its_own_processor_polls_then_yields_then_sleeps() {
+    fn a_thread_with_an_exclusive_processor_polls_then_yields_then_sleeps() {
         let mut policy = policy();
         for (now, expected) in
             [(5, Next::Poll), (999, Next::Poll), (1_000, Next::Yield), (3_000, Next::Sleep)]
@@ -232,12 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn another_rank_counts_for_a_while_after_it_was_last_seen() {
+    fn another_rank_is_assumed_for_some_time_after_it_was_last_seen() {
         let mut policy = policy();
         policy.observe(at(5), &mut RANK.clone());
         policy.observe(at(40), &mut QUIET.clone());
         assert_eq!(policy.sharing(at(40)), Sharing::WithRank);
-        assert_eq!(policy.sharing(at(55)), Sharing::Own);
+        assert_eq!(policy.sharing(at(55)), Sharing::Exclusive);
         assert_eq!(policy.next(at(55), idle(50)), Next::Poll);
     }
 
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(policy.next(at(4_005), idle(49)), Next::Poll);
         assert_eq!(policy.next(at(4_005), idle(50)), Next::Sleep);
         assert_eq!(policy.sharing(at(24_004)), Sharing::WithOthers);
-        assert_eq!(policy.sharing(at(24_005)), Sharing::Own);
+        assert_eq!(policy.sharing(at(24_005)), Sharing::Exclusive);
     }
 
     #[test]
@@ -258,18 +259,18 @@ mod tests {
         let mut policy = policy();
         policy.observe(at(5), &mut QUIET.clone());
         policy.observe(at(4_005), &mut QUIET.clone());
-        assert_eq!(policy.sharing(at(4_005)), Sharing::Own);
+        assert_eq!(policy.sharing(at(4_005)), Sharing::Exclusive);
     }
 
     #[test]
-    fn a_preemption_counts_while_polling_alone() {
+    fn a_preemption_counts_only_while_polling() {
         let mut policy = policy();
         policy.observe(at(5), &mut QUIET.clone());
         policy.pause();
         policy.observe(at(4_005), &mut PREEMPTED.clone());
         policy.on_yield(at(4_010), at(4_011));
         policy.observe(at(9_000), &mut PREEMPTED.clone());
-        assert_eq!(policy.sharing(at(9_000)), Sharing::Own);
+        assert_eq!(policy.sharing(at(9_000)), Sharing::Exclusive);
     }
 
     #[test]
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_yield_now_and_then_beside_a_rank_changes_nothing() {
+    fn a_single_late_yield_beside_a_rank_changes_nothing() {
         let mut policy = policy();
         for now in [0, 4_000, 8_000, 12_000, 16_000] {
             policy.observe(at(now), &mut RANK.clone());
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_yield_without_a_rank_means_others() {
+    fn a_late_yield_without_a_rank_shows_other_threads() {
         let mut policy = policy();
         policy.observe(at(5), &mut QUIET.clone());
         policy.on_yield(at(1_500), at(5_500));
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn with_more_ranks_than_processors_nobody_polls_whatever_is_observed() {
+    fn with_more_ranks_than_processors_no_thread_polls_whatever_is_observed() {
         let mut policy = SpinPolicy::new(SpinLimits { spin: Duration(0), yielding: idle(2_000) });
         policy.observe(at(5), &mut QUIET.clone());
         policy.on_yield(at(5), at(8_000));

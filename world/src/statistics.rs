@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How waiting went: what `MEND_REPORT=statistics` prints at the end.
+//! Counts of waiting, which `MEND_REPORT=statistics` prints at MPI_Finalize.
 
 use core::fmt;
 
@@ -8,9 +8,9 @@ use core::fmt;
 pub struct Statistics {
     /// Sleeps on the sleep word.
     pub sleeps: u64,
-    /// Sleeps that timed out although something had come: the bell was lost, and the poll after the time-out found it.
+    /// Sleeps that timed out although there was an event: the bell was lost, and the poll after the time-out found the event.
     pub late_wakes: u64,
-    /// Wakes of threads that were blocked while another made progress.
+    /// How often a thread that was blocked while another made progress was woken.
     pub wakes_of_blocked: u64,
 }
 

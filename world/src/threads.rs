@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads of this process, as the kernel counts them: for rare questions, as each reads a file.
+//! The threads of this process, as the kernel counts them. Each count reads a file.
 
 use mend_runtime::Stat;
 
-/// What the process table says of them.
+/// What /proc/self/stat says of the threads of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessThreads {
     /// Threads that have not ended.
     pub alive: u32,
-    /// The first one, with which the process began, has ended; it stays in the table.
+    /// Whether the first thread of the process has ended. The kernel still counts it.
     pub first_has_ended: bool,
 }
 
@@ -19,7 +19,7 @@ impl ProcessThreads {
     }
 }
 
-/// The threads of this process, ours among them; `None` where /proc does not say.
+/// Counts the threads of this process, with those of the library; `None`: /proc cannot be read.
 pub fn count() -> Option<ProcessThreads> {
     ProcessThreads::of(Stat::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)?)
 }

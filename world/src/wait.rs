@@ -1,94 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waiting: one thread makes progress (it polls, yields, then sleeps), the others are blocked on cells of their own.
+//! Waiting. One thread makes progress: it polls, yields, then sleeps. The others are blocked, each on its own semaphore.
 //!
 //! ```text
-//!            nothing for spin_us        nothing for yield_us            armed, nothing there
+//!           no event for spin_us       no event for yield_us            armed, none pending
 //!   polling ──────────────────▶ yielding ──────────────────▶ arming ──────────────────────▶ asleep
 //!      ▲                            │                           │                              │
-//!      └──────── something came ────┴───────────────────────────┴──── rung, or a poll found ───┘
+//!      └──────────── event ─────────┴───────────────────────────┴──── woken, or time-out ──────┘
 //! ```
 //!
-//! How long it polls and yields is the spin policy's to say: with more ranks than processors, and beside another rank, it
-//! yields at once (R-34). A sleep lasts 1 ms at first, then twice as long up to 100 ms, with a poll after each: a bell can
-//! be lost to a store that was still in the sender's store buffer, and the poll after 1 ms finds what it rang for (design
-//! "Shared memory").
+//! The spin policy says how long the thread polls and yields. With more ranks than processors, and beside another rank, it yields at once
+//! (R-34). The first sleep lasts 1 ms, and each next one twice as long, up to 100 ms, with a poll after each: a bell can be lost because
+//! of a store that is still in the sender's store buffer, and the poll after 1 ms finds what the bell was for (design "Shared memory").
 
-use crate::blocked::Awaits;
-use crate::cell::Cell;
+use crate::blocked::WakeCondition;
 use crate::clock;
-use crate::guard::{Entered, Guard};
-use crate::pace::{Pace, Polls};
-use crate::roles::{Duty, Ownership, ProgressWatch, Roles, WATCH};
+use crate::guard::{CriticalSection, Guard};
+use crate::roles::{Ownership, ProgressWatch, Role, Roles, WATCH_PERIOD};
+use crate::semaphore::Semaphore;
 use crate::sleep_slot::{SleepSlot, SleepSpan};
 use crate::spin_policy::{Next, SpinLimits};
 use crate::statistics::Statistics;
+use crate::wait_timing::{PollLimit, WaitTiming};
 use mend_base::Instant;
 use mend_mpi::Waiter;
 use mend_segment::Woken;
 use mend_transport::Pending;
 use std::sync::Arc;
 
-/// What waiting needs of an engine.
+/// What waiting needs of an engine. Implemented by the engine of `mpi`, and by tests.
+///
+/// The caller holds the guard for each call, so no two threads call at the same time. No method blocks, and no method calls user code. A
+/// death of a peer shows in two ways: `progress` ends the requests that depend on the peer, whose waiters `next_ended_waiter` then names,
+/// and `notify_all_count` changes.
 pub trait Progress {
-    /// Makes progress; the number of events. Never blocks.
+    /// Moves transfers on and takes notices, and returns the number of events. 0 means that the caller may yield its processor. `now` may
+    /// be stale. May end the process if its job was aborted.
     fn progress(&mut self, now: Instant) -> u32;
-    /// Whether progress is worth it now, as far as a cheap poll shows: the rings from which the caller waits for something.
+    /// Whether `progress` would probably have an event: a cheap poll of the rings that the caller waits for, between two calls of
+    /// `progress`. A wrong answer delays an event until the next call of `progress`.
     fn is_ready(&self) -> bool;
-    /// The timed check: whether the runtime is still there, and whether a peer is dead; a system call, and a line for each.
+    /// The timed check: whether the node daemon is still there, and whether peers live. Called about once a millisecond while a thread
+    /// waits, and after each time-out of its sleep. The next `progress` reports what it found. Costs a system call, and a cache line for
+    /// each peer that is checked.
     fn check(&mut self);
-    /// No ring counts more than the others.
+    /// Lets `is_ready` poll no particular ring: called when a call begins to wait that names no sender, or that takes progress over.
     fn unwatch(&mut self);
-    /// Asks everybody to ring; `Pending` when something is there already.
+    /// Prepares a sleep: from now until `disarm`, every event wakes this process at its sleep word, except that a wake-up may be lost.
+    /// `Pending`: there is an event already, so the caller must not sleep. The caller calls `disarm` in both cases.
     fn arm(&mut self) -> Result<(), Pending>;
-    /// Asks nobody to ring any more.
+    /// Ends what `arm` began. No effect if nothing is armed.
     fn disarm(&mut self);
-    /// From now on requests that are polled and not over are noted.
+    /// From now until [`wake_when_over`](Progress::wake_when_over), notes each active request that is polled: the caller polls its call once,
+    /// and so names the requests that it waits for.
     fn note_awaited(&mut self);
-    /// The end of each request that was noted wakes `waiter`; `false`: none was.
+    /// Makes `waiter` the waiter of each request that was noted. `false`: none was noted, so any event may end the wait.
     fn wake_when_over(&mut self, waiter: Waiter) -> bool;
-    /// A waiter whose request has ended.
+    /// The waiter of a request that has ended; each once for each end. Called until it returns `None`.
     fn next_ended_waiter(&mut self) -> Option<Waiter>;
-    /// Changes when something happened that may concern every waiter.
-    fn concerns_all(&self) -> u32;
+    /// How often every waiter had to be woken; wraps. It changes with the end of a peer and with an acknowledgement of failures, which may
+    /// change the result of any wait (X-8.3).
+    fn notify_all_count(&self) -> u32;
 }
 
-/// What the guard keeps: the engine, and which threads wait for it.
+/// What the guard protects: the engine, and the state of the threads that wait.
 #[derive(Debug)]
-pub struct Inside<C> {
+pub struct Guarded<C> {
     /// The engine.
     pub engine: C,
     roles: Roles,
-    pace: Pace,
-    /// The thread that makes progress sleeps on the process's sleep word, outside the guard.
+    timing: WaitTiming,
+    /// The owner of progress sleeps on the sleep word of the process, without the guard.
     asleep: bool,
-    /// The engine's `concerns_all` when all blocked threads were last woken.
-    concerned_all: u32,
+    /// `notify_all_count` of the engine when all blocked threads were last woken.
+    notified_all: u32,
     sleeps: u64,
     late_wakes: u64,
     /// Blocking receives so far; wraps.
     receives: u32,
 }
 
-/// What threads of this process need to wait, besides the guard.
+/// What waiting uses without the guard.
 #[derive(Debug)]
 pub struct Waiting {
     sleep_slot: SleepSlot,
-    polls: Polls,
+    poll_limit: PollLimit,
 }
 
 impl Waiting {
-    /// Threads of this process sleep in `sleep_slot`.
+    /// The owner of progress will sleep in `sleep_slot`.
     pub fn new(sleep_slot: SleepSlot) -> Self {
-        Waiting { sleep_slot, polls: Polls::default() }
+        Waiting { sleep_slot, poll_limit: PollLimit::default() }
     }
 
-    /// This process waits no more.
+    /// Ends waiting in this process, at MPI_Finalize.
     pub fn end(&self) {
-        self.sleep_slot.withdraw();
+        self.sleep_slot.clear_processor();
     }
 }
 
-/// Of so many blocking receives one is posted at once, and its caller makes progress.
+/// Every so many blocking receives, one is posted without polling, so that its caller makes progress.
 const RECEIVES_PER_PROGRESS: u32 = 16;
 
 /// Empty calls of progress between two readings of the clock (28 ns each).
@@ -97,29 +107,29 @@ const PROGRESS_PER_CLOCK_READ: u32 = 64;
 /// Calls of progress with events between two readings of the clock.
 const BUSY_PROGRESS_PER_CLOCK_READ: u32 = 1024;
 
-/// Polls of what is waited for between two calls of progress: a poll is a load or some, progress takes some 40 ns.
+/// Polls of the rings that are waited for between two calls of progress. A poll is a few loads; progress takes some 40 ns.
 const POLLS_PER_PROGRESS: u32 = 16;
 
-/// Yields between two calls of progress, as long as what is waited for is not there. Progress touches what belongs to
-/// every peer, and where processors are shared none of it is in the nearest cache any more.
+/// Yields between two calls of progress, if the rings that are waited for stay empty. Progress reads a cache line of every peer, and on a
+/// shared processor none of them is in the nearest cache any more.
 const YIELDS_PER_PROGRESS: u32 = 4;
 
-impl<C> Inside<C> {
-    /// Around `engine`, with nobody waiting.
+impl<C> Guarded<C> {
+    /// Around `engine`. No thread waits.
     pub fn new(engine: C, limits: SpinLimits, waiting: &Waiting) -> Self {
-        Inside {
+        Guarded {
             engine,
             roles: Roles::default(),
-            pace: Pace::new(limits, &waiting.polls),
+            timing: WaitTiming::new(limits, &waiting.poll_limit),
             asleep: false,
-            concerned_all: 0,
+            notified_all: 0,
             sleeps: 0,
             late_wakes: 0,
             receives: 0,
         }
     }
 
-    /// How waiting went.
+    /// The counts since Init.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             sleeps: self.sleeps,
@@ -129,11 +139,11 @@ impl<C> Inside<C> {
     }
 }
 
-impl<C: Progress> Inside<C> {
-    /// The timed check of those who wait without sleeping, when it is due.
+impl<C: Progress> Guarded<C> {
+    /// Makes the timed check, if it is due.
     #[inline]
     pub fn check_if_due(&mut self, now: Instant) {
-        if self.pace.is_check_due(now) {
+        if self.timing.is_check_due(now) {
             self.check();
         }
     }
@@ -143,23 +153,23 @@ impl<C: Progress> Inside<C> {
         self.engine.check();
     }
 
-    /// Wakes the blocked threads that what happened concerns.
+    /// Wakes the blocked threads whose wait may be over after the last events.
     #[cold]
     fn notify_blocked(&mut self) {
         while let Some(waiter) = self.engine.next_ended_waiter() {
             self.roles.blocked.wake(waiter);
         }
-        let concerns_all = self.engine.concerns_all();
-        if self.concerned_all != concerns_all {
-            self.concerned_all = concerns_all;
+        let notify_all_count = self.engine.notify_all_count();
+        if self.notified_all != notify_all_count {
+            self.notified_all = notify_all_count;
             self.roles.blocked.wake_all();
         }
         self.roles.blocked.wake_for_event();
     }
 
-    /// The thread that makes progress does so no more: the caller is running, and will.
-    fn depose_owner(&mut self, waiting: &Waiting) {
-        self.roles.depose();
+    /// Ends the ownership of another thread, and wakes that thread if it sleeps.
+    fn revoke_ownership(&mut self, waiting: &Waiting) {
+        self.roles.revoke();
         if core::mem::take(&mut self.asleep) {
             waiting.sleep_slot.leave();
             self.engine.disarm();
@@ -168,122 +178,128 @@ impl<C: Progress> Inside<C> {
     }
 }
 
-/// Waits on `guard` until `poll` gives something.
+/// Waits until `poll` returns a result. `poll` is called after each progress that may have changed its answer.
 pub fn wait<C: Progress, T>(
-    guard: &Guard<Inside<C>>,
+    guard: &Guard<Guarded<C>>,
     waiting: &Waiting,
     poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
-    let mut inside = guard.enter();
-    inside.engine.unwatch();
-    wait_inside(inside, waiting, poll)
+    let mut guarded = guard.enter();
+    guarded.engine.unwatch();
+    wait_guarded(guarded, waiting, poll)
 }
 
-/// What a call that may have to wait has come to at once.
+/// What a call is after its start.
 #[derive(Debug)]
-pub enum Begun<T, W> {
-    /// It is over.
-    Over(T),
-    /// It goes on; this is what is asked for it.
-    Waits(W),
+pub enum StartResult<T, W> {
+    /// The call is complete, with this result.
+    Complete(T),
+    /// The call must wait. The value is what `poll` needs.
+    Incomplete(W),
 }
 
 // Hot: per message.
-/// Begins something on `guard`, and waits for it if it is not over at once, in one entry.
+/// Starts a call, and waits until it is complete, with one entry of the guard.
 #[inline(always)]
-pub fn begin<C: Progress, T, W>(
-    guard: &Guard<Inside<C>>,
+pub fn start_and_wait<C: Progress, T, W>(
+    guard: &Guard<Guarded<C>>,
     waiting: &Waiting,
-    start: impl FnOnce(&mut C) -> Begun<T, W>,
+    start: impl FnOnce(&mut C) -> StartResult<T, W>,
     mut poll: impl FnMut(&mut W, &mut C) -> Option<T>,
 ) -> T {
-    let mut inside = guard.enter();
-    match start(&mut inside.engine) {
-        Begun::Over(result) => leave_without_waiting(inside, waiting, result),
-        Begun::Waits(mut what) => wait_inside(inside, waiting, move |engine| poll(&mut what, engine)),
+    let mut guarded = guard.enter();
+    match start(&mut guarded.engine) {
+        StartResult::Complete(result) => leave_without_waiting(guarded, waiting, result),
+        StartResult::Incomplete(mut what) => {
+            wait_guarded(guarded, waiting, move |engine| poll(&mut what, engine))
+        }
     }
 }
 
 // Hot: per message.
-/// As [`begin`], for a call that may poll one ring before it starts what it waits for: `start` is told how often. Every
-/// [`RECEIVES_PER_PROGRESS`]th call it is told not to, so that the call makes progress: two ranks that exchange messages without
-/// a pause shall not keep everything else waiting.
+/// As [`start_and_wait`], for a call that may poll one ring before it posts a receive. `start` gets the number of polls. In every
+/// [`RECEIVES_PER_PROGRESS`]th call this number is 0, so that the call makes progress: otherwise two ranks that exchange messages without
+/// a pause would delay everything else.
 #[inline(always)]
-pub fn begin_polling<C: Progress, T, W>(
-    guard: &Guard<Inside<C>>,
+pub fn start_and_wait_polling<C: Progress, T, W>(
+    guard: &Guard<Guarded<C>>,
     waiting: &Waiting,
-    start: impl FnOnce(&mut C, u32) -> Begun<T, W>,
+    start: impl FnOnce(&mut C, u32) -> StartResult<T, W>,
     mut poll: impl FnMut(&mut W, &mut C) -> Option<T>,
 ) -> T {
-    let mut inside = guard.enter();
-    inside.receives = inside.receives.wrapping_add(1);
-    let polls = if inside.receives.is_multiple_of(RECEIVES_PER_PROGRESS) { 0 } else { waiting.polls.get() };
-    match start(&mut inside.engine, polls) {
-        Begun::Over(result) => leave_without_waiting(inside, waiting, result),
-        Begun::Waits(mut what) => wait_inside(inside, waiting, move |engine| poll(&mut what, engine)),
+    let mut guarded = guard.enter();
+    guarded.receives = guarded.receives.wrapping_add(1);
+    let polls =
+        if guarded.receives.is_multiple_of(RECEIVES_PER_PROGRESS) { 0 } else { waiting.poll_limit.get() };
+    match start(&mut guarded.engine, polls) {
+        StartResult::Complete(result) => leave_without_waiting(guarded, waiting, result),
+        StartResult::Incomplete(mut what) => {
+            wait_guarded(guarded, waiting, move |engine| poll(&mut what, engine))
+        }
     }
 }
 
 // Hot: per message.
-/// A call that might have waited did not have to.
+/// Leaves the guard after a call that is complete without waiting.
 #[inline(always)]
 fn leave_without_waiting<C: Progress, T>(
-    mut inside: Entered<'_, Inside<C>>,
+    mut guarded: CriticalSection<'_, Guarded<C>>,
     waiting: &Waiting,
     result: T,
 ) -> T {
-    if !inside.roles.is_nobody_waiting() {
-        let inside = &mut *inside;
-        take_over_progress(inside, waiting);
+    if !guarded.roles.no_thread_waits() {
+        let guarded = &mut *guarded;
+        revoke_and_notify(guarded, waiting);
     }
     result
 }
 
-/// The thread that leaves is running, and so is the one to make progress next.
+/// Ends the ownership of a waiting thread, because the calling thread is running and will make progress in its next call.
 #[cold]
-fn take_over_progress<C: Progress>(inside: &mut Inside<C>, waiting: &Waiting) {
-    if inside.roles.is_owned() {
-        inside.depose_owner(waiting);
+fn revoke_and_notify<C: Progress>(guarded: &mut Guarded<C>, waiting: &Waiting) {
+    if guarded.roles.is_owned() {
+        guarded.revoke_ownership(waiting);
     }
-    inside.notify_blocked();
-    inside.roles.appoint();
+    guarded.notify_blocked();
+    guarded.roles.choose_standby();
 }
 
-/// Leaves after work on the engine that may concern a thread that waits: an operation begun may need the thread that makes
-/// progress, which may be asleep, and progress may have ended what a blocked thread waits for.
+/// Leaves the guard after work on the engine, and wakes threads that the work may concern: the owner of progress, if it sleeps, because an
+/// operation that was started needs progress; blocked threads whose requests have ended.
 // Hot: per message.
 #[inline(always)]
-pub fn leave<C: Progress>(mut inside: Entered<'_, Inside<C>>, waiting: &Waiting) {
-    if !inside.roles.is_nobody_waiting() {
-        notify_others(&mut inside, waiting);
+pub fn leave<C: Progress>(mut guarded: CriticalSection<'_, Guarded<C>>, waiting: &Waiting) {
+    if !guarded.roles.no_thread_waits() {
+        notify_others(&mut guarded, waiting);
     }
 }
 
 #[cold]
-fn notify_others<C: Progress>(inside: &mut Inside<C>, waiting: &Waiting) {
-    inside.notify_blocked();
-    if inside.asleep {
+fn notify_others<C: Progress>(guarded: &mut Guarded<C>, waiting: &Waiting) {
+    guarded.notify_blocked();
+    if guarded.asleep {
         waiting.sleep_slot.wake();
     }
 }
 
-/// Makes progress once and runs `work`, for calls that test without waiting.
+/// Makes progress once and runs `work`: for calls that test without waiting.
 pub fn progress_once<C: Progress, R>(
-    guard: &Guard<Inside<C>>,
+    guard: &Guard<Guarded<C>>,
     waiting: &Waiting,
     work: impl FnOnce(&mut C) -> R,
 ) -> R {
     let now = clock::now();
-    let mut inside = guard.enter();
-    inside.check_if_due(now);
-    let events = inside.engine.progress(now);
-    let result = work(&mut inside.engine);
-    if !inside.roles.is_nobody_waiting() {
-        inside.roles.progress_begins();
-        notify_others(&mut inside, waiting);
+    let mut guarded = guard.enter();
+    guarded.check_if_due(now);
+    let events = guarded.engine.progress(now);
+    let result = work(&mut guarded.engine);
+    if !guarded.roles.no_thread_waits() {
+        guarded.roles.count_progress();
+        notify_others(&mut guarded, waiting);
     }
-    let yields = events == 0 && inside.pace.yields_after_test(now, &waiting.sleep_slot, &waiting.polls);
-    drop(inside);
+    let yields =
+        events == 0 && guarded.timing.yields_after_test(now, &waiting.sleep_slot, &waiting.poll_limit);
+    drop(guarded);
     if yields {
         rustix::thread::sched_yield();
     }
@@ -291,124 +307,125 @@ pub fn progress_once<C: Progress, R>(
 }
 
 #[inline(never)]
-fn wait_inside<C: Progress, T>(
-    inside: Entered<'_, Inside<C>>,
+fn wait_guarded<C: Progress, T>(
+    guarded: CriticalSection<'_, Guarded<C>>,
     waiting: &Waiting,
     mut poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
-    let mut call = WaitingCall { inside, waiting, ownership: None, cell: None };
-    if let Some(result) = poll(&mut call.inside.engine) {
+    let mut call = WaitingCall { guarded, waiting, ownership: None, semaphore: None };
+    if let Some(result) = poll(&mut call.guarded.engine) {
         return result;
     }
-    call.own();
+    call.acquire_ownership();
     loop {
         if call.ownership.is_some()
             && let Some(result) = call.make_progress(&mut poll)
         {
             return result;
         }
-        // Another thread has taken over, or this one was blocked.
-        if let Some(result) = call.stand_back(&mut poll) {
+        // This thread does not own progress.
+        if let Some(result) = call.take_role(&mut poll) {
             return result;
         }
     }
 }
 
-/// A thread that waits. Dropping it, also by unwinding, lets another make progress.
+/// A call that waits. Dropping it, also by unwinding, lets another thread make progress.
 struct WaitingCall<'a, C: Progress> {
-    inside: Entered<'a, Inside<C>>,
+    guarded: CriticalSection<'a, Guarded<C>>,
     waiting: &'a Waiting,
-    /// While this thread makes progress.
+    /// While this thread owns progress.
     ownership: Option<Ownership>,
-    /// Where this thread was blocked.
-    cell: Option<Arc<Cell>>,
+    /// The semaphore of this thread, after it was blocked once.
+    semaphore: Option<Arc<Semaphore>>,
 }
 
 impl<C: Progress> Drop for WaitingCall<'_, C> {
     #[inline]
     fn drop(&mut self) {
-        let inside = &mut *self.inside;
-        self.ownership.into_iter().for_each(|ownership| inside.roles.give_up(ownership));
-        if !inside.roles.is_nobody_waiting() || self.cell.is_some() {
-            self.leave_others();
+        let guarded = &mut *self.guarded;
+        self.ownership.into_iter().for_each(|ownership| guarded.roles.release(ownership));
+        if !guarded.roles.no_thread_waits() || self.semaphore.is_some() {
+            self.notify_others_at_end();
         }
     }
 }
 
 impl<C: Progress> WaitingCall<'_, C> {
     #[cold]
-    fn leave_others(&mut self) {
-        let inside = &mut *self.inside;
-        self.cell.iter().for_each(|cell| inside.roles.leave(cell.number()));
-        inside.notify_blocked();
-        inside.roles.appoint();
+    fn notify_others_at_end(&mut self) {
+        let guarded = &mut *self.guarded;
+        self.semaphore.iter().for_each(|semaphore| guarded.roles.leave(semaphore.waiter()));
+        guarded.notify_blocked();
+        guarded.roles.choose_standby();
     }
 
-    /// Makes this thread the one that makes progress.
-    fn own(&mut self) {
-        if self.inside.roles.is_owned() {
-            self.inside.depose_owner(self.waiting);
+    /// Makes this thread the owner of progress.
+    fn acquire_ownership(&mut self) {
+        if self.guarded.roles.is_owned() {
+            self.guarded.revoke_ownership(self.waiting);
         }
-        self.ownership = Some(self.inside.roles.take());
+        self.ownership = Some(self.guarded.roles.acquire());
     }
 
-    /// Another thread makes progress, or is about to: sleeps until something concerns this one.
+    /// Gets the role of this thread, which does not own progress: it sleeps as a standby or blocked thread, or becomes the owner. Returns what
+    /// `poll` found before that.
     #[cold]
-    fn stand_back<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
-        let deposed = self.ownership.take().is_some();
-        let cell = Arc::clone(self.cell.get_or_insert_with(Cell::mine));
-        let inside = &mut *self.inside;
-        inside.engine.note_awaited();
-        let found = poll(&mut inside.engine);
-        let names_requests = inside.engine.wake_when_over(cell.number());
+    fn take_role<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
+        let revoked = self.ownership.take().is_some();
+        let semaphore = Arc::clone(self.semaphore.get_or_insert_with(Semaphore::of_thread));
+        let guarded = &mut *self.guarded;
+        guarded.engine.note_awaited();
+        let found = poll(&mut guarded.engine);
+        let has_requests = guarded.engine.wake_when_over(semaphore.waiter());
         if found.is_some() {
             return found;
         }
-        let awaits = if names_requests { Awaits::Requests } else { Awaits::AnyEvent };
-        match inside.roles.duty(cell.number(), deposed) {
-            Duty::Own(ownership) => {
-                inside.engine.unwatch();
+        let condition = if has_requests { WakeCondition::RequestEnd } else { WakeCondition::AnyEvent };
+        match guarded.roles.assign(semaphore.waiter(), revoked) {
+            Role::Owner(ownership) => {
+                guarded.engine.unwatch();
                 self.ownership = Some(ownership);
             }
-            Duty::Watch(mut watch) => {
-                self.block(&cell, awaits, || while_progress_is_made(&cell, &mut watch));
-                self.inside.roles.watched(&watch);
+            Role::Standby(mut watch) => {
+                self.block(&semaphore, condition, || watch_progress(&semaphore, &mut watch));
+                self.guarded.roles.note_watch(&watch);
             }
-            Duty::Block => self.block(&cell, awaits, || cell.sleep()),
+            Role::Blocked => self.block(&semaphore, condition, || semaphore.wait()),
         }
         None
     }
 
-    fn block(&mut self, cell: &Arc<Cell>, awaits: Awaits, sleep: impl FnOnce()) {
-        self.inside.roles.blocked.add(cell, awaits);
-        self.inside.while_out(sleep);
-        self.inside.roles.blocked.remove(cell);
+    fn block(&mut self, semaphore: &Arc<Semaphore>, condition: WakeCondition, sleep: impl FnOnce()) {
+        self.guarded.roles.blocked.add(semaphore, condition);
+        self.guarded.while_released(sleep);
+        self.guarded.roles.blocked.remove(semaphore);
     }
 
-    /// Makes progress until `poll` gives something; `None`: another thread has taken over.
+    /// Makes progress until `poll` returns a result. `None`: another thread owns progress.
     fn make_progress<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
         let (mut empty, mut busy, mut idle_since) = (0, 0_u32, None);
-        self.inside.pace.pause();
+        self.guarded.timing.pause();
         loop {
-            let now = self.inside.pace.now();
-            let events = self.inside.engine.progress(now);
+            let now = self.guarded.timing.now();
+            let events = self.guarded.engine.progress(now);
             if events > 0 {
                 (empty, busy, idle_since) = (0, busy.wrapping_add(1), None);
                 if busy.is_multiple_of(BUSY_PROGRESS_PER_CLOCK_READ) {
-                    self.check_in_traffic();
+                    self.check_while_busy();
                 }
                 self.notify_blocked();
             }
-            let found = poll(&mut self.inside.engine);
+            let found = poll(&mut self.guarded.engine);
             if found.is_some() {
                 return found;
             }
-            self.inside.hand_over();
+            self.guarded.yield_to_waiters();
             if events == 0 {
                 empty += 1;
-                self.poll_rings();
-                if empty % PROGRESS_PER_CLOCK_READ == 0 || self.inside.pace.yields_at_once() {
-                    let found = self.rest(&mut idle_since, poll);
+                self.poll_awaited();
+                if empty % PROGRESS_PER_CLOCK_READ == 0 || self.guarded.timing.yields_at_once() {
+                    let found = self.back_off(&mut idle_since, poll);
                     if found.is_some() {
                         return found;
                     }
@@ -422,102 +439,102 @@ impl<C: Progress> WaitingCall<'_, C> {
 
     #[inline]
     fn is_owner(&self) -> bool {
-        self.ownership.is_some_and(|ownership| self.inside.roles.holds(ownership))
+        self.ownership.is_some_and(|ownership| self.guarded.roles.holds(ownership))
     }
 
     #[inline]
     fn notify_blocked(&mut self) {
-        if !self.inside.roles.blocked.is_empty() {
-            self.inside.notify_blocked();
+        if !self.guarded.roles.blocked.is_empty() {
+            self.guarded.notify_blocked();
         }
     }
 
-    /// Other peers may send without a pause, while the one that this thread waits for is dead.
+    /// Makes the timed check, if it is due, while events come without a pause: the peer that this thread waits for may be dead.
     #[cold]
-    fn check_in_traffic(&mut self) {
+    fn check_while_busy(&mut self) {
         let now = clock::now();
-        self.inside.pace.set_now(now);
-        self.inside.check_if_due(now);
+        self.guarded.timing.set_now(now);
+        self.guarded.check_if_due(now);
     }
 
     // Hot: per empty call of progress.
-    /// Polls what is waited for; not where another rank waits for this processor.
+    /// Polls the rings that are waited for. Does not poll if another rank waits for this processor.
     #[inline]
-    fn poll_rings(&self) {
-        if self.inside.pace.yields_at_once() {
+    fn poll_awaited(&self) {
+        if self.guarded.timing.yields_at_once() {
             return;
         }
         for _ in 0..POLLS_PER_PROGRESS {
-            if self.inside.engine.is_ready() {
+            if self.guarded.engine.is_ready() {
                 break;
             }
         }
     }
 
-    /// Nothing came for a while: polls on, yields, or sleeps, as long as that has been. What `poll` found meanwhile.
+    /// Polls on, yields, or sleeps, depending on how long there was no event. Returns what `poll` found during a sleep.
     #[cold]
-    fn rest<T>(
+    fn back_off<T>(
         &mut self,
         idle_since: &mut Option<Instant>,
         poll: &mut impl FnMut(&mut C) -> Option<T>,
     ) -> Option<T> {
         let now = clock::now();
-        let inside = &mut *self.inside;
-        inside.pace.set_now(now);
-        inside.check_if_due(now);
+        let guarded = &mut *self.guarded;
+        guarded.timing.set_now(now);
+        guarded.check_if_due(now);
         let idle = now - *idle_since.get_or_insert(now);
-        match inside.pace.next(now, idle, &self.waiting.sleep_slot, &self.waiting.polls) {
+        match guarded.timing.next(now, idle, &self.waiting.sleep_slot, &self.waiting.poll_limit) {
             Next::Poll => {}
             Next::Yield => self.yield_processor(now),
             Next::Sleep => {
                 *idle_since = None;
-                inside.pace.pause();
+                guarded.timing.pause();
                 let found = self.sleep(poll);
-                self.inside.pace.set_now(clock::now());
+                self.guarded.timing.set_now(clock::now());
                 return found;
             }
         }
         None
     }
 
-    /// Lets others run, more than once where a cheap poll shows whether what is waited for has come.
+    /// Yields the processor, more than once as long as no event is to be expected and no thread waits to enter.
     fn yield_processor(&mut self, before: Instant) {
         for _ in 0..YIELDS_PER_PROGRESS {
-            self.inside.while_out(rustix::thread::sched_yield);
-            if self.inside.engine.is_ready() || self.inside.is_wanted() {
+            self.guarded.while_released(rustix::thread::sched_yield);
+            if self.guarded.engine.is_ready() || self.guarded.has_waiters() {
                 break;
             }
         }
         let after = clock::now();
-        self.inside.pace.on_yield(before, after);
-        self.inside.pace.set_now(after);
+        self.guarded.timing.on_yield(before, after);
+        self.guarded.timing.set_now(after);
     }
 
-    /// Sleeps until something comes, or another thread of this process wants this one awake, or takes over.
+    /// Sleeps until there is an event, another thread of this process wakes this one, or the ownership is revoked.
     fn sleep<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
         let sleep_slot = &self.waiting.sleep_slot;
         sleep_slot.announce();
         let mut found = None;
-        if self.inside.engine.arm().is_ok() {
-            self.inside.sleeps += 1;
+        if self.guarded.engine.arm().is_ok() {
+            self.guarded.sleeps += 1;
             let mut span = SleepSpan::FIRST;
             loop {
-                self.inside.asleep = true;
-                let woken = self.inside.while_out(|| sleep_slot.sleep(span));
+                self.guarded.asleep = true;
+                let woken = self.guarded.while_released(|| sleep_slot.sleep(span));
                 if !self.is_owner() {
-                    // The thread that took over has left the sleep word and disarmed.
+                    // The thread that revoked the ownership has disarmed the engine and left the sleep slot.
                     return None;
                 }
-                self.inside.asleep = false;
+                self.guarded.asleep = false;
                 if woken == Woken::Rung {
                     break;
                 }
                 let now = clock::now();
-                self.inside.check();
-                let events = self.inside.engine.progress(now);
-                found = poll(&mut self.inside.engine);
+                self.guarded.check();
+                let events = self.guarded.engine.progress(now);
+                found = poll(&mut self.guarded.engine);
                 if events > 0 {
-                    self.inside.late_wakes += 1;
+                    self.guarded.late_wakes += 1;
                     self.notify_blocked();
                 }
                 if events > 0 || found.is_some() {
@@ -527,14 +544,14 @@ impl<C: Progress> WaitingCall<'_, C> {
             }
         }
         sleep_slot.leave();
-        self.inside.engine.disarm();
+        self.guarded.engine.disarm();
         found
     }
 }
 
-/// A deputy sleeps until it is rung, or until no progress was made for some time.
-fn while_progress_is_made(cell: &Cell, watch: &mut ProgressWatch) {
-    while !cell.sleep_at_most(WATCH) && watch.has_changed() {}
+/// Sleeps as the standby thread: until the semaphore is posted, or no progress was made for one period.
+fn watch_progress(semaphore: &Semaphore, watch: &mut ProgressWatch) {
+    while !semaphore.wait_at_most(WATCH_PERIOD) && watch.has_changed() {}
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! This process's one engine: which transports and which runtime it is made of, and its beginning and end.
+//! The one engine of this process: which transports and which runtime it uses, and how it starts and ends.
 
 use crate::clock;
 use crate::fork;
@@ -13,7 +13,7 @@ use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
 use crate::statistics::Statistics;
 use crate::threads;
-use crate::wait::{self, Begun, Inside, Progress, Waiting};
+use crate::wait::{self, Guarded, Progress, StartResult, Waiting};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use mend_base::parameter::{Assignments, ParameterError, Settings};
@@ -29,15 +29,15 @@ use mend_transport::{Bml, Loopback, Pending, WakeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The transports of this process: oneself, the node's shared memory, and networks.
+/// The transports of this process: loopback, shared memory, and networks.
 pub type Net = Bml<Loopback, Shm>;
 
 /// The engine of this process.
 pub type Engine = mend_mpi::Engine<Net, AnyRuntime>;
 
-/// Between Init and Finalize: the engine behind its guard, and the threads that serve it.
+/// What a process has between Init and Finalize: the engine behind its guard, how threads wait, and the helper thread.
 pub struct World {
-    guard: Guard<Inside<Engine>>,
+    guard: Guard<Guarded<Engine>>,
     waiting: Waiting,
     settings: Settings,
     unknown_parameters: Vec<ParameterError>,
@@ -45,40 +45,40 @@ pub struct World {
     launched: bool,
     emergency_channel: Option<EmergencyChannel>,
     helper: Mutex<Option<Helper>>,
-    /// Holds the life word, from which other processes of the node see that this one has died.
+    /// The liveness owner of this process; `None` without shared memory.
     liveness_owner: Option<&'static LivenessOwner>,
 }
 
-/// Where the process stands: before Init, between, after Finalize. Never goes back (MPI-5.0 §11.2).
+/// The stage of this process. Stages follow each other in this order, and none comes again (MPI-5.0 §11.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// `MPI_Init` was not called.
     Before,
-    /// Initialized and not finalized.
+    /// `MPI_Init` is complete, and `MPI_Finalize` is not.
     Running,
-    /// `MPI_Finalize` was called.
+    /// `MPI_Finalize` is complete.
     After,
-    /// Forked from a process that was running: MPI is the parent's.
+    /// This process was forked from one in stage `Running`. It cannot use MPI.
     Forked,
 }
 
-/// Which processes end, when one ends itself.
+/// Which processes an abort ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbortScope {
-    /// The job.
-    Everybody,
-    /// The members of this communicator; the job, where it does not exist.
+    /// All processes of the job.
+    Job,
+    /// The members of this communicator; all processes of the job, if the communicator does not exist.
     Members(CommKey),
-    /// This process; the others go on, and it has failed for them.
-    Myself,
+    /// This process only. The others go on, and see that this one has failed.
+    ThisProcess,
 }
 
 impl AbortScope {
     fn end(self, engine: &mut Engine, code: i32) {
         let done = match self {
-            AbortScope::Everybody => Err(()),
+            AbortScope::Job => Err(()),
             AbortScope::Members(comm) => engine.abort_members(comm, code).map_err(|_| ()),
-            AbortScope::Myself => {
+            AbortScope::ThisProcess => {
                 engine.abort_alone(code);
                 Ok(())
             }
@@ -89,13 +89,13 @@ impl AbortScope {
     }
 }
 
-/// The one [`World`], null outside [`Stage::Running`]. A process has one, as MPI says; everything below is a value.
+/// The one [`World`]; null outside [`Stage::Running`].
 static WORLD: AtomicPtr<World> = AtomicPtr::new(ptr::null_mut());
 
-/// 0 before Init, 1 once it began, 2 once Finalize was through.
+/// 0 before the world was made, 1 after that, 2 after Finalize.
 static STAGE: AtomicU8 = AtomicU8::new(0);
 
-/// Where the process stands.
+/// The stage of this process.
 pub fn stage() -> Stage {
     if fork::is_child() {
         return Stage::Forked;
@@ -107,7 +107,7 @@ pub fn stage() -> Stage {
     }
 }
 
-/// The values of all parameters in this process, and `MEND_` variables that are no parameters; `command_line` is what
+/// The values of all parameters in this process, and an error for each `MEND_` variable that is no parameter. `command_line` is what
 /// `mpiexec --mca` was given.
 pub fn settings_from_environment(
     command_line: &Assignments,
@@ -115,30 +115,30 @@ pub fn settings_from_environment(
     settings::from_environment(DECLARED, command_line)
 }
 
-/// The world, while there is one.
+/// The world; `None` outside [`Stage::Running`].
 #[inline]
 pub fn get() -> Option<&'static World> {
-    // SYNC: the world as made, with start
+    // SYNC: the complete world, with start
     let world = WORLD.load(Ordering::Acquire);
-    // SAFETY: null, or the leaked box that `start` stored: never freed, so the reference may live for ever.
+    // SAFETY: null, or the leaked box that `start` stored, which is never freed.
     unsafe { world.as_ref() }
 }
 
-/// Makes the world. Once in the life of a process; collective only in that every rank does it.
+/// Makes the world: `MPI_Init`. Once in the life of a process. Communicates with no other rank.
 pub fn start(threads: Threads) -> Result<&'static World, StartError> {
     if stage() != Stage::Before {
         return Err(StartError::Again);
     }
     let world: &'static World = Box::leak(Box::new(World::make(threads)?));
-    // SYNC: the world as made, with get
+    // SYNC: the complete world, with get
     WORLD.store(ptr::from_ref(world).cast_mut(), Ordering::Release);
     STAGE.store(1, Ordering::Release);
-    fork::watch();
+    fork::register_handler();
     Ok(world)
 }
 
-/// In a forked child: the world is the parent's. `true`: there was one.
-pub(crate) fn forget() -> bool {
+/// Removes the world in a forked child, since it is the parent's. Returns whether there was one.
+pub(crate) fn clear_in_child() -> bool {
     !WORLD.swap(ptr::null_mut(), Ordering::Relaxed).is_null()
 }
 
@@ -148,32 +148,32 @@ pub enum StartError {
     /// MPI was initialized before in this process.
     #[error("E-INIT-001: MPI can be initialized once in the life of a process")]
     Again,
-    /// The parameters.
+    /// A parameter has an invalid value.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The launcher, or its absence.
+    /// The process could not join its job.
     #[error(transparent)]
     Runtime(#[from] mend_runtime::StartError),
-    /// Memory shared with the node.
+    /// The memory of this process that the node shares could not be made.
     #[error("E-INIT-005: {0}")]
     Segment(#[from] mend_segment::SegmentError),
-    /// The shared-memory transport.
+    /// The shared-memory transport could not be made.
     #[error("E-INIT-005: {0}")]
     Shm(#[from] mend_btl_shm::ShmError),
-    /// The engine.
+    /// The engine could not be made.
     #[error(transparent)]
     Engine(#[from] mend_mpi::StartError),
-    /// The helper thread.
+    /// The helper thread could not be started.
     #[error(
         "E-INIT-002: the helper thread could not be started: {0}; raise the limit on threads (ulimit -u)"
     )]
     Helper(std::io::Error),
-    /// The life word's key.
+    /// No thread-specific key is left for the life word.
     #[error(
         "E-INIT-004: no thread-specific key is left for this process: {0}; the program, or a library, takes them all"
     )]
     Key(std::io::Error),
-    /// The parameter `coll` leaves nothing to carry out collective operations.
+    /// The parameter `coll` allows no component for collective operations.
     #[error("E-INIT-003: MEND_COLL leaves no component for collective operations; drop it, or name basic")]
     NoCollective,
 }
@@ -196,20 +196,18 @@ impl World {
         } else {
             None
         };
-        // Before another process can map it: our card goes with the engine.
+        // Before another process can map the outbox: the engine publishes the card.
         let life = shm.as_ref().map(Shm::life);
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
         let helper = Helper::start().map_err(StartError::Helper)?;
-        let liveness_owner = life
-            .map(|life| life::look_after(life, helper.successor()))
-            .transpose()
-            .map_err(StartError::Key)?;
+        let liveness_owner =
+            life.map(|life| life::register(life, helper.successor())).transpose().map_err(StartError::Key)?;
         let waiting = Waiting::new(SleepSlot::new(bells, slot));
         let limits = spin_limits(&settings, local_ranks);
         Ok(World {
-            guard: Guard::new(threads, Inside::new(engine, limits, &waiting)),
+            guard: Guard::new(threads, Guarded::new(engine, limits, &waiting)),
             waiting,
             settings,
             unknown_parameters,
@@ -222,44 +220,44 @@ impl World {
     }
 
     // Hot: per message.
-    /// Runs `work` on the engine while no other thread does.
+    /// Runs `work` on the engine, while no other thread accesses it, and wakes waiting threads that the work concerns.
     #[inline(always)]
     pub fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
-        let mut inside = self.guard.enter();
-        let result = work(&mut inside.engine);
-        wait::leave(inside, &self.waiting);
+        let mut guarded = self.guard.enter();
+        let result = work(&mut guarded.engine);
+        wait::leave(guarded, &self.waiting);
         result
     }
 
-    /// The same for work that begins nothing and ends nothing: threads that wait are not disturbed.
-    pub fn look<R>(&self, work: impl FnOnce(&Engine) -> R) -> R {
+    /// Runs `work` on the engine, which it cannot change, while no other thread accesses it. Wakes no waiting thread.
+    pub fn inspect<R>(&self, work: impl FnOnce(&Engine) -> R) -> R {
         work(&self.guard.enter().engine)
     }
 
-    /// As [`with`](World::with), after one call of progress: for calls that test without waiting (Test, Iprobe).
+    /// As [`with`](World::with), after one call of progress: for calls that test without waiting, such as `MPI_Test` and `MPI_Iprobe`.
     pub fn with_progress<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         wait::progress_once(&self.guard, &self.waiting, work)
     }
 
     // Hot: per message.
-    /// Waits until `poll` gives something, making progress meanwhile.
+    /// Waits until `poll` returns a result, and makes progress meanwhile.
     pub fn wait<R>(&self, poll: impl FnMut(&mut Engine) -> Option<R>) -> R {
         wait::wait(&self.guard, &self.waiting, poll)
     }
 
     // Hot: per message.
-    /// Begins something, and waits for it if it is not over at once, in one entry.
+    /// Starts a call, and waits until it is complete, with one entry of the guard.
     #[inline(always)]
-    pub fn begin<R, W>(
+    pub fn start_and_wait<R, W>(
         &self,
-        start: impl FnOnce(&mut Engine) -> Begun<R, W>,
+        start: impl FnOnce(&mut Engine) -> StartResult<R, W>,
         poll: impl FnMut(&mut W, &mut Engine) -> Option<R>,
     ) -> R {
-        wait::begin(&self.guard, &self.waiting, start, poll)
+        wait::start_and_wait(&self.guard, &self.waiting, start, poll)
     }
 
     // Hot: per message.
-    /// Receives: polls the ring of the sender for some 2 us, or once where another rank waits for this processor, then posts the
+    /// A blocking receive: polls the ring of the sender for some 2 us, or once if another rank waits for this processor, then posts the
     /// receive and waits for it. `comm` gives the communicator, `data` the buffer.
     #[inline(always)]
     pub fn receive<F: From<mend_mpi::Error>>(
@@ -279,27 +277,27 @@ impl World {
                 Ok(started)
             });
             match started {
-                Err(error) => Begun::Over(Err(error)),
-                Ok(Started::Done(status)) => Begun::Over(Ok(status)),
-                Ok(Started::Running(request)) => Begun::Waits(Blocking::new(request)),
+                Err(error) => StartResult::Complete(Err(error)),
+                Ok(Started::Done(status)) => StartResult::Complete(Ok(status)),
+                Ok(Started::Running(request)) => StartResult::Incomplete(Blocking::new(request)),
             }
         };
-        wait::begin_polling(&self.guard, &self.waiting, start, |blocking: &mut Blocking, engine| {
+        wait::start_and_wait_polling(&self.guard, &self.waiting, start, |blocking: &mut Blocking, engine| {
             blocking.poll(engine, || self.program_threads()).map(|result| result.map_err(F::from))
         })
     }
 
-    /// How many threads of the program may enter; `None` where that is not known. Reads the process table where more than one
-    /// may: only for calls that would wait for ever otherwise.
+    /// How many threads of the program could call MPI; `None`: not known. With `MPI_THREAD_MULTIPLE` it reads a file of /proc, so it is only
+    /// for calls that would otherwise wait for ever.
     #[cold]
     pub fn program_threads(&self) -> Option<u32> {
-        if self.guard.is_for_one() {
+        if self.guard.is_serialized() {
             return Some(1);
         }
         threads::count().map(|threads| threads.alive.saturating_sub(OWN_THREADS))
     }
 
-    /// `MPI_Finalize`: returns once nothing that another process waits for is left here. After it, [`get`] gives nothing.
+    /// `MPI_Finalize`: returns when this process has nothing left that another process waits for. From then on, [`get`] returns `None`.
     pub fn finish(&self) {
         self.wait(|engine| engine.finish().then_some(()));
         if self.settings.has_word("report", "statistics") {
@@ -312,27 +310,29 @@ impl World {
         drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// `MPI_Abort`, and errors that are fatal: asks for the end of the processes in `scope`, this one among them, and ends this
-    /// one if that has not come in a moment. May be called from a signal handler that interrupted this very thread
-    /// inside: then the engine cannot be asked, and the job is ended, but where this process alone was meant.
+    /// `MPI_Abort` and fatal error handlers: asks the launcher to end the processes in `scope`, and ends this process if it still lives after
+    /// [`ABORT_GRACE`].
+    ///
+    /// May be called from a signal handler that interrupted this thread in the critical section. Then the engine cannot be used: the
+    /// emergency channel ends this process for [`AbortScope::ThisProcess`], and the whole job otherwise.
     pub fn abort(&self, scope: AbortScope, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
-        // The engine alone knows the members of a communicator: it is worth waiting for where another thread may be inside.
-        let may_wait = !self.guard.is_for_one() && matches!(scope, AbortScope::Members(_));
+        // Only the engine knows the members of a communicator, so this waits for the guard if another thread may hold it.
+        let may_wait = !self.guard.is_serialized() && matches!(scope, AbortScope::Members(_));
         let asked = loop {
-            if let Some(mut inside) = self.guard.try_enter() {
-                scope.end(&mut inside.engine, code);
+            if let Some(mut guarded) = self.guard.try_enter() {
+                scope.end(&mut guarded.engine, code);
                 break true;
             }
             if !may_wait || clock::now() > deadline {
                 break self.emergency_channel.as_ref().is_some_and(|channel| match scope {
-                    AbortScope::Everybody | AbortScope::Members(_) => channel.abort(code),
-                    AbortScope::Myself => channel.abort_alone(code),
+                    AbortScope::Job | AbortScope::Members(_) => channel.abort(code),
+                    AbortScope::ThisProcess => channel.abort_alone(code),
                 });
             }
             std::thread::yield_now();
         };
-        // The launcher kills us, spinning ranks included. Without one, or should it be gone, we go by ourselves.
+        // The launcher kills this process, also while it polls. Without a launcher, or if it is gone, this process ends itself.
         while asked && self.launched && clock::now() < deadline {
             std::thread::yield_now();
         }
@@ -344,33 +344,33 @@ impl World {
         &self.settings
     }
 
-    /// `MEND_` variables that no parameter has.
+    /// An error for each `MEND_` variable that is no parameter.
     pub fn unknown_parameters(&self) -> &[ParameterError] {
         &self.unknown_parameters
     }
 
-    /// With which error handler the program begins.
+    /// The initial error handler of the program.
     pub fn initial_error_handler(&self) -> InitialErrorHandler {
         self.error_handler
     }
 
-    /// How waiting went.
+    /// The counts of waiting since Init.
     pub fn statistics(&self) -> Statistics {
         self.guard.enter().statistics()
     }
 }
 
-/// Threads that this library started: the helper.
+/// Threads of the process that this library started: the helper.
 const OWN_THREADS: u32 = 1;
 
-/// How long an aborting process waits to be killed with the others.
+/// How long a process that aborts waits to be killed by the launcher.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 
-/// The job is being ended, or nobody is left to end it: Rule 7, no wait outlives what it waits for.
+/// Ends this process if its job was aborted or its launcher is gone (Rule 7).
 #[cold]
 fn end_with_the_job(engine: &mut Engine) {
     if let Some(JobNotice::Aborted { code }) = engine.notices() {
-        // An error means that nobody reads stderr any more.
+        // An error means that stderr is closed.
         let _ = writeln!(
             std::io::stderr(),
             "mend: the job of this process (pid {}) has been ended, or its mpiexec is gone; this process ends with \
@@ -383,11 +383,11 @@ fn end_with_the_job(engine: &mut Engine) {
 
 /// Ends this process at once.
 pub fn leave_process(code: i32) -> ! {
-    // SAFETY: ends the process; runs nothing of the program's, which may have been interrupted anywhere.
+    // SAFETY: ends the process without exit functions of the program, which may have been interrupted at any point.
     unsafe { libc::_exit(i32::from(exit_code(code))) }
 }
 
-/// With more ranks than processors nobody spins.
+/// With more ranks than processors, waiting threads yield without polling.
 fn spin_limits(settings: &Settings, local_ranks: u32) -> SpinLimits {
     let oversubscribed = local_ranks > processors::usable();
     let spin_us = if oversubscribed { 0 } else { settings.number("world.spin_us") };
@@ -440,7 +440,7 @@ impl Progress for Engine {
         Engine::next_ended_waiter(self)
     }
 
-    fn concerns_all(&self) -> u32 {
-        Engine::concerns_all(self)
+    fn notify_all_count(&self) -> u32 {
+        Engine::notify_all_count(self)
     }
 }

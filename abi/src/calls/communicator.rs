@@ -111,7 +111,7 @@ pub(crate) fn set_name(world: &World, comm: Comm, name: Text) -> Result<(), Fail
 }
 
 pub(crate) fn get_name(world: &World, comm: Comm, name: OutText, length: Out<c_int>) -> Result<(), Failure> {
-    length.set(world.look(|engine| Ok::<_, Failure>(name.set_bytes(engine.name(comm.key(engine)?)?)))?);
+    length.set(world.inspect(|engine| Ok::<_, Failure>(name.set_bytes(engine.name(comm.key(engine)?)?)))?);
     Ok(())
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn get_attr(
             None => return Ok(()),
         },
         // Row CN3: not set where the first death ends the job.
-        FT => match world.look(|engine| engine.is_fault_tolerant()) {
+        FT => match world.inspect(|engine| engine.is_fault_tolerant()) {
             true => &raw const TOLERATES_FAILURES,
             false => return Ok(()),
         },

@@ -15,7 +15,7 @@ use mend_world::World;
 pub(crate) fn find(handle: DatatypeHandle) -> Result<Datatype, Failure> {
     let predefined = handle.predefined();
     match mend_world::get() {
-        Some(world) if predefined.is_err() => Ok(world.look(|engine| engine.datatype(handle))?),
+        Some(world) if predefined.is_err() => Ok(world.inspect(|engine| engine.datatype(handle))?),
         _ => Ok(predefined?),
     }
 }

@@ -32,7 +32,7 @@ fn start(required: c_int) -> Result<c_int, Failure> {
     if !matches!(required, THREAD_SINGLE | THREAD_FUNNELED | THREAD_SERIALIZED | THREAD_MULTIPLE) {
         return Err(ArgumentError::ThreadLevel.into());
     }
-    let threads = if required == THREAD_MULTIPLE { Threads::Any } else { Threads::Ordered };
+    let threads = if required == THREAD_MULTIPLE { Threads::Multiple } else { Threads::Serialized };
     match mend_world::start(threads) {
         Ok(world) => {
             PROVIDED.store(required, Ordering::Relaxed);

@@ -84,7 +84,7 @@ pub(crate) fn comm_set_errhandler(world: &World, comm: Comm, handler: Handle) ->
 }
 
 pub(crate) fn comm_get_errhandler(world: &World, comm: Comm, out: Out<Handle>) -> Result<(), Failure> {
-    let handler = world.look(|engine| {
+    let handler = world.inspect(|engine| {
         let handler = engine.error_handler(comm.existing(engine)?).cloned();
         handler.ok_or(Failure::from(ArgumentError::Communicator))
     })?;

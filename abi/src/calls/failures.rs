@@ -56,7 +56,7 @@ pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), Failure> {
 /// The acknowledged members (Row AK6).
 pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
     group.set(GROUP_NULL);
-    let acknowledged = world.look(|engine| -> Result<Group, Failure> {
+    let acknowledged = world.inspect(|engine| -> Result<Group, Failure> {
         let key = comm.existing(engine)?;
         let acknowledged = engine.acknowledged(key)?;
         of_ranks(engine, key, &acknowledged)

@@ -11,7 +11,7 @@ use mend_mpi::{DatatypeHandle, OpHandle};
 use mend_world::World;
 
 pub(crate) fn commutative(world: &World, op: OpHandle, flag: Out<c_int>) -> Result<(), Failure> {
-    let op = world.look(|engine| engine.op(op))?;
+    let op = world.inspect(|engine| engine.op(op))?;
     // MPI_REPLACE gives the later of two; all others commute.
     flag.set(c_int::from(op.reduces() || op == Op::NoOp));
     Ok(())
@@ -25,7 +25,7 @@ pub(crate) fn reduce_local(
     datatype: DatatypeHandle,
     op: OpHandle,
 ) -> Result<(), Failure> {
-    let (op, datatype) = world.look(|engine| reduction(engine, op, datatype))?;
+    let (op, datatype) = world.inspect(|engine| reduction(engine, op, datatype))?;
     mend_datatype::reduce(op, &typed(from, count, datatype)?, &typed(into, count, datatype)?);
     Ok(())
 }

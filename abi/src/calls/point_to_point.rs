@@ -43,7 +43,7 @@ fn check(
     datatype: DatatypeHandle,
     comm: Comm,
 ) -> Result<(), Failure> {
-    world.look(|engine| {
+    world.inspect(|engine| {
         Buffer { address, count, datatype }.typed(engine)?;
         comm.existing(engine).map(|_| ())
     })

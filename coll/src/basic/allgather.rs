@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Allgather in ceil(log2 n) rounds, after Bruck et al. (1997): in round k each rank sends all blocks it has to the rank 2^k
-//! before it. Blocks are received at their final places, so the final rotation of the original is not needed. A run of blocks
-//! that wraps around after the last rank is sent as two messages; the receiver computes the same split.
+//! Allgather in ceil(log2 n) rounds, after Bruck et al. (1997). In round k each rank sends all blocks that it has to the rank 2^k before
+//! it. Blocks are received at their final positions, so the final rotation of the paper is not needed. A run of blocks that wraps around
+//! after the last rank is sent as two messages; the receiver computes the same split.
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder};
@@ -35,7 +35,7 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed)
     Ok(())
 }
 
-/// The blocks of `ranks` ranks from `first` on, modulo the size: one run or two.
+/// The blocks of `ranks` ranks from `first` on, modulo the size, as one run or two.
 fn runs(blocks: &Blocks, first: u32, ranks: u32, size: u32) -> impl Iterator<Item = Typed> {
     let before_end = ranks.min(size - first);
     let rest = ranks - before_end;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Allreduce by recursive doubling (Thakur, Rabenseifner, Gropp, 2005, section 4.3). Where the number of ranks is not a
-//! power of two, the first ranks fold in pairs: the even rank of a pair sends its data to the odd one, and receives the result
-//! at the end.
+//! power of two, the first ranks form pairs: the even rank of a pair sends its data to the odd one, and receives the result at the end
+//! (the folded ranks).
 //!
-//! All ranks get bit for bit the same result: in each exchange both partners compute `lower op higher`, never `mine op theirs`.
+//! All ranks get the same result, bit for bit: in each exchange both partners compute `lower op higher`.
 
 use crate::Error;
-use crate::schedule::{Builder, alike, combines, scratch};
+use crate::schedule::{Builder, check_operation, check_same_elements, scratch};
 use mend_datatype::{Op, Typed};
 use std::mem::swap;
 
 pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: Typed, op: Op) -> Result<(), Error> {
-    alike(send.as_ref(), &receive)?;
-    combines(op, receive.datatype())?;
+    check_same_elements(send.as_ref(), &receive)?;
+    check_operation(op, receive.datatype())?;
     if receive.packed_bytes() == 0 {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: Typed, 
     Ok(())
 }
 
-/// The steps of a rank that takes part in the doubling. `result` contains the rank's own data, and the result afterwards.
+/// Adds the recursive doubling of a rank that takes part in it. `result` has the rank's data before, and the result afterwards.
 fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded: u32) -> Result<(), Error> {
     let (mut mine, mut theirs) = (result.share(), scratch(result)?);
     let me = builder.me;
@@ -65,7 +65,7 @@ fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded
         builder.reduce(op, &theirs, &mine);
         mask *= 2;
     }
-    // Each exchange with a higher partner swapped the two buffers.
+    // Each exchange with a higher partner swapped the two buffers; after an odd number the result is in the other one.
     if (!place & (doubling - 1)).count_ones() % 2 == 1 {
         builder.copy(&mine, result);
     }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Alltoall by pairwise exchange, with a bounded number of partners at a time, so that a rank does not receive from all others
-//! at once.
+//! Alltoall by pairwise exchange, with a bounded number of partners at the same time.
 //!
-//! In place, each block is exchanged with its replacement, which needs symmetric partners: in round k, rank r exchanges with
-//! rank (k - r) mod n.
+//! In place, a block can be overwritten only after it was sent, so two ranks exchange their blocks in the same round: in round k, rank r
+//! exchanges with rank (k - r) mod n.
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder, scratch};
 use mend_datatype::Typed;
 
-/// Partners in one round.
+/// Partners of one round.
 const WINDOW: u32 = 8;
 
 pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed) -> Result<(), Error> {

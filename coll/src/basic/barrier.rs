@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Barrier by a tree: a rank whose subtree has entered sends a message to its parent; the root's release goes down the tree.
+//! Barrier by a tree: a rank whose subtree has entered sends a message to its parent; then the root releases its children, and so on.
 //!
-//! Dissemination (Hensgen, Finkel, Manber, 1988) has fewer rounds among many ranks, but n log n messages, and each rank waits
-//! in each round. Where ranks share processors, each wait is a context switch, which dominates the cost. The tree has 2(n - 1)
-//! messages, and all but its inner ranks wait once.
+//! Dissemination (Hensgen, Finkel, Manber, 1988) has fewer rounds with many ranks, but n log n messages, and each rank waits in each
+//! round. If ranks share processors, each wait is a context switch, which dominates the cost. The tree has 2(n - 1) messages, and its
+//! root and leaves wait once.
 
 use crate::schedule::Builder;
 use mend_datatype::Typed;
@@ -48,7 +48,7 @@ mod tests {
     use super::{CHILDREN, children};
 
     #[test]
-    fn everybody_but_the_root_is_the_child_of_one() {
+    fn every_rank_but_the_root_has_one_parent() {
         for size in 1..200 {
             let mut parents = vec![None; size as usize];
             for rank in 0..size {
@@ -59,6 +59,6 @@ mod tests {
             }
             assert!(parents[0].is_none() && parents[1..].iter().all(Option::is_some), "{size} ranks");
         }
-        assert!(children(u32::MAX - 1, u32::MAX).is_empty(), "the greatest of ranks has none");
+        assert!(children(u32::MAX - 1, u32::MAX).is_empty(), "the greatest rank has no children");
     }
 }

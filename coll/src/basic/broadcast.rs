@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Broadcast down a binomial tree over ranks relative to the root: a rank sends the data half as far as it came, then a quarter
-//! as far, and so on.
+//! Broadcast down a binomial tree over ranks relative to the root. A rank that is `d` after its parent sends to the ranks `d/2`, `d/4`, ...,
+//! 1 after it.
 
 use crate::Error;
 use crate::schedule::Builder;
@@ -12,7 +12,7 @@ pub(crate) fn build(builder: &mut Builder, data: &Typed, root: Rank) -> Result<(
     if data.packed_bytes() == 0 {
         return Ok(());
     }
-    // The rank relative to the root: its lowest set bit is the distance to the parent.
+    // The rank relative to the root. Its lowest set bit is the distance to its parent.
     let place = builder.before(root);
     let mut reach = 1;
     while reach < builder.size && place & reach == 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Gather, linear: all ranks send to the root at once, which receives each block at its final place.
+//! Linear gather: all ranks send to the root, which receives each block at its final position.
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder};

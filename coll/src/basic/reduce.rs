@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reduce up the binomial tree of the broadcast. Predefined operations commute, so the tree is built over ranks relative to the
-//! root. Its shape is fixed, so that the same input gives the same bits every time (MPI-5.0 §6.9.1).
+//! Reduce up the binomial tree of the broadcast. Predefined operations are commutative, so the tree may be over ranks relative to the root.
+//! The order of operations depends only on size and root, so the same input gives the same bits every time (MPI-5.0 §6.9.1).
 
 use crate::Error;
-use crate::schedule::{Builder, alike, combines, scratch};
+use crate::schedule::{Builder, check_operation, check_same_elements, scratch};
 use mend_base::Rank;
 use mend_datatype::{Op, Typed};
 
@@ -17,17 +17,17 @@ pub(crate) fn build(
     let root = builder.root(root)?;
     let place = builder.before(root);
     let children = children(place, builder.size);
-    // The partial result, and its first operand.
+    // The buffer of the partial result, and the data to copy there first.
     let (total, first) = if place == 0 {
         let receive = receive.ok_or(Error::Buffer)?;
-        alike(send.as_ref(), &receive)?;
+        check_same_elements(send.as_ref(), &receive)?;
         (receive, send)
     } else {
         let send = send.ok_or(Error::Buffer)?;
-        // A leaf sends the user's own buffer.
+        // A leaf sends the buffer of the user.
         if children == 0 { (send, None) } else { (scratch(&send)?, Some(send)) }
     };
-    combines(op, total.datatype())?;
+    check_operation(op, total.datatype())?;
     if total.packed_bytes() == 0 {
         return Ok(());
     }
@@ -49,7 +49,7 @@ pub(crate) fn build(
     Ok(())
 }
 
-/// How many children a relative rank has: those 1, 2, 4 ... after it, below its own lowest set bit.
+/// How many children a relative rank has: the ranks 1, 2, 4, ... after it, for powers of two below its lowest set bit.
 fn children(place: u32, size: u32) -> u32 {
     let levels = if place == 0 { 32 } else { place.trailing_zeros() };
     (0..levels).take_while(|&level| u64::from(place) + (1 << level) < u64::from(size)).count() as u32

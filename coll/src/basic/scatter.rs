@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scatter, linear: the root sends to all ranks at once, each block from its place in the buffer.
+//! Linear scatter: the root sends each rank its block.
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder};

@@ -92,7 +92,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 let (collectives, mut context) = self.lend();
                 collectives.interrupt(peer, &mut context);
             }
-            self.waiters.concern_all();
+            self.waiters.notify_all();
         }
     }
 }

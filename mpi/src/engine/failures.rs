@@ -23,7 +23,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn acknowledge(&mut self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
         let user = self.communicators.valid(comm)?.user();
         let acknowledged = self.layers.pml.acknowledge(user, at_most, &self.ends);
-        self.waiters.concern_all();
+        self.waiters.notify_all();
         Ok(acknowledged)
     }
 

@@ -126,8 +126,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Changes whenever something happened that may concern every waiter; wraps.
     #[inline]
-    pub fn concerns_all(&self) -> u32 {
-        self.waiters.concerns_all()
+    pub fn notify_all_count(&self) -> u32 {
+        self.waiters.notify_all_count()
     }
 
     /// Of the last progress.

@@ -187,8 +187,8 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Head<'_, E, U> 
         self.usual().on_done(done, result);
     }
 
-    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        self.usual().on_room(to, endpoint);
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E) {
+        self.usual().on_sendable(to, endpoint);
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {

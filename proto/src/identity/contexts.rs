@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The receiver's side: what its ids mean, and when one may be used again.
+//! The context ids that this process chose as a receiver: what each stands for, and when it may be reused.
 
 use mend_base::{ContextId, PeerIndex};
 use std::collections::BTreeSet;
 
-/// This process's context ids. `T` is what an id stands for here.
+/// The context ids of this process. `T` is what an id stands for.
 #[derive(Debug)]
 pub struct Contexts<T> {
     entries: Vec<ContextEntry<T>>,
@@ -20,20 +20,20 @@ enum ContextEntry<T> {
         open: T,
         announced: BTreeSet<PeerIndex>,
     },
-    /// `waiting`: the peers that it was announced to and that have not acknowledged its retirement. Never empty.
+    /// `waiting`: the peers that the id was announced to and that have not acknowledged its retirement. Never empty.
     Retiring {
         waiting: BTreeSet<PeerIndex>,
     },
 }
 
-/// What an id means when a message of some peer carries it.
+/// What an id in a message of some peer stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolved<T> {
-    /// This.
+    /// The id is in use, for this.
     Assigned(T),
-    /// What it meant has been closed here; this peer has not acknowledged that yet.
+    /// The communicator was closed here, and this peer has not acknowledged that.
     Retiring,
-    /// This id was never announced to this peer.
+    /// The id was never announced to this peer, or the peer has acknowledged its retirement: garbage.
     Unknown,
 }
 
@@ -44,17 +44,17 @@ impl<T: Copy> Default for Contexts<T> {
 }
 
 impl<T: Copy> Contexts<T> {
-    /// No id given out; allocates nothing.
+    /// No id is in use. Allocates nothing.
     pub fn new() -> Self {
         Self::with_ids(1 << 16)
     }
 
-    /// With only so many ids: for tests of running out of them.
+    /// As [`new`](Self::new), with at most `ids` ids, for tests.
     pub fn with_ids(ids: usize) -> Self {
         Contexts { entries: Vec::new(), free: Vec::new(), ids: ids.min(1 << 16) }
     }
 
-    /// An id for `open`; `None`: all are in use, its messages must carry the full identity.
+    /// Assigns an id to `open`. `None`: all ids are in use, so messages must carry the full identity.
     pub fn open(&mut self, open: T) -> Option<ContextId> {
         let entry = ContextEntry::Assigned { open, announced: BTreeSet::new() };
         if let Some(id) = self.free.pop() {
@@ -69,8 +69,8 @@ impl<T: Copy> Contexts<T> {
     }
 
     // Hot: per message.
-    /// What `id` means in a message of `from`. `Assigned` is the answer for every peer: the caller notes in its own tables to
-    /// which peers it announced the id, where the check costs nothing.
+    /// What `id` stands for in a message of `from`. Returns `Assigned` for every peer, also without an announcement: the caller checks that in
+    /// its table of peers, where the check costs nothing.
     #[inline]
     pub fn resolve(&self, id: ContextId, from: PeerIndex) -> Resolved<T> {
         match self.entries.get(usize::from(id.0)) {
@@ -80,7 +80,7 @@ impl<T: Copy> Contexts<T> {
         }
     }
 
-    /// Notes that `id` is announced to `peer`. False where it had been, or nothing open has this id.
+    /// Notes that `id` is announced to `peer`. `false`: it was announced before, or the id is not assigned.
     pub fn announce(&mut self, id: ContextId, peer: PeerIndex) -> bool {
         match self.entries.get_mut(usize::from(id.0)) {
             Some(ContextEntry::Assigned { announced, .. }) => announced.insert(peer),
@@ -88,7 +88,7 @@ impl<T: Copy> Contexts<T> {
         }
     }
 
-    /// What `id` means is closed: the peers that must be asked to forget it.
+    /// Closes what `id` stands for. Returns the peers that must be sent `Retire`.
     pub fn close(&mut self, id: ContextId) -> Vec<PeerIndex> {
         let entry = &mut self.entries[usize::from(id.0)];
         let ContextEntry::Assigned { announced, .. } = entry else {
@@ -101,7 +101,7 @@ impl<T: Copy> Contexts<T> {
         asked
     }
 
-    /// `from` acknowledges that it uses `id` no more. False: it was not asked, and no correct peer says so unasked.
+    /// Notes that `from` acknowledged the retirement of `id`. `false`: `from` was not asked, so the acknowledgement is garbage.
     pub fn acknowledged(&mut self, id: ContextId, from: PeerIndex) -> bool {
         let Some(ContextEntry::Retiring { waiting }) = self.entries.get_mut(usize::from(id.0)) else {
             return false;
@@ -111,7 +111,7 @@ impl<T: Copy> Contexts<T> {
         asked
     }
 
-    /// `peer` has ended, and nothing of it can arrive any more.
+    /// Notes that `peer` has ended and nothing of it can arrive any more: counts as its acknowledgement of every id.
     pub fn ended(&mut self, peer: PeerIndex) {
         for id in 0..self.entries.len() {
             match &mut self.entries[id] {
@@ -125,7 +125,7 @@ impl<T: Copy> Contexts<T> {
         }
     }
 
-    /// How many ids are open or retiring.
+    /// How many ids are assigned or retiring.
     pub fn in_use(&self) -> usize {
         self.entries.len() - self.free.len()
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_was_not_asked_for_is_found() {
+    fn an_acknowledgement_that_was_not_asked_for_is_detected() {
         let mut contexts = Contexts::new();
         let id = contexts.open('x').unwrap();
         contexts.announce(id, A);

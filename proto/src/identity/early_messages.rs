@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Messages by name for communicators that are not open here: those not created yet, whose messages wait, and the
-//! retired ones, whose messages the caller refuses.
+//! Messages with the full identity of a communicator that is not open here. If it is not created yet, the message is early and is stored. If
+//! it is retired, the caller refuses the message.
 
 use super::Name;
 use super::retired::RetiredNames;
 use mend_base::PeerIndex;
 
-/// Messages that came before the communicator that they are for, and the names that will not be used again.
+/// The early messages, and the names that are retired.
 ///
-/// How much may wait is not decided here: an early message costs memory like any unexpected one, and the caller counts
-/// both against the same bound for each sender. So what is searched is short.
+/// The caller bounds the number of early messages: it counts them with the unexpected messages of the same sender. So a linear search is
+/// sufficient here.
 #[derive(Debug)]
 pub struct EarlyMessages<M> {
-    /// In the order in which they came.
+    /// The early messages, in the order of arrival.
     waiting: Vec<EarlyMessage<M>>,
     retired: RetiredNames,
 }
@@ -31,17 +31,17 @@ impl<M> Default for EarlyMessages<M> {
 }
 
 impl<M> EarlyMessages<M> {
-    /// No message waits, no name is retired.
+    /// No early message, and no retired name.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether `name` was open here, or failed to be created: what comes for it is refused.
+    /// Whether `name` is retired: it was closed, or its creation failed. The caller refuses a message for such a name.
     pub fn is_retired(&self, name: Name) -> bool {
-        self.retired.holds(name)
+        self.retired.contains(name)
     }
 
-    /// Keeps a message until `name` is created. `Err`: there is no memory for it.
+    /// Stores a message until `name` is opened. `Err`: there is no memory for it.
     pub fn store(&mut self, name: Name, from: PeerIndex, message: M) -> Result<(), M> {
         debug_assert!(!self.is_retired(name), "a message for a retired name would wait for ever");
         if self.waiting.try_reserve(1).is_err() {
@@ -51,7 +51,7 @@ impl<M> EarlyMessages<M> {
         Ok(())
     }
 
-    /// `name` is open now: what came too early for it, in the order in which it came.
+    /// Removes and returns the early messages for `name`, which is open now, in the order of arrival.
     pub fn take(&mut self, name: Name) -> Vec<(PeerIndex, M)> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -60,30 +60,30 @@ impl<M> EarlyMessages<M> {
         early.map(|early| (early.from, early.message)).collect()
     }
 
-    /// `name` is closed, or will never be opened here: what waits for it, to be refused.
+    /// Retires `name`, which is closed or will never be opened here. Returns its early messages, which the caller refuses.
     pub fn retire(&mut self, name: Name) -> Vec<(PeerIndex, M)> {
         self.retired.add(name);
         self.take(name)
     }
 
-    /// Nothing will be opened any more: all that waits, to be refused.
+    /// Removes and returns all early messages, at MPI_Finalize: the caller refuses them.
     pub fn drain(&mut self) -> Vec<(PeerIndex, M)> {
         core::mem::take(&mut self.waiting).into_iter().map(|early| (early.from, early.message)).collect()
     }
 
-    /// How many messages wait.
+    /// The number of early messages.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Whether there is no early message.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// How many words the retired names take: what grows, if anything does.
+    /// The memory of the retired names, in words up to a constant factor.
     pub fn retired_words(&self) -> usize {
-        self.retired.cost()
+        self.retired.words()
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn early_messages_are_handed_over_in_order_and_only_to_their_own_context_kind() {
+    fn early_messages_are_taken_in_order_and_only_for_their_context_kind() {
         let mut early_messages = EarlyMessages::new();
         let (early, other) = (name(1, ContextKind::PointToPoint), name(1, ContextKind::Collective));
         for (name, from, message) in [(early, 1, 'a'), (other, 1, 'b'), (early, 2, 'c')] {

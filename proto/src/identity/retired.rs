@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names that were used here and are used no more, for ever.
+//! The set of retired names. It only grows.
 //!
-//! A member that has never been announced our context id may write by name as long as the communicator is open at its own
-//! end, however long ago it was released here. Such a message is late and must be refused; a message for a name that
-//! was never created here is early and must wait. So which names are retired has to be known exactly, and for ever: a low-water mark
-//! for each creator would be wrong, since two communicators of one creator, made over different parents, may be created
-//! here in another order than their numbers (two threads, or nonblocking creation), so a lower number may still be early
-//! when a higher one is retired.
+//! A member to which this process never announced its context id may send messages with the full identity as long as the communicator is
+//! open at the member, also long after it was closed here. Such a message must be refused. A message for a name that was never opened here
+//! is early and must be stored. To tell the two apart, the set of retired names must be exact, and no name may be dropped from it. The
+//! greatest retired number of each creator would not do: two communicators of one creator over different parents may be created here in
+//! another order than that of their numbers (by two threads, or by nonblocking creation), so a lower number may still be early when a
+//! higher one is retired.
 //!
-//! What this costs depends on the numbers of one creator that are *never* retired here: those of communicators that
-//! this process is no member of, and those that were drawn and not used. [`IdentityAllocator`](super::IdentityAllocator)
-//! keeps both rare: a number that was drawn and not used is given back, and communicators of the creator alone draw from
-//! the other end. What remains is stored as a bit for each name where a word of 64 names has a gap, and as two bounds for
-//! any number of words without one. A program that creates and releases the communicators of one creator in a loop holds
-//! two words, however long it runs; one whose every second communicator concerns others holds a word for each 32
-//! communicators.
+//! The memory of the set depends on the numbers of one creator that are *never* retired here: numbers of communicators of which this
+//! process is no member, and numbers that were allocated and not used. [`IdentityAllocator`](super::IdentityAllocator) makes both rare: a
+//! number that was not used is given back, and numbers of communicators with one member are allocated from the upper end. The set is stored
+//! as words of 64 names: a word with a gap as 64 bits, and adjacent words without a gap as two bounds. A program that creates and frees
+//! communicators of one creator in a loop needs two words, however long it runs. If this process is a member of only every second
+//! communicator, it needs a word for each 32 communicators.
 
 use super::Name;
 use mend_base::{ContextKind, Peer};
@@ -27,21 +26,21 @@ pub(super) struct RetiredNames {
 }
 
 impl RetiredNames {
-    pub(super) fn holds(&self, name: Name) -> bool {
-        self.by_creator.get(&name.identity.creator).is_some_and(|numbers| numbers.holds(number(name)))
+    pub(super) fn contains(&self, name: Name) -> bool {
+        self.by_creator.get(&name.identity.creator).is_some_and(|numbers| numbers.contains(number(name)))
     }
 
     pub(super) fn add(&mut self, name: Name) {
         self.by_creator.entry(name.identity.creator).or_default().add(number(name));
     }
 
-    /// How many words and pairs of bounds are stored: the memory, up to a constant factor.
-    pub(super) fn cost(&self) -> usize {
+    /// The number of words and pairs of bounds: the memory, up to a constant factor.
+    pub(super) fn words(&self) -> usize {
         self.by_creator.values().map(|numbers| numbers.partial.len() + numbers.full.0.len()).sum()
     }
 }
 
-/// Both context kinds of a communicator are retired together, so they are neighbours.
+/// The number of a name in the set. Both context kinds of a communicator are retired together, so they have adjacent numbers.
 fn number(name: Name) -> u64 {
     u64::from(name.identity.number) << 1 | u64::from(name.context_kind == ContextKind::Collective)
 }
@@ -49,21 +48,21 @@ fn number(name: Name) -> u64 {
 /// A set of numbers.
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Words of 64 numbers all of which are in the set.
+    /// The words of 64 numbers that are all in the set.
     full: Intervals,
-    /// Words of which some are.
+    /// The bits of words of which some numbers are in the set.
     partial: BTreeMap<u64, u64>,
 }
 
 impl Numbers {
-    fn holds(&self, number: u64) -> bool {
+    fn contains(&self, number: u64) -> bool {
         let (word, bit) = (number / 64, 1 << (number % 64));
-        self.full.holds(word) || self.partial.get(&word).is_some_and(|bits| bits & bit != 0)
+        self.full.contains(word) || self.partial.get(&word).is_some_and(|bits| bits & bit != 0)
     }
 
     fn add(&mut self, number: u64) {
         let (word, bit) = (number / 64, 1 << (number % 64));
-        if self.full.holds(word) {
+        if self.full.contains(word) {
             return;
         }
         let bits = self.partial.entry(word).or_default();
@@ -75,18 +74,18 @@ impl Numbers {
     }
 }
 
-/// A set of numbers as its intervals, in order; between two of them is a gap.
+/// A set of numbers, as intervals in order with a gap between any two.
 #[derive(Debug, Default)]
 struct Intervals(Vec<(u64, u64)>);
 
 impl Intervals {
-    fn holds(&self, number: u64) -> bool {
+    fn contains(&self, number: u64) -> bool {
         let after = self.0.partition_point(|&(first, _)| first <= number);
         after > 0 && number <= self.0[after - 1].1
     }
 
     fn add(&mut self, number: u64) {
-        if self.holds(number) {
+        if self.contains(number) {
             return;
         }
         let after = self.0.partition_point(|&(first, _)| first <= number);
@@ -123,7 +122,7 @@ mod tests {
         let (mut names, mut creator) = (RetiredNames::default(), creators(1).remove(0));
         for _ in 0..1_000_000 {
             retire(&mut names, creator.allocate().unwrap());
-            assert!(names.cost() <= 3);
+            assert!(names.words() <= 3);
         }
     }
 
@@ -132,31 +131,31 @@ mod tests {
         let (mut names, mut creators) = (RetiredNames::default(), creators(4));
         let mut after_a_hundred = 0;
         for round in 0..1_000_000 {
-            // Each member draws, as in a split; the number of all but one is given back.
-            let drawn: Vec<Identity> =
+            // Each member allocates an identity, as in a split; all but one are given back.
+            let allocated: Vec<Identity> =
                 creators.iter_mut().map(|creator| creator.allocate().unwrap()).collect();
             for (at, creator) in creators.iter_mut().enumerate() {
                 if at == round % 4 {
-                    retire(&mut names, drawn[at]);
+                    retire(&mut names, allocated[at]);
                 } else {
-                    creator.give_back(drawn[at]);
+                    creator.give_back(allocated[at]);
                 }
             }
             if round == 100 {
-                after_a_hundred = names.cost();
+                after_a_hundred = names.words();
             }
         }
-        assert!(names.cost() <= after_a_hundred + 4, "{} after {after_a_hundred}", names.cost());
+        assert!(names.words() <= after_a_hundred + 4, "{} after {after_a_hundred}", names.words());
     }
 
     #[test]
-    fn communicators_of_others_between_them_cost_a_word_for_each_thirty_two() {
+    fn with_communicators_of_others_between_them_names_cost_a_word_for_each_thirty_two() {
         let (mut names, mut creator) = (RetiredNames::default(), creators(1).remove(0));
         for _ in 0..32_000 {
             let _of_others = creator.allocate().unwrap();
             retire(&mut names, creator.allocate().unwrap());
         }
-        assert!(names.cost() <= 2 * 32_000 / 32 + 2, "{}", names.cost());
+        assert!(names.words() <= 2 * 32_000 / 32 + 2, "{}", names.words());
     }
 
     #[test]
@@ -171,7 +170,7 @@ mod tests {
                 set.insert(number);
             }
             for number in 0..most {
-                assert_eq!(numbers.holds(number), set.contains(&number), "seed {seed}");
+                assert_eq!(numbers.contains(number), set.contains(&number), "seed {seed}");
             }
         }
     }
@@ -187,7 +186,7 @@ mod tests {
                 set.insert(number);
             }
             for number in 0..150 {
-                assert_eq!(intervals.holds(number), set.contains(&number), "seed {seed}");
+                assert_eq!(intervals.contains(number), set.contains(&number), "seed {seed}");
             }
             assert!(intervals.0.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "seed {seed}");
         }

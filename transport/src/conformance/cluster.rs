@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A few connected BTLs, what each of them delivered, and their rounds of progress.
+//! Connected BTLs, the callbacks that each of them made, and rounds of progress. A round is one call of `progress` of every process.
 
 use super::Fixture;
 use crate::{Ability, AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
@@ -7,7 +7,7 @@ use core::fmt;
 use mend_base::{Instant, PeerIndex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Connected BTLs. Process `j` is `PeerIndex(j)` in the table of each.
+/// Connected BTLs, one for each process. Process `j` has the index `PeerIndex(j)` at every process.
 pub struct Cluster<F: Fixture> {
     /// The fixture that made them.
     pub fixture: F,
@@ -16,43 +16,43 @@ pub struct Cluster<F: Fixture> {
 }
 
 struct Node<B: Btl> {
-    /// `None`: it was abandoned.
+    /// `None`: the process has ended.
     btl: Option<B>,
-    /// Its endpoint to each process.
+    /// The endpoints of this process, by peer.
     endpoints: Vec<Option<B::Endpoint>>,
-    heard: Recorder<B::Endpoint>,
+    recorder: Recorder<B::Endpoint>,
 }
 
-/// One callback.
+/// A callback that was recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard<E> {
+pub enum Callback<E> {
     /// `on_message`: from, id, header, payload.
     Message(PeerIndex, AmId, Vec<u8>, Vec<u8>),
     /// `on_chunk`.
     Chunk(PeerIndex, Stream, Vec<u8>),
     /// `on_done`.
     Done(Cookie, Result<(), SendError>),
-    /// `on_room`.
-    Room(PeerIndex, E),
+    /// `on_sendable`.
+    Sendable(PeerIndex, E),
     /// `on_error`.
     Error(PeerIndex, E, Cause),
     /// `on_severed`.
     Severed(PeerIndex, E),
 }
 
-/// A sink that records everything.
+/// A sink that records every callback.
 #[derive(Clone, Debug)]
 pub struct Recorder<E> {
     /// In the order of the callbacks.
-    pub all: Vec<Heard<E>>,
+    pub callbacks: Vec<Callback<E>>,
 }
 
 impl<F: Fixture> Cluster<F> {
-    /// `count` processes, each connected to each other.
+    /// Starts `count` processes and connects each to each other.
     pub fn connected(count: usize) -> Self {
         let (fixture, btls) = F::start(count);
         let nodes: Vec<_> = btls.into_iter().map(Node::new).collect();
-        assert_eq!(nodes.len(), if F::ALONE { 1 } else { count }, "the fixture made too few or too many");
+        assert_eq!(nodes.len(), if F::ALONE { 1 } else { count }, "the fixture made another number of BTLs");
         let mut cluster = Cluster { fixture, nodes, calls: 0 };
         cluster.connect_all();
         cluster
@@ -70,18 +70,18 @@ impl<F: Fixture> Cluster<F> {
                 endpoint.expect("a peer of the same fixture is reachable"),
             );
         }
-        let stands = |cluster: &Self| {
+        let connected = |cluster: &Self| {
             pairs.iter().all(|&(from, to)| {
                 let peer = PeerIndex(to as u32);
                 cluster
-                    .heard(from)
+                    .callbacks(from)
                     .iter()
-                    .any(|heard| matches!(heard, Heard::Room(whose, _) if *whose == peer))
+                    .any(|callback| matches!(callback, Callback::Sendable(whose, _) if *whose == peer))
             })
         };
-        self.until("the connections stand", stands);
+        self.until("all endpoints are connected", connected);
         self.settle();
-        self.nodes.iter_mut().for_each(|node| node.heard.all.clear());
+        self.nodes.iter_mut().for_each(|node| node.recorder.callbacks.clear());
     }
 
     fn with(endpoints: &[Option<Endpoint<F>>], to: usize, endpoint: Endpoint<F>) -> Vec<Option<Endpoint<F>>> {
@@ -93,16 +93,16 @@ impl<F: Fixture> Cluster<F> {
         endpoints
     }
 
-    /// All pairs of sender and receiver.
+    /// All pairs of a sender and a receiver.
     pub fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<F> {
         let count = self.nodes.len();
         let all = (0..count).flat_map(move |from| (0..count).map(move |to| (from, to)));
         all.filter(|(from, to)| F::ALONE || from != to)
     }
 
-    /// The sender and the receiver of a test of two.
+    /// The sender in a test with two processes.
     pub const SENDER: usize = 0;
-    /// The receiver.
+    /// The receiver in a test with two processes.
     pub const RECEIVER: usize = if F::ALONE { 0 } else { 1 };
 
     /// The BTL of process `index`.
@@ -110,19 +110,19 @@ impl<F: Fixture> Cluster<F> {
         self.nodes[index].btl.as_mut().expect("a process that the test has not abandoned")
     }
 
-    /// Its endpoint to process `to`.
+    /// The endpoint of process `from` to process `to`.
     pub fn endpoint(&self, from: usize, to: usize) -> Endpoint<F> {
         self.nodes[from].endpoints[to].expect("an endpoint that the test connected")
     }
 
-    /// What was delivered at `index` so far.
-    pub fn heard(&self, index: usize) -> &[Heard<Endpoint<F>>] {
-        &self.nodes[index].heard.all
+    /// The callbacks at `index` so far.
+    pub fn callbacks(&self, index: usize) -> &[Callback<Endpoint<F>>] {
+        &self.nodes[index].recorder.callbacks
     }
 
-    /// Forgets what was delivered at `index`.
+    /// Clears the record of callbacks at `index`.
     pub fn forget(&mut self, index: usize) {
-        self.nodes[index].heard.all.clear();
+        self.nodes[index].recorder.callbacks.clear();
     }
 
     /// Process `index` ends abruptly.
@@ -131,33 +131,33 @@ impl<F: Fixture> Cluster<F> {
         self.fixture.abandon(index, btl);
     }
 
-    /// One `progress` of `index`, with a budget.
+    /// Calls `progress` of `index` with this budget.
     pub fn progress_with(&mut self, index: usize, budget: u32) -> u32 {
         self.calls += 1;
         let now = Instant(self.calls * NS_PER_CALL);
         let node = &mut self.nodes[index];
         let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
-        let before = node.heard.all.len();
-        let events = btl.progress(now, budget, &mut node.heard);
+        let before = node.recorder.callbacks.len();
+        let events = btl.progress(now, budget, &mut node.recorder);
         assert!(
-            node.heard.all.len() - before <= budget as usize,
-            "progress went over its budget of {budget}"
+            node.recorder.callbacks.len() - before <= budget as usize,
+            "progress exceeded its budget of {budget}"
         );
         events
     }
 
-    /// One `progress` of `index`.
+    /// Calls `progress` of `index` once.
     pub fn progress(&mut self, index: usize) -> u32 {
         self.progress_with(index, BUDGET)
     }
 
-    /// One `progress` of `index` whose sink panics at each event once it has recorded it. Returns whether it did.
+    /// Calls `progress` of `index` with a sink that records the first callback and then panics. Returns whether it panicked.
     pub fn progress_with_a_panic(&mut self, index: usize) -> bool {
         self.calls += 1;
         let now = Instant(self.calls * NS_PER_CALL);
         let node = &mut self.nodes[index];
         let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
-        let mut sink = Panicking(&mut node.heard);
+        let mut sink = Panicking(&mut node.recorder);
         catch_unwind(AssertUnwindSafe(|| btl.progress(now, BUDGET, &mut sink))).is_err()
     }
 
@@ -168,19 +168,23 @@ impl<F: Fixture> Cluster<F> {
         let node = &mut self.nodes[index];
         let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
         if btl.has_message(endpoint) {
-            let before = node.heard.all.len();
-            let events = btl.take_message(now, endpoint, &mut node.heard);
-            assert_eq!(node.heard.all.len() - before, events as usize, "one message, and nothing else");
+            let before = node.recorder.callbacks.len();
+            let events = btl.take_message(now, endpoint, &mut node.recorder);
+            assert_eq!(
+                node.recorder.callbacks.len() - before,
+                events as usize,
+                "one message, and nothing else"
+            );
         }
     }
 
-    /// One round of all processes that live.
+    /// Makes one round: `progress` of every living process.
     pub fn progress_all(&mut self) -> u32 {
         let living: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].btl.is_some()).collect();
         living.into_iter().map(|index| self.progress(index)).sum()
     }
 
-    /// Makes rounds until `done`.
+    /// Makes rounds until `done`; `what` describes that.
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         for _ in 0..STEPS {
             if done(self) {
@@ -188,41 +192,41 @@ impl<F: Fixture> Cluster<F> {
             }
             self.progress_all();
         }
-        panic!("after {STEPS} rounds still not: {what}; {}", self.last_events());
+        panic!("after {STEPS} rounds it is not true that {what}; {}", self.last_events());
     }
 
-    /// The last events of all processes, in short.
+    /// Describes the last callbacks of all processes.
     fn last_events(&self) -> String {
         let mut words = String::new();
         for (index, node) in self.nodes.iter().enumerate() {
-            let all = &node.heard.all;
-            words += &format!("\n  process {index} heard {} events, the last being", all.len());
-            all.iter().rev().take(12).rev().for_each(|heard| words += &format!(" {heard}"));
+            let all = &node.recorder.callbacks;
+            words += &format!("\n  process {index} got {} callbacks, the last being", all.len());
+            all.iter().rev().take(12).rev().for_each(|callback| words += &format!(" {callback}"));
         }
         words
     }
 
-    /// The number of events so far. Errors may repeat for ever and are not counted.
-    fn news(&self) -> usize {
-        let heard = self.nodes.iter().flat_map(|node| &node.heard.all);
-        heard.filter(|heard| !matches!(heard, Heard::Error(..))).count()
+    /// The number of callbacks so far, without `on_error`, which may repeat for ever.
+    fn callback_count(&self) -> usize {
+        let callbacks = self.nodes.iter().flat_map(|node| &node.recorder.callbacks);
+        callbacks.filter(|callback| !matches!(callback, Callback::Error(..))).count()
     }
 
-    /// Makes rounds until no process has an event any more.
+    /// Makes rounds until no process makes a callback any more.
     pub fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..STEPS {
-            let before = self.news();
+            let before = self.callback_count();
             self.progress_all();
-            quiet = if self.news() == before { quiet + 1 } else { 0 };
+            quiet = if self.callback_count() == before { quiet + 1 } else { 0 };
             if quiet == QUIET_ROUNDS {
                 return;
             }
         }
-        panic!("after {STEPS} rounds there is still news");
+        panic!("after {STEPS} rounds there are still callbacks");
     }
 
-    /// Tries once to send message `number`: its payload and header follow from the number.
+    /// Tries once to send message `number`. The number determines header and payload.
     pub fn try_send(&mut self, from: usize, to: usize, class: Class, number: u32, len: usize) -> Sent {
         let endpoint = self.endpoint(from, to);
         let mut filled = false;
@@ -230,11 +234,11 @@ impl<F: Fixture> Cluster<F> {
             filled = true;
             slot.put(&pattern(number, len));
         });
-        assert_eq!(filled, answer.is_ok(), "fill is called if, and only if, the message goes out");
+        assert_eq!(filled, answer.is_ok(), "fill is called if, and only if, the message is sent");
         answer
     }
 
-    /// Sends message `number`, with rounds while there is no room.
+    /// Sends message `number`; makes a round after each `Busy`.
     pub fn send(&mut self, from: usize, to: usize, class: Class, number: u32, len: usize) {
         for _ in 0..STEPS {
             match self.try_send(from, to, class, number, len) {
@@ -243,7 +247,7 @@ impl<F: Fixture> Cluster<F> {
                 Err(error) => panic!("message {number} from {from} to {to}: {error:?}"),
             };
         }
-        panic!("no room for message {number} from {from} to {to} after {STEPS} rounds");
+        panic!("message {number} from {from} to {to} is still Busy after {STEPS} rounds");
     }
 
     /// Tries once to send chunk `number` of a stream.
@@ -254,11 +258,11 @@ impl<F: Fixture> Cluster<F> {
             filled = true;
             slot.put(&pattern(number, len));
         });
-        assert_eq!(filled, answer.is_ok(), "fill is called if, and only if, the chunk goes out");
+        assert_eq!(filled, answer.is_ok(), "fill is called if, and only if, the chunk is sent");
         answer
     }
 
-    /// Sends chunk `number` of a stream, with rounds while there is no room.
+    /// Sends chunk `number` of a stream; makes a round after each `Busy`.
     pub fn chunk(&mut self, from: usize, to: usize, stream: Stream, number: u32, len: usize) {
         for _ in 0..STEPS {
             match self.try_chunk(from, to, stream, number, len) {
@@ -267,29 +271,29 @@ impl<F: Fixture> Cluster<F> {
                 Err(error) => panic!("chunk {number} from {from} to {to}: {error:?}"),
             };
         }
-        panic!("no room for chunk {number} from {from} to {to} after {STEPS} rounds");
+        panic!("chunk {number} from {from} to {to} is still Busy after {STEPS} rounds");
     }
 
-    /// Sends data messages `0..` of `len` bytes until there is no room, without a round. Returns how many went out.
+    /// Sends data messages `0..` of `len` bytes until `Busy`, without a round. Returns how many were sent.
     pub fn fill_up(&mut self, from: usize, to: usize, len: usize) -> u32 {
         let (mut number, mut refused) = (0, 0);
         while number < MESSAGES_MAX {
             match self.try_send(from, to, Class::Data, number, len) {
                 Ok(()) => (number, refused) = (number + 1, 0),
-                // Some refusals may be the fault injector's.
+                // The fault injector may have made some of the refusals.
                 Err(SendError::Busy) if F::EXACT || refused == 50 => return number,
                 Err(SendError::Busy) => refused += 1,
                 Err(error) => panic!("message {number} from {from} to {to}: {error:?}"),
             }
         }
-        panic!("{MESSAGES_MAX} messages went out without a receiver: the queue has no bound");
+        panic!("{MESSAGES_MAX} messages were sent without a receiver: the queue has no bound");
     }
 
-    /// The numbers of the messages that `at` got from `from`, in order; their headers and payloads are checked.
+    /// Checks headers and payloads of the messages that `at` got from `from`, and returns their numbers in order.
     pub fn numbers(&self, at: usize, from: usize) -> Vec<u32> {
         let from = PeerIndex(from as u32);
-        let numbers = self.heard(at).iter().filter_map(|heard| match heard {
-            Heard::Message(whose, id, header, payload) if *whose == from => {
+        let numbers = self.callbacks(at).iter().filter_map(|callback| match callback {
+            Callback::Message(whose, id, header, payload) if *whose == from => {
                 Some(number_of(*id, header, payload))
             }
             _ => None,
@@ -297,10 +301,10 @@ impl<F: Fixture> Cluster<F> {
         numbers.collect()
     }
 
-    /// The bytes of a stream that `at` got, one after the other.
+    /// The bytes of a stream that `at` got, in order.
     pub fn stream(&self, at: usize, stream: Stream) -> Vec<u8> {
-        let chunks = self.heard(at).iter().filter_map(|heard| match heard {
-            Heard::Chunk(_, whose, payload) if *whose == stream => Some(payload.as_slice()),
+        let chunks = self.callbacks(at).iter().filter_map(|callback| match callback {
+            Callback::Chunk(_, whose, payload) if *whose == stream => Some(payload.as_slice()),
             _ => None,
         });
         chunks.flatten().copied().collect()
@@ -309,22 +313,22 @@ impl<F: Fixture> Cluster<F> {
     /// How often `on_severed` was called at `at` for its endpoint to `peer`.
     pub fn severed_reports(&self, at: usize, peer: usize) -> usize {
         let (peer, endpoint) = (PeerIndex(peer as u32), self.endpoint(at, peer));
-        self.heard(at).iter().filter(|heard| **heard == Heard::Severed(peer, endpoint)).count()
+        self.callbacks(at).iter().filter(|callback| **callback == Callback::Severed(peer, endpoint)).count()
     }
 
-    /// How often `on_room` was called at `at` for its endpoint to `peer`.
-    pub fn rooms(&self, at: usize, peer: usize) -> usize {
+    /// How often `on_sendable` was called at `at` for its endpoint to `peer`.
+    pub fn sendable_reports(&self, at: usize, peer: usize) -> usize {
         let (peer, endpoint) = (PeerIndex(peer as u32), self.endpoint(at, peer));
-        self.heard(at).iter().filter(|heard| **heard == Heard::Room(peer, endpoint)).count()
+        self.callbacks(at).iter().filter(|callback| **callback == Callback::Sendable(peer, endpoint)).count()
     }
 
-    /// Whether the endpoint between sender and receiver can do that.
+    /// Whether the endpoint of the sender to the receiver has this ability.
     pub fn can(&mut self, ability: Ability) -> bool {
         let endpoint = self.endpoint(Self::SENDER, Self::RECEIVER);
         self.btl(Self::SENDER).limits(endpoint).can(ability)
     }
 
-    /// The longest message and the longest chunk between sender and receiver, and what fits in one piece.
+    /// The limits of the endpoint of the sender to the receiver: `packed_bytes_max`, `chunk_bytes`, `inline_bytes_max`.
     pub fn sizes(&mut self) -> (usize, usize, usize) {
         let endpoint = self.endpoint(Self::SENDER, Self::RECEIVER);
         let limits = self.btl(Self::SENDER).limits(endpoint);
@@ -332,62 +336,62 @@ impl<F: Fixture> Cluster<F> {
     }
 }
 
-impl<E> fmt::Display for Heard<E> {
+impl<E> fmt::Display for Callback<E> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Heard::Message(from, id, header, payload) => {
+            Callback::Message(from, id, header, payload) => {
                 write!(out, "Message({}, {}, {:?}+{})", from.0, id.0, header.get(..4), payload.len())
             }
-            Heard::Chunk(from, stream, payload) => {
+            Callback::Chunk(from, stream, payload) => {
                 write!(out, "Chunk({}, {}, {})", from.0, stream.0, payload.len())
             }
-            Heard::Done(cookie, result) => write!(out, "Done({}, {result:?})", cookie.0),
-            Heard::Room(to, _) => write!(out, "Room({})", to.0),
-            Heard::Error(peer, _, cause) => write!(out, "Error({}, {cause:?})", peer.0),
-            Heard::Severed(peer, _) => write!(out, "Severed({})", peer.0),
+            Callback::Done(cookie, result) => write!(out, "Done({}, {result:?})", cookie.0),
+            Callback::Sendable(to, _) => write!(out, "Sendable({})", to.0),
+            Callback::Error(peer, _, cause) => write!(out, "Error({}, {cause:?})", peer.0),
+            Callback::Severed(peer, _) => write!(out, "Severed({})", peer.0),
         }
     }
 }
 
 impl<B: Btl> Node<B> {
     fn new(btl: B) -> Self {
-        Node { btl: Some(btl), endpoints: Vec::new(), heard: Recorder { all: Vec::new() } }
+        Node { btl: Some(btl), endpoints: Vec::new(), recorder: Recorder { callbacks: Vec::new() } }
     }
 
     fn card(&mut self) -> Card {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
-        self.btl.as_ref().expect("nobody is abandoned before it is connected").advertise(&mut card);
+        self.btl.as_ref().expect("no process ends before it is connected").advertise(&mut card);
         card
     }
 }
 
 impl<E> Sink<E> for Recorder<E> {
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
-        self.all.push(Heard::Message(from, id, header.to_vec(), payload.to_vec()));
+        self.callbacks.push(Callback::Message(from, id, header.to_vec(), payload.to_vec()));
     }
 
     fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
-        self.all.push(Heard::Chunk(from, stream, payload.to_vec()));
+        self.callbacks.push(Callback::Chunk(from, stream, payload.to_vec()));
     }
 
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
-        self.all.push(Heard::Done(done, result));
+        self.callbacks.push(Callback::Done(done, result));
     }
 
-    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        self.all.push(Heard::Room(to, endpoint));
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E) {
+        self.callbacks.push(Callback::Sendable(to, endpoint));
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
-        self.all.push(Heard::Error(peer, endpoint, cause));
+        self.callbacks.push(Callback::Error(peer, endpoint, cause));
     }
 
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
-        self.all.push(Heard::Severed(peer, endpoint));
+        self.callbacks.push(Callback::Severed(peer, endpoint));
     }
 }
 
-/// Panics at each event, once it is recorded.
+/// Records each callback, and then panics.
 struct Panicking<'a, E>(&'a mut Recorder<E>);
 
 impl<E> Sink<E> for Panicking<'_, E> {
@@ -403,26 +407,26 @@ impl<E> Sink<E> for Panicking<'_, E> {
 
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
         self.0.on_done(done, result);
-        panic!("the sink fails at a completion");
+        panic!("the sink fails at on_done");
     }
 
-    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        self.0.on_room(to, endpoint);
-        panic!("the sink fails at room");
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E) {
+        self.0.on_sendable(to, endpoint);
+        panic!("the sink fails at on_sendable");
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
         self.0.on_error(peer, endpoint, cause);
-        panic!("the sink fails at evidence");
+        panic!("the sink fails at on_error");
     }
 
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
         self.0.on_severed(peer, endpoint);
-        panic!("the sink fails at the end of an endpoint");
+        panic!("the sink fails at on_severed");
     }
 }
 
-/// Bytes that follow from a number: another number, or a shift by one, gives others.
+/// The bytes that a number determines. Another number, or a shift by one byte, gives other bytes.
 pub(super) fn pattern(number: u32, len: usize) -> Vec<u8> {
     let start = number.wrapping_mul(0x9E37_79B9) >> 16;
     (0..len).map(|at| (start as usize + at * 7 + (at >> 8) * 13) as u8).collect()
@@ -446,13 +450,13 @@ pub(super) type Endpoint<F> = <<F as Fixture>::Btl as Btl>::Endpoint;
 /// The answer of a send.
 pub(super) type Sent = Result<(), SendError>;
 
-/// The suite's own active-message id.
+/// The active-message id of the suite.
 pub(super) const ID: AmId = AmId(7);
 
-/// The budget of a round where the requirement does not say another.
+/// The budget of `progress`, if a requirement is not about budgets.
 pub(super) const BUDGET: u32 = 64;
 
-/// A bound on the rounds of any wait: more of them are a hang.
+/// The bound of rounds of any wait: more are taken for a hang.
 pub(super) const STEPS: usize = 100_000;
 
 const QUIET_ROUNDS: usize = 64;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Control never waits behind data, and a mailbox holds the last state.
+//! A control message never waits behind data, and a mailbox holds the newest state.
 
 use super::cluster::{Endpoint, ID, pattern};
-use super::{Cluster, Fixture, Heard};
+use super::{Callback, Cluster, Fixture};
 use crate::{AmId, Btl, Class, SendError};
 use mend_base::PeerIndex;
 
-/// The data queue is full and nothing was received: a control message still goes out, and does not wait until all of
-/// the data was delivered.
-pub fn control_passes_data_that_waits<F: Fixture>() {
+/// While the data queue is full, a control message is sent, and it is delivered before the last of the data.
+pub fn control_overtakes_data_that_waits<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let sent = cluster.fill_up(sender, receiver, 64);
@@ -18,18 +17,19 @@ pub fn control_passes_data_that_waits<F: Fixture>() {
     while !F::EXACT && answer == Err(SendError::Busy) {
         answer = cluster.try_send(sender, receiver, Class::Control, CONTROL, inline);
     }
-    assert_eq!(answer, Ok(()), "control waits behind data");
-    cluster.until("control arrives", |cluster| cluster.numbers(receiver, sender).contains(&CONTROL));
+    assert_eq!(answer, Ok(()), "a control message waits behind data");
+    cluster
+        .until("the control message arrives", |cluster| cluster.numbers(receiver, sender).contains(&CONTROL));
     cluster.settle();
     let mut numbers = cluster.numbers(receiver, sender);
     let place = numbers.iter().position(|&number| number == CONTROL);
-    let place = place.expect("it has just arrived");
-    assert!(place < sent as usize, "control was delivered after all {sent} messages before it");
+    let place = place.expect("the control message has arrived");
+    assert!(place < sent as usize, "the control message was delivered after all {sent} data messages");
     numbers.remove(place);
     assert_eq!(numbers, (0..sent).collect::<Vec<_>>());
 }
 
-/// States overwrite each other, never wait, never go back, and the last one arrives.
+/// A state overwrites the one before and is never `Busy`; states arrive in order, and the last one arrives.
 pub fn a_mailbox_holds_the_last_state<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -43,7 +43,7 @@ pub fn a_mailbox_holds_the_last_state<F: Fixture>() {
             let len = (number as usize * 5) % (inline + 1);
             let answer = cluster.try_send(sender, receiver, Class::Mailbox, number, len);
             if F::EXACT {
-                assert_eq!(answer, Ok(()), "a state replaces its predecessor; it does not wait");
+                assert_eq!(answer, Ok(()), "a state replaces the one before and is never Busy");
             } else if answer.is_err() {
                 cluster.send(sender, receiver, Class::Mailbox, number, len);
             }
@@ -55,10 +55,10 @@ pub fn a_mailbox_holds_the_last_state<F: Fixture>() {
     }
     cluster.settle();
     let numbers = cluster.numbers(receiver, sender);
-    assert!(numbers.is_sorted_by(|a, b| a < b), "a state came twice, or went back: {numbers:?}");
+    assert!(numbers.is_sorted_by(|a, b| a < b), "a state came twice, or out of order: {numbers:?}");
 }
 
-/// Each id has a mailbox of its own.
+/// Each id has its own mailbox.
 pub fn mailboxes_of_different_ids_are_different<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -68,8 +68,9 @@ pub fn mailboxes_of_different_ids_are_different<F: Fixture>() {
     }
     let from = PeerIndex(sender as u32);
     let arrived = |cluster: &Cluster<F>, id| {
-        let wanted: Heard<Endpoint<F>> = Heard::Message(from, id, vec![id.0], pattern(u32::from(id.0), 8));
-        cluster.heard(receiver).contains(&wanted)
+        let wanted: Callback<Endpoint<F>> =
+            Callback::Message(from, id, vec![id.0], pattern(u32::from(id.0), 8));
+        cluster.callbacks(receiver).contains(&wanted)
     };
     cluster.until("both states arrive", |cluster| ids.iter().all(|&id| arrived(cluster, id)));
 }
@@ -80,6 +81,6 @@ fn post<F: Fixture>(cluster: &mut Cluster<F>, id: AmId) {
     let state = pattern(u32::from(id.0), 8);
     let fill = |mut slot: crate::WriteSlot<'_>| slot.put(&state);
     while cluster.btl(sender).send(endpoint, Class::Mailbox, id, &[id.0], 8, fill) == Err(SendError::Busy) {
-        assert!(!F::EXACT, "a state does not wait");
+        assert!(!F::EXACT, "a state is never Busy");
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A budget bounds a call of progress, and no peer starves.
+//! A call of progress obeys its budget, and no peer starves.
 
-use super::{Cluster, Fixture, Heard};
+use super::{Callback, Cluster, Fixture};
 use crate::Class;
 
-/// Two peers flood the third, whose budget is one event a round: messages of both arrive all the time.
+/// Two peers send as much as they can to a third, whose budget is one callback a round: it receives from both.
 pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
     if F::ALONE {
         return;
@@ -22,7 +22,7 @@ pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
     }
     let got = [cluster.numbers(0, 1).len(), cluster.numbers(0, 2).len()];
     let all = got[0] + got[1];
-    assert!(got.iter().all(|&each| each >= all / 8), "of {all} messages the peers got through {got:?}");
+    assert!(got.iter().all(|&each| each >= all / 8), "of {all} messages {got:?} came from the two peers");
     assert!(all >= 200, "only {all} messages in 2000 rounds");
     cluster.settle();
     for from in [1, 2] {
@@ -30,8 +30,7 @@ pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
     }
 }
 
-/// Seven peers always have more to send than there is room: of each thousand messages none sends more than three
-/// times as many as another.
+/// Seven peers keep their queues full: of each thousand messages no peer sends more than three times as many as another.
 pub fn seven_full_queues_are_served_alike<F: Fixture>() {
     if F::ALONE {
         return;
@@ -39,7 +38,7 @@ pub fn seven_full_queues_are_served_alike<F: Fixture>() {
     for budget in [3, super::cluster::BUDGET] {
         let mut cluster = Cluster::<F>::connected(8);
         let mut next = [0u32; 8];
-        while cluster.heard(0).len() < 5000 {
+        while cluster.callbacks(0).len() < 5000 {
             for (from, number) in next.iter_mut().enumerate().skip(1) {
                 while cluster.try_send(from, 0, Class::Data, *number, 8).is_ok() {
                     *number += 1;
@@ -48,9 +47,9 @@ pub fn seven_full_queues_are_served_alike<F: Fixture>() {
             }
             cluster.progress_with(0, budget);
         }
-        for window in cluster.heard(0).chunks_exact(1000) {
+        for window in cluster.callbacks(0).chunks_exact(1000) {
             let of = |peer: u32| {
-                let sent = |heard: &&Heard<_>| matches!(heard, Heard::Message(from, ..) if from.0 == peer);
+                let sent = |callback: &&Callback<_>| matches!(callback, Callback::Message(from, ..) if from.0 == peer);
                 window.iter().filter(sent).count()
             };
             let counts: [usize; 7] = core::array::from_fn(|index| of(index as u32 + 1));
@@ -60,7 +59,8 @@ pub fn seven_full_queues_are_served_alike<F: Fixture>() {
     }
 }
 
-/// `progress` delivers at most its budget (the cluster counts), returns how many, and continues in the next call.
+/// `progress` makes at most as many callbacks as its budget (the cluster checks that), returns their number, and continues in the
+/// next call.
 pub fn progress_keeps_its_budget<F: Fixture>() {
     for budget in [1, 2, 3, 7] {
         let mut cluster = Cluster::<F>::connected(2);
@@ -70,9 +70,13 @@ pub fn progress_keeps_its_budget<F: Fixture>() {
             if sender != receiver {
                 cluster.progress(sender);
             }
-            let before = cluster.heard(receiver).len();
+            let before = cluster.callbacks(receiver).len();
             let events = cluster.progress_with(receiver, budget);
-            assert_eq!(events as usize, cluster.heard(receiver).len() - before, "progress miscounts");
+            assert_eq!(
+                events as usize,
+                cluster.callbacks(receiver).len() - before,
+                "progress returned a wrong number"
+            );
             if cluster.numbers(receiver, sender).len() == sent as usize {
                 break;
             }

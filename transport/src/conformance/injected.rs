@@ -2,17 +2,17 @@
 //! Fixtures with a fault injector or a counter around each BTL.
 
 use super::Fixture;
-use crate::{Counter, FaultInjector, Faults, Ledger};
+use crate::{Counter, FaultInjector, Faults, InFlight};
 use core::marker::PhantomData;
 
-/// The BTLs of `F`, each with a [`FaultInjector`] around it, as `P` plans.
+/// The BTLs of `F`, each with a [`FaultInjector`] around it; `P` says how often each fault happens.
 #[derive(Debug)]
 pub struct Injected<F, P = Often> {
     inner: F,
     plan: PhantomData<P>,
 }
 
-/// The faults to inject.
+/// How often to inject faults, as a type, because a fixture is a type.
 pub trait Plan {
     /// How often each fault happens.
     const FAULTS: Faults;
@@ -22,15 +22,15 @@ pub trait Plan {
 #[derive(Debug)]
 pub struct Often;
 
-/// A false error in every second round, and nothing else.
+/// Wrong evidence in every second call of progress, and no other fault.
 #[derive(Debug)]
-pub struct Noisy;
+pub struct FalseErrors;
 
 impl Plan for Often {
     const FAULTS: Faults = Faults::OFTEN;
 }
 
-impl Plan for Noisy {
+impl Plan for FalseErrors {
     const FAULTS: Faults = Faults { error: crate::OneIn(2), ..Faults::NONE };
 }
 
@@ -59,8 +59,8 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
     }
 }
 
-/// The BTLs of `F`, each with a [`Counter`] around it, all in one ledger: in no test of the suite does a message
-/// arrive that was not sent, or twice, or after `on_severed`.
+/// The BTLs of `F`, each with a [`Counter`] around it and one [`InFlight`] for all: a test of the suite fails if a message arrives that
+/// was not sent, or twice, or after `on_severed`.
 #[derive(Debug)]
 pub struct Counted<F> {
     inner: F,
@@ -74,8 +74,8 @@ impl<F: Fixture> Fixture for Counted<F> {
 
     fn start(count: usize) -> (Self, Vec<Self::Btl>) {
         let (inner, btls) = F::start(count);
-        let ledger = Ledger::new();
-        let btls = btls.into_iter().map(|btl| Counter::new(btl, &ledger)).collect();
+        let in_flight = InFlight::new();
+        let btls = btls.into_iter().map(|btl| Counter::new(btl, &in_flight)).collect();
         (Counted { inner }, btls)
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The limits of an endpoint are consistent, and hold.
+//! The limits of an endpoint are consistent, and every length up to them can be sent.
 
 use super::cluster::{Endpoint, ID, pattern};
-use super::{Cluster, Fixture, Heard};
+use super::{Callback, Cluster, Fixture};
 use crate::{Ability, Btl, Class, Limits, SendError};
 use mend_base::PeerIndex;
 
@@ -13,7 +13,7 @@ pub fn the_limits_agree_with_each_other<F: Fixture>() {
     let endpoint = cluster.endpoint(sender, receiver);
     let limits = cluster.btl(sender).limits(endpoint).clone();
     assert!(limits.inline_bytes_max <= limits.packed_bytes_max, "{limits:?}");
-    assert!(limits.inline_bytes_max >= 64, "control messages need some room: {limits:?}");
+    assert!(limits.inline_bytes_max >= 64, "control messages need 64 bytes: {limits:?}");
     assert_eq!(limits.can(Ability::Streams), limits.chunk_bytes > 0, "{limits:?}");
     assert_eq!(
         limits.can(Ability::Put) || limits.can(Ability::Get),
@@ -25,7 +25,7 @@ pub fn the_limits_agree_with_each_other<F: Fixture>() {
     assert_eq!(*cluster.btl(sender).limits(endpoint), limits);
 }
 
-/// Headers from nothing to the longest, payloads from nothing to the longest, of each class.
+/// Messages of each class, with headers and payloads from zero bytes to the longest, arrive as they were sent.
 pub fn every_length_up_to_the_limits_passes<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (packed, _, inline) = cluster.sizes();
@@ -51,6 +51,8 @@ fn one_passes<F: Fixture>(cluster: &mut Cluster<F>, class: Class, header_bytes: 
         assert_eq!(error, SendError::Busy);
         cluster.progress_all();
     }
-    let arrived: Heard<Endpoint<F>> = Heard::Message(PeerIndex(sender as u32), ID, header, payload);
-    cluster.until("the message arrives as it was sent", |cluster| cluster.heard(receiver).contains(&arrived));
+    let arrived: Callback<Endpoint<F>> = Callback::Message(PeerIndex(sender as u32), ID, header, payload);
+    cluster.until("the message arrives as it was sent", |cluster| {
+        cluster.callbacks(receiver).contains(&arrived)
+    });
 }

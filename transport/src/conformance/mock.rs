@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A BTL made of plain queues, to test the suite itself: it passes unbroken, and with each [`Mutation`] that breaks
-//! the contract in one place it fails the test of that requirement.
+//! A BTL of plain queues, to test the suite itself. Without a [`Mutation`] it passes the suite. Each mutation breaks one requirement of
+//! the contract, and the test of this requirement fails.
 
-use super::{Fixture, control, evidence, fairness, limits, order, quarantine, room, sever, sleep, streams};
+use super::{
+    Fixture, control, evidence, fairness, flow_control, limits, order, quarantine, sever, sleep, streams,
+};
 use crate::{
     Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
     TransportId, WakeSet, WriteSlot,
@@ -12,7 +14,7 @@ use mend_base::{Instant, PeerIndex, Reader};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// What is broken: one number each, because a fixture is a type.
+/// Which requirement is broken: a number, because a fixture is a type.
 pub(crate) type Mutation = u8;
 pub(crate) const NONE: Mutation = 0;
 const LOSES: Mutation = 1;
@@ -20,30 +22,30 @@ const DOUBLES: Mutation = 2;
 const SWAPS: Mutation = 3;
 const CORRUPTS: Mutation = 4;
 const FILLS_WHEN_BUSY: Mutation = 5;
-const NEVER_ANNOUNCES_ROOM: Mutation = 6;
+const NEVER_REPORTS_SENDABLE: Mutation = 6;
 const HAS_NO_BOUND: Mutation = 7;
 const CONTROL_WAITS: Mutation = 8;
-const MAILBOX_KEEPS_THE_FIRST: Mutation = 9;
+const MAILBOX_HOLDS_THE_FIRST: Mutation = 9;
 const ONE_MAILBOX_FOR_ALL: Mutation = 10;
 const CHUNKS_SWAP: Mutation = 11;
 const QUARANTINE_SENDS: Mutation = 12;
 const QUARANTINE_DROPS: Mutation = 13;
 const SEVER_FORGETS: Mutation = 14;
 const REPORTS_SEVERED_TWICE: Mutation = 15;
-const TALKS_AFTERWARDS: Mutation = 16;
+const DELIVERS_AFTERWARDS: Mutation = 16;
 const SEVERED_SENDS: Mutation = 17;
-const SEVER_HURTS_OTHERS: Mutation = 18;
+const SEVER_AFFECTS_OTHERS: Mutation = 18;
 const STARVES: Mutation = 19;
 const EXCEEDS_ITS_BUDGET: Mutation = 20;
 const NEVER_PENDING: Mutation = 21;
 const ALWAYS_PENDING: Mutation = 22;
 const WAKES_NO_RECEIVER: Mutation = 23;
 const WAKES_NO_SENDER: Mutation = 24;
-const READY_LIES: Mutation = 25;
+const READY_IS_ALWAYS_TRUE: Mutation = 25;
 const SHORTENS_HEADERS: Mutation = 26;
-const SUSPECTS_THE_LIVING: Mutation = 27;
-const SAYS_DEATHS_AGAIN: Mutation = 28;
-const SAYS_DEATHS_NEVER_AGAIN: Mutation = 29;
+const REPORTS_LIVING_PEERS: Mutation = 27;
+const REPORTS_DEATHS_TWICE: Mutation = 28;
+const REPORTS_DEATHS_ONCE_ONLY: Mutation = 29;
 const REPEATS_AFTER_A_PANIC: Mutation = 30;
 
 pub(crate) struct Job<const M: Mutation> {
@@ -53,7 +55,7 @@ pub(crate) struct Job<const M: Mutation> {
 /// The state that all processes of a job share.
 #[derive(Default)]
 struct MockFabric {
-    /// By sender and receiver.
+    /// Messages in flight, by sender and receiver.
     links: BTreeMap<(u32, u32), MockLink>,
     /// The processes that sleep, and whether each was woken.
     sleepers: BTreeMap<u32, bool>,
@@ -66,7 +68,7 @@ struct MockLink {
     data: VecDeque<Item>,
     control: VecDeque<Item>,
     mailboxes: BTreeMap<u8, Item>,
-    /// A send was `Busy`, and room was not announced since.
+    /// A send was `Busy`, and `on_sendable` was not called since.
     refused: bool,
     sent: u32,
 }
@@ -81,7 +83,7 @@ pub(crate) struct MockBtl<const M: Mutation> {
     me: u32,
     fabric: Rc<RefCell<MockFabric>>,
     endpoints: Vec<MockEndpoint>,
-    /// The endpoint that is served first.
+    /// The endpoint that is polled first.
     first: usize,
     limits: Limits,
 }
@@ -90,7 +92,7 @@ struct MockEndpoint {
     peer: PeerIndex,
     slot: u32,
     state: State,
-    /// Whether its peer has ended, as far as `check_peers` has seen.
+    /// What `check_peers` knows of the end of the peer.
     end: PeerEnd,
 }
 
@@ -104,7 +106,7 @@ enum PeerEnd {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Connecting,
-    Standing,
+    Connected,
     Quarantined,
     Severing,
     Severed,
@@ -148,7 +150,7 @@ impl<const M: Mutation> Fixture for Job<M> {
 }
 
 impl<const M: Mutation> Job<M> {
-    /// Process `index` has ended, and others can see it.
+    /// Process `index` ends, and `check_peers` of others can see it.
     pub(crate) fn end(&mut self, index: usize) {
         self.fabric.borrow_mut().dead.insert(index as u32);
     }
@@ -159,13 +161,13 @@ impl MockFabric {
         self.links.entry((from, to)).or_default()
     }
 
-    fn wake(&mut self, whom: u32) {
-        self.sleepers.entry(whom).and_modify(|woken| *woken = true);
+    fn wake(&mut self, process: u32) {
+        self.sleepers.entry(process).and_modify(|woken| *woken = true);
     }
 }
 
 impl MockLink {
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         self.data.len() < LINK_MESSAGES
     }
 
@@ -189,7 +191,7 @@ impl MockLink {
         match (class, &item) {
             (Class::Mailbox, Item::Message(id, ..)) => {
                 let key = if M == ONE_MAILBOX_FOR_ALL { 0 } else { id.0 };
-                if M != MAILBOX_KEEPS_THE_FIRST || !self.mailboxes.contains_key(&key) {
+                if M != MAILBOX_HOLDS_THE_FIRST || !self.mailboxes.contains_key(&key) {
                     self.mailboxes.insert(key, item);
                 }
             }
@@ -214,8 +216,8 @@ impl<const M: Mutation> MockBtl<M> {
             _ => {
                 let mut fabric = self.fabric.borrow_mut();
                 let link = fabric.link(self.me, slot);
-                link.refused |= !link.has_room();
-                if link.has_room() { Ok(()) } else { Err(SendError::Busy) }
+                link.refused |= !link.has_space();
+                if link.has_space() { Ok(()) } else { Err(SendError::Busy) }
             }
         }
     }
@@ -235,27 +237,27 @@ impl<const M: Mutation> MockBtl<M> {
         let name = index as u32;
         if end == PeerEnd::Found {
             self.endpoints[index].end =
-                if M == SAYS_DEATHS_AGAIN { PeerEnd::Unknown } else { PeerEnd::Reported };
+                if M == REPORTS_DEATHS_TWICE { PeerEnd::Unknown } else { PeerEnd::Reported };
             sink.on_error(peer, name, Cause::Exited);
             return true;
         }
         if state == State::Connecting {
-            self.endpoints[index].state = State::Standing;
-            sink.on_room(peer, name);
+            self.endpoints[index].state = State::Connected;
+            sink.on_sendable(peer, name);
             return true;
         }
-        let talks = state == State::Standing
+        let delivers = state == State::Connected
             || (state == State::Severing && M != SEVER_FORGETS)
-            || (state == State::Severed && M == TALKS_AFTERWARDS);
+            || (state == State::Severed && M == DELIVERS_AFTERWARDS);
         if state == State::Quarantined && M == QUARANTINE_DROPS {
             self.fabric.borrow_mut().link(slot, self.me).data.clear();
         }
-        let announced = state == State::Standing && self.take_room(slot);
+        let announced = state == State::Connected && self.take_sendable_report(slot);
         if announced {
-            sink.on_room(peer, name);
+            sink.on_sendable(peer, name);
             return true;
         }
-        let item = if talks { self.take(slot) } else { None };
+        let item = if delivers { self.take(slot) } else { None };
         match item {
             Some(Item::Message(id, header, payload)) => {
                 if M == REPEATS_AFTER_A_PANIC {
@@ -284,12 +286,12 @@ impl<const M: Mutation> MockBtl<M> {
         }
     }
 
-    fn take_room(&mut self, slot: u32) -> bool {
+    fn take_sendable_report(&mut self, slot: u32) -> bool {
         let mut fabric = self.fabric.borrow_mut();
         let link = fabric.link(self.me, slot);
-        let news = link.refused && link.has_room() && M != NEVER_ANNOUNCES_ROOM;
-        link.refused &= !news;
-        news
+        let sendable = link.refused && link.has_space() && M != NEVER_REPORTS_SENDABLE;
+        link.refused &= !sendable;
+        sendable
     }
 
     fn take(&mut self, slot: u32) -> Option<Item> {
@@ -301,16 +303,16 @@ impl<const M: Mutation> MockBtl<M> {
         item
     }
 
-    fn has_something(&self) -> bool {
+    fn has_events(&self) -> bool {
         let mut fabric = self.fabric.borrow_mut();
         self.endpoints.iter().any(|endpoint| match endpoint.state {
             _ if endpoint.end == PeerEnd::Found => true,
             State::Connecting | State::Severing => true,
             State::Quarantined | State::Severed => false,
-            State::Standing => {
+            State::Connected => {
                 let out = fabric.link(self.me, endpoint.slot);
-                let room = out.refused && out.has_room();
-                room || !fabric.link(endpoint.slot, self.me).is_empty()
+                let sendable = out.refused && out.has_space();
+                sendable || !fabric.link(endpoint.slot, self.me).is_empty()
             }
         })
     }
@@ -349,7 +351,7 @@ impl<const M: Mutation> Btl for MockBtl<M> {
     fn resume(&mut self, endpoint: u32) {
         let endpoint = &mut self.endpoints[endpoint as usize];
         endpoint.state = State::Connecting;
-        if M != SAYS_DEATHS_NEVER_AGAIN {
+        if M != REPORTS_DEATHS_ONCE_ONLY {
             endpoint.end = PeerEnd::Unknown;
         }
     }
@@ -360,7 +362,7 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         if endpoint.state != State::Severed {
             endpoint.state = State::Severing;
         }
-        if M == SEVER_HURTS_OTHERS {
+        if M == SEVER_AFFECTS_OTHERS {
             self.fabric.borrow_mut().links.clear();
         }
     }
@@ -386,8 +388,8 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         {
             *last ^= 1;
         }
-        let kept = if M == SHORTENS_HEADERS { header.len().min(32) } else { header.len() };
-        self.post(to as usize, class, Item::Message(id, header[..kept].to_vec(), payload));
+        let header_bytes = if M == SHORTENS_HEADERS { header.len().min(32) } else { header.len() };
+        self.post(to as usize, class, Item::Message(id, header[..header_bytes].to_vec(), payload));
         Ok(())
     }
 
@@ -407,7 +409,7 @@ impl<const M: Mutation> Btl for MockBtl<M> {
 
     fn ready(&self, from: u32) -> bool {
         let slot = self.endpoints[from as usize].slot;
-        M == READY_LIES || !self.fabric.borrow_mut().link(slot, self.me).is_empty()
+        M == READY_IS_ALWAYS_TRUE || !self.fabric.borrow_mut().link(slot, self.me).is_empty()
     }
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
@@ -418,9 +420,9 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         }
         while events < budget && idle < self.endpoints.len() {
             let index = self.first % self.endpoints.len();
-            let news = self.step(index, sink);
-            (events, idle) = if news { (events + 1, 0) } else { (events, idle + 1) };
-            if M != STARVES || !news {
+            let delivered = self.step(index, sink);
+            (events, idle) = if delivered { (events + 1, 0) } else { (events, idle + 1) };
+            if M != STARVES || !delivered {
                 self.first = index + 1;
             }
         }
@@ -430,15 +432,15 @@ impl<const M: Mutation> Btl for MockBtl<M> {
     fn check_peers(&mut self) {
         let dead = &self.fabric.borrow().dead;
         for endpoint in &mut self.endpoints {
-            let looked_at = endpoint.state == State::Standing && endpoint.end == PeerEnd::Unknown;
-            if looked_at && (dead.contains(&endpoint.slot) || M == SUSPECTS_THE_LIVING) {
+            let checked = endpoint.state == State::Connected && endpoint.end == PeerEnd::Unknown;
+            if checked && (dead.contains(&endpoint.slot) || M == REPORTS_LIVING_PEERS) {
                 endpoint.end = PeerEnd::Found;
             }
         }
     }
 
     fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
-        let pending = self.has_something() && M != NEVER_PENDING || M == ALWAYS_PENDING;
+        let pending = self.has_events() && M != NEVER_PENDING || M == ALWAYS_PENDING;
         if pending { Err(Pending) } else { Ok(()) }
     }
 
@@ -460,10 +462,10 @@ mod counted {
     crate::conformance!(crate::conformance::Counted<super::Job<{ super::NONE }>>);
 }
 
-/// The requirement fails.
+/// Asserts that the test of the requirement fails.
 fn assert_caught(mutation: Mutation, requirement: fn()) {
     let answer = std::panic::catch_unwind(requirement);
-    assert!(answer.is_err(), "the suite passes a transport with mutation {mutation}");
+    assert!(answer.is_err(), "the suite accepts a transport with mutation {mutation}");
 }
 
 #[test]
@@ -472,7 +474,10 @@ fn a_broken_transport_of_messages_is_caught() {
     assert_caught(DOUBLES, order::messages_arrive_whole_and_in_order::<Job<DOUBLES>>);
     assert_caught(SWAPS, order::peers_do_not_disturb_each_others_order::<Job<SWAPS>>);
     assert_caught(CORRUPTS, order::messages_arrive_whole_and_in_order::<Job<CORRUPTS>>);
-    assert_caught(READY_LIES, order::ready_says_that_a_message_lies_there::<Job<READY_LIES>>);
+    assert_caught(
+        READY_IS_ALWAYS_TRUE,
+        order::ready_is_true_while_a_message_is_there::<Job<READY_IS_ALWAYS_TRUE>>,
+    );
     let requirement = order::a_sink_that_panics_gets_each_message_once_in_order::<Job<REPEATS_AFTER_A_PANIC>>;
     assert_caught(REPEATS_AFTER_A_PANIC, requirement);
     assert_caught(SHORTENS_HEADERS, limits::every_length_up_to_the_limits_passes::<Job<SHORTENS_HEADERS>>);
@@ -481,13 +486,20 @@ fn a_broken_transport_of_messages_is_caught() {
 
 #[test]
 fn broken_flow_control_is_caught() {
-    assert_caught(FILLS_WHEN_BUSY, room::a_full_queue_is_busy_and_does_not_call_fill::<Job<FILLS_WHEN_BUSY>>);
-    assert_caught(HAS_NO_BOUND, room::a_full_queue_is_busy_and_does_not_call_fill::<Job<HAS_NO_BOUND>>);
-    let requirement = room::room_comes_after_busy_and_nothing_is_lost::<Job<NEVER_ANNOUNCES_ROOM>>;
-    assert_caught(NEVER_ANNOUNCES_ROOM, requirement);
-    assert_caught(CONTROL_WAITS, control::control_passes_data_that_waits::<Job<CONTROL_WAITS>>);
-    let requirement = control::a_mailbox_holds_the_last_state::<Job<MAILBOX_KEEPS_THE_FIRST>>;
-    assert_caught(MAILBOX_KEEPS_THE_FIRST, requirement);
+    assert_caught(
+        FILLS_WHEN_BUSY,
+        flow_control::a_full_queue_is_busy_and_does_not_call_fill::<Job<FILLS_WHEN_BUSY>>,
+    );
+    assert_caught(
+        HAS_NO_BOUND,
+        flow_control::a_full_queue_is_busy_and_does_not_call_fill::<Job<HAS_NO_BOUND>>,
+    );
+    let requirement =
+        flow_control::on_sendable_comes_after_busy_and_nothing_is_lost::<Job<NEVER_REPORTS_SENDABLE>>;
+    assert_caught(NEVER_REPORTS_SENDABLE, requirement);
+    assert_caught(CONTROL_WAITS, control::control_overtakes_data_that_waits::<Job<CONTROL_WAITS>>);
+    let requirement = control::a_mailbox_holds_the_last_state::<Job<MAILBOX_HOLDS_THE_FIRST>>;
+    assert_caught(MAILBOX_HOLDS_THE_FIRST, requirement);
     let requirement = control::mailboxes_of_different_ids_are_different::<Job<ONE_MAILBOX_FOR_ALL>>;
     assert_caught(ONE_MAILBOX_FOR_ALL, requirement);
     assert_caught(STARVES, fairness::no_peer_starves_with_a_budget_of_one::<Job<STARVES>>);
@@ -496,7 +508,7 @@ fn broken_flow_control_is_caught() {
 }
 
 #[test]
-fn a_broken_end_is_caught() {
+fn broken_quarantine_and_sever_are_caught() {
     let requirement =
         quarantine::a_quarantined_endpoint_is_busy_and_reports_no_error::<Job<QUARANTINE_SENDS>>;
     assert_caught(QUARANTINE_SENDS, requirement);
@@ -512,25 +524,25 @@ fn a_broken_end_is_caught() {
         sever::the_severed_report_comes_once_and_nothing_after_it::<Job<REPORTS_SEVERED_TWICE>>,
     );
     assert_caught(
-        TALKS_AFTERWARDS,
-        sever::the_severed_report_comes_once_and_nothing_after_it::<Job<TALKS_AFTERWARDS>>,
+        DELIVERS_AFTERWARDS,
+        sever::the_severed_report_comes_once_and_nothing_after_it::<Job<DELIVERS_AFTERWARDS>>,
     );
     assert_caught(SEVERED_SENDS, sever::a_severed_endpoint_refuses_every_send::<Job<SEVERED_SENDS>>);
-    let requirement = sever::severing_one_peer_leaves_the_others_unharmed::<Job<SEVER_HURTS_OTHERS>>;
-    assert_caught(SEVER_HURTS_OTHERS, requirement);
+    let requirement = sever::severing_one_peer_leaves_the_others_unharmed::<Job<SEVER_AFFECTS_OTHERS>>;
+    assert_caught(SEVER_AFFECTS_OTHERS, requirement);
 }
 
 #[test]
-fn a_broken_look_at_peers_is_caught() {
+fn a_broken_check_of_peers_is_caught() {
     let requirement =
-        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<SUSPECTS_THE_LIVING>>;
-    assert_caught(SUSPECTS_THE_LIVING, requirement);
+        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<REPORTS_LIVING_PEERS>>;
+    assert_caught(REPORTS_LIVING_PEERS, requirement);
     let requirement =
-        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<SAYS_DEATHS_AGAIN>>;
-    assert_caught(SAYS_DEATHS_AGAIN, requirement);
+        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<REPORTS_DEATHS_TWICE>>;
+    assert_caught(REPORTS_DEATHS_TWICE, requirement);
     let requirement =
-        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<SAYS_DEATHS_NEVER_AGAIN>>;
-    assert_caught(SAYS_DEATHS_NEVER_AGAIN, requirement);
+        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<REPORTS_DEATHS_ONCE_ONLY>>;
+    assert_caught(REPORTS_DEATHS_ONCE_ONLY, requirement);
 }
 
 #[test]
@@ -541,7 +553,7 @@ fn a_broken_sleep_is_caught() {
         WAKES_NO_RECEIVER,
         sleep::a_message_after_arm_wakes_and_is_delivered::<Job<WAKES_NO_RECEIVER>>,
     );
-    assert_caught(WAKES_NO_SENDER, sleep::room_after_arm_wakes_and_is_reported::<Job<WAKES_NO_SENDER>>);
+    assert_caught(WAKES_NO_SENDER, sleep::sendable_after_arm_wakes_and_is_reported::<Job<WAKES_NO_SENDER>>);
 }
 
 /// Sends forty messages and checks the counts.
@@ -555,7 +567,7 @@ fn lifecycle_check<F: Fixture>() {
 }
 
 #[test]
-fn the_books_balance_only_if_every_message_arrives_once_as_it_was_sent() {
+fn the_count_is_right_only_if_every_message_arrives_once_as_it_was_sent() {
     lifecycle_check::<Job<NONE>>();
     assert_caught(LOSES, lifecycle_check::<Job<LOSES>>);
     assert_caught(DOUBLES, lifecycle_check::<Job<DOUBLES>>);
@@ -563,17 +575,17 @@ fn the_books_balance_only_if_every_message_arrives_once_as_it_was_sent() {
 }
 
 #[test]
-fn the_injector_does_what_was_asked_and_its_seed_decides_when() {
+fn the_injector_injects_as_often_as_it_was_told_and_repeats_itself_with_the_same_seed() {
     let history = || {
         let mut cluster = super::Cluster::<super::Injected<Job<NONE>>>::connected(2);
         let answers: Vec<_> =
             (0..200).map(|number| cluster.try_send(0, 1, Class::Mailbox, number, 8)).collect();
         (0..200).for_each(|_| _ = cluster.progress_all());
-        (answers, cluster.heard(0).to_vec())
+        (answers, cluster.callbacks(0).to_vec())
     };
-    let (answers, heard) = history();
+    let (answers, callbacks) = history();
     let refused = answers.iter().filter(|answer| answer.is_err()).count();
-    assert!((10..100).contains(&refused), "{refused} of 200 sends were refused, one in five was asked for");
-    assert!(heard.iter().any(|each| matches!(each, super::Heard::Error(..))));
-    assert_eq!(history(), (answers, heard), "the same seed is the same history");
+    assert!((10..100).contains(&refused), "{refused} of 200 sends were refused instead of one in five");
+    assert!(callbacks.iter().any(|each| matches!(each, super::Callback::Error(..))));
+    assert_eq!(history(), (answers, callbacks), "the same seed gives the same callbacks");
 }

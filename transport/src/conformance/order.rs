@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Messages arrive complete, once, and in the order in which they were sent.
 
-use super::{Cluster, Fixture, Heard};
+use super::{Callback, Cluster, Fixture};
 use crate::{Btl, Class};
 use mend_base::Random;
 
-/// A thousand messages of all sizes between two.
+/// A thousand messages of all sizes between two processes.
 pub fn messages_arrive_whole_and_in_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -35,8 +35,8 @@ pub fn peers_do_not_disturb_each_others_order<F: Fixture>() {
     }
 }
 
-/// `ready` is false without a message, true once there is one, and false again after it was delivered.
-pub fn ready_says_that_a_message_lies_there<F: Fixture>() {
+/// `ready` is false without a message, true when a message has arrived, and false again after its delivery.
+pub fn ready_is_true_while_a_message_is_there<F: Fixture>() {
     if !F::EXACT {
         return;
     }
@@ -46,20 +46,20 @@ pub fn ready_says_that_a_message_lies_there<F: Fixture>() {
     for number in 0..200 {
         assert!(!cluster.btl(receiver).ready(back), "before message {number}");
         cluster.send(sender, receiver, Class::Data, number, 8);
-        let lies_there = (0..super::cluster::STEPS).any(|_| {
+        let is_there = (0..super::cluster::STEPS).any(|_| {
             if sender != receiver {
                 cluster.progress(sender);
             }
             cluster.btl(receiver).ready(back)
         });
-        assert!(lies_there, "message {number} lies there and ready says no");
+        assert!(is_there, "message {number} is there and ready answers false");
         cluster.until("the message is delivered", |cluster| {
             cluster.numbers(receiver, sender).len() == number as usize + 1
         });
     }
 }
 
-/// A receiver that waits for one peer alone may take its messages one by one, between rounds or without any.
+/// A receiver may take the messages of one peer one by one, also between calls of progress.
 pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -79,7 +79,7 @@ pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     assert_eq!(cluster.numbers(receiver, sender), (0..1000).collect::<Vec<_>>());
 }
 
-/// A sink may panic and its caller continue: that event is over, and the others follow.
+/// A sink may panic and its caller go on: the message of that callback is not delivered again, and the next ones follow.
 pub fn a_sink_that_panics_gets_each_message_once_in_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -96,6 +96,9 @@ pub fn a_sink_that_panics_gets_each_message_once_in_order<F: Fixture>() {
     cluster.settle();
     assert!(panics > 50, "the sink panicked {panics} times");
     assert_eq!(cluster.numbers(receiver, sender), (0..500).collect::<Vec<_>>());
-    let evidence = |heard: &Heard<_>| matches!(heard, Heard::Error(..));
-    assert!(!F::EXACT || !cluster.heard(receiver).iter().any(evidence), "a correct peer is suspected");
+    let evidence = |callback: &Callback<_>| matches!(callback, Callback::Error(..));
+    assert!(
+        !F::EXACT || !cluster.callbacks(receiver).iter().any(evidence),
+        "evidence against a correct peer"
+    );
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A suspected peer: nothing is sent, no error is reported, and no message is lost, whether the endpoint is resumed
+//! While an endpoint is quarantined, nothing is sent and no error is reported. No message is lost, whether the endpoint is then resumed
 //! or severed.
 
-use super::{Cluster, Fixture, Heard};
+use super::{Callback, Cluster, Fixture};
 use crate::{Btl, Class, SendError};
 use mend_base::PeerIndex;
 
@@ -16,18 +16,22 @@ pub fn a_quarantined_endpoint_is_busy_and_reports_no_error<F: Fixture>() {
         assert_eq!(cluster.try_send(sender, receiver, class, 0, 8), Err(SendError::Busy), "{class:?}");
     }
     cluster.settle();
-    let judged = |heard: &Heard<_>| matches!(heard, Heard::Error(..) | Heard::Severed(..));
-    assert!(!cluster.heard(sender).iter().any(judged), "{:?}", cluster.heard(sender));
-    assert!(cluster.heard(receiver).is_empty() || F::ALONE || !F::EXACT, "{:?}", cluster.heard(receiver));
+    let reports = |callback: &Callback<_>| matches!(callback, Callback::Error(..) | Callback::Severed(..));
+    assert!(!cluster.callbacks(sender).iter().any(reports), "{:?}", cluster.callbacks(sender));
+    assert!(
+        cluster.callbacks(receiver).is_empty() || F::ALONE || !F::EXACT,
+        "{:?}",
+        cluster.callbacks(receiver)
+    );
     cluster.btl(sender).resume(endpoint);
-    cluster.until("room comes after resume", |cluster| cluster.rooms(sender, receiver) > 0);
+    cluster.until("on_sendable comes after resume", |cluster| cluster.sendable_reports(sender, receiver) > 0);
     cluster.send(sender, receiver, Class::Data, 0, 8);
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), [0]);
 }
 
-/// Messages in flight when the receiver quarantined its sender, and those sent meanwhile, arrive after it resumed (or
-/// before): once, in order.
+/// Messages in flight when the receiver quarantines the sender, and messages that the sender sends during the quarantine, arrive once
+/// and in order.
 pub fn after_resume_everything_arrives_once_in_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -53,7 +57,7 @@ pub fn after_resume_everything_arrives_once_in_order<F: Fixture>() {
     assert_eq!(cluster.numbers(receiver, sender), (0..=next).collect::<Vec<_>>());
 }
 
-/// The suspicion was right: complete messages arrive, then the severed report.
+/// If the peer has failed, a quarantined endpoint is severed: complete messages arrive, then the severed report.
 pub fn a_quarantined_endpoint_can_be_severed<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -68,6 +72,7 @@ pub fn a_quarantined_endpoint_can_be_severed<F: Fixture>() {
     cluster.btl(receiver).sever(back);
     cluster.until("the severed report comes", |cluster| cluster.severed_reports(receiver, sender) == 1);
     assert_eq!(cluster.numbers(receiver, sender), [0, 1, 2, 3]);
-    let last = cluster.heard(receiver).iter().rfind(|heard| !matches!(heard, Heard::Room(..)));
-    assert_eq!(last, Some(&Heard::Severed(PeerIndex(sender as u32), back)));
+    let last =
+        cluster.callbacks(receiver).iter().rfind(|callback| !matches!(callback, Callback::Sendable(..)));
+    assert_eq!(last, Some(&Callback::Severed(PeerIndex(sender as u32), back)));
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disconnecting a peer: its complete messages, then the severed report exactly once, then nothing.
+//! Severing an endpoint: the complete messages of the peer are delivered, then `on_severed` is called once (the severed report), then
+//! nothing follows.
 
 use super::cluster::pattern;
-use super::{Cluster, Fixture, Heard};
+use super::{Callback, Cluster, Fixture};
 use crate::{Ability, Btl, Class, SendError, Stream};
 
 const STREAM: Stream = Stream(9);
 
-/// All messages of all classes that are there when `sever` is called are delivered before `on_severed`.
+/// All messages of all classes that were sent before `sever` are delivered before `on_severed`.
 pub fn complete_messages_come_before_the_severed_report<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -18,12 +19,13 @@ pub fn complete_messages_come_before_the_severed_report<F: Fixture>() {
     assert_some_of_each::<F>(&cluster, &expected);
 }
 
-/// Data messages 0..20, control messages 100..104, a mailbox state 200, chunks 0..4 of one stream; nobody receives.
+/// Sends data messages 0..20, control messages 100..104, state 200, and chunks 0..4 of one stream, without progress. Returns the bytes of
+/// the stream.
 fn send_some_of_each<F: Fixture>(cluster: &mut Cluster<F>) -> Vec<u8> {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let mut send = |class, number| {
         while cluster.try_send(sender, receiver, class, number, 48) == Err(SendError::Busy) {
-            assert!(!F::EXACT, "{class:?} {number}: Busy so soon");
+            assert!(!F::EXACT, "{class:?} {number} is Busy");
         }
     };
     (0..20).for_each(|number| send(Class::Data, number));
@@ -35,7 +37,7 @@ fn send_some_of_each<F: Fixture>(cluster: &mut Cluster<F>) -> Vec<u8> {
         for number in 0..4 {
             let len = (chunk / 4).max(1);
             while cluster.try_chunk(sender, receiver, STREAM, number, len) == Err(SendError::Busy) {
-                assert!(!F::EXACT, "chunk {number}: Busy so soon");
+                assert!(!F::EXACT, "chunk {number} is Busy");
             }
             bytes.extend(pattern(number, len));
         }
@@ -51,12 +53,14 @@ fn assert_some_of_each<F: Fixture>(cluster: &Cluster<F>, stream: &[u8]) {
     assert_eq!(data, (0..20).collect::<Vec<_>>(), "data");
     assert_eq!(rest, [100, 101, 102, 103, 200], "control and the mailbox");
     assert!(cluster.stream(receiver, STREAM) == stream, "chunks");
-    let last = cluster.heard(receiver).last();
-    assert!(matches!(last, Some(Heard::Severed(..))), "after the severed report came {last:?}");
+    let last = cluster.callbacks(receiver).last();
+    assert!(
+        matches!(last, Some(Callback::Severed(..))),
+        "the last callback is {last:?} instead of the severed report"
+    );
 }
 
-/// However often `sever` is called, and whatever the other end still does, there is one severed report and nothing
-/// after it.
+/// There is one severed report and nothing after it, if `sever` is called twice and the other end goes on sending.
 pub fn the_severed_report_comes_once_and_nothing_after_it<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -67,16 +71,20 @@ pub fn the_severed_report_comes_once_and_nothing_after_it<F: Fixture>() {
     cluster.until("the severed report comes", |cluster| cluster.severed_reports(receiver, sender) == 1);
     cluster.forget(receiver);
     for number in 0..100 {
-        // The other end may not know yet: its send may succeed, be busy or fail.
+        // The other end does not know of it: its send may succeed, be Busy or fail.
         let _ = cluster.try_send(sender, receiver, Class::Data, number, 64);
         let _ = cluster.try_send(sender, receiver, Class::Mailbox, number, 64);
         cluster.progress_all();
     }
     cluster.settle();
-    assert!(cluster.heard(receiver).is_empty(), "after the severed report: {:?}", cluster.heard(receiver));
+    assert!(
+        cluster.callbacks(receiver).is_empty(),
+        "after the severed report: {:?}",
+        cluster.callbacks(receiver)
+    );
 }
 
-/// A send fails from the call of `sever` on.
+/// Every send after `sever` fails.
 pub fn a_severed_endpoint_refuses_every_send<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -94,7 +102,7 @@ pub fn a_severed_endpoint_refuses_every_send<F: Fixture>() {
     }
 }
 
-/// A process ended abruptly: its complete messages arrive (Row PP7), then the severed report.
+/// After a process ended abruptly, its complete messages arrive (Row PP7), then the severed report.
 pub fn complete_messages_of_a_dead_peer_are_delivered<F: Fixture>() {
     if F::ALONE {
         return;
@@ -106,12 +114,15 @@ pub fn complete_messages_of_a_dead_peer_are_delivered<F: Fixture>() {
     let back = cluster.endpoint(receiver, sender);
     cluster.btl(receiver).sever(back);
     cluster.until("the severed report comes", |cluster| cluster.severed_reports(receiver, sender) == 1);
-    let evidence = |heard: &Heard<_>| matches!(heard, Heard::Error(..));
-    assert!(!F::EXACT || !cluster.heard(receiver).iter().any(evidence), "a whole message is not garbage");
+    let evidence = |callback: &Callback<_>| matches!(callback, Callback::Error(..));
+    assert!(
+        !F::EXACT || !cluster.callbacks(receiver).iter().any(evidence),
+        "a complete message is not garbage"
+    );
     assert_some_of_each::<F>(&cluster, &expected);
 }
 
-/// The drain continues where the budget ended it.
+/// With a budget of one, severing takes several calls of progress and delivers the same.
 pub fn severing_with_a_budget_of_one_ends_too<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -127,7 +138,7 @@ pub fn severing_with_a_budget_of_one_ends_too<F: Fixture>() {
     assert_some_of_each::<F>(&cluster, &expected);
 }
 
-/// Three processes; the first severs the second while all send: the others are not affected.
+/// Of three processes that all send, the first severs its endpoint to the second: the other pairs are not affected.
 pub fn severing_one_peer_leaves_the_others_unharmed<F: Fixture>() {
     if F::ALONE {
         return;
@@ -151,7 +162,7 @@ pub fn severing_one_peer_leaves_the_others_unharmed<F: Fixture>() {
     }
 }
 
-/// A living process that was severed may still send, without effect, and sever its own end later.
+/// A living process whose peer has severed the endpoint may still send, without effect, and may sever its own end later.
 pub fn the_other_end_of_a_severed_endpoint_goes_on<F: Fixture>() {
     if F::ALONE {
         return;

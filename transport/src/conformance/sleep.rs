@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Before sleep `arm` is `Pending` if, and only if, something is there; afterwards each message wakes the sleeper.
+//! `arm` answers `Pending` if, and only if, there is an event; if it succeeds, each message wakes the sleeper.
 
 use super::cluster::STEPS;
 use super::{Cluster, Fixture};
 use crate::{Btl, Class, Pending, WakeSet};
 
-/// Without messages all may sleep, again and again, and messages arrive after `disarm` as before.
+/// Without messages `arm` succeeds each time, and messages arrive after `disarm` as before.
 pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -19,7 +19,7 @@ pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
     assert_eq!(cluster.numbers(receiver, sender), (0..50).collect::<Vec<_>>());
 }
 
-/// There is a message of some class: `Pending` until it is delivered.
+/// While a message of any class is there, `arm` answers `Pending`.
 pub fn arm_is_pending_where_something_is<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -29,16 +29,16 @@ pub fn arm_is_pending_where_something_is<F: Fixture>() {
             (0..100).for_each(|_| _ = cluster.progress(sender));
         }
         if cluster.numbers(receiver, sender).len() <= number as usize {
-            assert_eq!(arm(&mut cluster, receiver), Err(Pending), "a message of {class:?} lies there");
+            assert_eq!(arm(&mut cluster, receiver), Err(Pending), "a message of {class:?} is there");
             disarm_and_check_woken(&mut cluster, receiver);
         }
         cluster.settle();
-        assert_eq!(arm(&mut cluster, receiver), Ok(()), "nothing lies there any more");
+        assert_eq!(arm(&mut cluster, receiver), Ok(()), "nothing is there any more");
         disarm_and_check_woken(&mut cluster, receiver);
     }
 }
 
-/// The peer of a sleeper sends: the sleeper is woken, and its next rounds deliver the message.
+/// When a peer sends to a sleeper, the sleeper is woken, and its next calls of progress deliver the message.
 pub fn a_message_after_arm_wakes_and_is_delivered<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -53,20 +53,20 @@ pub fn a_message_after_arm_wakes_and_is_delivered<F: Fixture>() {
             }
             cluster.try_send(sender, receiver, class, number, 8).is_ok()
         });
-        assert!(sent, "an idle endpoint takes a message");
+        assert!(sent, "an idle endpoint accepts a message");
         if sender != receiver {
             (0..100).for_each(|_| _ = cluster.progress(sender));
         }
         let woken = disarm_and_check_woken(&mut cluster, receiver);
-        assert!(sender == receiver || woken != Some(false), "{class:?} {number} woke nobody");
+        assert!(sender == receiver || woken != Some(false), "{class:?} {number} did not wake the receiver");
         cluster.until("the message arrives", |cluster| {
             cluster.numbers(receiver, sender).len() == number as usize + 1
         });
     }
 }
 
-/// A sender sleeps because there was no room: the receiver's rounds wake it, and `on_room` follows.
-pub fn room_after_arm_wakes_and_is_reported<F: Fixture>() {
+/// A sender sleeps after `Busy`: progress of the receiver wakes the sender, and `on_sendable` follows.
+pub fn sendable_after_arm_wakes_and_is_reported<F: Fixture>() {
     if F::ALONE {
         return;
     }
@@ -76,15 +76,15 @@ pub fn room_after_arm_wakes_and_is_reported<F: Fixture>() {
         cluster.forget(0);
         let sent = cluster.fill_up(0, 1, 64);
         while cluster.progress(0) > 0 {}
-        let rooms = cluster.rooms(0, 1);
-        let asleep = arm(&mut cluster, 0) == Ok(()) && rooms == 0;
+        let reports = cluster.sendable_reports(0, 1);
+        let asleep = arm(&mut cluster, 0) == Ok(()) && reports == 0;
         (0..1000).for_each(|_| _ = cluster.progress(1));
         let woken = disarm_and_check_woken(&mut cluster, 0);
         assert!(
             !asleep || woken != Some(false),
-            "round {round}: {sent} messages were received and nobody woken"
+            "round {round}: {sent} messages were received, and the sender was not woken"
         );
-        cluster.until("room comes", |cluster| cluster.rooms(0, 1) > 0);
+        cluster.until("on_sendable comes", |cluster| cluster.sendable_reports(0, 1) > 0);
     }
 }
 
@@ -94,7 +94,7 @@ fn arm<F: Fixture>(cluster: &mut Cluster<F>, index: usize) -> Result<(), Pending
     cluster.btl(index).arm(&mut wake)
 }
 
-/// Ends a sleep, real or not, and tells whether the process was woken.
+/// Ends a sleep, or one that did not begin, and tells whether the process was woken.
 fn disarm_and_check_woken<F: Fixture>(cluster: &mut Cluster<F>, index: usize) -> Option<bool> {
     let woken = cluster.fixture.was_woken(index);
     cluster.btl(index).disarm();

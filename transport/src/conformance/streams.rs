@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Large messages in chunks: in order within a stream, whatever else is in flight.
+//! Chunks of a stream arrive in order, whatever else is in flight.
 
 use super::cluster::{STEPS, pattern};
 use super::{Cluster, Fixture};
@@ -13,7 +13,7 @@ fn two_with_streams<F: Fixture>() -> Option<Cluster<F>> {
     cluster.can(Ability::Streams).then_some(cluster)
 }
 
-/// Two streams and messages at once; each is in order.
+/// Two streams and messages are in flight at the same time; each arrives in order.
 pub fn streams_interleave_each_in_order<F: Fixture>() {
     let Some(mut cluster) = two_with_streams::<F>() else { return };
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -34,14 +34,14 @@ pub fn streams_interleave_each_in_order<F: Fixture>() {
     assert_eq!(cluster.numbers(receiver, sender), (0..400).collect::<Vec<_>>());
 }
 
-/// Chunks go out until there is no room; `Busy`, then `on_room`, and more chunks.
+/// A sender that waits for `on_sendable` after each `Busy` sends all its chunks.
 pub fn a_full_stream_is_busy_and_loses_nothing<F: Fixture>() {
     let Some(mut cluster) = two_with_streams::<F>() else { return };
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let (_, chunk, _) = cluster.sizes();
     let (mut next, mut waits, mut expected) = (0, 0, Vec::new());
     while next < 200 {
-        let rooms = cluster.rooms(sender, receiver);
+        let reports = cluster.sendable_reports(sender, receiver);
         match cluster.try_chunk(sender, receiver, STREAMS[0], next, chunk) {
             Ok(()) => {
                 expected.extend(pattern(next, chunk));
@@ -49,18 +49,20 @@ pub fn a_full_stream_is_busy_and_loses_nothing<F: Fixture>() {
             }
             Err(SendError::Busy) => {
                 waits += 1;
-                assert!(waits < STEPS, "room is announced but there is none");
-                cluster.until("room comes", |cluster| cluster.rooms(sender, receiver) > rooms);
+                assert!(waits < STEPS, "on_sendable was called, but the send is Busy");
+                cluster.until("on_sendable comes", |cluster| {
+                    cluster.sendable_reports(sender, receiver) > reports
+                });
             }
             Err(error) => panic!("chunk {next}: {error:?}"),
         }
     }
     cluster.settle();
-    assert!(waits > 0, "200 chunks went out without a receiver: the stream has no bound");
+    assert!(waits > 0, "no chunk was Busy: the queue of chunks has no bound");
     assert!(cluster.stream(receiver, STREAMS[0]) == expected, "the stream is not what was sent");
 }
 
-/// From one byte to the whole chunk.
+/// Chunks of one byte up to the limit arrive as they were sent.
 pub fn a_chunk_may_have_any_length_up_to_the_limit<F: Fixture>() {
     let Some(mut cluster) = two_with_streams::<F>() else { return };
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);

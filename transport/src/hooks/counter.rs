@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks that every message is delivered exactly once and unchanged, and that no callback follows `on_severed`.
 //!
-//! The BTLs of one job share a [`Ledger`]. A message or chunk is recorded when its send succeeds and removed, by its
-//! contents, when it is delivered: one that was never sent, comes twice or was changed fails the test at that moment.
-//! [`Ledger::assert_conserved`] checks that nothing is missing at the end. That each request ends once is checked by
-//! `mend_base::LifecycleCheck`.
+//! The BTLs of one job share an [`InFlight`]. A message or chunk is recorded there when its send succeeds, and removed, by its
+//! contents, when it is delivered. A delivery without a record fails the test: the message was never sent, came twice, or was
+//! changed. [`InFlight::assert_conserved`] checks at the end that nothing is missing. `mend_base::LifecycleCheck` checks that each
+//! request ends once.
 
 use crate::{
     AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
@@ -15,11 +15,11 @@ use mend_base::{Instant, PeerIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// A BTL whose events are recorded in a ledger.
+/// A BTL whose messages are recorded in an [`InFlight`].
 #[derive(Debug)]
 pub struct Counter<B: Btl> {
     inner: B,
-    ledger: Ledger,
+    in_flight: InFlight,
     counts: Counts,
     endpoints: Vec<Tracked<B::Endpoint>>,
 }
@@ -27,11 +27,11 @@ pub struct Counter<B: Btl> {
 /// How many events of each kind this BTL has seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Messages that went out.
+    /// Messages sent.
     pub sent: u64,
-    /// Sends and chunks answered `Busy`.
+    /// Messages and chunks that were answered `Busy`.
     pub busy: u64,
-    /// Chunks that went out.
+    /// Chunks sent.
     pub chunks_sent: u64,
     /// Messages delivered.
     pub messages: u64,
@@ -39,27 +39,27 @@ pub struct Counts {
     pub chunks: u64,
     /// Operations that ended.
     pub done: u64,
-    /// `on_room`.
-    pub rooms: u64,
+    /// `on_sendable`.
+    pub sendable: u64,
     /// `on_error`.
     pub errors: u64,
     /// `on_severed`.
     pub severed: u64,
 }
 
-/// The record of all BTLs of one job. A clone is the same ledger.
+/// What all BTLs of one job have in flight. A clone is the same record.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Rc<RefCell<Entries>>);
+pub struct InFlight(Rc<RefCell<Entries>>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// In flight, by digest: each must arrive.
+    /// Number of messages in flight, by digest: each must arrive.
     messages: BTreeMap<u64, u64>,
-    /// In flight, by digest: each may be replaced by a later one.
+    /// Number of states in flight, by digest: each may be replaced by a later one.
     states: BTreeMap<u64, u64>,
     /// Bytes in flight, by stream.
     streams: BTreeMap<Stream, u64>,
-    /// Operations that have begun and not ended.
+    /// Operations that have started and not ended.
     open: BTreeSet<Cookie>,
     /// An endpoint was severed: messages in flight on it may be lost.
     severed: bool,
@@ -79,20 +79,19 @@ enum State {
     Severed,
 }
 
-impl Ledger {
-    /// An empty ledger.
+impl InFlight {
+    /// Nothing in flight.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An operation begins: its cookie must end, once. For [`Rdma`](crate::Rdma) operations and whatever else ends in
-    /// `on_done`.
-    pub fn begin(&self, cookie: Cookie) {
-        assert!(self.0.borrow_mut().open.insert(cookie), "{cookie:?} began while it was open");
+    /// Records that an operation was started: its cookie must end, once.
+    pub fn start(&self, cookie: Cookie) {
+        assert!(self.0.borrow_mut().open.insert(cookie), "{cookie:?} was started twice");
     }
 
-    /// Asserts that nothing is missing, once nobody sends and everything was delivered. Where an endpoint was
-    /// severed, messages in flight on it may be missing.
+    /// Asserts that nothing is in flight. Call it when no process sends and all progress was made. If an endpoint was severed,
+    /// messages may be missing.
     pub fn assert_conserved(&self) {
         let entries = self.0.borrow();
         assert!(entries.open.is_empty(), "operations that never ended: {:?}", entries.open);
@@ -129,9 +128,9 @@ fn take(counts: &mut BTreeMap<u64, u64>, digest: u64) -> bool {
 }
 
 impl<B: Btl> Counter<B> {
-    /// `inner`, counted in `ledger`.
-    pub fn new(inner: B, ledger: &Ledger) -> Self {
-        Counter { inner, ledger: ledger.clone(), counts: Counts::default(), endpoints: Vec::new() }
+    /// Wraps `inner`, and records its messages in `in_flight`.
+    pub fn new(inner: B, in_flight: &InFlight) -> Self {
+        Counter { inner, in_flight: in_flight.clone(), counts: Counts::default(), endpoints: Vec::new() }
     }
 
     /// What this BTL has seen.
@@ -139,18 +138,18 @@ impl<B: Btl> Counter<B> {
         self.counts
     }
 
-    /// The BTL without its counter. Messages that it still held are lost to the ledger, as if it had been severed.
+    /// The BTL without its counter. Its messages in flight may be missing at the end, as after `sever`.
     pub fn into_inner(self) -> B {
-        self.ledger.0.borrow_mut().severed = true;
+        self.in_flight.0.borrow_mut().severed = true;
         self.inner
     }
 
-    /// Asserts that every `sever` was answered by `on_severed`, and [`Ledger::assert_conserved`].
+    /// Asserts that `on_severed` followed every `sever`, and that nothing is in flight.
     pub fn assert_conserved(&self) {
         let waiting: Vec<_> =
             self.endpoints.iter().filter(|tracked| tracked.state == State::Severing).collect();
-        assert!(waiting.is_empty(), "severed without a certificate: {waiting:?}");
-        self.ledger.assert_conserved();
+        assert!(waiting.is_empty(), "no on_severed after sever: {waiting:?}");
+        self.in_flight.assert_conserved();
     }
 
     fn answered(&mut self, answer: Result<(), SendError>) -> bool {
@@ -163,7 +162,7 @@ impl<B: Btl> Counter<B> {
             self.endpoints.iter().all(|tracked| tracked.endpoint != to || tracked.state == State::Open);
         assert!(
             open || answer == Err(SendError::PeerFailed),
-            "a send to a severed tracked answered {answer:?}"
+            "a send to a severed endpoint answered {answer:?}"
         );
     }
 }
@@ -196,7 +195,7 @@ impl<B: Btl> Btl for Counter<B> {
     }
 
     fn sever(&mut self, endpoint: B::Endpoint) {
-        self.ledger.0.borrow_mut().severed = true;
+        self.in_flight.0.borrow_mut().severed = true;
         let tracked = self
             .endpoints
             .iter_mut()
@@ -224,7 +223,7 @@ impl<B: Btl> Btl for Counter<B> {
         self.assert_refused(to, answer);
         if self.answered(answer) {
             self.counts.sent += 1;
-            self.ledger.0.borrow_mut().send(class, digest(id, header, &copy));
+            self.in_flight.0.borrow_mut().send(class, digest(id, header, &copy));
         }
         answer
     }
@@ -240,7 +239,7 @@ impl<B: Btl> Btl for Counter<B> {
         self.assert_refused(to, answer);
         if self.answered(answer) {
             self.counts.chunks_sent += 1;
-            *self.ledger.0.borrow_mut().streams.entry(stream).or_default() += len as u64;
+            *self.in_flight.0.borrow_mut().streams.entry(stream).or_default() += len as u64;
         }
         answer
     }
@@ -254,13 +253,13 @@ impl<B: Btl> Btl for Counter<B> {
     }
 
     fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        let (entries, counts, endpoints) = (&self.ledger.0, &mut self.counts, &mut self.endpoints[..]);
-        self.inner.take_message(now, from, &mut Auditor { sink, entries, counts, endpoints })
+        let (entries, counts, endpoints) = (&self.in_flight.0, &mut self.counts, &mut self.endpoints[..]);
+        self.inner.take_message(now, from, &mut CountingSink { sink, entries, counts, endpoints })
     }
 
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        let (entries, counts, endpoints) = (&self.ledger.0, &mut self.counts, &mut self.endpoints[..]);
-        self.inner.progress(now, budget, &mut Auditor { sink, entries, counts, endpoints })
+        let (entries, counts, endpoints) = (&self.in_flight.0, &mut self.counts, &mut self.endpoints[..]);
+        self.inner.progress(now, budget, &mut CountingSink { sink, entries, counts, endpoints })
     }
 
     fn check_peers(&mut self) {
@@ -276,36 +275,37 @@ impl<B: Btl> Btl for Counter<B> {
     }
 }
 
-struct Auditor<'a, S, E> {
+/// Checks and counts each callback, and passes it on.
+struct CountingSink<'a, S, E> {
     sink: &'a mut S,
     entries: &'a RefCell<Entries>,
     counts: &'a mut Counts,
     endpoints: &'a mut [Tracked<E>],
 }
 
-impl<S, E: Copy + Eq> Auditor<'_, S, E> {
-    /// No message comes from a peer all of whose endpoints are severed.
+impl<S, E: Copy + Eq> CountingSink<'_, S, E> {
+    /// Asserts that the peer has an endpoint that is not severed.
     fn assert_peer_not_severed(&self, peer: PeerIndex, what: &str) {
         let mut endpoints = self.endpoints.iter().filter(|tracked| tracked.peer == peer).peekable();
-        let gone = endpoints.peek().is_some() && endpoints.all(|tracked| tracked.state == State::Severed);
-        assert!(!gone, "{what} of {peer:?} after its certificate");
+        let severed = endpoints.peek().is_some() && endpoints.all(|tracked| tracked.state == State::Severed);
+        assert!(!severed, "{what} of {peer:?} after on_severed");
     }
 
     fn assert_not_severed(&self, endpoint: E, what: &str) {
-        let gone = self
+        let severed = self
             .endpoints
             .iter()
             .any(|tracked| tracked.endpoint == endpoint && tracked.state == State::Severed);
-        assert!(!gone, "{what} of a tracked after its certificate");
+        assert!(!severed, "{what} of an endpoint after on_severed");
     }
 }
 
-impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Auditor<'_, S, E> {
+impl<S: Sink<E>, E: Copy + Eq> Sink<E> for CountingSink<'_, S, E> {
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
         self.assert_peer_not_severed(from, "a message");
         self.counts.messages += 1;
         let known = self.entries.borrow_mut().arrive(digest(id, header, &payload.to_vec()));
-        assert!(known, "a message of {from:?} with {id:?} that nobody sent, or that came twice");
+        assert!(known, "a message of {from:?} with {id:?} was never sent, or came twice");
         self.sink.on_message(from, id, header, payload);
     }
 
@@ -313,45 +313,45 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Auditor<'_, S, E> {
         self.assert_peer_not_severed(from, "a chunk");
         self.counts.chunks += 1;
         let bytes = self.entries.borrow().streams.get(&stream).copied().unwrap_or(0);
-        let rest = bytes.checked_sub(payload.len() as u64);
-        assert!(rest.is_some(), "more bytes of {stream:?} arrive than were sent");
-        self.entries.borrow_mut().streams.insert(stream, rest.unwrap_or(0));
+        let left = bytes.checked_sub(payload.len() as u64);
+        assert!(left.is_some(), "more bytes of {stream:?} arrived than were sent");
+        self.entries.borrow_mut().streams.insert(stream, left.unwrap_or(0));
         self.sink.on_chunk(from, stream, payload);
     }
 
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
         self.counts.done += 1;
-        assert!(self.entries.borrow_mut().open.remove(&done), "{done:?} ended twice, or never began");
+        assert!(self.entries.borrow_mut().open.remove(&done), "{done:?} ended twice, or was never started");
         self.sink.on_done(done, result);
     }
 
-    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        self.assert_not_severed(endpoint, "room");
-        self.counts.rooms += 1;
-        self.sink.on_room(to, endpoint);
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E) {
+        self.assert_not_severed(endpoint, "on_sendable");
+        self.counts.sendable += 1;
+        self.sink.on_sendable(to, endpoint);
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
-        self.assert_not_severed(endpoint, "evidence");
+        self.assert_not_severed(endpoint, "on_error");
         self.counts.errors += 1;
         self.sink.on_error(peer, endpoint, cause);
     }
 
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
-        self.assert_not_severed(endpoint, "a second certificate");
+        self.assert_not_severed(endpoint, "a second on_severed");
         self.counts.severed += 1;
         let tracked = self.endpoints.iter_mut().find(|tracked| tracked.endpoint == endpoint);
-        let asked = tracked.is_some_and(|tracked| {
-            let asked = tracked.state == State::Severing;
+        let was_severing = tracked.is_some_and(|tracked| {
+            let was_severing = tracked.state == State::Severing;
             tracked.state = State::Severed;
-            asked
+            was_severing
         });
-        assert!(asked, "a certificate that nobody asked for");
+        assert!(was_severing, "on_severed without sever");
         self.sink.on_severed(peer, endpoint);
     }
 }
 
-/// FNV-1a over all of a message, lengths included.
+/// FNV-1a of the id, the lengths, the header and the payload.
 fn digest(id: AmId, header: &[u8], payload: &[u8]) -> u64 {
     let lengths = [header.len() as u64, payload.len() as u64].map(u64::to_le_bytes);
     let bytes = [id.0].into_iter().chain(lengths.into_iter().flatten());

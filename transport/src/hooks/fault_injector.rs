@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Faults that the contract of [`Btl`] allows and that are rare by themselves: refusals, delays, calls of progress
-//! that do nothing, mistaken errors. A seed decides when.
+//! Injects what the contract of [`Btl`] allows and what is rare otherwise: refusals, delays, calls of progress that do nothing, wrong
+//! evidence. A random generator with a given seed decides when.
 
 use crate::{
     AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
@@ -13,28 +13,28 @@ use mend_base::{Instant, PeerIndex, Random};
 pub struct FaultInjector<B: Btl> {
     inner: B,
     faults: Faults,
-    dice: Dice,
+    chance: Chance,
     endpoints: Vec<Tracked<B::Endpoint>>,
 }
 
 /// How often each fault happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// `connect` fails, though the peer is there.
+    /// `connect` fails, though the peer is reachable.
     pub connect: OneIn,
-    /// `send` answers `Busy`, though there is room; `on_room` follows.
+    /// `send` answers `Busy`, though it could send; `on_sendable` follows.
     pub busy: OneIn,
-    /// `send_chunk` answers `Busy`, though there is room; `on_room` follows.
+    /// `send_chunk` answers `Busy`, though it could send; `on_sendable` follows.
     pub chunk_busy: OneIn,
-    /// `on_room` is delayed by another call of progress.
-    pub late_room: OneIn,
+    /// `on_sendable` is delayed to a later call of progress.
+    pub late_sendable: OneIn,
     /// `progress` does nothing.
     pub progress_skipped: OneIn,
     /// `progress` has a budget of one.
     pub budget_one: OneIn,
-    /// `progress` reports an error of a peer that did nothing.
+    /// `progress` calls `on_error` without a cause.
     pub error: OneIn,
-    /// `ready` answers no.
+    /// `ready` and `has_message` answer no, though there is something.
     pub ready_false: OneIn,
     /// `arm` answers `Pending`.
     pub arm_pending: OneIn,
@@ -44,9 +44,9 @@ pub struct Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OneIn(pub u64);
 
-/// The seed's decisions, in their order.
+/// Decides whether a fault happens; the same seed gives the same decisions.
 #[derive(Debug)]
-struct Dice {
+struct Chance {
     random: core::cell::RefCell<Random>,
 }
 
@@ -55,8 +55,8 @@ struct Tracked<E> {
     peer: PeerIndex,
     endpoint: E,
     state: State,
-    /// A send was refused, or an `on_room` is delayed.
-    room_owed: bool,
+    /// `on_sendable` must be called: a send was refused here, or the call was delayed.
+    report_is_due: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ impl Faults {
         connect: OneIn(0),
         busy: OneIn(0),
         chunk_busy: OneIn(0),
-        late_room: OneIn(0),
+        late_sendable: OneIn(0),
         progress_skipped: OneIn(0),
         budget_one: OneIn(0),
         error: OneIn(0),
@@ -81,12 +81,12 @@ impl Faults {
         arm_pending: OneIn(0),
     };
 
-    /// Many faults, but `ready` and `arm` are exact: the conformance suite runs with these.
+    /// Many faults, but `ready` and `arm` are exact. The conformance suite runs with these.
     pub const OFTEN: Faults = Faults {
         connect: OneIn(3),
         busy: OneIn(5),
         chunk_busy: OneIn(5),
-        late_room: OneIn(3),
+        late_sendable: OneIn(3),
         progress_skipped: OneIn(4),
         budget_one: OneIn(4),
         error: OneIn(50),
@@ -95,12 +95,12 @@ impl Faults {
 }
 
 impl<B: Btl> FaultInjector<B> {
-    /// `inner`, with faults as `seed` decides.
+    /// Wraps `inner`, with faults at moments that `seed` decides.
     pub fn new(inner: B, faults: Faults, seed: u64) -> Self {
-        FaultInjector { inner, faults, dice: Dice { random: Random(seed).into() }, endpoints: Vec::new() }
+        FaultInjector { inner, faults, chance: Chance { random: Random(seed).into() }, endpoints: Vec::new() }
     }
 
-    /// Other faults from now on.
+    /// Changes how often faults happen from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
@@ -122,42 +122,42 @@ impl<B: Btl> FaultInjector<B> {
         }
     }
 
-    /// Whether this send is refused, if the endpoint is connected; then `on_room` must follow.
+    /// Whether to refuse this send. Only sends of a connected endpoint are refused; then `on_sendable` must follow.
     fn refuses(&mut self, to: B::Endpoint, how_often: OneIn) -> bool {
-        let refused = self.dice.strikes(how_often);
+        let refused = self.chance.happens(how_often);
         match self.tracked(to) {
             Some(tracked) if refused && tracked.state == State::Connected => {
-                tracked.room_owed = true;
+                tracked.report_is_due = true;
                 true
             }
             _ => false,
         }
     }
 
-    /// Calls `on_room` where it was delayed, as far as the dice and the budget allow.
-    fn deliver_delayed_rooms(&mut self, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
+    /// Calls `on_sendable` for endpoints where it is due, unless it is delayed again; at most `budget` calls.
+    fn report_delayed_sendable(&mut self, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
         let mut events = 0;
         for tracked in &mut self.endpoints {
-            let due = tracked.room_owed && tracked.state == State::Connected && events < budget;
-            if due && !self.dice.strikes(self.faults.late_room) {
-                tracked.room_owed = false;
-                sink.on_room(tracked.peer, tracked.endpoint);
+            let due = tracked.report_is_due && tracked.state == State::Connected && events < budget;
+            if due && !self.chance.happens(self.faults.late_sendable) {
+                tracked.report_is_due = false;
+                sink.on_sendable(tracked.peer, tracked.endpoint);
                 events += 1;
             }
         }
         events
     }
 
-    /// Injects a false error on a connected endpoint.
+    /// Reports wrong evidence on a connected endpoint.
     fn inject_error(&mut self, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        if budget == 0 || !self.dice.strikes(self.faults.error) {
+        if budget == 0 || !self.chance.happens(self.faults.error) {
             return 0;
         }
         let connected: Vec<_> =
             self.endpoints.iter().filter(|tracked| tracked.state == State::Connected).collect();
-        let Some(tracked) = connected.get(self.dice.below(connected.len())) else { return 0 };
+        let Some(tracked) = connected.get(self.chance.below(connected.len())) else { return 0 };
         const CAUSES: [Cause; 4] = [Cause::Exited, Cause::LinkDown, Cause::Silent, Cause::Refused];
-        sink.on_error(tracked.peer, tracked.endpoint, CAUSES[self.dice.below(CAUSES.len())]);
+        sink.on_error(tracked.peer, tracked.endpoint, CAUSES[self.chance.below(CAUSES.len())]);
         1
     }
 }
@@ -170,12 +170,12 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<B::Endpoint, ConnectError> {
-        if self.dice.strikes(self.faults.connect) {
+        if self.chance.happens(self.faults.connect) {
             return Err(ConnectError::NoMemory);
         }
         let endpoint = self.inner.connect(peer, card)?;
         if self.tracked(endpoint).is_none() {
-            self.endpoints.push(Tracked { peer, endpoint, state: State::Connecting, room_owed: false });
+            self.endpoints.push(Tracked { peer, endpoint, state: State::Connecting, report_is_due: false });
         }
         Ok(endpoint)
     }
@@ -228,38 +228,38 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 
     fn ready(&self, from: B::Endpoint) -> bool {
-        self.inner.ready(from) && !self.dice.strikes(self.faults.ready_false)
+        self.inner.ready(from) && !self.chance.happens(self.faults.ready_false)
     }
 
     fn has_message(&self, from: B::Endpoint) -> bool {
-        self.inner.has_message(from) && !self.dice.strikes(self.faults.ready_false)
+        self.inner.has_message(from) && !self.chance.happens(self.faults.ready_false)
     }
 
     fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        if self.dice.strikes(self.faults.progress_skipped) {
+        if self.chance.happens(self.faults.progress_skipped) {
             return 0;
         }
-        // Nothing but a message comes of it, and messages are not held back.
+        // Delivers a message at most, and messages are not delayed.
         self.inner.take_message(now, from, sink)
     }
 
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        if self.dice.strikes(self.faults.progress_skipped) {
+        if self.chance.happens(self.faults.progress_skipped) {
             return 0;
         }
-        let mut events = self.deliver_delayed_rooms(budget, sink);
+        let mut events = self.report_delayed_sendable(budget, sink);
         events += self.inject_error(budget - events, sink);
         let rest = budget - events;
-        let rest = if self.dice.strikes(self.faults.budget_one) { rest.min(1) } else { rest };
-        let mut filter = Filter {
+        let rest = if self.chance.happens(self.faults.budget_one) { rest.min(1) } else { rest };
+        let mut delaying = DelayingSink {
             sink,
             endpoints: &mut self.endpoints,
-            dice: &self.dice,
-            late: self.faults.late_room,
-            held: 0,
+            chance: &self.chance,
+            late: self.faults.late_sendable,
+            delayed: 0,
         };
-        let reported = self.inner.progress(now, rest, &mut filter);
-        events + reported - filter.held
+        let reported = self.inner.progress(now, rest, &mut delaying);
+        events + reported - delaying.delayed
     }
 
     fn check_peers(&mut self) {
@@ -267,10 +267,10 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
-        // Nobody will wake this process for the callbacks that were delayed here.
-        let owed =
-            self.endpoints.iter().any(|tracked| tracked.room_owed && tracked.state == State::Connected);
-        if owed || self.dice.strikes(self.faults.arm_pending) {
+        // No peer wakes this process for callbacks that were delayed here.
+        let due =
+            self.endpoints.iter().any(|tracked| tracked.report_is_due && tracked.state == State::Connected);
+        if due || self.chance.happens(self.faults.arm_pending) {
             return Err(Pending);
         }
         self.inner.arm(wake)
@@ -281,17 +281,17 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 }
 
-/// Between the transport and the layer above: delays some `on_room`.
-struct Filter<'a, S, E> {
+/// Delays some calls of `on_sendable`, and passes all other callbacks on.
+struct DelayingSink<'a, S, E> {
     sink: &'a mut S,
     endpoints: &'a mut [Tracked<E>],
-    dice: &'a Dice,
+    chance: &'a Chance,
     late: OneIn,
-    /// Events that the transport counted and that were delayed.
-    held: u32,
+    /// Callbacks that the transport counted and that were delayed.
+    delayed: u32,
 }
 
-impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Filter<'_, S, E> {
+impl<S: Sink<E>, E: Copy + Eq> Sink<E> for DelayingSink<'_, S, E> {
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
         self.sink.on_message(from, id, header, payload);
     }
@@ -304,19 +304,19 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Filter<'_, S, E> {
         self.sink.on_done(done, result);
     }
 
-    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E) {
         let tracked = self.endpoints.iter_mut().find(|tracked| tracked.endpoint == endpoint);
-        let Some(tracked) = tracked else { return self.sink.on_room(to, endpoint) };
+        let Some(tracked) = tracked else { return self.sink.on_sendable(to, endpoint) };
         if tracked.state == State::Connecting {
             tracked.state = State::Connected;
         }
-        if tracked.state == State::Connected && self.dice.strikes(self.late) {
-            tracked.room_owed = true;
-            self.held += 1;
+        if tracked.state == State::Connected && self.chance.happens(self.late) {
+            tracked.report_is_due = true;
+            self.delayed += 1;
             return;
         }
-        tracked.room_owed = false;
-        self.sink.on_room(to, endpoint);
+        tracked.report_is_due = false;
+        self.sink.on_sendable(to, endpoint);
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
@@ -328,8 +328,8 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for Filter<'_, S, E> {
     }
 }
 
-impl Dice {
-    fn strikes(&self, how_often: OneIn) -> bool {
+impl Chance {
+    fn happens(&self, how_often: OneIn) -> bool {
         how_often.0 > 0 && self.random.borrow_mut().once_in(how_often.0)
     }
 

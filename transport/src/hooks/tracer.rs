@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last events of a BTL, for the message of a test that failed.
+//! Records the last events of a BTL, for the message of a test that failed.
 
 use crate::{
     AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
@@ -9,11 +9,11 @@ use core::fmt;
 use mend_base::{Instant, PeerIndex};
 use std::collections::VecDeque;
 
-/// A BTL that keeps its last events. Its `Display` lists them, the oldest first.
+/// A BTL that records its last events. Its `Display` lists them, the oldest first.
 #[derive(Debug)]
 pub struct Tracer<B: Btl> {
     inner: B,
-    tape: Tape<B::Endpoint>,
+    log: EventLog<B::Endpoint>,
 }
 
 /// A call, with its answer, or a callback.
@@ -41,32 +41,32 @@ pub enum Event<E> {
     Chunk(PeerIndex, Stream, u32),
     /// `on_done`.
     Done(Cookie, Result<(), SendError>),
-    /// `on_room`.
-    Room(PeerIndex, E),
+    /// `on_sendable`.
+    Sendable(PeerIndex, E),
     /// `on_error`.
     Error(PeerIndex, E, Cause),
     /// `on_severed`.
     Severed(PeerIndex, E),
 }
 
-/// A ring of events.
+/// The last events, numbered.
 #[derive(Debug)]
-struct Tape<E> {
+struct EventLog<E> {
     events: VecDeque<(u64, Event<E>)>,
-    kept: usize,
+    capacity: usize,
     /// How many events there have been.
     count: u64,
 }
 
 impl<B: Btl> Tracer<B> {
-    /// `inner`, with the last `kept` events.
-    pub fn new(inner: B, kept: usize) -> Self {
-        Tracer { inner, tape: Tape { events: VecDeque::with_capacity(kept), kept, count: 0 } }
+    /// Wraps `inner`, and records the last `capacity` events.
+    pub fn new(inner: B, capacity: usize) -> Self {
+        Tracer { inner, log: EventLog { events: VecDeque::with_capacity(capacity), capacity, count: 0 } }
     }
 
     /// The last events, the oldest first.
     pub fn events(&self) -> impl Iterator<Item = &Event<B::Endpoint>> {
-        self.tape.events.iter().map(|(_, event)| event)
+        self.log.events.iter().map(|(_, event)| event)
     }
 
     /// The BTL without its tracer.
@@ -77,16 +77,16 @@ impl<B: Btl> Tracer<B> {
 
 impl<B: Btl> fmt::Display for Tracer<B> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.tape.events.iter().try_for_each(|(number, event)| writeln!(out, "{number}: {event:?}"))
+        self.log.events.iter().try_for_each(|(number, event)| writeln!(out, "{number}: {event:?}"))
     }
 }
 
-impl<E> Tape<E> {
-    fn note(&mut self, event: Event<E>) {
-        if self.events.len() == self.kept {
+impl<E> EventLog<E> {
+    fn push(&mut self, event: Event<E>) {
+        if self.events.len() == self.capacity {
             self.events.pop_front();
         }
-        if self.kept > 0 {
+        if self.capacity > 0 {
             self.events.push_back((self.count, event));
         }
         self.count += 1;
@@ -102,7 +102,7 @@ impl<B: Btl> Btl for Tracer<B> {
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<B::Endpoint, ConnectError> {
         let answer = self.inner.connect(peer, card);
-        self.tape.note(Event::Connect(peer, answer));
+        self.log.push(Event::Connect(peer, answer));
         answer
     }
 
@@ -111,17 +111,17 @@ impl<B: Btl> Btl for Tracer<B> {
     }
 
     fn quarantine(&mut self, endpoint: B::Endpoint) {
-        self.tape.note(Event::Quarantine(endpoint));
+        self.log.push(Event::Quarantine(endpoint));
         self.inner.quarantine(endpoint);
     }
 
     fn resume(&mut self, endpoint: B::Endpoint) {
-        self.tape.note(Event::Resume(endpoint));
+        self.log.push(Event::Resume(endpoint));
         self.inner.resume(endpoint);
     }
 
     fn sever(&mut self, endpoint: B::Endpoint) {
-        self.tape.note(Event::Sever(endpoint));
+        self.log.push(Event::Sever(endpoint));
         self.inner.sever(endpoint);
     }
 
@@ -135,7 +135,7 @@ impl<B: Btl> Btl for Tracer<B> {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
         let answer = self.inner.send(to, class, id, header, len, fill);
-        self.tape.note(Event::Send(to, class, id, header.len() as u32, len as u32, answer));
+        self.log.push(Event::Send(to, class, id, header.len() as u32, len as u32, answer));
         answer
     }
 
@@ -147,7 +147,7 @@ impl<B: Btl> Btl for Tracer<B> {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
         let answer = self.inner.send_chunk(to, stream, len, fill);
-        self.tape.note(Event::SendChunk(to, stream, len as u32, answer));
+        self.log.push(Event::SendChunk(to, stream, len as u32, answer));
         answer
     }
 
@@ -160,11 +160,11 @@ impl<B: Btl> Btl for Tracer<B> {
     }
 
     fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        self.inner.take_message(now, from, &mut Listener { sink, tape: &mut self.tape })
+        self.inner.take_message(now, from, &mut TracingSink { sink, log: &mut self.log })
     }
 
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        self.inner.progress(now, budget, &mut Listener { sink, tape: &mut self.tape })
+        self.inner.progress(now, budget, &mut TracingSink { sink, log: &mut self.log })
     }
 
     fn check_peers(&mut self) {
@@ -173,49 +173,50 @@ impl<B: Btl> Btl for Tracer<B> {
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
         let answer = self.inner.arm(wake);
-        self.tape.note(Event::Arm(answer));
+        self.log.push(Event::Arm(answer));
         answer
     }
 
     fn disarm(&mut self) {
-        self.tape.note(Event::Disarm);
+        self.log.push(Event::Disarm);
         self.inner.disarm();
     }
 }
 
-struct Listener<'a, S, E> {
+/// Records each callback, and passes it on.
+struct TracingSink<'a, S, E> {
     sink: &'a mut S,
-    tape: &'a mut Tape<E>,
+    log: &'a mut EventLog<E>,
 }
 
-impl<S: Sink<E>, E: Copy> Sink<E> for Listener<'_, S, E> {
+impl<S: Sink<E>, E: Copy> Sink<E> for TracingSink<'_, S, E> {
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
-        self.tape.note(Event::Message(from, id, header.len() as u32, payload.len() as u32));
+        self.log.push(Event::Message(from, id, header.len() as u32, payload.len() as u32));
         self.sink.on_message(from, id, header, payload);
     }
 
     fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>) {
-        self.tape.note(Event::Chunk(from, stream, payload.len() as u32));
+        self.log.push(Event::Chunk(from, stream, payload.len() as u32));
         self.sink.on_chunk(from, stream, payload);
     }
 
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
-        self.tape.note(Event::Done(done, result));
+        self.log.push(Event::Done(done, result));
         self.sink.on_done(done, result);
     }
 
-    fn on_room(&mut self, to: PeerIndex, endpoint: E) {
-        self.tape.note(Event::Room(to, endpoint));
-        self.sink.on_room(to, endpoint);
+    fn on_sendable(&mut self, to: PeerIndex, endpoint: E) {
+        self.log.push(Event::Sendable(to, endpoint));
+        self.sink.on_sendable(to, endpoint);
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {
-        self.tape.note(Event::Error(peer, endpoint, cause));
+        self.log.push(Event::Error(peer, endpoint, cause));
         self.sink.on_error(peer, endpoint, cause);
     }
 
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
-        self.tape.note(Event::Severed(peer, endpoint));
+        self.log.push(Event::Severed(peer, endpoint));
         self.sink.on_severed(peer, endpoint);
     }
 }
@@ -228,22 +229,22 @@ mod tests {
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
     #[test]
-    fn it_remembers_the_last_events_and_lists_them() {
+    fn the_tracer_records_the_last_events_and_lists_them() {
         let mut traced = Tracer::new(Loopback::new(Peer::new(Job(1), 0)), 3);
         let mut card = Card::default();
         traced.advertise(&mut card);
         let endpoint = traced.connect(PeerIndex(5), &card).unwrap();
-        let mut heard = Recorder { all: Vec::new() };
-        traced.progress(Instant(0), 8, &mut heard);
+        let mut recorder = Recorder { callbacks: Vec::new() };
+        traced.progress(Instant(0), 8, &mut recorder);
         traced.send(endpoint, Class::Control, AmId(2), b"h", 4, |mut slot| slot.put(b"abcd")).unwrap();
-        traced.progress(Instant(0), 8, &mut heard);
+        traced.progress(Instant(0), 8, &mut recorder);
         let events: Vec<_> = traced.events().copied().collect();
         let expected = [
-            Event::Room(PeerIndex(5), 0),
+            Event::Sendable(PeerIndex(5), 0),
             Event::Send(0, Class::Control, AmId(2), 1, 4, Ok(())),
             Event::Message(PeerIndex(5), AmId(2), 1, 4),
         ];
         assert_eq!(events, expected);
-        assert!(traced.to_string().starts_with("1: Room(PeerIndex(5), 0)\n"), "{traced}");
+        assert!(traced.to_string().starts_with("1: Sendable(PeerIndex(5), 0)\n"), "{traced}");
     }
 }

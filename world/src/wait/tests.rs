@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waiting, with an engine whose messages are counts in boxes: each wait is for the next message of one box.
+//! Waiting, with an engine whose messages are counters: each wait is for the next message of one queue.
 
-use super::{Begun, Inside, Progress, Waiting, begin, leave, progress_once, wait};
+use super::{Guarded, Progress, StartResult, Waiting, leave, progress_once, start_and_wait, wait};
 use crate::guard::{Guard, Threads};
 use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
@@ -13,24 +13,24 @@ use mend_transport::Pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const BOXES: usize = 20;
+const QUEUES: usize = 20;
 
-/// What senders see of the boxes.
-type Sent = Arc<[AtomicU64; BOXES]>;
+/// How many messages were sent to each queue.
+type Sent = Arc<[AtomicU64; QUEUES]>;
 
-struct Boxes {
+struct CountingEngine {
     sent: Sent,
-    arrived: [u64; BOXES],
-    taken: [u64; BOXES],
-    waiters: [Option<Waiter>; BOXES],
+    arrived: [u64; QUEUES],
+    taken: [u64; QUEUES],
+    waiters: [Option<Waiter>; QUEUES],
     ended: Vec<Waiter>,
     noted: RefCell<Option<Vec<usize>>>,
-    concerns_all: u32,
+    notify_all_count: u32,
     checks: u64,
 }
 
-impl Boxes {
-    /// Takes a message of the box.
+impl CountingEngine {
+    /// Takes a message of queue `at`, if there is one.
     fn take(&mut self, at: usize) -> Option<()> {
         if self.arrived[at] > self.taken[at] {
             self.taken[at] += 1;
@@ -41,14 +41,14 @@ impl Boxes {
     }
 
     fn pending(&self) -> bool {
-        (0..BOXES).any(|at| self.sent[at].load(Ordering::SeqCst) != self.arrived[at])
+        (0..QUEUES).any(|at| self.sent[at].load(Ordering::SeqCst) != self.arrived[at])
     }
 }
 
-impl Progress for Boxes {
+impl Progress for CountingEngine {
     fn progress(&mut self, _now: Instant) -> u32 {
         let mut events = 0;
-        for at in 0..BOXES {
+        for at in 0..QUEUES {
             let sent = self.sent[at].load(Ordering::SeqCst);
             if sent != self.arrived[at] {
                 events += 1;
@@ -89,43 +89,43 @@ impl Progress for Boxes {
         self.ended.pop()
     }
 
-    fn concerns_all(&self) -> u32 {
-        self.concerns_all
+    fn notify_all_count(&self) -> u32 {
+        self.notify_all_count
     }
 }
 
-/// A process whose threads wait.
+/// A process with threads that wait.
 struct Process {
     sent: Sent,
-    guard: Guard<Inside<Boxes>>,
+    guard: Guard<Guarded<CountingEngine>>,
     waiting: Waiting,
     bells: Arc<BellPage>,
 }
 
 impl Process {
     fn new(spin: Duration, yielding: Duration) -> Self {
-        let sent = Sent::new([const { AtomicU64::new(0) }; BOXES]);
+        let sent = Sent::new([const { AtomicU64::new(0) }; QUEUES]);
         let bells = Arc::new(BellPage::create(2).unwrap().0);
         let waiting = Waiting::new(SleepSlot::new(Arc::clone(&bells), 0));
-        let engine = Boxes {
+        let engine = CountingEngine {
             sent: Arc::clone(&sent),
-            arrived: [0; BOXES],
-            taken: [0; BOXES],
-            waiters: [None; BOXES],
+            arrived: [0; QUEUES],
+            taken: [0; QUEUES],
+            waiters: [None; QUEUES],
             ended: Vec::new(),
             noted: RefCell::new(None),
-            concerns_all: 0,
+            notify_all_count: 0,
             checks: 0,
         };
-        let inside = Inside::new(engine, SpinLimits { spin, yielding }, &waiting);
-        Process { sent, guard: Guard::new(Threads::Any, inside), waiting, bells }
+        let guarded = Guarded::new(engine, SpinLimits { spin, yielding }, &waiting);
+        Process { sent, guard: Guard::new(Threads::Multiple, guarded), waiting, bells }
     }
 
     fn spinning_us(spin_us: u64) -> Self {
         Self::new(Duration::from_micros(spin_us), Duration::from_millis(1))
     }
 
-    /// Another process sends to a box.
+    /// Sends a message to queue `at`, as another process does.
     fn send(&self, at: usize) {
         self.sent[at].fetch_add(1, Ordering::SeqCst);
         self.bells.ring(0, 1);
@@ -164,7 +164,7 @@ fn a_sleeping_waiter_is_woken_by_the_bell() {
 }
 
 #[test]
-fn a_waiter_checks_now_and_then_whether_it_polls_yields_or_sleeps() {
+fn a_waiter_makes_timed_checks_whether_it_polls_yields_or_sleeps() {
     let long = Duration::from_millis(1_000_000);
     for (spin, yielding) in [(long, long), (Duration(0), long), (Duration(0), Duration(0))] {
         let process = Process::new(spin, yielding);
@@ -173,10 +173,10 @@ fn a_waiter_checks_now_and_then_whether_it_polls_yields_or_sleeps() {
 }
 
 #[test]
-fn a_waiter_checks_now_and_then_in_traffic_without_a_pause() {
+fn a_waiter_makes_timed_checks_while_events_come_without_a_pause() {
     let process = Process::spinning_us(50);
     wait(&process.guard, &process.waiting, |engine| {
-        // Something comes with every call of progress.
+        // Every call of progress has an event.
         engine.sent[0].fetch_add(1, Ordering::SeqCst);
         (engine.checks >= 3).then_some(())
     });
@@ -202,10 +202,10 @@ fn an_operation_of_another_thread_wakes_the_sleeper() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| process.receive(0));
         process.until_asleep();
-        // A message to oneself: nobody rings a bell for it.
-        let inside = process.guard.enter();
-        inside.engine.sent[0].fetch_add(1, Ordering::SeqCst);
-        leave(inside, &process.waiting);
+        // A message of this process to itself: no bell is rung.
+        let guarded = process.guard.enter();
+        guarded.engine.sent[0].fetch_add(1, Ordering::SeqCst);
+        leave(guarded, &process.waiting);
         waiter.join().unwrap();
     });
 }
@@ -229,19 +229,19 @@ fn a_call_that_tests_wakes_the_blocked_thread_whose_message_it_takes() {
     });
 }
 
-/// Runs `work` while a thread waits at each box but the first; then each of them gets a message. How often one was woken
-/// during `work`.
+/// Runs `work` while a thread waits for each queue except the first, and then sends a message to each of these queues. Returns how often a
+/// blocked thread was woken during `work`.
 fn wakes_beside_blocked_threads(process: &Process, work: impl FnOnce()) -> u64 {
     std::thread::scope(|scope| {
-        for at in 1..BOXES {
+        for at in 1..QUEUES {
             scope.spawn(move || process.receive(at));
         }
-        // One makes progress.
-        process.until_blocked(BOXES - 2);
+        // One of the threads makes progress.
+        process.until_blocked(QUEUES - 2);
         let before = process.wakes_of_blocked();
         work();
         let wakes = process.wakes_of_blocked() - before;
-        (1..BOXES).for_each(|at| process.send(at));
+        (1..QUEUES).for_each(|at| process.send(at));
         wakes
     })
 }
@@ -255,7 +255,7 @@ fn a_thread_that_receives_without_a_pause_wakes_hardly_any_blocked_thread() {
             process.receive(0);
         }
     });
-    // One becomes the deputy, and another if this thread was off its processor for longer than the deputy watches.
+    // One thread becomes standby; so does another, if this thread was off its processor for longer than a watch period.
     assert!(wakes < 1_000, "{wakes} wakes for 10000 messages");
 }
 
@@ -265,36 +265,36 @@ fn a_thread_whose_messages_are_there_already_wakes_hardly_any_blocked_thread() {
     let wakes = wakes_beside_blocked_threads(&process, || {
         for _ in 0..10_000 {
             process.send(0);
-            let start = |engine: &mut Boxes| {
+            let start = |engine: &mut CountingEngine| {
                 engine.progress(Instant(0));
-                engine.take(0).map_or(Begun::Waits(()), Begun::Over)
+                engine.take(0).map_or(StartResult::Incomplete(()), StartResult::Complete)
             };
-            begin(&process.guard, &process.waiting, start, |(), engine| engine.take(0));
+            start_and_wait(&process.guard, &process.waiting, start, |(), engine| engine.take(0));
         }
     });
     assert!(wakes < 1_000, "{wakes} wakes for 10000 messages");
 }
 
 #[test]
-fn what_concerns_all_makes_each_blocked_thread_poll_again() {
+fn a_change_of_notify_all_count_makes_each_blocked_thread_poll_again() {
     let process = Process::spinning_us(50);
     let wakes = wakes_beside_blocked_threads(&process, || {
-        let mut inside = process.guard.enter();
-        inside.engine.concerns_all += 1;
-        leave(inside, &process.waiting);
+        let mut guarded = process.guard.enter();
+        guarded.engine.notify_all_count += 1;
+        leave(guarded, &process.waiting);
     });
-    assert!(wakes >= BOXES as u64 - 2, "{wakes} wakes for {} blocked threads", BOXES - 2);
+    assert!(wakes >= QUEUES as u64 - 2, "{wakes} wakes for {} blocked threads", QUEUES - 2);
 }
 
 #[test]
-fn a_blocked_thread_gets_its_message_after_the_thread_that_made_progress_has_left() {
+fn a_blocked_thread_gets_its_message_after_the_owner_of_progress_has_left() {
     let process = Process::spinning_us(50);
     for _ in 0..100 {
         std::thread::scope(|scope| {
             scope.spawn(|| process.receive(1));
             process.send(0);
             process.receive(0);
-            // Nothing but the other thread's own progress finds this one: nobody rings.
+            // No bell is rung: only progress of the other thread finds this message.
             process.sent[1].fetch_add(1, Ordering::SeqCst);
         });
     }

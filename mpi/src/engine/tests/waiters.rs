@@ -93,13 +93,13 @@ fn a_call_that_awaits_no_request_names_none() {
 
 //
 #[test]
-fn the_end_of_a_peer_and_an_acknowledgement_concern_all() {
+fn the_end_of_a_peer_and_an_acknowledgement_notify_all() {
     let (job, mut processes) = pair();
-    let (world, before) = (processes[0].world(), processes[0].concerns_all());
+    let (world, before) = (processes[0].world(), processes[0].notify_all_count());
     job.say(0, Notice::Failed(peer(1)));
     assert_eq!(processes[0].failed(world), Ok(vec![Rank(1)]));
-    let published = processes[0].concerns_all();
+    let published = processes[0].notify_all_count();
     assert_ne!(published, before);
     assert_eq!(processes[0].acknowledge(world, None), Ok(1));
-    assert_ne!(processes[0].concerns_all(), published);
+    assert_ne!(processes[0].notify_all_count(), published);
 }

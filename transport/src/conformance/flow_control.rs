@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queues are bounded; `Busy` means that nothing happened, and `on_room` reports when to try again.
+//! Queues are bounded. `Busy` means that nothing was sent, and `on_sendable` reports when to try again.
 
 use super::{Cluster, Fixture};
 use crate::{Class, SendError};
 
-/// Without a receiver the queue fills up; from then on sends answer `Busy` and do not call `fill` (the cluster checks
-/// that on every send). The messages sent before arrive, and nothing else.
+/// Without a receiver the queue becomes full; then sends answer `Busy` and do not call `fill` (the cluster checks the latter on every
+/// send). The messages sent before arrive, and no others.
 pub fn a_full_queue_is_busy_and_does_not_call_fill<F: Fixture>() {
     for len in [0, 8, 1000] {
         let mut cluster = Cluster::<F>::connected(2);
         let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
         let sent = cluster.fill_up(sender, receiver, len);
-        assert!(sent > 0, "a standing endpoint takes a message");
+        assert!(sent > 0, "a connected endpoint accepts a message");
         if F::EXACT {
             for number in 0..10 {
                 let again = cluster.try_send(sender, receiver, Class::Data, 1000 + number, len);
@@ -27,19 +27,21 @@ pub fn a_full_queue_is_busy_and_does_not_call_fill<F: Fixture>() {
     }
 }
 
-/// A sender that waits for `on_room` after each `Busy` sends all its messages.
-pub fn room_comes_after_busy_and_nothing_is_lost<F: Fixture>() {
+/// A sender that waits for `on_sendable` after each `Busy` sends all its messages.
+pub fn on_sendable_comes_after_busy_and_nothing_is_lost<F: Fixture>() {
     for len in [8, 1000] {
         let mut cluster = Cluster::<F>::connected(2);
         let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
         let (mut next, mut waits) = (0, 0);
         while next < 3000 {
-            let rooms = cluster.rooms(sender, receiver);
+            let reports = cluster.sendable_reports(sender, receiver);
             match cluster.try_send(sender, receiver, Class::Data, next, len) {
                 Ok(()) => next += 1,
                 Err(SendError::Busy) => {
                     waits += 1;
-                    cluster.until("room comes after Busy", |cluster| cluster.rooms(sender, receiver) > rooms);
+                    cluster.until("on_sendable comes after Busy", |cluster| {
+                        cluster.sendable_reports(sender, receiver) > reports
+                    });
                 }
                 Err(error) => panic!("message {next}: {error:?}"),
             }
@@ -50,7 +52,7 @@ pub fn room_comes_after_busy_and_nothing_is_lost<F: Fixture>() {
     }
 }
 
-/// A peer that does not receive delays only messages to itself.
+/// A peer that makes no progress delays only messages to itself.
 pub fn one_full_peer_does_not_stop_the_others<F: Fixture>() {
     if F::ALONE {
         return;
