@@ -22,11 +22,13 @@ use mend_base::{Instant, PeerIndex};
 ///                                            severing ───────────▶ severed
 /// ```
 ///
-/// **Death.** A peer may die at any instruction. The BTL does not rely on a peer being alive or correct: it copies what a peer
-/// wrote once, checks the copy, and reports what no correct peer writes as [`Cause::Garbage`](crate::Cause::Garbage). It never
-/// decides that a peer is dead. What it notices it reports as evidence (`on_error`), and every endpoint stays in its state. The
-/// engine answers evidence with `quarantine`, and then with `resume` or, once the failure is declared, with `sever`. `sever` may
-/// also come without evidence, and for a peer that lives.
+/// **Death.** A peer may die between any two instructions. The BTL never decides that a peer is dead. It reports what it notices as
+/// evidence (`on_error`), and goes on with the endpoint as before. The engine answers evidence with `quarantine`, and then with `resume`,
+/// or with `sever` when the failure is declared. `sever` may also come without evidence, and for a peer that lives.
+///
+/// **Garbage.** A peer may write anything. The BTL copies what a peer wrote once, checks the copy, and only then uses it. What no correct
+/// peer writes, it reports as [`Cause::Garbage`](crate::Cause::Garbage), once. From then on it reads nothing more of this peer, and sends to
+/// the peer are `Busy`, until `sever`.
 ///
 /// **Conformance.** The suite in `transport/src/conformance.rs` tests this contract.
 pub trait Btl {
@@ -64,12 +66,11 @@ pub trait Btl {
     fn sever(&mut self, endpoint: Self::Endpoint);
 
     /// Sends `header` and then the `len` bytes that `fill` writes, as one message. The caller may reuse its memory when this
-    /// returns. `Ok` does not mean that the message was received: if this process lives, a correct peer receives the message.
+    /// returns. `Ok` means that the message is sent, not that it was received. The peer receives the message if both ends live.
     ///
     /// `Busy`: no send resources are free, the endpoint is not connected yet, or it is quarantined. Nothing was sent, and `fill`
     /// was not called; `on_sendable` follows when the caller can try again, unless `sever` comes first. `PeerFailed`: the endpoint was
-    /// severed. No other error.
-    /// A death of the peer changes no answer: sends succeed until the queue is full.
+    /// severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
     ///
     /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `packed_bytes_max`, and for
     /// [`Class::Control`] and [`Class::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and may panic.

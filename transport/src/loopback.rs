@@ -5,7 +5,7 @@
 //! [`Btl`] requires. The memory of the queue grows with the traffic and is reused: the steady state does not allocate.
 //!
 //! ```text
-//!            connect            progress: on_sendable           quarantine
+//!            connect          progress: on_sendable         quarantine
 //!   Absent ──────────▶ Connecting ──────────▶ Connected ◀──────────────▶ Quarantined
 //!                          │                     │          resume           │
 //!                          └─────────────────────┴────── sever ──────────────┘

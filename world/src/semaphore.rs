@@ -48,7 +48,7 @@ impl Semaphore {
 
     /// Sleeps until there is a post, and consumes it.
     pub fn wait(&self) {
-        // SYNC: what was done before the ring, with Semaphore::post
+        // SYNC: what was done before the post, with Semaphore::post
         while self.posted.swap(0, Ordering::Acquire) == 0 {
             // An error is EAGAIN (posted meanwhile) or EINTR: the next swap shows which.
             let _ = futex::wait(&self.posted, futex::Flags::PRIVATE, 0, None);
@@ -57,19 +57,19 @@ impl Semaphore {
 
     /// Sleeps until there is a post or `span` is over. Returns whether there was a post, and consumes it.
     pub fn wait_at_most(&self, span: Duration) -> bool {
-        // SYNC: what was done before the ring, with Semaphore::post
+        // SYNC: what was done before the post, with Semaphore::post
         if self.posted.swap(0, Ordering::Acquire) != 0 {
             return true;
         }
         // EAGAIN, EINTR or a time-out. A post that comes now is consumed below or by the next wait.
         let _ = futex::wait(&self.posted, futex::Flags::PRIVATE, 0, Some(&timespec(span)));
-        // SYNC: what was done before the ring, with Semaphore::post
+        // SYNC: what was done before the post, with Semaphore::post
         self.posted.swap(0, Ordering::Acquire) != 0
     }
 
     /// Wakes the thread that waits here, or lets its next wait return at once.
     pub fn post(&self) {
-        // SYNC: what was done before the ring, with Semaphore::wait
+        // SYNC: what was done before the post, with Semaphore::wait
         if self.posted.swap(1, Ordering::Release) == 0 {
             // Cannot fail: the word is in the memory of this process.
             let _ = futex::wake(&self.posted, futex::Flags::PRIVATE, 1);

@@ -64,7 +64,7 @@ impl<F: Fixture> Cluster<F> {
         for &(from, to) in &pairs {
             let peer = PeerIndex(to as u32);
             let endpoint = (0..STEPS).find_map(|_| self.btl(from).connect(peer, &cards[to]).ok());
-            self.nodes[from].endpoints = Self::with(
+            self.nodes[from].endpoints = Self::with_endpoint(
                 &self.nodes[from].endpoints,
                 to,
                 endpoint.expect("a peer of the same fixture is reachable"),
@@ -76,7 +76,7 @@ impl<F: Fixture> Cluster<F> {
                 cluster
                     .callbacks(from)
                     .iter()
-                    .any(|callback| matches!(callback, Callback::Sendable(whose, _) if *whose == peer))
+                    .any(|callback| matches!(callback, Callback::Sendable(to, _) if *to == peer))
             })
         };
         self.until("all endpoints are connected", connected);
@@ -84,7 +84,11 @@ impl<F: Fixture> Cluster<F> {
         self.nodes.iter_mut().for_each(|node| node.recorder.callbacks.clear());
     }
 
-    fn with(endpoints: &[Option<Endpoint<F>>], to: usize, endpoint: Endpoint<F>) -> Vec<Option<Endpoint<F>>> {
+    fn with_endpoint(
+        endpoints: &[Option<Endpoint<F>>],
+        to: usize,
+        endpoint: Endpoint<F>,
+    ) -> Vec<Option<Endpoint<F>>> {
         let mut endpoints = endpoints.to_vec();
         if endpoints.len() <= to {
             endpoints.resize(to + 1, None);
@@ -121,7 +125,7 @@ impl<F: Fixture> Cluster<F> {
     }
 
     /// Clears the record of callbacks at `index`.
-    pub fn forget(&mut self, index: usize) {
+    pub fn clear_callbacks(&mut self, index: usize) {
         self.nodes[index].recorder.callbacks.clear();
     }
 

@@ -36,7 +36,7 @@ pub fn a_mailbox_holds_the_last_state<F: Fixture>() {
     let (_, _, inline) = cluster.sizes();
     cluster.fill_up(sender, receiver, 64);
     cluster.settle();
-    cluster.forget(receiver);
+    cluster.clear_callbacks(receiver);
     let mut last = 0;
     for round in 1..50u32 {
         for number in last + 1..=last + round {

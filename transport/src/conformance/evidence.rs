@@ -54,7 +54,7 @@ pub fn check_peers_finds_the_peers_that_have_ended_and_no_others<F: Fixture>() {
     }
     cluster.btl(0).sever(endpoint);
     cluster.until("the endpoint is severed", |cluster| cluster.severed_reports(0, 1) == 1);
-    cluster.forget(0);
+    cluster.clear_callbacks(0);
     check_peers::<F>(&mut cluster);
     assert_eq!(ends(&cluster, 0), 0, "a severed endpoint is not checked");
     assert_eq!(cluster.severed_reports(2, 1), 0);

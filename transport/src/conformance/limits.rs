@@ -44,7 +44,7 @@ fn one_passes<F: Fixture>(cluster: &mut Cluster<F>, class: Class, header_bytes: 
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let endpoint = cluster.endpoint(sender, receiver);
     let (header, payload) = (pattern(1, header_bytes), pattern(2, len));
-    cluster.forget(receiver);
+    cluster.clear_callbacks(receiver);
     while let Err(error) =
         cluster.btl(sender).send(endpoint, class, ID, &header, len, |mut slot| slot.put(&payload))
     {

@@ -69,7 +69,7 @@ pub fn the_severed_report_comes_once_and_nothing_after_it<F: Fixture>() {
     cluster.btl(receiver).sever(back);
     cluster.btl(receiver).sever(back);
     cluster.until("the severed report comes", |cluster| cluster.severed_reports(receiver, sender) == 1);
-    cluster.forget(receiver);
+    cluster.clear_callbacks(receiver);
     for number in 0..100 {
         // The other end does not know of it: its send may succeed, be Busy or fail.
         let _ = cluster.try_send(sender, receiver, Class::Data, number, 64);

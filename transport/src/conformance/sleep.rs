@@ -73,7 +73,7 @@ pub fn sendable_after_arm_wakes_and_is_reported<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     for round in 0..10 {
         cluster.settle();
-        cluster.forget(0);
+        cluster.clear_callbacks(0);
         let sent = cluster.fill_up(0, 1, 64);
         while cluster.progress(0) > 0 {}
         let reports = cluster.sendable_reports(0, 1);
