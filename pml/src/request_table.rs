@@ -10,7 +10,7 @@
 //!                              └──REFUSED, of a collective──▶ RefusedSend
 //! ```
 //! The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state; so does a cancellation, but that
-//! a receive in `CtsSent` goes on, and a stream from a copy. Progress moves the others. Nothing but the first two ends
+//! a receive in `CtsSent` goes on, unless its RTS is cancelled too, and a stream from a copy. Progress moves the others. Nothing but the first two ends
 //! `RefusedSend`, and a receive in `CtsSent` of a collective operation whose stream was cancelled.
 
 use crate::list::{Linked, Links, NONE};
@@ -59,6 +59,8 @@ pub(crate) struct RequestEntry {
     owner: Option<Owner>,
     /// `MPI_Request_free` was called: it is forgotten when it is over.
     detached: bool,
+    /// A receive that was cancelled after it had matched: it is not matched a second time.
+    cancelled: bool,
     /// It is woken by the end.
     waiter: Option<Waiter>,
 }
@@ -120,6 +122,15 @@ impl RequestEntry {
         self.channel
     }
 
+    /// Whether it was cancelled after it had matched.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    pub(crate) fn set_cancelled(&mut self) {
+        self.cancelled = true;
+    }
+
     /// What a send that streams has left: its data, and how far it is.
     #[inline]
     pub(crate) fn stream_mut(&mut self) -> Option<StreamingSend<'_>> {
@@ -149,7 +160,8 @@ impl RequestTable {
         let is_send = phase.is_send();
         let owner = self.owner_of_channel(channel);
         let links = Links::ALONE;
-        let entry = RequestEntry { data, channel, phase, links, owner, detached: false, waiter: None };
+        let (detached, cancelled, waiter) = (false, false, None);
+        let entry = RequestEntry { data, channel, phase, links, owner, detached, cancelled, waiter };
         let key = self.entries.try_insert(entry)?;
         self.lifecycle_check.begin(key);
         self.sends += usize::from(is_send);

@@ -5,14 +5,14 @@
 //! | operation | what `cancel` does |
 //! |---|---|
 //! | receive, posted | ends cancelled |
-//! | receive, matched | goes on: its message comes, or its sender ends or cancels |
+//! | receive, matched | goes on: its message comes, or its sender ends; where its sender cancels the message, the receive ends cancelled |
 //! | send, queued | leaves the queue, ends cancelled |
 //! | send, RTS sent | ends cancelled; a CANCEL_RTS follows the RTS, and a CTS that was under way is answered by the cancellation of its stream with 0 bytes |
 //! | send, synchronous, payload sent | ends, not cancelled: the match is the receiver's |
 //! | send, streaming | ends, not cancelled: the rest goes from a copy; without memory for one it goes on |
 //!
 //! The receiver takes an RTS that is cancelled back, as if it had never been sent: out of its unexpected messages, or
-//! from the receive that had matched it, which is posted again at its old place and matched anew.
+//! from the receive that had matched it, which is posted again at its old place and matched anew, unless it was cancelled.
 
 use super::Ob1;
 use crate::request::{Request, Status, Waiter};
@@ -40,7 +40,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
             Phase::RtsSent { to, payload_sent } => self.cancel_sent(channel, to, payload_sent, key),
             Phase::Streaming { to, .. } => self.continue_stream_from_copy(channel, to, key),
-            Phase::RefusedSend { .. } | Phase::CtsSent { .. } | Phase::Done(_) => {}
+            Phase::CtsSent { .. } => {
+                mend_base::reach!("pml.cancel: a matched receive");
+                if let Some(entry) = self.requests.get_mut(key) {
+                    entry.set_cancelled();
+                }
+            }
+            Phase::RefusedSend { .. } | Phase::Done(_) => {}
         }
     }
 

@@ -128,6 +128,51 @@ fn a_receive_that_had_matched_a_cancelled_rts_takes_what_came_behind_it() {
     }
 }
 
+/// A receive at 1 that has matched the RTS of 0; both operations were cancelled after that.
+fn cancelled_by_both() -> (Cluster, Vec<Channel>, Started) {
+    let (mut cluster, on) = known(7);
+    let (receive, _) = cluster.receive(1, on[1], rank(0), tag(1), 8);
+    let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    assert_eq!(cluster.nodes[1].ob1.rendezvous.streams().len(), 1, "it has matched");
+    cancel(&mut cluster, 0, sent);
+    cancel(&mut cluster, 1, receive);
+    (cluster, on, receive)
+}
+
+#[test]
+fn a_matched_receive_that_is_cancelled_ends_cancelled_if_its_message_is_cancelled_too() {
+    let (mut cluster, on, receive) = cancelled_by_both();
+    cluster.settle();
+    assert_eq!(cluster.poll(1, receive), CANCELLED);
+    assert_works(&mut cluster, &on);
+}
+
+#[test]
+fn a_receive_that_was_cancelled_and_freed_takes_no_later_message() {
+    let (mut cluster, on, receive) = cancelled_by_both();
+    cluster.nodes[1].ob1.detach(request(receive));
+    cluster.settle();
+    cluster.send(0, on[0], 1, 1, b"later");
+    cluster.settle();
+    assert_eq!(cluster.receive(1, on[1], rank(0), tag(1), 5).1.to_vec(), b"later");
+    assert_works(&mut cluster, &on);
+}
+
+#[test]
+fn a_matched_receive_that_is_cancelled_receives_a_message_that_is_not_cancelled() {
+    let (mut cluster, on) = known(8);
+    let (receive, buffer) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
+    let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    cancel(&mut cluster, 1, receive);
+    cluster.settle();
+    assert_eq!(cluster.poll(0, sent), NOT_CANCELLED);
+    assert!(matches!(cluster.poll(1, receive), State::Done(Ok(status)) if !status.cancelled));
+    assert_eq!(buffer.to_vec(), pattern(1, LARGE));
+    assert_works(&mut cluster, &on);
+}
+
 #[test]
 fn a_synchronous_send_whose_payload_has_gone_ends_and_is_not_cancelled() {
     let (mut cluster, on) = known(4);
