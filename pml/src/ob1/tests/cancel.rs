@@ -2,9 +2,11 @@
 //! Cancelled sends: their wait returns whatever the receiver does (MPI-5.0 §3.8.4), and the receiver never receives what
 //! was cancelled.
 
-use super::fabric::{CHUNKS, Cluster, DATA, pattern, rank, request, tag};
-use crate::{Channel, SendMode, Started, State, Status};
+use super::fabric::{CHUNKS, Cluster, DATA, TEST_CONFIG, pattern, rank, request, tag};
+use crate::{Channel, Config, SendMode, Started, State, Status};
 use mend_base::{ContextKind, Random, Source, TagSelector};
+use mend_transport::Buffer;
+use std::sync::Arc;
 
 const LARGE: usize = 1 << 20;
 const CANCELLED: State = State::Done(Ok(Status::CANCELLED));
@@ -13,6 +15,12 @@ const NOT_CANCELLED: State = State::Done(Ok(Status::EMPTY));
 /// Two processes that know each other's id of the channel.
 fn known(seed: u64) -> (Cluster, Vec<Channel>) {
     let mut cluster = Cluster::new(2, seed);
+    let on = announced(&mut cluster);
+    (cluster, on)
+}
+
+/// A channel whose id both processes know.
+fn announced(cluster: &mut Cluster) -> Vec<Channel> {
     let on = cluster.open(1, ContextKind::PointToPoint);
     for (from, to) in [(0, 1), (1, 0)] {
         let sent = cluster.send(from, on[from], to as u32, 0, b"hello");
@@ -22,7 +30,7 @@ fn known(seed: u64) -> (Cluster, Vec<Channel>) {
             cluster.nodes[from].ob1.release(request);
         }
     }
-    (cluster, on)
+    on
 }
 
 fn cancel(cluster: &mut Cluster, at: usize, started: Started) {
@@ -171,6 +179,67 @@ fn a_matched_receive_that_is_cancelled_receives_a_message_that_is_not_cancelled(
     assert!(matches!(cluster.poll(1, receive), State::Done(Ok(status)) if !status.cancelled));
     assert_eq!(buffer.to_vec(), pattern(1, LARGE));
     assert_works(&mut cluster, &on);
+}
+
+type Receive = (Started, Arc<Buffer>);
+
+/// Two receives at 1, the first of which has matched an RTS of 0. The RTS is cancelled; its stream is not cancelled yet.
+fn first_of_two_matched_what_is_cancelled(seed: u64, bytes: usize) -> (Cluster, Vec<Channel>, [Receive; 2]) {
+    let (mut cluster, on) = known(seed);
+    let receives = [bytes, 8].map(|bytes| cluster.receive(1, on[1], rank(0), tag(1), bytes));
+    let cancelled = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    cancel(&mut cluster, 0, cancelled);
+    (cluster, on, receives)
+}
+
+#[test]
+fn what_is_sent_after_a_cancellation_is_received_in_the_order_of_the_receives() {
+    for seed in 0..20 {
+        for bytes in [8, 64] {
+            let (mut cluster, on, receives) = first_of_two_matched_what_is_cancelled(seed, bytes);
+            cluster.send(0, on[0], 1, 1, &pattern(1, bytes));
+            cluster.send(0, on[0], 1, 1, &pattern(2, 8));
+            cluster.settle();
+            for ((started, buffer), sent) in receives.into_iter().zip([pattern(1, bytes), pattern(2, 8)]) {
+                assert!(matches!(cluster.poll(1, started), State::Done(Ok(_))), "seed {seed}");
+                assert_eq!(buffer.to_vec(), sent, "seed {seed}");
+            }
+            assert_works(&mut cluster, &on);
+        }
+    }
+}
+
+#[test]
+fn a_receive_that_waits_for_a_stream_number_is_matched_anew_when_its_message_is_cancelled() {
+    let mut cluster = Cluster::with(2, 9, Config { streams_max: 1, ..TEST_CONFIG });
+    let on = announced(&mut cluster);
+    let labels = [1, 2];
+    let receives = labels.map(|label| cluster.receive(1, on[1], rank(0), tag(label), LARGE));
+    let sends = labels.map(|label| cluster.send(0, on[0], 1, label, &pattern(1, LARGE)));
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    assert_eq!(cluster.nodes[1].ob1.rendezvous.pending(), 1);
+    cancel(&mut cluster, 0, sends[1]);
+    cluster.settle();
+    assert!(matches!(cluster.poll(1, receives[0].0), State::Done(Ok(_))));
+    assert_eq!(cluster.poll(1, receives[1].0), State::Running);
+    cluster.send(0, on[0], 1, 2, b"later");
+    cluster.settle();
+    assert!(matches!(cluster.poll(1, receives[1].0), State::Done(Ok(status)) if status.bytes == 5));
+    assert_works(&mut cluster, &on);
+}
+
+#[test]
+fn a_receive_on_a_communicator_that_is_freed_takes_what_was_sent_after_a_cancelled_message() {
+    let (mut cluster, on, receives) = first_of_two_matched_what_is_cancelled(1, 8);
+    cancel(&mut cluster, 1, receives[1].0);
+    cluster.send(0, on[0], 1, 1, &pattern(1, 8));
+    // The message comes before the cancellation of the stream.
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    cluster.nodes[1].ob1.close(on[1]);
+    cluster.settle();
+    assert!(matches!(cluster.poll(1, receives[0].0), State::Done(Ok(_))));
+    assert_eq!(receives[0].1.to_vec(), pattern(1, 8));
 }
 
 #[test]
