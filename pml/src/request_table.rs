@@ -78,6 +78,9 @@ pub(crate) enum Phase {
     RefusedSend { to: Rank },
     /// A send whose bytes go as the receiver asked for them.
     Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
+    /// The cancellation of the RTS `rts`, which waits to go behind it: an operation of its own, without a handle, so that the
+    /// channel exists until it has gone.
+    CancelQueued { to: Rank, rts: Key },
     /// A receive without a match.
     Posted(Posted),
     /// A receive that has matched the RTS `key` of `total` bytes; the status says how many it takes.
@@ -98,7 +101,13 @@ impl Phase {
     /// Whether something of it is still to be sent.
     #[inline]
     pub(crate) fn is_send(&self) -> bool {
-        matches!(self, Phase::Queued { .. } | Phase::RtsSent { .. } | Phase::Streaming { .. })
+        matches!(
+            self,
+            Phase::Queued { .. }
+                | Phase::RtsSent { .. }
+                | Phase::Streaming { .. }
+                | Phase::CancelQueued { .. }
+        )
     }
 
     pub(crate) fn is_over(&self) -> bool {

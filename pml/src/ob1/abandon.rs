@@ -39,7 +39,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         self.requests.detach(key);
         match phase {
-            Phase::Queued { to, .. } => {
+            Phase::Queued { to, .. } | Phase::CancelQueued { to, .. } => {
                 mend_base::reach!("pml.abandon: a queued send");
                 self.dequeue(channel, to, key);
             }

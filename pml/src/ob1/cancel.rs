@@ -19,6 +19,7 @@ use crate::request::{Request, Status, Waiter};
 use crate::request_table::{Phase, Posted};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank};
+use mend_datatype::Typed;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Cancels an operation, where it still can be: the status says whether it was.
@@ -46,7 +47,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                     entry.set_cancelled();
                 }
             }
-            Phase::RefusedSend { .. } | Phase::Done(_) => {}
+            Phase::RefusedSend { .. } | Phase::CancelQueued { .. } | Phase::Done(_) => {}
         }
     }
 
@@ -59,11 +60,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.finish(key, Ok(Status::EMPTY));
         }
         mend_base::reach!("pml.cancel: an RTS");
-        // Without memory for it the receiver learns it when it asks for the bytes.
-        if self.queues.push(peer, QueuedMessage::CancelRts { channel, to, key }).is_ok() {
-            self.list(peer);
-        }
+        self.queue_cancel(channel, peer, to, key);
         self.finish(key, Ok(Status::CANCELLED));
+    }
+
+    /// Queues the cancellation of an RTS. Without memory for it the receiver learns of it when it asks for the bytes.
+    fn queue_cancel(&mut self, channel: Key, peer: PeerIndex, to: Rank, rts: Key) {
+        let phase = Phase::CancelQueued { to, rts };
+        let Some(cancel) = self.requests.begin(channel, Typed::empty(), phase) else { return };
+        self.requests.detach(cancel);
+        match self.queues.push(peer, QueuedMessage::Request(cancel)) {
+            Ok(()) => self.list(peer),
+            Err(_) => self.finish(cancel, Ok(Status::EMPTY)),
+        }
     }
 
     /// A send whose bytes are asked for: it is over for its caller, and the rest goes from a copy.
@@ -124,7 +133,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Takes a send that has not gone out of its queue.
     pub(super) fn dequeue(&mut self, channel: Key, to: Rank, key: Key) {
         if let Some(peer) = self.member(channel, to) {
-            self.queues.remove_send(peer, key);
+            self.queues.remove_request(peer, key);
         }
     }
 

@@ -3,7 +3,7 @@
 //! was cancelled.
 
 use super::fabric::{CHUNKS, Cluster, DATA, TEST_CONFIG, pattern, rank, request, tag};
-use crate::{Channel, Config, SendMode, Started, State, Status};
+use crate::{Channel, Config, End, SendMode, Started, State, Status};
 use mend_base::{ContextKind, Random, Source, TagSelector};
 use mend_transport::Buffer;
 use std::sync::Arc;
@@ -269,6 +269,41 @@ fn a_stream_whose_send_is_cancelled_goes_on_from_a_copy() {
     assert_eq!(buffer.to_vec(), pattern(1, LARGE));
     assert!(cluster.nodes[0].ob1.requests.len() == 0, "the copy is forgotten with its end");
     assert_works(&mut cluster, &on);
+}
+
+#[test]
+fn a_cancelled_rts_is_gone_although_its_sender_frees_the_communicator_at_once() {
+    for room in [0, 64] {
+        let (mut cluster, on) = known(10);
+        let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+        until(&mut cluster, |cluster| cluster.nodes[1].ob1.matcher.len() == 1);
+        cluster.fabric.borrow_mut().room = room;
+        cancel(&mut cluster, 0, sent);
+        assert_eq!(cluster.poll(0, sent), CANCELLED);
+        let ob1 = &mut cluster.nodes[0].ob1;
+        ob1.release(request(sent));
+        ob1.close(on[0]);
+        assert!(!ob1.idle(), "MPI_Finalize waits until the cancellation has gone");
+        cluster.fabric.borrow_mut().room = 64;
+        cluster.settle();
+        assert_eq!(cluster.probe(1, on[1], Source::Any, TagSelector::Any), None);
+        cluster.assert_clean();
+        let ob1 = &cluster.nodes[0].ob1;
+        assert!(ob1.idle() && ob1.channels.is_empty() && ob1.requests.len() == 0);
+    }
+}
+
+#[test]
+fn a_cancellation_that_has_not_gone_ends_with_its_receiver() {
+    let (mut cluster, on) = known(11);
+    let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    cluster.fabric.borrow_mut().room = 0;
+    cancel(&mut cluster, 0, sent);
+    let node = &mut cluster.nodes[0];
+    node.ob1.release(request(sent));
+    node.ob1.close(on[0]);
+    node.end(1, End::Failed);
+    assert!(node.ob1.idle() && node.ob1.channels.is_empty() && node.ob1.requests.len() == 0);
 }
 
 #[test]
