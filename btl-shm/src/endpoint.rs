@@ -241,6 +241,13 @@ impl Endpoint {
         link.is_ready()
     }
 
+    /// Whether a control message or a state is there.
+    #[cold]
+    pub(crate) fn has_control(&self) -> bool {
+        let State::Open(link) = &self.state else { return false };
+        link.theirs.may_be_made() && (link.theirs.control.is_ready() || link.theirs.state_changed())
+    }
+
     // Hot: per poll.
     #[inline(always)]
     pub(crate) fn has_message(&self) -> bool {
@@ -296,6 +303,25 @@ impl Endpoint {
         }
         let mut quota = Quota { rings: [PER_KIND; 3], states: PER_KIND };
         let events = link.hand_up(self.peer, budget, &mut quota, sink)?;
+        if events == 0 {
+            return Ok((0, false));
+        }
+        Ok((events, link.give_credit(quota)))
+    }
+
+    /// The same for states and control messages alone.
+    #[cold]
+    pub(crate) fn take_control(
+        &mut self,
+        budget: u32,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<(u32, bool), Garbage> {
+        let State::Open(link) = &mut self.state else { return Ok((0, false)) };
+        if !link.theirs.is_made()? {
+            return Ok((0, false));
+        }
+        let mut quota = Quota { rings: [PER_KIND, 0, 0], states: PER_KIND };
+        let events = link.hand_up_control(self.peer, budget, &mut quota, sink)?;
         if events == 0 {
             return Ok((0, false));
         }

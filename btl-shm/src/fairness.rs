@@ -8,7 +8,7 @@
 //!
 //! So messages are counted in windows. A sender whose ring was full publishes in its block that it waits for room. In each window
 //! an endpoint that has had its share is held back while another one that waits for room has not had its own. Progress then
-//! delivers nothing, so that the receiver yields, and sleeps in the end. The window ends when no endpoint is behind, or after
+//! delivers nothing but control messages and states, so that the receiver yields, and sleeps in the end. The window ends when no endpoint is behind, or after
 //! [`CHECKS_BEHIND_MAX`] checks or [`TIMED_CHECKS_BEHIND_MAX`] timed ones. A sender that sent nothing while it was waited for (it
 //! computes, or is stopped) is not waited for again until a message of it has arrived.
 
@@ -63,6 +63,7 @@ impl Shm {
         if behind && polling.checks_behind < CHECKS_BEHIND_MAX {
             polling.checks_behind += 1;
             polling.held_back.extend(polling.polled.extract_if(.., |index| has_share(index)));
+            polling.unusual = true;
         } else {
             self.begin_shares(behind);
         }
@@ -227,6 +228,49 @@ mod tests {
         let before = delivered.messages.len();
         (0..100).for_each(|_| _ = receiver.progress(Instant(0), 64, &mut delivered));
         assert!(delivered.messages.len() > before);
+    }
+
+    /// Sends a control message or a state that [`has_control`] finds.
+    fn send_control(sender: &mut Shm, endpoint: ShmEndpoint, class: Class) {
+        sender.send(endpoint, class, AmId(2), b"", 1, |mut slot| slot.put(&[200])).unwrap();
+    }
+
+    fn has_control(delivered: &Delivered) -> bool {
+        delivered.messages.iter().any(|message| message[0] == 200)
+    }
+
+    #[test]
+    fn control_messages_and_states_of_a_sender_that_is_held_back_are_delivered() {
+        for class in [Class::Control, Class::Mailbox] {
+            let (mut receiver, mut senders, endpoint) = star(3);
+            let mut delivered = Delivered::default();
+            senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
+            while receiver.progress(Instant(0), 64, &mut delivered) > 0 {
+                fill(&mut senders[0], endpoint, 0);
+            }
+            let before = delivered.messages.len();
+            assert!(!receiver.polling.held_back.is_empty());
+            send_control(&mut senders[0], endpoint, class);
+            assert_eq!(receiver.progress(Instant(0), 64, &mut delivered), 1);
+            assert!(has_control(&delivered) && delivered.messages.len() == before + 1);
+        }
+    }
+
+    #[test]
+    fn a_receiver_does_not_sleep_while_a_sender_that_is_held_back_has_sent_a_control_message() {
+        let (mut receiver, mut senders, endpoint) = star(3);
+        let mut delivered = Delivered::default();
+        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
+        while receiver.progress(Instant(0), 64, &mut delivered) > 0 {
+            fill(&mut senders[0], endpoint, 0);
+        }
+        send_control(&mut senders[0], endpoint, Class::Control);
+        assert!(receiver.arm(&mut WakeSet::default()).is_err());
+        assert_eq!(receiver.progress(Instant(0), 64, &mut delivered), 1);
+        assert!(has_control(&delivered) && receiver.arm(&mut WakeSet::default()).is_ok());
+        // Asleep, at the next timed check.
+        send_control(&mut senders[0], endpoint, Class::Control);
+        assert_eq!(receiver.progress(Instant(0), 64, &mut delivered), 1);
     }
 
     #[test]

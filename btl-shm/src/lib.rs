@@ -307,7 +307,7 @@ impl Btl for Shm {
             let left = budget - events;
             events += self.check_room((left + self.polling.calls() % 2) / 2, sink);
         }
-        self.answer_some_bells(now);
+        events += self.answer_some_bells(now, budget - events, sink);
         events += self.visit_polled(now, budget - events, sink);
         // Garbage that was just found is reported in the same call.
         if !self.callbacks.is_empty() {

@@ -68,15 +68,43 @@ impl Link {
             events = self.hand_up_ring(usize::from(ring), peer, budget, quota, sink)?;
         }
         if self.theirs.state_changed() && quota.states > 0 {
-            let most = quota.states.min(budget - events);
-            let states = self.theirs.take_states(most, |state| deliver_message(peer, state, sink))?;
-            (events, quota.states) = (events + states, quota.states - states);
+            events += self.hand_up_states(peer, budget - events, quota, sink)?;
         }
         for ring in 0..RINGS.len() {
             events += self.hand_up_ring(ring, peer, budget - events, quota, sink)?;
         }
         self.budget_cuts = if events == budget { (self.budget_cuts + 1) % 4 } else { 0 };
         Ok(events)
+    }
+
+    /// The same for states and control messages alone.
+    #[cold]
+    pub(crate) fn hand_up_control(
+        &mut self,
+        peer: PeerIndex,
+        budget: u32,
+        quota: &mut Quota,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<u32, Garbage> {
+        let mut events = 0;
+        if self.theirs.state_changed() {
+            events = self.hand_up_states(peer, budget, quota, sink)?;
+        }
+        Ok(events + self.hand_up_ring(0, peer, budget - events, quota, sink)?)
+    }
+
+    #[inline]
+    fn hand_up_states(
+        &mut self,
+        peer: PeerIndex,
+        budget: u32,
+        quota: &mut Quota,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> Result<u32, Garbage> {
+        let most = quota.states.min(budget);
+        let states = self.theirs.take_states(most, |state| deliver_message(peer, state, sink))?;
+        quota.states -= states;
+        Ok(states)
     }
 
     // Hot: per poll.

@@ -17,6 +17,10 @@
 //! Before sleep all bells are requested and every ring is polled once more. The first sleep lasts at most 1 ms, and
 //! the poll after it finds what this race has hidden.
 //!
+//! A call of progress delivers no more than its budget, so a round over many busy endpoints takes several calls, and `fairness`
+//! holds some endpoints back. Control messages and states must not wait for either: an XOFF that comes late costs memory. While a
+//! round is not finished or an endpoint is held back, each call takes them from all endpoints first, for up to half its budget.
+//!
 //! Every process of the node can write the bell page, and a zero over a bell that was rung loses a wake-up. So
 //! the rings of endpoints in doorbell mode are polled too: all of them before sleep and at every timed check, one of
 //! them every few hundred calls of progress otherwise.
@@ -42,8 +46,14 @@ pub(crate) struct Polling {
     pub(crate) limit: usize,
     /// Bells are requested from all peers: the process sleeps, or is about to.
     pub(crate) armed: bool,
+    /// The budget ended the last round before all endpoints were polled.
+    round_cut: bool,
+    /// `armed`, `round_cut`, or some endpoint is held back: one test in each call of progress.
+    pub(crate) unusual: bool,
     /// Where the next round over the polled endpoints begins.
     next: usize,
+    /// Where the next round over the control messages begins.
+    next_control: usize,
     /// Where the next round over the doorbells begins.
     bell: u32,
     /// The endpoint in doorbell mode whose ring is checked next.
@@ -61,7 +71,10 @@ impl Polling {
             checks_behind: 0,
             limit: POLL_LIMIT,
             armed: false,
+            round_cut: false,
+            unusual: false,
             next: 0,
+            next_control: 0,
             bell: 0,
             next_check: 0,
             calls: 0,
@@ -134,13 +147,78 @@ impl Shm {
     }
 
     // Hot: per call of progress.
+    /// Returns the number of events: control messages that must not wait for the round over the polled endpoints.
     #[inline]
-    pub(crate) fn answer_some_bells(&mut self, now: Instant) {
+    pub(crate) fn answer_some_bells(
+        &mut self,
+        now: Instant,
+        budget: u32,
+        sink: &mut impl Sink<ShmEndpoint>,
+    ) -> u32 {
         self.polling.calls = self.polling.calls.wrapping_add(1);
+        if self.polling.unusual {
+            return self.answer_unusual(now, budget, sink);
+        }
+        if self.polling.calls.is_multiple_of(CALLS_PER_BELL_CHECK) {
+            self.answer_while_awake(now);
+        }
+        0
+    }
+
+    #[cold]
+    fn answer_unusual(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         if self.polling.armed {
             self.answer_while_armed();
         } else if self.polling.calls.is_multiple_of(CALLS_PER_BELL_CHECK) {
             self.answer_while_awake(now);
+        }
+        let mut events = 0;
+        if core::mem::take(&mut self.polling.round_cut) || !self.polling.held_back.is_empty() {
+            // With a budget of 1, in every second call.
+            events = self.take_control(now, (budget + self.polling.calls % 2) / 2, sink);
+        }
+        self.polling.unusual = self.polling.armed || !self.polling.held_back.is_empty();
+        events
+    }
+
+    /// Delivers control messages and states of all endpoints in poll mode, also of those that are held back, from where the last
+    /// call ended.
+    fn take_control(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
+        let mut events = 0;
+        for _ in 0..self.polled() {
+            if events == budget {
+                break;
+            }
+            // An endpoint that wrote garbage is polled no more.
+            let polled = self.polling.polled.len();
+            if self.polling.next_control >= self.polled() {
+                self.polling.next_control = 0;
+            }
+            let at = self.polling.next_control;
+            let Some(&index) =
+                self.polling.polled.get(at).or_else(|| self.polling.held_back.get(at - polled))
+            else {
+                break;
+            };
+            self.polling.next_control += 1;
+            match self.endpoints[index as usize].take_control(budget - events, sink) {
+                Ok((0, _)) => {}
+                Ok((some, ring)) => {
+                    events += some;
+                    self.note_control(index as usize, at < polled, now, ring);
+                }
+                Err(_) => self.found_garbage(index as usize),
+            }
+        }
+        events
+    }
+
+    fn note_control(&mut self, index: usize, is_polled: bool, now: Instant, ring: bool) {
+        if is_polled {
+            self.note_arrival(index, now, ring);
+        } else if ring {
+            // One that is held back was asked for no bell.
+            self.ring(index);
         }
     }
 
@@ -238,6 +316,7 @@ impl Shm {
         let mut events = 0;
         for _ in 0..self.polling.polled.len() {
             if events == budget {
+                (self.polling.round_cut, self.polling.unusual) = (true, true);
                 break;
             }
             if self.polling.next >= self.polling.polled.len() {
@@ -340,9 +419,9 @@ impl Shm {
 mod tests {
     use crate::Shm;
     use crate::endpoint::ArrivalMode;
-    use crate::pair::{Delivered, pair, receive_one, send_one};
+    use crate::pair::{Delivered, pair, receive_one, send_one, star};
     use mend_base::Instant;
-    use mend_transport::{Btl, WakeSet};
+    use mend_transport::{AmId, Btl, Class, WakeSet};
 
     const LATER: Instant = Instant(1_000_000_000);
 
@@ -401,6 +480,40 @@ mod tests {
         receiver.set_poll_limit(0);
         while receiver.polled() > 0 {
             receiver.progress(LATER, 100, delivered);
+        }
+    }
+
+    #[test]
+    fn control_messages_do_not_wait_for_the_data_of_more_senders_than_a_budget_serves() {
+        const SENDERS: u32 = 100;
+        let (mut receiver, mut senders, endpoint) = star(SENDERS + 1);
+        let mut delivered = Delivered::default();
+        for budget in [1, 16, 64] {
+            for call in 0..1000 {
+                for sender in &mut senders {
+                    while sender
+                        .send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1]))
+                        .is_ok()
+                    {}
+                    sender.progress(Instant(0), 64, &mut Delivered::default());
+                }
+                if call == 500 {
+                    for sender in &mut senders {
+                        sender.send(endpoint, Class::Control, AmId(2), b"", 1, |mut s| s.put(&[2])).unwrap();
+                    }
+                    delivered.messages.clear();
+                }
+                receiver.progress(Instant(0), budget, &mut delivered);
+                let control = delivered.messages.iter().filter(|message| message[0] == 2).count();
+                if call >= 500 && control == SENDERS as usize {
+                    let calls = call - 500 + 1;
+                    assert!(calls <= SENDERS * 2 / budget + 2, "{calls} calls with a budget of {budget}");
+                    break;
+                }
+                assert!(call < 999, "{control} control messages with a budget of {budget}");
+            }
+            let data = delivered.messages.iter().filter(|message| message[0] == 1).count();
+            assert!(data >= SENDERS as usize / 2, "{data} messages with a budget of {budget}");
         }
     }
 

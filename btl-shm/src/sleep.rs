@@ -11,7 +11,7 @@ impl Shm {
     /// Requests bells from all peers, then polls everything.
     #[cold]
     pub(crate) fn prepare_to_sleep(&mut self) -> Result<(), Pending> {
-        self.polling.armed = true;
+        (self.polling.armed, self.polling.unusual) = (true, true);
         self.clear_waits_for_room();
         for &index in self.polling.polled.iter().chain(&self.blocked) {
             self.endpoints[index as usize].request_bells();
@@ -25,7 +25,9 @@ impl Shm {
         }
         self.check_all_rings();
         let arrived = self.polling.polled.iter().any(|&index| self.endpoints[index as usize].is_ready());
-        if arrived || !self.callbacks.is_empty() || !self.severing.is_empty() || self.is_roomy() {
+        let control =
+            self.polling.held_back.iter().any(|&index| self.endpoints[index as usize].has_control());
+        if arrived || control || !self.callbacks.is_empty() || !self.severing.is_empty() || self.is_roomy() {
             return Err(Pending);
         }
         self.statistics.arms_holding_back += u64::from(!self.polling.held_back.is_empty());

@@ -6,22 +6,23 @@
 //!
 //! ```text
 //!   held bytes  0 ────────────── held_bytes_max ─────────────────── + excess ──▶
-//!                  eager             │  XOFF sent; the peer reads it      │  evidence: garbage
+//!                  eager             │  XOFF sent; the peer reads it      │  no memory for it
 //!                       XON at half ─┘  and sends RTSes alone
 //! ```
 //!
-//! - After an XOFF a correct peer sends eager messages only until it reads it. It reads answers at every call of progress,
-//!   and starts [`STARTS_PER_PROGRESS`] messages at most between two of those; what it may still send is bounded by
-//!   [`PROGRESSES_MAX`] such rounds, since a busy receiver's XOFF may itself wait for room. That is the *excess*.
+//! - After an XOFF a correct peer sends eager messages only until it reads it. It starts [`STARTS_PER_PROGRESS`] messages at most
+//!   between two calls of progress, and the transport delivers control messages within a few calls. The *excess* is what it sends
+//!   in [`PROGRESSES_MAX`] calls. A peer that sends more may have read the XOFF late, since the XOFF may wait for room here:
+//!   a delay is no proof of garbage (Trap 19). There is no memory for its message.
 //! - RTSes and synchronous messages, which XOFF does not stop, are bounded by their sender: it has at most
-//!   [`RTS_MAX`](crate::rendezvous::RTS_MAX) without an answer at each receiver.
+//!   [`RTS_MAX`](crate::rendezvous::RTS_MAX) without an answer at each receiver. A peer that sends more writes garbage.
 //!
-//! A peer that passes either bound is no correct one. The most that one peer can make this process hold is so
-//! `held_bytes_max` + excess + twice `RTS_MAX` times the cost of a message: 4 MiB + 16.5 MiB + 64 MiB by default.
+//! The most that one peer can make this process hold is so `held_bytes_max` + excess + twice `RTS_MAX` times the cost of a
+//! message: 4 MiB + 16.5 MiB + 64 MiB by default.
 //!
 //! Where memory runs out before that, XOFF is sent at once, and the message takes one of the buffers that were reserved
-//! for this case. Where these are used up too, the message cannot be kept: the caller gives up the connection
-//! (`Cause::NoMemory`), and both ends hear that they cannot reach each other.
+//! for this case. Where these are used up too, the message cannot be stored: the caller gives up the connection
+//! (`Cause::NoMemory`), and both ends are notified that they cannot reach each other.
 
 use crate::paged::Paged;
 use crate::rendezvous::RTS_MAX;
@@ -57,16 +58,17 @@ struct Account {
 /// Why a message was not stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BudgetError {
-    /// No correct peer sends so much.
+    /// No correct peer sends so many messages that wait for an answer.
     TooMany,
-    /// There is no memory.
+    /// There is no memory, or the peer has its share of it.
     NoMemory,
 }
 
 /// What a message costs besides its bytes.
 const MESSAGE_COST: u64 = 128;
 
-/// So many calls of progress a peer may need to read an XOFF.
+/// The calls of progress that a peer may need to read an XOFF. The transport for shared memory needs 4 for a bell, and one
+/// for each 32 other peers that send control messages to that peer at the same time.
 const PROGRESSES_MAX: u64 = 16;
 
 /// The most spare buffers.
@@ -108,10 +110,8 @@ impl ReceiveBudget {
         let account = self.accounts.at(from.index());
         let held_bytes = account.held_bytes + cost;
         self.over = short || held_bytes > self.held_bytes_max;
-        if (self.over || unanswered)
-            && !account.is_within(held_bytes, unanswered, self.held_bytes_max + self.excess)
-        {
-            return Err(BudgetError::TooMany);
+        if self.over || unanswered {
+            account.check(held_bytes, unanswered, self.held_bytes_max + self.excess)?;
         }
         account.held_bytes = held_bytes;
         account.unanswered += u32::from(unanswered);
@@ -211,11 +211,17 @@ impl ReceiveBudget {
 }
 
 impl Account {
-    /// Whether a correct peer can have so much here with one more message. Each message that waits for an answer counts
-    /// besides, and so does one that cancels it.
-    fn is_within(&self, held_bytes: u64, unanswered: bool, most: u64) -> bool {
+    /// Whether the peer may have so much here with one more message. Each message that waits for an answer counts besides, and
+    /// so does one that cancels it.
+    fn check(&self, held_bytes: u64, unanswered: bool, most: u64) -> Result<(), BudgetError> {
         let waiting = self.unanswered + u32::from(unanswered);
-        waiting <= RTS_MAX && held_bytes <= most + 2 * u64::from(waiting) * MESSAGE_COST
+        if waiting > RTS_MAX {
+            return Err(BudgetError::TooMany);
+        }
+        if held_bytes > most + 2 * u64::from(waiting) * MESSAGE_COST {
+            return Err(BudgetError::NoMemory);
+        }
+        Ok(())
     }
 }
 
@@ -247,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_goes_on_after_an_xoff_passes_a_bound() {
+    fn there_is_no_memory_for_a_peer_that_goes_on_for_long_after_an_xoff() {
         let mut budget = ReceiveBudget::new(10_000, 64);
         let mut stored = 0;
         while stored < 100_000 && store(&mut budget, &[1; 64], false).is_ok() {
             stored += 1;
         }
-        assert_eq!(store(&mut budget, &[1; 64], false), Err(BudgetError::TooMany));
+        assert_eq!(store(&mut budget, &[1; 64], false), Err(BudgetError::NoMemory));
         let most = (10_000 + 16 * 256 * (64 + MESSAGE_COST)) / (64 + MESSAGE_COST);
         assert_eq!(stored, most);
         assert!(budget.store(PeerIndex(2), Payload::from(&[1][..]), false, false).is_ok(), "another peer");

@@ -10,7 +10,7 @@
 //!                              └──REFUSED, of a collective──▶ RefusedSend
 //! ```
 //! The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state; so does a cancellation, but that
-//! a receive in `CtsSent` goes on, and a stream from a copy. Progress moves the others. Nothing but the first two ends
+//! a receive in `CtsSent` goes on, unless its RTS is cancelled too, and a stream from a copy. Progress moves the others. Nothing but the first two ends
 //! `RefusedSend`, and a receive in `CtsSent` of a collective operation whose stream was cancelled.
 
 use crate::list::{Linked, Links, NONE};
@@ -59,6 +59,8 @@ pub(crate) struct RequestEntry {
     owner: Option<Owner>,
     /// `MPI_Request_free` was called: it is forgotten when it is over.
     detached: bool,
+    /// A receive that was cancelled after it had matched: it is not matched a second time.
+    cancelled: bool,
     /// It is woken by the end.
     waiter: Option<Waiter>,
 }
@@ -76,6 +78,9 @@ pub(crate) enum Phase {
     RefusedSend { to: Rank },
     /// A send whose bytes go as the receiver asked for them.
     Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
+    /// The cancellation of the RTS `rts`, which waits to go behind it: an operation of its own, without a handle, so that the
+    /// channel exists until it has gone.
+    CancelQueued { to: Rank, rts: Key },
     /// A receive without a match.
     Posted(Posted),
     /// A receive that has matched the RTS `key` of `total` bytes; the status says how many it takes.
@@ -96,7 +101,13 @@ impl Phase {
     /// Whether something of it is still to be sent.
     #[inline]
     pub(crate) fn is_send(&self) -> bool {
-        matches!(self, Phase::Queued { .. } | Phase::RtsSent { .. } | Phase::Streaming { .. })
+        matches!(
+            self,
+            Phase::Queued { .. }
+                | Phase::RtsSent { .. }
+                | Phase::Streaming { .. }
+                | Phase::CancelQueued { .. }
+        )
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -118,6 +129,15 @@ impl RequestEntry {
     #[inline]
     pub(crate) fn channel(&self) -> Key {
         self.channel
+    }
+
+    /// Whether it was cancelled after it had matched.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    pub(crate) fn set_cancelled(&mut self) {
+        self.cancelled = true;
     }
 
     /// What a send that streams has left: its data, and how far it is.
@@ -149,7 +169,8 @@ impl RequestTable {
         let is_send = phase.is_send();
         let owner = self.owner_of_channel(channel);
         let links = Links::ALONE;
-        let entry = RequestEntry { data, channel, phase, links, owner, detached: false, waiter: None };
+        let (detached, cancelled, waiter) = (false, false, None);
+        let entry = RequestEntry { data, channel, phase, links, owner, detached, cancelled, waiter };
         let key = self.entries.try_insert(entry)?;
         self.lifecycle_check.begin(key);
         self.sends += usize::from(is_send);

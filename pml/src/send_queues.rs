@@ -16,7 +16,7 @@
 use crate::control_queue::{ControlError, ControlQueues, Places, Protocol};
 use crate::envelope::AM_ID;
 use crate::paged::Paged;
-use mend_base::{ContextId, Key, PeerIndex, Rank};
+use mend_base::{ContextId, Key, PeerIndex};
 use mend_transport::AmId;
 use std::collections::VecDeque;
 
@@ -58,10 +58,8 @@ struct Queues {
 /// What goes in the order of the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueuedMessage {
-    /// A request.
-    Send(Key),
-    /// That the RTS of the request `key` is cancelled: behind that RTS.
-    CancelRts { channel: Key, to: Rank, key: Key },
+    /// A request: a send, or the cancellation of an RTS, behind that RTS.
+    Request(Key),
     /// That the peer's context id is used no more: behind the last message that uses it.
     ContextRetired(ContextId),
 }
@@ -218,10 +216,10 @@ impl SendQueues {
         }
     }
 
-    /// A queued send does not go out. It never took a number, so no hole is left (I6).
-    pub(crate) fn remove_send(&mut self, peer: PeerIndex, key: Key) {
+    /// A queued request does not go out. It never took a number, so no hole is left (I6).
+    pub(crate) fn remove_request(&mut self, peer: PeerIndex, key: Key) {
         if let Some(queues) = self.queues_mut(peer) {
-            queues.messages.retain(|message| *message != QueuedMessage::Send(key));
+            queues.messages.retain(|message| *message != QueuedMessage::Request(key));
         }
         self.update_congested(peer);
     }
@@ -352,9 +350,9 @@ mod tests {
     fn a_peer_is_congested_while_something_is_queued_or_after_an_xoff() {
         let mut queues = SendQueues::default();
         assert!(queues.may_send_at_once());
-        queues.push(PEER, QueuedMessage::Send(key(1))).unwrap();
+        queues.push(PEER, QueuedMessage::Request(key(1))).unwrap();
         queues.set_xoff(PEER, true);
-        queues.remove_send(PEER, key(1));
+        queues.remove_request(PEER, key(1));
         assert!(!queues.may_send_at_once() && queues.is_xoff(PEER));
         queues.set_xoff(PEER, false);
         assert!(queues.may_send_at_once() && queues.is_quiet(PEER));
@@ -407,7 +405,7 @@ mod tests {
     #[test]
     fn a_peer_is_listed_once_and_leaves_the_list_when_all_has_gone() {
         let mut queues = SendQueues::default();
-        queues.push(PEER, QueuedMessage::Send(key(1))).unwrap();
+        queues.push(PEER, QueuedMessage::Request(key(1))).unwrap();
         (0..2).for_each(|_| queues.list(PEER));
         assert_eq!((queues.flush_pending(0), queues.flush_pending(1)), (Some(PEER), None));
         queues.drop_quiet();

@@ -25,7 +25,7 @@ use crate::envelope::{Packet, Reason};
 use crate::rendezvous::GivenUp;
 use crate::request::{Request, Status};
 use crate::request_table::Phase;
-use mend_base::{Key, Rank};
+use mend_base::{Key, PeerIndex, Rank};
 use mend_transport::Stream;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -39,7 +39,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         self.requests.detach(key);
         match phase {
-            Phase::Queued { to, .. } => {
+            Phase::Queued { to, .. } | Phase::CancelQueued { to, .. } => {
                 mend_base::reach!("pml.abandon: a queued send");
                 self.dequeue(channel, to, key);
             }
@@ -73,8 +73,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// A receive that has matched an RTS: its sender has not been asked for the bytes, or they come and are dropped.
     fn abandon_matched(&mut self, channel: Key, from: Rank, sender: Key, key: Key) {
-        let Some(peer) = self.member(channel, from) else { return };
-        match self.rendezvous.give_up_receive(key) {
+        if let Some(peer) = self.member(channel, from) {
+            self.give_up_stream(key, peer, sender);
+        }
+    }
+
+    /// The receive `request` needs no stream for the RTS `sender` any more.
+    pub(super) fn give_up_stream(&mut self, request: Key, peer: PeerIndex, sender: Key) {
+        match self.rendezvous.give_up_receive(request) {
             GivenUp::PendingCts => {
                 mend_base::reach!("pml.abandon: a matched receive without a stream");
                 self.answer(peer, Packet::Refused { key: sender, reason: Reason::Freed });

@@ -7,6 +7,7 @@ use crate::envelope::{ChannelName, Envelope, Form, Packet, Reason};
 use crate::matcher::{Arrival, Unexpected};
 use crate::receive_budget::BudgetError;
 use crate::request::{Error, Status, take_whole};
+use crate::request_table::{Phase, RequestEntry};
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_proto::identity::Resolved;
 use mend_transport::Payload;
@@ -270,8 +271,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// The sender has cancelled an RTS. Where no receive has matched it, it goes, as if it had never been sent, and its sender
-    /// is answered; else the sender has an answer already, or will cancel the stream that it is asked for.
+    /// The sender has cancelled an RTS: it is removed, as if it had never been sent. A receive that had matched it is matched anew
+    /// now, before any later message of this sender arrives, since a later receive would take that message otherwise
+    /// (MPI-5.0 §3.5). The sender gets an answer unless it has one already.
     #[cold]
     pub(super) fn on_cancel_rts(&mut self, from: PeerIndex, envelope: Envelope) {
         match self.target(from, envelope.channel) {
@@ -300,7 +302,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.arrival: an unexpected RTS is cancelled");
             self.answer(from, Packet::Refused { key: sender, reason: Reason::Freed });
             self.release_stored(from, message.payload, true);
+        } else if let Some(request) = self.find_matched(key, source, sender) {
+            mend_base::reach!("pml.arrival: a matched RTS is cancelled");
+            self.give_up_stream(request, from, sender);
+            self.match_anew(request);
         }
+    }
+
+    /// The receive that has matched the RTS of `source` for its request `sender`.
+    fn find_matched(&self, channel: Key, source: Rank, sender: Key) -> Option<Key> {
+        let has_matched = |entry: &RequestEntry| match *entry.phase() {
+            Phase::CtsSent { from, key, .. } => from == source && key == sender,
+            _ => false,
+        };
+        let mut receives = self.requests.iter().filter(|(_, entry)| entry.channel() == channel);
+        receives.find(|(_, entry)| has_matched(entry)).map(|(request, _)| request)
     }
 
     /// The end of every operation.

@@ -5,20 +5,21 @@
 //! | operation | what `cancel` does |
 //! |---|---|
 //! | receive, posted | ends cancelled |
-//! | receive, matched | goes on: its message comes, or its sender ends or cancels |
+//! | receive, matched | goes on: its message comes, or its sender ends; where its sender cancels the message, the receive ends cancelled |
 //! | send, queued | leaves the queue, ends cancelled |
 //! | send, RTS sent | ends cancelled; a CANCEL_RTS follows the RTS, and a CTS that was under way is answered by the cancellation of its stream with 0 bytes |
 //! | send, synchronous, payload sent | ends, not cancelled: the match is the receiver's |
 //! | send, streaming | ends, not cancelled: the rest goes from a copy; without memory for one it goes on |
 //!
 //! The receiver takes an RTS that is cancelled back, as if it had never been sent: out of its unexpected messages, or
-//! from the receive that had matched it, which is posted again at its old place and matched anew.
+//! from the receive that had matched it, which is posted again at its old place and matched anew, unless it was cancelled.
 
 use super::Ob1;
 use crate::request::{Error, Owner, Request, Status, Waiter};
 use crate::request_table::{Phase, Posted};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank};
+use mend_datatype::Typed;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Cancels an operation, where it still can be: the status says whether it was.
@@ -40,7 +41,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
             Phase::RtsSent { to, payload_sent } => self.cancel_sent(channel, to, payload_sent, key),
             Phase::Streaming { to, .. } => self.continue_stream_from_copy(channel, to, key),
-            Phase::RefusedSend { .. } | Phase::CtsSent { .. } | Phase::Done(_) => {}
+            Phase::CtsSent { .. } => {
+                mend_base::reach!("pml.cancel: a matched receive");
+                if let Some(entry) = self.requests.get_mut(key) {
+                    entry.set_cancelled();
+                }
+            }
+            Phase::RefusedSend { .. } | Phase::CancelQueued { .. } | Phase::Done(_) => {}
         }
     }
 
@@ -53,11 +60,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.finish(key, Ok(Status::EMPTY));
         }
         mend_base::reach!("pml.cancel: an RTS");
-        // Without memory for it the receiver learns it when it asks for the bytes.
-        if self.queues.push(peer, QueuedMessage::CancelRts { channel, to, key }).is_ok() {
-            self.list(peer);
-        }
+        self.queue_cancel(channel, peer, to, key);
         self.finish(key, Ok(Status::CANCELLED));
+    }
+
+    /// Queues the cancellation of an RTS. Without memory for it the receiver learns of it when it asks for the bytes.
+    fn queue_cancel(&mut self, channel: Key, peer: PeerIndex, to: Rank, rts: Key) {
+        let phase = Phase::CancelQueued { to, rts };
+        let Some(cancel) = self.requests.begin(channel, Typed::empty(), phase) else { return };
+        self.requests.detach(cancel);
+        match self.queues.push(peer, QueuedMessage::Request(cancel)) {
+            Ok(()) => self.list(peer),
+            Err(_) => self.finish(cancel, Ok(Status::EMPTY)),
+        }
     }
 
     /// A send whose bytes are asked for: it is over for its caller, and the rest goes from a copy.
@@ -120,7 +135,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Takes a send that has not gone out of its queue.
     pub(super) fn dequeue(&mut self, channel: Key, to: Rank, key: Key) {
         if let Some(peer) = self.member(channel, to) {
-            self.queues.remove_send(peer, key);
+            self.queues.remove_request(peer, key);
         }
     }
 

@@ -161,10 +161,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let mut sent = 0;
         while let Some(message) = self.queues.message(peer) {
             let result = match message {
-                QueuedMessage::Send(key) => self.transmit(net, peer, link, key),
-                QueuedMessage::CancelRts { channel, to, key } => {
-                    self.transmit_cancel(net, link, channel, to, key)
-                }
+                QueuedMessage::Request(key) => self.transmit(net, peer, link, key),
                 QueuedMessage::ContextRetired(context) => {
                     let header = Packet::ContextRetired { context }.write();
                     send_header(net, link.endpoint, Class::Data, AM_ID, header.as_bytes())

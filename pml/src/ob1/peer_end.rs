@@ -97,6 +97,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Queued { to, .. }
             | Phase::RtsSent { to, .. }
             | Phase::RefusedSend { to }
+            | Phase::CancelQueued { to, .. }
             | Phase::Streaming { to, .. } => to,
             Phase::Posted(Posted { from: Source::Rank(from), .. }) | Phase::CtsSent { from, .. } => from,
             Phase::Posted(Posted { from: Source::Any, .. }) | Phase::Done(_) => return None,
@@ -112,6 +113,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::RtsSent { .. } => mend_base::reach!("pml.end: a send without an answer"),
             Phase::RefusedSend { .. } => mend_base::reach!("pml.end: a refused send"),
             Phase::Streaming { .. } => mend_base::reach!("pml.end: a streaming send"),
+            Phase::CancelQueued { .. } => mend_base::reach!("pml.end: the cancellation of an RTS"),
             Phase::Posted(posted) => {
                 mend_base::reach!("pml.end: a posted receive");
                 let channel = entry.channel();

@@ -8,7 +8,7 @@ use crate::ends::Ends;
 use crate::envelope::{Form, Packet};
 use crate::lent::Lent;
 use crate::matcher::Unexpected;
-use crate::request::{Channel, Error, Request, Started, take_whole};
+use crate::request::{Channel, Error, Request, Started, Status, take_whole};
 use crate::request_table::{Phase, Posted};
 use mend_base::{Key, PeerIndex, Source, TagSelector};
 use mend_datatype::Typed;
@@ -137,11 +137,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// A receive had matched an RTS that its sender then cancelled before a byte was sent. The receive is matched anew as if the RTS
     /// had never been sent, or else is posted again at its old place. The sender has just written, so it has not ended: a
-    /// receive that names it can still be served.
+    /// receive that names it can still be served. A receive that was cancelled ends cancelled (MPI-5.0 §3.8.4).
     #[cold]
     pub(super) fn match_anew(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
         let Phase::CtsSent { posted, .. } = *entry.phase() else { return };
+        if entry.is_cancelled() {
+            mend_base::reach!("pml.receive: cancelled by both ends");
+            return self.finish(request, Ok(Status::CANCELLED));
+        }
         let key = entry.channel();
         self.requests.set_phase(request, Phase::Posted(posted));
         if let Some(Unexpected { source, tag, form, payload, .. }) =

@@ -67,7 +67,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.ended(on, Err(end.error(to)));
         }
         let key = self.requests.begin(on.0, data, Phase::Queued { to, tag, mode }).ok_or(Error::NoMemory)?;
-        if self.queues.push(peer, QueuedMessage::Send(key)).is_err() {
+        if self.queues.push(peer, QueuedMessage::Request(key)).is_err() {
             self.finish(key, Err(Error::NoMemory));
             self.requests.forget(key);
             return Err(Error::NoMemory);
@@ -80,7 +80,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Ok(self.started(key))
     }
 
-    /// Puts a queued send on the wire: whole, or as an RTS.
+    /// Puts a queued request on the wire.
     pub(super) fn transmit<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
@@ -88,7 +88,22 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         link: PeerLink<E>,
         key: Key,
     ) -> Result<(), SendError> {
-        // A queued request leaves the queue before it ends.
+        match self.requests.get(key).map(|entry| entry.phase()) {
+            Some(Phase::Queued { .. }) => self.transmit_send(net, peer, link, key),
+            Some(&Phase::CancelQueued { to, rts }) => self.transmit_cancel(net, link, key, to, rts),
+            // A queued request leaves the queue before it ends.
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a send on the wire: whole, or as an RTS.
+    fn transmit_send<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        peer: PeerIndex,
+        link: PeerLink<E>,
+        key: Key,
+    ) -> Result<(), SendError> {
         let Some(entry) = self.requests.get(key) else { return Ok(()) };
         let Phase::Queued { to, tag, mode } = *entry.phase() else { return Ok(()) };
         let Some(channel) = self.channels.get_mut(entry.channel()) else { return Ok(()) };
@@ -129,24 +144,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Ok(())
     }
 
-    /// Puts on the wire that an RTS is cancelled.
-    pub(super) fn transmit_cancel<N: Btl<Endpoint = E>>(
+    /// Puts on the wire that the RTS `rts` is cancelled.
+    fn transmit_cancel<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
         link: PeerLink<E>,
-        channel: Key,
+        request: Key,
         to: Rank,
-        key: Key,
+        rts: Key,
     ) -> Result<(), SendError> {
-        // Where the channel is closed meanwhile, the receiver learns it from the answer to its CTS.
-        let Some(open) = self.channels.get_mut(channel) else { return Ok(()) };
+        let Some(entry) = self.requests.get(request) else { return Ok(()) };
+        let Some(open) = self.channels.get_mut(entry.channel()) else { return Ok(()) };
         let (name, source) = (open.name(), open.members.me());
         let Some(route) = open.routes.to(to) else { return Err(SendError::Busy) };
         let (channel, sequence) = route.next(name);
-        let form = Form::Synchronous { key };
+        let form = Form::Synchronous { key: rts };
         let header = Packet::CancelRts(Envelope { channel, sequence, tag: Tag(0), source, form }).write();
         net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), 0, |_| {})?;
         route.count_sent();
+        self.finish(request, Ok(Status::EMPTY));
         Ok(())
     }
 

@@ -2,9 +2,11 @@
 //! Cancelled sends: their wait returns whatever the receiver does (MPI-5.0 §3.8.4), and the receiver never receives what
 //! was cancelled.
 
-use super::fabric::{CHUNKS, Cluster, DATA, pattern, rank, request, tag};
-use crate::{Channel, SendMode, Started, State, Status};
+use super::fabric::{CHUNKS, Cluster, DATA, TEST_CONFIG, pattern, rank, request, tag};
+use crate::{Channel, Config, End, SendMode, Started, State, Status};
 use mend_base::{ContextKind, Random, Source, TagSelector};
+use mend_transport::Buffer;
+use std::sync::Arc;
 
 const LARGE: usize = 1 << 20;
 const CANCELLED: State = State::Done(Ok(Status::CANCELLED));
@@ -13,6 +15,12 @@ const NOT_CANCELLED: State = State::Done(Ok(Status::EMPTY));
 /// Two processes that know each other's id of the channel.
 fn known(seed: u64) -> (Cluster, Vec<Channel>) {
     let mut cluster = Cluster::new(2, seed);
+    let on = announced(&mut cluster);
+    (cluster, on)
+}
+
+/// A channel whose id both processes know.
+fn announced(cluster: &mut Cluster) -> Vec<Channel> {
     let on = cluster.open(1, ContextKind::PointToPoint);
     for (from, to) in [(0, 1), (1, 0)] {
         let sent = cluster.send(from, on[from], to as u32, 0, b"hello");
@@ -22,7 +30,7 @@ fn known(seed: u64) -> (Cluster, Vec<Channel>) {
             cluster.nodes[from].ob1.release(request);
         }
     }
-    (cluster, on)
+    on
 }
 
 fn cancel(cluster: &mut Cluster, at: usize, started: Started) {
@@ -128,6 +136,112 @@ fn a_receive_that_had_matched_a_cancelled_rts_takes_what_came_behind_it() {
     }
 }
 
+/// A receive at 1 that has matched the RTS of 0; both operations were cancelled after that.
+fn cancelled_by_both() -> (Cluster, Vec<Channel>, Started) {
+    let (mut cluster, on) = known(7);
+    let (receive, _) = cluster.receive(1, on[1], rank(0), tag(1), 8);
+    let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    assert_eq!(cluster.nodes[1].ob1.rendezvous.streams().len(), 1, "it has matched");
+    cancel(&mut cluster, 0, sent);
+    cancel(&mut cluster, 1, receive);
+    (cluster, on, receive)
+}
+
+#[test]
+fn a_matched_receive_that_is_cancelled_ends_cancelled_if_its_message_is_cancelled_too() {
+    let (mut cluster, on, receive) = cancelled_by_both();
+    cluster.settle();
+    assert_eq!(cluster.poll(1, receive), CANCELLED);
+    assert_works(&mut cluster, &on);
+}
+
+#[test]
+fn a_receive_that_was_cancelled_and_freed_takes_no_later_message() {
+    let (mut cluster, on, receive) = cancelled_by_both();
+    cluster.nodes[1].ob1.detach(request(receive));
+    cluster.settle();
+    cluster.send(0, on[0], 1, 1, b"later");
+    cluster.settle();
+    assert_eq!(cluster.receive(1, on[1], rank(0), tag(1), 5).1.to_vec(), b"later");
+    assert_works(&mut cluster, &on);
+}
+
+#[test]
+fn a_matched_receive_that_is_cancelled_receives_a_message_that_is_not_cancelled() {
+    let (mut cluster, on) = known(8);
+    let (receive, buffer) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
+    let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    cancel(&mut cluster, 1, receive);
+    cluster.settle();
+    assert_eq!(cluster.poll(0, sent), NOT_CANCELLED);
+    assert!(matches!(cluster.poll(1, receive), State::Done(Ok(status)) if !status.cancelled));
+    assert_eq!(buffer.to_vec(), pattern(1, LARGE));
+    assert_works(&mut cluster, &on);
+}
+
+type Receive = (Started, Arc<Buffer>);
+
+/// Two receives at 1, the first of which has matched an RTS of 0. The RTS is cancelled; its stream is not cancelled yet.
+fn first_of_two_matched_what_is_cancelled(seed: u64, bytes: usize) -> (Cluster, Vec<Channel>, [Receive; 2]) {
+    let (mut cluster, on) = known(seed);
+    let receives = [bytes, 8].map(|bytes| cluster.receive(1, on[1], rank(0), tag(1), bytes));
+    let cancelled = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    cancel(&mut cluster, 0, cancelled);
+    (cluster, on, receives)
+}
+
+#[test]
+fn what_is_sent_after_a_cancellation_is_received_in_the_order_of_the_receives() {
+    for seed in 0..20 {
+        for bytes in [8, 64] {
+            let (mut cluster, on, receives) = first_of_two_matched_what_is_cancelled(seed, bytes);
+            cluster.send(0, on[0], 1, 1, &pattern(1, bytes));
+            cluster.send(0, on[0], 1, 1, &pattern(2, 8));
+            cluster.settle();
+            for ((started, buffer), sent) in receives.into_iter().zip([pattern(1, bytes), pattern(2, 8)]) {
+                assert!(matches!(cluster.poll(1, started), State::Done(Ok(_))), "seed {seed}");
+                assert_eq!(buffer.to_vec(), sent, "seed {seed}");
+            }
+            assert_works(&mut cluster, &on);
+        }
+    }
+}
+
+#[test]
+fn a_receive_that_waits_for_a_stream_number_is_matched_anew_when_its_message_is_cancelled() {
+    let mut cluster = Cluster::with(2, 9, Config { streams_max: 1, ..TEST_CONFIG });
+    let on = announced(&mut cluster);
+    let labels = [1, 2];
+    let receives = labels.map(|label| cluster.receive(1, on[1], rank(0), tag(label), LARGE));
+    let sends = labels.map(|label| cluster.send(0, on[0], 1, label, &pattern(1, LARGE)));
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    assert_eq!(cluster.nodes[1].ob1.rendezvous.pending(), 1);
+    cancel(&mut cluster, 0, sends[1]);
+    cluster.settle();
+    assert!(matches!(cluster.poll(1, receives[0].0), State::Done(Ok(_))));
+    assert_eq!(cluster.poll(1, receives[1].0), State::Running);
+    cluster.send(0, on[0], 1, 2, b"later");
+    cluster.settle();
+    assert!(matches!(cluster.poll(1, receives[1].0), State::Done(Ok(status)) if status.bytes == 5));
+    assert_works(&mut cluster, &on);
+}
+
+#[test]
+fn a_receive_on_a_communicator_that_is_freed_takes_what_was_sent_after_a_cancelled_message() {
+    let (mut cluster, on, receives) = first_of_two_matched_what_is_cancelled(1, 8);
+    cancel(&mut cluster, 1, receives[1].0);
+    cluster.send(0, on[0], 1, 1, &pattern(1, 8));
+    // The message comes before the cancellation of the stream.
+    (0..100).for_each(|_| _ = cluster.progress_at(1));
+    cluster.nodes[1].ob1.close(on[1]);
+    cluster.settle();
+    assert!(matches!(cluster.poll(1, receives[0].0), State::Done(Ok(_))));
+    assert_eq!(receives[0].1.to_vec(), pattern(1, 8));
+}
+
 #[test]
 fn a_synchronous_send_whose_payload_has_gone_ends_and_is_not_cancelled() {
     let (mut cluster, on) = known(4);
@@ -155,6 +269,41 @@ fn a_stream_whose_send_is_cancelled_goes_on_from_a_copy() {
     assert_eq!(buffer.to_vec(), pattern(1, LARGE));
     assert!(cluster.nodes[0].ob1.requests.len() == 0, "the copy is forgotten with its end");
     assert_works(&mut cluster, &on);
+}
+
+#[test]
+fn a_cancelled_rts_is_gone_although_its_sender_frees_the_communicator_at_once() {
+    for room in [0, 64] {
+        let (mut cluster, on) = known(10);
+        let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+        until(&mut cluster, |cluster| cluster.nodes[1].ob1.matcher.len() == 1);
+        cluster.fabric.borrow_mut().room = room;
+        cancel(&mut cluster, 0, sent);
+        assert_eq!(cluster.poll(0, sent), CANCELLED);
+        let ob1 = &mut cluster.nodes[0].ob1;
+        ob1.release(request(sent));
+        ob1.close(on[0]);
+        assert!(!ob1.idle(), "MPI_Finalize waits until the cancellation has gone");
+        cluster.fabric.borrow_mut().room = 64;
+        cluster.settle();
+        assert_eq!(cluster.probe(1, on[1], Source::Any, TagSelector::Any), None);
+        cluster.assert_clean();
+        let ob1 = &cluster.nodes[0].ob1;
+        assert!(ob1.idle() && ob1.channels.is_empty() && ob1.requests.len() == 0);
+    }
+}
+
+#[test]
+fn a_cancellation_that_has_not_gone_ends_with_its_receiver() {
+    let (mut cluster, on) = known(11);
+    let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    cluster.fabric.borrow_mut().room = 0;
+    cancel(&mut cluster, 0, sent);
+    let node = &mut cluster.nodes[0];
+    node.ob1.release(request(sent));
+    node.ob1.close(on[0]);
+    node.end(1, End::Failed);
+    assert!(node.ob1.idle() && node.ob1.channels.is_empty() && node.ob1.requests.len() == 0);
 }
 
 #[test]

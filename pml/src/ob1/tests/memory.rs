@@ -88,7 +88,7 @@ fn a_peer_whose_message_cannot_be_kept_is_unreachable_for_lack_of_memory() {
 }
 
 #[test]
-fn a_peer_that_ignores_an_xoff_is_evidence_and_what_it_sent_is_bounded() {
+fn a_peer_that_reads_no_xoff_becomes_unreachable_and_what_it_sent_is_bounded() {
     let config = Config { held_bytes_max: 10_000, eager_bytes: 64, ..TEST_CONFIG };
     let mut cluster = Cluster::with(2, 4, config);
     let on = cluster.open(1, ContextKind::PointToPoint);
@@ -103,7 +103,7 @@ fn a_peer_that_ignores_an_xoff_is_evidence_and_what_it_sent_is_bounded() {
             break;
         }
     }
-    assert_eq!(cluster.nodes[1].heard.errors, [(PeerIndex(0), Cause::Garbage)]);
+    assert_eq!(cluster.nodes[1].heard.errors, [(PeerIndex(0), Cause::NoMemory)]);
 }
 
 #[test]
