@@ -8,12 +8,13 @@
 //!
 //! So messages are counted in windows. A sender whose ring was full publishes in its block that it waits for room. In each window
 //! an endpoint that has had its share is held back while another one that waits for room has not had its own. Progress then
-//! delivers nothing but control messages and states, so that the receiver yields, and sleeps in the end. The window ends when no endpoint is behind, or after
-//! [`CHECKS_BEHIND_MAX`] checks or [`TIMED_CHECKS_BEHIND_MAX`] timed ones. A sender that sent nothing while it was waited for (it
+//! delivers nothing but control messages and states, so that the receiver yields, and sleeps in the end. The window ends when
+//! no endpoint is behind, or after [`CHECKS_BEHIND_MAX`] checks, [`TIMED_CHECKS_BEHIND_MAX`] timed ones or [`BEHIND_MAX`]. A sender that sent nothing while it was waited for (it
 //! computes, or is stopped) is not waited for again until a message of it has arrived.
 
 use crate::Shm;
 use crate::endpoint::{Endpoint, State};
+use mend_base::{Duration, Instant};
 
 /// The messages after which an endpoint has had its share of a window: as many as a ring holds.
 const SHARE: u32 = 64;
@@ -25,6 +26,9 @@ const CHECKS_BEHIND_MAX: u32 = 256;
 /// The same for timed checks of a receiver that sleeps. Each sleep is twice as long as the one before, 31 ms in total: by then
 /// a sender that can run has run, also on a busy processor.
 const TIMED_CHECKS_BEHIND_MAX: u32 = 5;
+
+/// The same as a time: a program that computes and tests now and then makes few checks.
+const BEHIND_MAX: Duration = Duration::from_millis(31);
 
 const _: () = assert!(SHARE as usize == mend_segment::MESSAGE_SLOTS);
 
@@ -52,7 +56,7 @@ impl Endpoint {
 
 impl Shm {
     /// Holds back endpoints that have had their share while another one is behind; begins a new window when none is.
-    pub(crate) fn share_fairly(&mut self) {
+    pub(crate) fn share_fairly(&mut self, now: Instant) {
         let (polling, endpoints) = (&mut self.polling, &self.endpoints);
         let has_share = |&index: &u32| endpoints[index as usize].had() >= SHARE;
         if polling.held_back.is_empty() && !polling.polled.iter().any(has_share) {
@@ -60,7 +64,10 @@ impl Shm {
         }
         let is_behind = |&index: &u32| endpoints[index as usize].is_behind();
         let behind = polling.polled.iter().any(is_behind);
-        if behind && polling.checks_behind < CHECKS_BEHIND_MAX {
+        if polling.checks_behind == 0 {
+            polling.behind_since = now;
+        }
+        if behind && polling.checks_behind < CHECKS_BEHIND_MAX && now - polling.behind_since < BEHIND_MAX {
             polling.checks_behind += 1;
             polling.held_back.extend(polling.polled.extract_if(.., |index| has_share(index)));
             polling.unusual = true;
@@ -71,10 +78,10 @@ impl Shm {
 
     /// The same in a timed check.
     #[cold]
-    pub(crate) fn share_fairly_while_armed(&mut self) {
+    pub(crate) fn share_fairly_while_armed(&mut self, now: Instant) {
         if !self.polling.held_back.is_empty() {
             self.polling.checks_behind += CHECKS_BEHIND_MAX.div_ceil(TIMED_CHECKS_BEHIND_MAX);
-            self.share_fairly();
+            self.share_fairly(now);
         }
     }
 
@@ -132,7 +139,7 @@ mod tests {
     use crate::endpoint::State;
     use crate::pair::{Delivered, star};
     use crate::{Shm, ShmEndpoint};
-    use mend_base::Instant;
+    use mend_base::{Duration, Instant};
     use mend_transport::{AmId, Btl, Class, WakeSet};
 
     /// Sends until there is no room, also after a call of progress.
@@ -197,6 +204,21 @@ mod tests {
             senders[..3].iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
         }
         assert_eq!(idle_calls, 4 * super::CHECKS_BEHIND_MAX, "calls of 20,000 that delivered nothing");
+    }
+
+    /// The program calls progress every 10 ms: a limit in calls would be seconds.
+    #[test]
+    fn a_program_that_rarely_tests_waits_some_calls_for_a_sender_that_computes() {
+        let (mut receiver, mut senders, endpoint) = star(3);
+        let mut delivered = Delivered::default();
+        senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
+        let mut idle_calls = 0;
+        for call in 0..1_000 {
+            let now = Instant(0) + Duration::from_millis(10 * call);
+            idle_calls += u32::from(receiver.progress(now, 64, &mut delivered) == 0);
+            fill(&mut senders[0], endpoint, 0);
+        }
+        assert!((1..20).contains(&idle_calls), "{idle_calls} calls of 1,000 delivered nothing");
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(crate) struct Polling {
     pub(crate) held_back: Vec<u32>,
     /// Successive checks that found an endpoint behind.
     pub(crate) checks_behind: u32,
+    /// When the first of them was.
+    pub(crate) behind_since: Instant,
     /// An endpoint goes back to doorbell mode only while more endpoints than this are polled.
     pub(crate) limit: usize,
     /// Bells are requested from all peers: the process sleeps, or is about to.
@@ -69,6 +71,7 @@ impl Polling {
             polled: Vec::new(),
             held_back: Vec::new(),
             checks_behind: 0,
+            behind_since: Instant(0),
             limit: POLL_LIMIT,
             armed: false,
             round_cut: false,
@@ -168,7 +171,7 @@ impl Shm {
     #[cold]
     fn answer_unusual(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         if self.polling.armed {
-            self.answer_while_armed();
+            self.answer_while_armed(now);
         } else if self.polling.calls.is_multiple_of(CALLS_PER_BELL_CHECK) {
             self.answer_while_awake(now);
         }
@@ -223,8 +226,8 @@ impl Shm {
     }
 
     #[cold]
-    fn answer_while_armed(&mut self) {
-        self.share_fairly_while_armed();
+    fn answer_while_armed(&mut self, now: Instant) {
+        self.share_fairly_while_armed(now);
         self.check_all_rings();
         self.answer_bells(self.node.slots);
     }
@@ -242,7 +245,7 @@ impl Shm {
             self.clear_waits_for_room();
         }
         if self.polling.polled.len() > 1 || !self.polling.held_back.is_empty() {
-            self.share_fairly();
+            self.share_fairly(now);
         }
     }
 
