@@ -5,7 +5,7 @@ use crate::argument_error::ArgumentError;
 use crate::failure::Failure;
 use crate::generated::constants::IN_PLACE;
 use core::ffi::c_void;
-use mend_datatype::{Datatype, Typed};
+use mend_datatype::{Datatype, TypedBuffer};
 use mend_mpi::DatatypeHandle;
 use mend_transport::UserMemory;
 use mend_world::Engine;
@@ -22,7 +22,7 @@ impl Buffer {
     // Hot: per message.
     /// The buffer. Null is an address like any other where no byte of it is used.
     #[inline(always)]
-    pub(crate) fn typed(self, engine: &Engine) -> Result<Typed, Failure> {
+    pub(crate) fn typed(self, engine: &Engine) -> Result<TypedBuffer, Failure> {
         typed(self.address, self.count, engine.datatype(self.datatype)?)
     }
 }
@@ -30,7 +30,7 @@ impl Buffer {
 // Hot: per message.
 /// `count` elements at `address`.
 #[inline(always)]
-pub(crate) fn typed(address: *const c_void, count: u64, datatype: Datatype) -> Result<Typed, Failure> {
+pub(crate) fn typed(address: *const c_void, count: u64, datatype: Datatype) -> Result<TypedBuffer, Failure> {
     let bytes = datatype.span(count).ok_or(ArgumentError::Overlong)?;
     if address as usize <= IN_PLACE && bytes > 0 {
         return Err(if address.is_null() { ArgumentError::NullBuffer } else { ArgumentError::InPlace }.into());
@@ -38,5 +38,5 @@ pub(crate) fn typed(address: *const c_void, count: u64, datatype: Datatype) -> R
     // SAFETY: the user names a buffer of `count` elements and keeps it until the request completes (MPI-5.0 §3.7.2);
     // `span` gives no more than isize::MAX.
     let memory = unsafe { UserMemory::from_user(address.cast::<u8>().cast_mut(), bytes) };
-    Ok(Typed::new(memory, datatype, count))
+    Ok(TypedBuffer::new(memory, datatype, count))
 }

@@ -27,7 +27,7 @@ pub struct LifecycleCounts {
     /// Entries that ended.
     pub ended: u64,
     /// Entries that were removed.
-    pub forgotten: u64,
+    pub released: u64,
 }
 
 #[cfg(feature = "lifecycle-check")]
@@ -50,8 +50,8 @@ impl LifecycleCheck {
     }
 
     /// The entry was removed.
-    pub fn forget(&mut self, key: Key) {
-        self.counts.forgotten += 1;
+    pub fn release(&mut self, key: Key) {
+        self.counts.released += 1;
         match self.entries.remove(&key) {
             Some(true) => {}
             Some(false) => panic!("{key:?} is released before it ended"),
@@ -63,9 +63,9 @@ impl LifecycleCheck {
     pub fn assert_agrees(&self, table: impl Iterator<Item = (Key, bool)>) {
         let table: BTreeMap<Key, bool> = table.collect();
         assert_eq!(table, self.entries, "the table, and what was reported");
-        let LifecycleCounts { begun, ended, forgotten } = self.counts;
-        assert!(begun >= ended && ended >= forgotten, "{:?}", self.counts);
-        assert_eq!(begun - forgotten, table.len() as u64, "{:?}", self.counts);
+        let LifecycleCounts { begun, ended, released } = self.counts;
+        assert!(begun >= ended && ended >= released, "{:?}", self.counts);
+        assert_eq!(begun - released, table.len() as u64, "{:?}", self.counts);
     }
 
     /// The counts so far; all 0 without the feature.
@@ -86,7 +86,7 @@ impl LifecycleCheck {
 
     /// The entry was removed.
     #[inline(always)]
-    pub fn forget(&mut self, _key: Key) {}
+    pub fn release(&mut self, _key: Key) {}
 
     /// Asserts nothing, without the feature.
     pub fn assert_agrees(&self, _table: impl Iterator<Item = (Key, bool)>) {}
@@ -114,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_ends_and_is_forgotten_once_balances() {
+    fn what_begins_ends_and_is_released_once_balances() {
         let mut check = begun();
         check.assert_agrees([(KEY, false)].into_iter());
         check.end(KEY);
         check.assert_agrees([(KEY, true)].into_iter());
-        check.forget(KEY);
+        check.release(KEY);
         check.assert_agrees([].into_iter());
-        assert_eq!(check.counts(), LifecycleCounts { begun: 1, ended: 1, forgotten: 1 });
+        assert_eq!(check.counts(), LifecycleCounts { begun: 1, ended: 1, released: 1 });
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "released before it ended")]
     fn a_release_before_the_end_is_caught() {
-        begun().forget(KEY);
+        begun().release(KEY);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct Parameter {
     /// Its value if it is not set.
     pub default: &'static str,
     /// What it does, in one sentence.
-    pub sentence: &'static str,
+    pub description: &'static str,
 }
 
 /// What values a parameter takes.
@@ -236,14 +236,14 @@ mod tests {
             kind: Kind::Names(&["self", "shm"]),
             unit: "",
             default: "",
-            sentence: "Transports.",
+            description: "Transports.",
         }],
         &[Parameter {
             name: "pml.eager_bytes",
             kind: Kind::Number(0, 4096),
             unit: "bytes",
             default: "4096",
-            sentence: "Eager limit.",
+            description: "Eager limit.",
         }],
     ]);
 

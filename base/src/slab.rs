@@ -131,7 +131,7 @@ impl<T> Slab<T> {
     }
 
     /// Whether an entry had this key and was removed: the key is stale, and not invented by a peer.
-    pub fn was_removed(&self, key: Key) -> bool {
+    pub fn is_stale(&self, key: Key) -> bool {
         let Some(slot) = self.slots.get(key.index as usize) else { return false };
         let lives_since = slot.generation.wrapping_sub(key.generation);
         key.generation % 2 == 1 && lives_since > 0 && lives_since < 1 << 31
@@ -195,18 +195,18 @@ mod tests {
     fn a_stale_key_is_told_from_an_invented_one() {
         let mut slab = Slab::new();
         let first = slab.insert("a");
-        assert!(!slab.was_removed(first), "the entry is there");
+        assert!(!slab.is_stale(first), "the entry is there");
         slab.remove(first);
-        assert!(slab.was_removed(first));
+        assert!(slab.is_stale(first));
         let second = slab.insert("b");
-        assert!(slab.was_removed(first) && !slab.was_removed(second));
+        assert!(slab.is_stale(first) && !slab.is_stale(second));
         for generation in [0, 2, 5, 1 << 20 | 1] {
             assert!(
-                !slab.was_removed(Key { index: first.index, generation }),
+                !slab.is_stale(Key { index: first.index, generation }),
                 "{generation} was never given out"
             );
         }
-        assert!(!slab.was_removed(Key { index: 7, generation: 1 }));
+        assert!(!slab.is_stale(Key { index: 7, generation: 1 }));
     }
 
     #[test]

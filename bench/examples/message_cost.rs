@@ -6,7 +6,7 @@
 //! (a receive that is posted before its message comes) or `unexpected` (a receive that is started afterwards).
 
 use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Config, Ends, Lent, Ob1, Owner, SendMode, Started, Upcalls};
 use mend_transport::{
     Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
@@ -158,8 +158,8 @@ impl Pair {
         pair
     }
 
-    fn data(&self) -> Typed {
-        Typed::bytes(UserMemory::of_buffer(&self.memory))
+    fn data(&self) -> TypedBuffer {
+        TypedBuffer::bytes(UserMemory::of_buffer(&self.memory))
     }
 
     fn send(&mut self) -> Started {

@@ -11,13 +11,13 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Number(2 << 10, CHUNK_BYTES_MAX as u64),
         unit: "bytes",
         default: "16k",
-        sentence: "The longest chunk in which this process receives a large message through shared memory.",
+        description: "The longest chunk in which this process receives a large message through shared memory.",
     },
     Parameter {
         name: "btl_shm.memory_reserve_bytes",
         kind: Kind::Number(0, 1 << 40),
         unit: "bytes",
         default: "4m",
-        sentence: "Memory that must stay free under the memory limit after shared memory has been reserved.",
+        description: "Memory that must stay free under the memory limit after shared memory has been reserved.",
     },
 ];

@@ -16,7 +16,7 @@ pub use parameters::PARAMETERS;
 pub use schedule::{PointToPoint, Schedule};
 
 use mend_base::Rank;
-use mend_datatype::{Op, Typed};
+use mend_datatype::{Op, TypedBuffer};
 use schedule::Builder;
 
 /// A collective operation as one rank calls it. A buffer that is `None` means `MPI_IN_PLACE` where the standard allows that; elsewhere it
@@ -28,16 +28,16 @@ pub enum Collective {
     /// Copies the data of the root to all ranks.
     Bcast {
         /// Read at the root, written elsewhere.
-        data: Typed,
+        data: TypedBuffer,
         /// The rank that sends.
         root: Rank,
     },
     /// Reduces the data of all ranks, with the result at the root.
     Reduce {
         /// `None` at the root: in place.
-        send: Option<Typed>,
+        send: Option<TypedBuffer>,
         /// `Some` at the root.
-        receive: Option<Typed>,
+        receive: Option<TypedBuffer>,
         /// The reduction operation.
         op: Op,
         /// The rank that gets the result.
@@ -46,43 +46,43 @@ pub enum Collective {
     /// Reduces the data of all ranks, with the same result at all ranks, bit for bit.
     Allreduce {
         /// `None`: in place.
-        send: Option<Typed>,
+        send: Option<TypedBuffer>,
         /// Where the result goes.
-        receive: Typed,
+        receive: TypedBuffer,
         /// The reduction operation.
         op: Op,
     },
     /// Copies one block of each rank to the root, in the order of ranks.
     Gather {
         /// `None` at the root: in place.
-        send: Option<Typed>,
+        send: Option<TypedBuffer>,
         /// At the root: as many elements as all blocks have.
-        receive: Option<Typed>,
+        receive: Option<TypedBuffer>,
         /// The rank that gets the blocks.
         root: Rank,
     },
     /// Copies one block of the root to each rank, in the order of ranks.
     Scatter {
         /// At the root: as many elements as all blocks have.
-        send: Option<Typed>,
+        send: Option<TypedBuffer>,
         /// `None` at the root: in place.
-        receive: Option<Typed>,
+        receive: Option<TypedBuffer>,
         /// The rank that sends the blocks.
         root: Rank,
     },
     /// Copies one block of each rank to all ranks, in the order of ranks.
     Allgather {
         /// `None`: in place.
-        send: Option<Typed>,
+        send: Option<TypedBuffer>,
         /// As many elements as all blocks have.
-        receive: Typed,
+        receive: TypedBuffer,
     },
     /// Copies one block of each rank to each rank.
     Alltoall {
         /// As many elements as all blocks have. `None`: in place.
-        send: Option<Typed>,
+        send: Option<TypedBuffer>,
         /// As many elements as all blocks have.
-        receive: Typed,
+        receive: TypedBuffer,
     },
 }
 

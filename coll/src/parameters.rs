@@ -9,5 +9,5 @@ pub const PARAMETERS: &[Parameter] = &[Parameter {
     kind: Kind::Names(&["basic"]),
     unit: "",
     default: "",
-    sentence: "Collective components that may be used: a list, or ^ and a list of those that may not.",
+    description: "Collective components that may be used: a list, or ^ and a list of those that may not.",
 }];

@@ -16,7 +16,7 @@
 
 use crate::Error;
 use mend_base::Rank;
-use mend_datatype::{Datatype, Op, Typed, reduce};
+use mend_datatype::{Datatype, Op, TypedBuffer, reduce};
 use mend_pml::{Error as PmlError, Request, Started, State};
 use mend_transport::{Buffer, UserMemory};
 
@@ -26,9 +26,9 @@ use mend_transport::{Buffer, UserMemory};
 /// If a rank dies, requests that depend on it end with an error, and the engine calls [`Schedule::interrupt`].
 pub trait PointToPoint {
     /// Starts a send. An error means that no request was made.
-    fn send(&mut self, to: Rank, data: Typed) -> Result<Started, PmlError>;
+    fn send(&mut self, to: Rank, data: TypedBuffer) -> Result<Started, PmlError>;
     /// Starts a receive. An error means that no request was made.
-    fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, PmlError>;
+    fn receive(&mut self, from: Rank, data: TypedBuffer) -> Result<Started, PmlError>;
     /// The state of a request.
     fn poll(&self, request: Request) -> State;
     /// Frees a request whose state is `Done`.
@@ -61,22 +61,22 @@ enum Phase {
 enum Step {
     Send {
         to: Rank,
-        data: Typed,
+        data: TypedBuffer,
     },
     Receive {
         from: Rank,
-        data: Typed,
+        data: TypedBuffer,
     },
     /// The end of a round: the next step begins when all requests of the round have ended.
     WaitAll,
     Copy {
-        from: Typed,
-        into: Typed,
+        from: TypedBuffer,
+        into: TypedBuffer,
     },
     Reduce {
         op: Op,
-        left: Typed,
-        into: Typed,
+        left: TypedBuffer,
+        into: TypedBuffer,
     },
 }
 
@@ -177,11 +177,11 @@ impl Builder {
         Builder { me: me.0, size, steps: Vec::new() }
     }
 
-    pub(crate) fn send(&mut self, to: u32, data: &Typed) {
+    pub(crate) fn send(&mut self, to: u32, data: &TypedBuffer) {
         self.steps.push(Step::Send { to: Rank(to), data: data.share() });
     }
 
-    pub(crate) fn receive(&mut self, from: u32, data: &Typed) {
+    pub(crate) fn receive(&mut self, from: u32, data: &TypedBuffer) {
         self.steps.push(Step::Receive { from: Rank(from), data: data.share() });
     }
 
@@ -189,12 +189,12 @@ impl Builder {
         self.steps.push(Step::WaitAll);
     }
 
-    pub(crate) fn copy(&mut self, from: &Typed, into: &Typed) {
+    pub(crate) fn copy(&mut self, from: &TypedBuffer, into: &TypedBuffer) {
         self.steps.push(Step::Copy { from: from.share(), into: into.share() });
     }
 
     /// `into = left op into`.
-    pub(crate) fn reduce(&mut self, op: Op, left: &Typed, into: &Typed) {
+    pub(crate) fn reduce(&mut self, op: Op, left: &TypedBuffer, into: &TypedBuffer) {
         self.steps.push(Step::Reduce { op, left: left.share(), into: into.share() });
     }
 
@@ -224,22 +224,22 @@ impl Builder {
 }
 
 /// A temporary buffer for as many elements as `like` has. It lives as long as the schedule and its requests.
-pub(crate) fn scratch(like: &Typed) -> Result<Typed, Error> {
+pub(crate) fn scratch(like: &TypedBuffer) -> Result<TypedBuffer, Error> {
     let (datatype, count) = (like.datatype(), like.count());
     let bytes = datatype.span(count).expect("a buffer of as many elements exists");
     let buffer = Buffer::try_zeroed(bytes).ok_or(Error::NoMemory)?;
-    Ok(Typed::new(UserMemory::of_buffer(&buffer), datatype, count))
+    Ok(TypedBuffer::new(UserMemory::of_buffer(&buffer), datatype, count))
 }
 
 /// A buffer with one block for each rank.
 pub(crate) struct Blocks {
-    all: Typed,
+    all: TypedBuffer,
     elements: u64,
 }
 
 impl Blocks {
     /// `Err`: the number of elements is no multiple of `size`.
-    pub(crate) fn new(all: &Typed, size: u32) -> Result<Self, Error> {
+    pub(crate) fn new(all: &TypedBuffer, size: u32) -> Result<Self, Error> {
         let elements = all.count() / u64::from(size);
         if elements * u64::from(size) == all.count() {
             Ok(Blocks { all: all.share(), elements })
@@ -249,12 +249,12 @@ impl Blocks {
     }
 
     /// The block of one rank.
-    pub(crate) fn of(&self, rank: u32) -> Typed {
+    pub(crate) fn of(&self, rank: u32) -> TypedBuffer {
         self.run(rank, 1)
     }
 
     /// The blocks of `ranks` ranks from `first` on.
-    pub(crate) fn run(&self, first: u32, ranks: u32) -> Typed {
+    pub(crate) fn run(&self, first: u32, ranks: u32) -> TypedBuffer {
         let run = self.all.elements(u64::from(first) * self.elements, u64::from(ranks) * self.elements);
         run.expect("as many blocks as ranks")
     }
@@ -270,7 +270,7 @@ pub(crate) fn check_operation(op: Op, datatype: Datatype) -> Result<(), Error> {
 }
 
 /// Checks that both buffers have the same datatype and count, as a reduction needs.
-pub(crate) fn check_same_elements(send: Option<&Typed>, receive: &Typed) -> Result<(), Error> {
-    let same = |send: &Typed| send.datatype() == receive.datatype() && send.count() == receive.count();
+pub(crate) fn check_same_elements(send: Option<&TypedBuffer>, receive: &TypedBuffer) -> Result<(), Error> {
+    let same = |send: &TypedBuffer| send.datatype() == receive.datatype() && send.count() == receive.count();
     if send.is_none_or(same) { Ok(()) } else { Err(Error::Count) }
 }

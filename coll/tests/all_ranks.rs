@@ -5,7 +5,7 @@
 
 use mend_base::{Key, Random, Rank};
 use mend_coll::{Collective, Error, PointToPoint, Schedule, schedule};
-use mend_datatype::{Datatype, Op, Typed};
+use mend_datatype::{Datatype, Op, TypedBuffer};
 use mend_pml::{Error as PmlError, Request, Started, State, Status};
 use mend_transport::{Buffer, UserMemory, WriteSlot};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +15,7 @@ const SIZES: std::ops::RangeInclusive<u32> = 1..=17;
 
 /// A message that was sent, or a posted receive.
 struct Transfer {
-    data: Typed,
+    data: TypedBuffer,
     request: Option<u32>,
     /// The sender has abandoned its request: the message completes no receive.
     cancelled: bool,
@@ -90,13 +90,13 @@ impl Fabric {
 struct RankPort<'a>(&'a mut Fabric, u32);
 
 impl PointToPoint for RankPort<'_> {
-    fn send(&mut self, to: Rank, data: Typed) -> Result<Started, PmlError> {
+    fn send(&mut self, to: Rank, data: TypedBuffer) -> Result<Started, PmlError> {
         // Eager: copied from the buffer now. Rendezvous: copied on delivery.
         let eager = self.0.random.once_in(2);
         let (request, data) = if eager {
             let mut packed = vec![0; data.packed_bytes()];
             data.pack(0, packed.len(), &mut WriteSlot::from(&mut packed[..]));
-            (None, Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&packed))))
+            (None, TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&packed))))
         } else {
             (Some(self.0.request(self.1)), data)
         };
@@ -111,7 +111,7 @@ impl PointToPoint for RankPort<'_> {
         })
     }
 
-    fn receive(&mut self, from: Rank, data: Typed) -> Result<Started, PmlError> {
+    fn receive(&mut self, from: Rank, data: TypedBuffer) -> Result<Started, PmlError> {
         let request = self.0.request(self.1);
         let transfer = Transfer { data, request: Some(request), cancelled: false };
         self.0.posted.entry((from.0, self.1)).or_default().push_back(transfer);
@@ -137,7 +137,7 @@ impl PointToPoint for RankPort<'_> {
         let sent =
             self.0.sent.values_mut().flatten().filter(|transfer| transfer.request == Some(number(request)));
         sent.for_each(|transfer| {
-            (transfer.data, transfer.request, transfer.cancelled) = (Typed::empty(), None, true)
+            (transfer.data, transfer.request, transfer.cancelled) = (TypedBuffer::empty(), None, true)
         });
         let (owner, _) = self.0.requests.remove(&number(request)).expect("a request is abandoned once");
         assert_eq!(owner, self.1, "a request is abandoned by its owner");
@@ -199,8 +199,8 @@ fn buffer(values: &[i32]) -> Arc<Buffer> {
     Buffer::from_bytes(&values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>())
 }
 
-fn ints(buffer: &Arc<Buffer>) -> Typed {
-    Typed::new(UserMemory::of_buffer(buffer), Datatype::INT, buffer.len() as u64 / 4)
+fn ints(buffer: &Arc<Buffer>) -> TypedBuffer {
+    TypedBuffer::new(UserMemory::of_buffer(buffer), Datatype::INT, buffer.len() as u64 / 4)
 }
 
 fn values(buffer: &Buffer) -> Vec<i32> {
@@ -303,7 +303,7 @@ fn an_allreduce_of_doubles_gives_all_ranks_the_same_bits() {
                 .collect();
             let call = |each| Collective::Allreduce {
                 send: None,
-                receive: Typed::new(UserMemory::of_buffer(each), Datatype::DOUBLE, 3),
+                receive: TypedBuffer::new(UserMemory::of_buffer(each), Datatype::DOUBLE, 3),
                 op: Op::Sum,
             };
             run_successfully(seed, buffers.iter().map(call).collect());
@@ -320,7 +320,7 @@ fn an_allreduce_of_pairs_finds_the_least_and_where_it_is() {
         let buffers: Vec<_> = (0..size as i32).map(|me| buffer(&[5 - me % 2, me])).collect();
         let call = |each| Collective::Allreduce {
             send: None,
-            receive: Typed::new(UserMemory::of_buffer(each), two_int, 1),
+            receive: TypedBuffer::new(UserMemory::of_buffer(each), two_int, 1),
             op: Op::Minloc,
         };
         run_successfully(9, buffers.iter().map(call).collect());

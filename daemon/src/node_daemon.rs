@@ -7,7 +7,7 @@ use crate::notifier::{Notifier, Step};
 use crate::ranks::{FoundBy, RankLine, RankTable};
 use crate::sentences;
 use mend_base::{Instant, Job, Peer};
-use mend_runtime::daemon_protocol::{Answer, Request, TurnedAway};
+use mend_runtime::daemon_protocol::{Answer, HelloRefused, Request};
 use mend_runtime::exit_code;
 use mend_transport::{Card, Cause};
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ pub struct NodeDaemon {
     policy: ExitPolicy,
     /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
     examined: VecDeque<Question>,
-    /// Ends that were seen, and are declared once all requests of the rank are read, in the order of their [`Effect::HearOut`].
+    /// Ends that were seen, and are declared once all requests of the rank are read, in the order of their [`Effect::ReadRequests`].
     seen_ends: VecDeque<SeenEnd>,
     /// Ranks that have failed, and whose death is not reported yet.
     unreported: Vec<u32>,
@@ -42,8 +42,8 @@ pub enum Effect {
     /// Poll the life word and the process of this rank, and call [`NodeDaemon::on_examined`].
     Examine(u32),
     /// Read every request that this rank has sent, pass each to [`NodeDaemon::on_request`], and then call
-    /// [`NodeDaemon::on_heard_out`].
-    HearOut(u32),
+    /// [`NodeDaemon::on_requests_read`].
+    ReadRequests(u32),
     /// Kill the process that is this rank, but no wrapper that it runs under. If the process was alive until then, call
     /// [`NodeDaemon::on_killed_alive`].
     Kill(u32),
@@ -187,7 +187,7 @@ impl NodeDaemon {
     }
 
     /// Whether a process may join as `rank`.
-    pub fn admit(&self, rank: u32) -> Result<(), TurnedAway> {
+    pub fn admit(&self, rank: u32) -> Result<(), HelloRefused> {
         self.ranks.admit(rank)
     }
 
@@ -229,8 +229,8 @@ impl NodeDaemon {
     }
 
     /// Every request that `rank` had sent was passed in.
-    pub fn on_heard_out(&mut self, rank: u32, now: Instant) {
-        let seen = self.seen_ends.pop_front().expect("each HearOut is answered once");
+    pub fn on_requests_read(&mut self, rank: u32, now: Instant) {
+        let seen = self.seen_ends.pop_front().expect("each ReadRequests is answered once");
         assert_eq!(seen.rank, rank, "effects are performed in order");
         self.fail(rank, seen.found, now);
         if let FoundBy::Question(from) = seen.found {
@@ -257,7 +257,7 @@ impl NodeDaemon {
     /// Has the requests that `rank` sent before its end read before its failure is declared: it may have left.
     fn read_requests(&mut self, rank: u32, found: FoundBy) {
         self.seen_ends.push_back(SeenEnd { rank, found });
-        self.effects.push_back(Effect::HearOut(rank));
+        self.effects.push_back(Effect::ReadRequests(rank));
     }
 
     /// Declares the failure of `rank`: final. One that has left MPI, or has failed, does not fail.

@@ -12,7 +12,7 @@
 
 use crate::ending::Ending;
 use mend_base::Instant;
-use mend_runtime::daemon_protocol::TurnedAway;
+use mend_runtime::daemon_protocol::HelloRefused;
 use mend_runtime::exit_code;
 
 /// All ranks.
@@ -162,12 +162,12 @@ impl RankTable {
     }
 
     /// Whether a process may join as `rank`.
-    pub(crate) fn admit(&self, rank: u32) -> Result<(), TurnedAway> {
+    pub(crate) fn admit(&self, rank: u32) -> Result<(), HelloRefused> {
         match self.get(rank).stage {
             Stage::Outside => Ok(()),
-            Stage::Inside => Err(TurnedAway::Taken(self.get(rank).process())),
-            Stage::Left => Err(TurnedAway::Over),
-            Stage::Failed(_) => Err(TurnedAway::Failed),
+            Stage::Inside => Err(HelloRefused::Taken(self.get(rank).process())),
+            Stage::Left => Err(HelloRefused::Over),
+            Stage::Failed(_) => Err(HelloRefused::Failed),
         }
     }
 
@@ -324,7 +324,7 @@ pub(crate) mod tests {
     use super::{FoundBy, RankTable, Stage};
     use crate::ending::Ending;
     use mend_base::Instant;
-    use mend_runtime::daemon_protocol::TurnedAway;
+    use mend_runtime::daemon_protocol::HelloRefused;
 
     const NOW: Instant = Instant(0);
 
@@ -347,13 +347,13 @@ pub(crate) mod tests {
     fn a_second_program_under_one_rank_is_told_why_it_cannot_join() {
         let mut table = RankTable::of(3);
         table.init(0);
-        assert_eq!(table.admit(0), Err(TurnedAway::Taken(100)));
+        assert_eq!(table.admit(0), Err(HelloRefused::Taken(100)));
         assert!(table.finalize(0));
         assert!(!table.finalize(0), "a correct rank finalizes once");
-        assert_eq!(table.admit(0), Err(TurnedAway::Over));
+        assert_eq!(table.admit(0), Err(HelloRefused::Over));
         assert_eq!(table.get(1).stage(), Stage::Outside);
         assert!(table.fail(2, FoundBy::Process, NOW));
-        assert_eq!(table.admit(2), Err(TurnedAway::Failed));
+        assert_eq!(table.admit(2), Err(HelloRefused::Failed));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the bytes of a message mean: the predefined datatypes ([`Datatype`]), a buffer of them ([`Typed`]) with pack and
+//! What the bytes of a message mean: the predefined datatypes ([`Datatype`]), a buffer of them ([`TypedBuffer`]) with pack and
 //! unpack, and the reduction operations ([`Op`], [`reduce`]).
 //!
-//! Not here: derived datatypes (they come with their constructors, and change no caller of [`Typed`]), communication.
-//! Read [`Typed`] first.
+//! Not here: derived datatypes (they come with their constructors, and change no caller of [`TypedBuffer`]), communication.
+//! Read [`TypedBuffer`] first.
 #![forbid(unsafe_code)]
 
 mod element;
@@ -15,6 +15,6 @@ mod reduce;
 mod soft;
 
 pub use op::Op;
-pub use pack::Typed;
+pub use pack::TypedBuffer;
 pub use predefined::Datatype;
 pub use reduce::reduce;

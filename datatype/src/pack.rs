@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! [`Typed`]: a buffer of elements, from which any range of packed bytes can be copied out (pack) or into which it can be copied
+//! [`TypedBuffer`]: a buffer of elements, from which any range of packed bytes can be copied out (pack) or into which it can be copied
 //! (unpack). Only bytes of the type map are accessed: the gaps of pair types are neither sent nor overwritten (MPI-5.0 §3.3.1).
 
 use crate::Datatype;
@@ -8,13 +8,13 @@ use mend_transport::{Buffer, Payload, UserMemory, WriteSlot};
 
 /// A buffer that an operation reads or writes: `count` elements of a datatype in the user's memory.
 #[derive(Debug)]
-pub struct Typed {
+pub struct TypedBuffer {
     memory: UserMemory,
     datatype: Datatype,
     count: u64,
 }
 
-impl Typed {
+impl TypedBuffer {
     // Hot: per message.
     /// `memory` must have at least [`Datatype::span`] bytes; the layer that takes count and type from the user checks it.
     #[inline]
@@ -23,18 +23,18 @@ impl Typed {
             datatype.span(count).is_some_and(|span| span <= memory.len()),
             "a buffer shorter than its elements"
         );
-        Typed { memory, datatype, count }
+        TypedBuffer { memory, datatype, count }
     }
 
     /// A buffer without elements, as for `MPI_PROC_NULL` and zero counts.
     pub fn empty() -> Self {
-        Typed { memory: UserMemory::EMPTY, datatype: Datatype::BYTE, count: 0 }
+        TypedBuffer { memory: UserMemory::EMPTY, datatype: Datatype::BYTE, count: 0 }
     }
 
     /// All of `memory` as bytes.
     pub fn bytes(memory: UserMemory) -> Self {
         let count = memory.len() as u64;
-        Typed { memory, datatype: Datatype::BYTE, count }
+        TypedBuffer { memory, datatype: Datatype::BYTE, count }
     }
 
     /// The type of the elements.
@@ -56,12 +56,12 @@ impl Typed {
 
     /// A second handle of the same elements, for another request.
     pub fn share(&self) -> Self {
-        Typed { memory: self.memory.share(), datatype: self.datatype, count: self.count }
+        TypedBuffer { memory: self.memory.share(), datatype: self.datatype, count: self.count }
     }
 
     /// A packed copy; `None` where there is no memory for it.
     pub fn copied(&self) -> Option<Self> {
-        let copy = Typed::bytes(UserMemory::of_buffer(&Buffer::try_zeroed(self.packed_bytes())?));
+        let copy = TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::try_zeroed(self.packed_bytes())?));
         copy.copy_from(self);
         Some(copy)
     }
@@ -71,7 +71,7 @@ impl Typed {
         first.checked_add(count).filter(|&end| end <= self.count)?;
         let offset = if count == 0 { 0 } else { first as usize * self.datatype.extent() };
         let memory = self.memory.part(offset, self.datatype.span(count)?)?;
-        Some(Typed { memory, datatype: self.datatype, count })
+        Some(TypedBuffer { memory, datatype: self.datatype, count })
     }
 
     // Hot: per message.
@@ -104,7 +104,7 @@ impl Typed {
 
     /// Copies the elements of `from` to the front of this buffer, as a message to oneself would. The memories may overlap only where
     /// they are the same elements. Copies as many bytes as both have, and returns the number.
-    pub fn copy_from(&self, from: &Typed) -> usize {
+    pub fn copy_from(&self, from: &TypedBuffer) -> usize {
         let bytes = self.packed_bytes().min(from.packed_bytes());
         if self.datatype.row().is_contiguous() && from.datatype.row().is_contiguous() {
             self.memory.copy_from(0, &from.memory, 0, bytes);
@@ -164,14 +164,14 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use super::Typed;
+    use super::TypedBuffer;
     use crate::Datatype;
     use mend_transport::{Buffer, Payload, UserMemory, WriteSlot};
 
-    fn typed(bytes: &[u8], datatype: Datatype, count: u64) -> (std::sync::Arc<Buffer>, Typed) {
+    fn typed(bytes: &[u8], datatype: Datatype, count: u64) -> (std::sync::Arc<Buffer>, TypedBuffer) {
         let buffer = Buffer::from_bytes(bytes);
         let memory = UserMemory::of_buffer(&buffer);
-        (buffer, Typed::new(memory, datatype, count))
+        (buffer, TypedBuffer::new(memory, datatype, count))
     }
 
     /// A simple model of the type map: which bytes of memory are sent, in order.

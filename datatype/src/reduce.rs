@@ -10,11 +10,11 @@ use crate::half::Half;
 use crate::pack::BLOCK_BYTES;
 use crate::predefined::{Class, Number, Row};
 use crate::soft::{Binary128, X87};
-use crate::{Op, Typed};
+use crate::{Op, TypedBuffer};
 use mend_transport::{Payload, WriteSlot};
 
 /// Reduces element by element; `op` must take the type ([`Op::takes`]), and both buffers have the same type and count.
-pub fn reduce(op: Op, left: &Typed, into: &Typed) {
+pub fn reduce(op: Op, left: &TypedBuffer, into: &TypedBuffer) {
     let datatype = into.datatype();
     assert!(op.takes(datatype), "{op:?} of {}", datatype.name());
     assert!(
@@ -166,7 +166,7 @@ fn location(op: Op, row: &Row) -> Kernel {
 mod tests {
     use super::reduce;
     use crate::predefined::{Class, Number};
-    use crate::{Datatype, Op, Typed};
+    use crate::{Datatype, Op, TypedBuffer};
     use mend_base::Random;
     use mend_transport::{Buffer, UserMemory};
 
@@ -364,7 +364,7 @@ mod tests {
                         .collect();
                     let from = Buffer::from_bytes(&lay_out(datatype, &left));
                     let into = Buffer::from_bytes(&lay_out(datatype, &right));
-                    let typed = |buffer| Typed::new(UserMemory::of_buffer(buffer), datatype, count);
+                    let typed = |buffer| TypedBuffer::new(UserMemory::of_buffer(buffer), datatype, count);
                     reduce(op, &typed(&from), &typed(&into));
                     assert_eq!(into.to_vec(), lay_out(datatype, &result), "{op:?} of {}", datatype.name());
                     assert_eq!(from.to_vec(), lay_out(datatype, &left), "the left side is only read");
@@ -380,7 +380,7 @@ mod tests {
         for op in [Op::Minloc, Op::Maxloc] {
             for (left, right) in [(3, 8), (8, 3)] {
                 let into = Buffer::from_bytes(&bytes(5, right));
-                let typed = |buffer| Typed::new(UserMemory::of_buffer(buffer), two_int, 1);
+                let typed = |buffer| TypedBuffer::new(UserMemory::of_buffer(buffer), two_int, 1);
                 reduce(op, &typed(&Buffer::from_bytes(&bytes(5, left))), &typed(&into));
                 assert_eq!(into.to_vec(), bytes(5, 3));
             }

@@ -5,14 +5,14 @@
 
 use core::arch::asm;
 use mend_base::Random;
-use mend_datatype::{Datatype, Op, Typed, reduce};
+use mend_datatype::{Datatype, Op, TypedBuffer, reduce};
 use mend_transport::{Buffer, UserMemory};
 
 type Bytes = [u8; 16];
 
 fn by_mend(op: Op, left: Bytes, right: Bytes) -> Bytes {
     let long_double = Datatype::from_handle(0x220).expect("MPI_LONG_DOUBLE");
-    let typed = |buffer| Typed::new(UserMemory::of_buffer(buffer), long_double, 1);
+    let typed = |buffer| TypedBuffer::new(UserMemory::of_buffer(buffer), long_double, 1);
     let into = Buffer::from_bytes(&right);
     reduce(op, &typed(&Buffer::from_bytes(&left)), &typed(&into));
     into.to_vec().try_into().expect("16 bytes")

@@ -28,7 +28,7 @@ use connections::Connections;
 use delivery::Delivery;
 use life::{LifeWatch, WatchError, WatchMode};
 use mend_daemon::{Condition, Effect, JobEnd, JobEndReason, NodeDaemon, Rules};
-use mend_runtime::daemon_protocol::{Request, TurnedAway, Welcome};
+use mend_runtime::daemon_protocol::{HelloRefused, Request, Welcome};
 use mend_runtime::draw;
 use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
 use mend_segment::LifeState;
@@ -247,11 +247,11 @@ impl Driver<'_> {
                     let condition = self.examine(rank);
                     self.node_daemon.on_examined(rank, condition);
                 }
-                Effect::HearOut(rank) => {
+                Effect::ReadRequests(rank) => {
                     if let Some(connection) = self.connections.of_rank(rank) {
                         self.receive(connection, LAST_PACKETS);
                     }
-                    self.node_daemon.on_heard_out(rank, now());
+                    self.node_daemon.on_requests_read(rank, now());
                 }
                 Effect::Kill(rank) => {
                     if self.processes.kill(rank) {
@@ -341,7 +341,7 @@ impl Driver<'_> {
                 connections::Received::Nothing => return None,
                 connections::Received::Closed(rank) => return rank,
                 connections::Received::Garbage(None) => {
-                    self.connections.turn_away(connection, TurnedAway::Garbled)
+                    self.connections.refuse_hello(connection, HelloRefused::Garbled)
                 }
                 connections::Received::Garbage(Some(rank)) => self.node_daemon.on_garbage(rank, now()),
                 connections::Received::Hello(request) => self.on_hello(connection, &request),
@@ -370,16 +370,16 @@ impl Driver<'_> {
             }
             Err(why) => {
                 self.messages.note_mismatch(process, request, why);
-                self.connections.turn_away(connection, why);
+                self.connections.refuse_hello(connection, why);
             }
         }
     }
 
-    fn join(&mut self, process: i32, request: &Request) -> Result<u32, TurnedAway> {
+    fn join(&mut self, process: i32, request: &Request) -> Result<u32, HelloRefused> {
         let rank = self.connections.check_hello(request)?.rank;
-        let pid = Pid::from_raw(process).ok_or(TurnedAway::NotVisible)?;
+        let pid = Pid::from_raw(process).ok_or(HelloRefused::NotVisible)?;
         self.node_daemon.admit(rank)?;
-        let pidfd = self.processes.join(rank, pid).map_err(|_| TurnedAway::NotVisible)?;
+        let pidfd = self.processes.join(rank, pid).map_err(|_| HelloRefused::NotVisible)?;
         if let Some(pidfd) = pidfd {
             // If the process cannot be watched, the end of its connection still shows its end.
             let _ = listen_for_end(&self.waits, pidfd, rank);

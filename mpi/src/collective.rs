@@ -303,7 +303,7 @@ impl Collectives {
     }
 
     fn forget(&mut self, key: Key) {
-        self.lifecycle_check.forget(key);
+        self.lifecycle_check.release(key);
         self.table.remove(key);
     }
 }

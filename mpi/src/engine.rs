@@ -26,7 +26,7 @@ use crate::{CommKey, Detail, Error, Request};
 use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_pml::{Config, Ends, Lent, Ob1, Owner, Polling, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
@@ -158,7 +158,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         to: Rank,
         tag: Tag,
         mode: SendMode,
-        data: Typed,
+        data: TypedBuffer,
     ) -> Result<Started, Error> {
         let channel = self.communicators.valid(comm)?.channel_to(to)?;
         let Layers { net, pml, .. } = &mut self.layers;
@@ -174,7 +174,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         comm: CommKey,
         from: Source,
         tag: TagSelector,
-        data: Typed,
+        data: TypedBuffer,
     ) -> Result<Started, Error> {
         let channel = self.selected(comm, from, tag)?;
         let Layers { net, pml, .. } = &mut self.layers;
@@ -192,7 +192,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         comm: CommKey,
         from: Source,
         tag: TagSelector,
-        data: Typed,
+        data: TypedBuffer,
     ) -> Result<Polling<N::Endpoint>, Error> {
         let channel = self.selected(comm, from, tag)?;
         Ok(self.layers.pml.begin_polling(channel, from, tag, data))

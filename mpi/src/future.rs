@@ -18,7 +18,7 @@ use core::task::{Context, Poll, Waker};
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_coll::Collective;
 use mend_comm::Group;
-use mend_datatype::{Op, Typed};
+use mend_datatype::{Op, TypedBuffer};
 use mend_pml::{SendMode, Status};
 use mend_runtime::Runtime;
 use mend_transport::{Btl, Buffer, UserMemory};
@@ -203,7 +203,13 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 
     /// MPI_Allreduce.
-    pub fn allreduce(&self, comm: CommKey, op: Op, send: Option<Typed>, receive: Typed) -> Operation<N, R> {
+    pub fn allreduce(
+        &self,
+        comm: CommKey,
+        op: Op,
+        send: Option<TypedBuffer>,
+        receive: TypedBuffer,
+    ) -> Operation<N, R> {
         self.collective(comm, Collective::Allreduce { send, receive, op })
     }
 
@@ -562,6 +568,6 @@ fn poll_then_post<N: Btl, R: Runtime>(
     }
 }
 
-fn bytes(buffer: &Arc<Buffer>) -> Typed {
-    Typed::bytes(UserMemory::of_buffer(buffer))
+fn bytes(buffer: &Arc<Buffer>) -> TypedBuffer {
+    TypedBuffer::bytes(UserMemory::of_buffer(buffer))
 }

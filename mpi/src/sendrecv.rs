@@ -10,7 +10,7 @@
 
 use crate::{Blocking, CommKey, Engine, Error, Started};
 use mend_base::{Rank, Source, Tag, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_pml::{SendMode, Status};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -44,8 +44,8 @@ impl Sendrecv {
     pub fn start<N: Btl, R: Runtime>(
         engine: &mut Engine<N, R>,
         comm: CommKey,
-        send: Option<(Rank, Tag, Typed)>,
-        receive: Option<(Source, TagSelector, Typed)>,
+        send: Option<(Rank, Tag, TypedBuffer)>,
+        receive: Option<(Source, TagSelector, TypedBuffer)>,
     ) -> Result<Sendrecv, Error> {
         let receive = match receive {
             None => Half::Nobody,

@@ -9,5 +9,5 @@ pub const PARAMETERS: &[Parameter] = &[Parameter {
     kind: Kind::Number(0, 4096),
     unit: "bytes",
     default: "4096",
-    sentence: "The eager limit: the longest message that this process accepts before a receive has matched it.",
+    description: "The eager limit: the longest message that this process accepts before a receive has matched it.",
 }];

@@ -4,7 +4,7 @@
 use core::fmt;
 use core::num::NonZero;
 use mend_base::{Key, Rank, Tag};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{Cause, Payload};
 
 /// A context kind of a communicator, opened: what sends and receives name. Stale ones are refused (I4).
@@ -120,7 +120,7 @@ pub enum SendMode {
 /// Copies a message that came whole to the receive's buffer, as much as it holds; what the receive ends with.
 #[inline]
 pub(crate) fn take_whole(
-    data: &Typed,
+    data: &TypedBuffer,
     source: Rank,
     tag: Tag,
     payload: Payload<'_>,

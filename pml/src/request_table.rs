@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The operations that are not over, or whose end has not been asked for yet: each begins once, ends once and is
-//! forgotten once. For each channel it counts those that are active, so that a channel that was closed goes with its last
+//! released once. For each channel it counts those that are active, so that a channel that was closed goes with its last
 //! operation, without a search.
 //!
 //! ```text
@@ -17,7 +17,7 @@ use crate::list::{Linked, Links, NONE};
 use crate::matcher::{POSTED, PostedReceive};
 use crate::request::{Error, Owner, SendMode, Status, Waiter};
 use mend_base::{Key, LifecycleCheck, LifecycleCounts, Rank, Slab, Source, Tag, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::Stream;
 
 /// All operations of this process.
@@ -50,14 +50,14 @@ struct ChannelCount {
 #[derive(Debug)]
 pub(crate) struct RequestEntry {
     /// Empty once it is over: its buffer is not touched any more (I7).
-    data: Typed,
+    data: TypedBuffer,
     /// Where it is counted as active.
     channel: Key,
     phase: Phase,
     links: Links,
     /// `None`: the handle was given back.
     owner: Option<Owner>,
-    /// `MPI_Request_free` was called: it is forgotten when it is over.
+    /// `MPI_Request_free` was called: it is released when it is over.
     detached: bool,
     /// A receive that was cancelled after it had matched: it is not matched a second time.
     cancelled: bool,
@@ -122,7 +122,7 @@ impl RequestEntry {
     }
 
     #[inline]
-    pub(crate) fn data(&self) -> &Typed {
+    pub(crate) fn data(&self) -> &TypedBuffer {
         &self.data
     }
 
@@ -150,7 +150,7 @@ impl RequestEntry {
 
 /// A send whose bytes go.
 pub(crate) struct StreamingSend<'a> {
-    pub(crate) data: &'a Typed,
+    pub(crate) data: &'a TypedBuffer,
     pub(crate) stream: Stream,
     pub(crate) sent: &'a mut u64,
     pub(crate) wanted: u64,
@@ -161,7 +161,7 @@ pub(crate) struct StreamingSend<'a> {
 impl RequestTable {
     /// A new operation on a channel. `None`: there is no memory for it.
     #[inline]
-    pub(crate) fn begin(&mut self, channel: Key, data: Typed, phase: Phase) -> Option<Key> {
+    pub(crate) fn begin(&mut self, channel: Key, data: TypedBuffer, phase: Phase) -> Option<Key> {
         #[cfg(test)]
         if self.refuses {
             return None;
@@ -183,7 +183,7 @@ impl RequestTable {
     /// An operation on a channel that is over before it began: its error belongs to the wait. It is active on no channel.
     /// `None`: there is no memory for it.
     pub(crate) fn begin_ended(&mut self, channel: Key, result: Result<Status, Error>) -> Option<Key> {
-        let key = self.begin(NONE, Typed::empty(), Phase::Done(result))?;
+        let key = self.begin(NONE, TypedBuffer::empty(), Phase::Done(result))?;
         self.lifecycle_check.end(key);
         let owner = self.owner_of_channel(channel);
         self.entries.get_mut(key)?.owner = owner;
@@ -233,7 +233,7 @@ impl RequestTable {
     }
 
     /// What is left of a send goes from a copy.
-    pub(crate) fn replace_data(&mut self, key: Key, data: Typed) {
+    pub(crate) fn replace_data(&mut self, key: Key, data: TypedBuffer) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.data = data;
         }
@@ -258,7 +258,7 @@ impl RequestTable {
         debug_assert!(!entry.phase.is_over(), "an operation ends once");
         self.sends -= usize::from(entry.phase.is_send());
         entry.phase = Phase::Done(result);
-        entry.data = Typed::empty();
+        entry.data = TypedBuffer::empty();
         let channel = entry.channel;
         if let Some(waiter) = entry.waiter.take() {
             self.ended_waiters.push(waiter);
@@ -271,8 +271,8 @@ impl RequestTable {
         (count.closing && count.active == 0).then_some(channel)
     }
 
-    /// The caller will not ask for the operation any more: if it is over, it is forgotten; else it goes on to its end, and
-    /// is forgotten then (Row PP22). To whom it belonged, if its handle was not given back before.
+    /// The caller will not ask for the operation any more: if it is over, it is released; else it goes on to its end, and
+    /// is released then (Row PP22). To whom it belonged, if its handle was not given back before.
     #[inline]
     pub(crate) fn detach(&mut self, key: Key) -> Option<Owner> {
         let entry = self.entries.get_mut(key)?;
@@ -303,7 +303,7 @@ impl RequestTable {
     /// An operation that is over leaves the table.
     #[inline]
     pub(crate) fn forget(&mut self, key: Key) {
-        self.lifecycle_check.forget(key);
+        self.lifecycle_check.release(key);
         self.entries.remove(key);
     }
 
@@ -337,7 +337,7 @@ impl RequestTable {
     pub(crate) fn is_over(&self, key: Key) -> bool {
         match self.entries.get(key) {
             Some(entry) => entry.phase.is_over(),
-            None => self.entries.was_removed(key),
+            None => self.entries.is_stale(key),
         }
     }
 
@@ -364,7 +364,7 @@ impl RequestTable {
         self.entries.iter()
     }
 
-    /// Asserts that every operation that has begun is in the table until it has ended, once, and is forgotten once, and that
+    /// Asserts that every operation that has begun is in the table until it has ended, once, and is released once, and that
     /// what is counted agrees with what is in the table. How many so far, in a build with `mend_base::LifecycleCheck`.
     pub(crate) fn lifecycle_check(&self) -> LifecycleCounts {
         let standing = self.entries.iter().map(|(key, entry)| (key, entry.phase.is_over()));
@@ -418,7 +418,7 @@ mod tests {
     use super::{Phase, Posted, RequestTable};
     use crate::request::{Error, Owner, SendMode, Status, Waiter};
     use mend_base::{Key, LifecycleCounts, Rank, Source, Tag, TagSelector};
-    use mend_datatype::Typed;
+    use mend_datatype::TypedBuffer;
 
     const CHANNEL: Key = Key { index: 2, generation: 1 };
     const POSTED: Phase = Phase::Posted(Posted { from: Source::Any, tag: TagSelector::Any, stamp: 1 });
@@ -433,13 +433,13 @@ mod tests {
     #[test]
     fn a_request_begins_ends_and_is_forgotten_once() {
         let mut table = table();
-        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
-        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 0, forgotten: 0 });
+        let key = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
+        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 0, released: 0 });
         assert_eq!(table.end(key, Ok(Status::CANCELLED)), None);
-        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 1, forgotten: 0 });
+        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 1, released: 0 });
         assert!(table.is_over(key));
         table.detach(key);
-        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 1, forgotten: 1 });
+        assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 1, released: 1 });
         assert!(table.is_over(key) && table.len() == 0);
     }
 
@@ -447,7 +447,7 @@ mod tests {
     fn a_detached_request_is_forgotten_with_its_end_and_a_closed_channel_goes_with_its_last() {
         let mut table = table();
         let [first, last] =
-            [POSTED, QUEUED].map(|phase| table.begin(CHANNEL, Typed::empty(), phase).unwrap());
+            [POSTED, QUEUED].map(|phase| table.begin(CHANNEL, TypedBuffer::empty(), phase).unwrap());
         assert_eq!((table.active(CHANNEL), table.sends()), (2, 1));
         table.detach(first);
         assert!(!table.close_channel(CHANNEL) && table.is_closing(CHANNEL));
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn a_send_that_changes_its_phase_is_counted_as_long_as_something_is_to_be_sent() {
         let mut table = table();
-        let key = table.begin(CHANNEL, Typed::empty(), QUEUED).unwrap();
+        let key = table.begin(CHANNEL, TypedBuffer::empty(), QUEUED).unwrap();
         table.set_phase(key, Phase::RtsSent { to: Rank(0), payload_sent: false });
         assert_eq!(table.sends(), 1);
         table.set_phase(key, Phase::RefusedSend { to: Rank(0) });
@@ -471,13 +471,13 @@ mod tests {
     #[test]
     fn an_operation_belongs_to_the_owner_of_its_channel_until_its_handle_is_given_back() {
         let mut table = table();
-        let kept = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        let kept = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         let failed = table.begin_ended(CHANNEL, Err(Error::NoMemory)).unwrap();
         // The channel's place goes to another channel, and that changes nothing for them.
         table.end(kept, Ok(Status::EMPTY));
         table.open_channel(CHANNEL, Owner(8));
         assert_eq!((table.owner(kept), table.owner(failed)), (Some(Owner(7)), Some(Owner(7))));
-        let detached = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        let detached = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         assert_eq!(table.owner(detached), Some(Owner(8)));
         [kept, failed, detached].into_iter().for_each(|key| assert!(table.detach(key).is_some()));
         assert_eq!([kept, failed, detached].map(|key| table.owner(key)), [None; 3]);
@@ -489,7 +489,7 @@ mod tests {
         let mut table = table();
         let waiter = Waiter(core::num::NonZero::new(7).unwrap());
         let [awaited, other] =
-            [POSTED, QUEUED].map(|phase| table.begin(CHANNEL, Typed::empty(), phase).unwrap());
+            [POSTED, QUEUED].map(|phase| table.begin(CHANNEL, TypedBuffer::empty(), phase).unwrap());
         table.wake_at_end(awaited, waiter);
         table.end(other, Ok(Status::EMPTY));
         table.wake_at_end(other, waiter);
@@ -502,7 +502,7 @@ mod tests {
     fn without_memory_nothing_begins_and_nothing_is_counted() {
         let mut table = table();
         table.refuse(true);
-        assert_eq!(table.begin(CHANNEL, Typed::empty(), QUEUED), None);
+        assert_eq!(table.begin(CHANNEL, TypedBuffer::empty(), QUEUED), None);
         assert!(table.begin_ended(CHANNEL, Ok(Status::EMPTY)).is_none() && !table.reserve());
         assert_eq!((table.active(CHANNEL), table.sends(), table.len()), (0, 0, 0));
     }
@@ -511,7 +511,7 @@ mod tests {
     #[should_panic(expected = "ends twice")]
     fn a_second_end_is_caught() {
         let mut table = table();
-        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        let key = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         table.end(key, Ok(Status::EMPTY));
         table.end(key, Ok(Status::EMPTY));
     }
@@ -520,7 +520,7 @@ mod tests {
     #[should_panic(expected = "but is not in the table")]
     fn an_end_of_what_was_forgotten_is_caught() {
         let mut table = table();
-        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        let key = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         table.detach(key);
         table.end(key, Ok(Status::EMPTY));
         table.end(key, Ok(Status::EMPTY));
@@ -530,7 +530,7 @@ mod tests {
     #[should_panic(expected = "released before it ended")]
     fn a_request_that_is_forgotten_before_its_end_is_caught() {
         let mut table = table();
-        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        let key = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         table.forget(key);
     }
 
@@ -538,7 +538,7 @@ mod tests {
     #[should_panic(expected = "what was reported")]
     fn a_request_that_leaves_the_table_past_the_check_is_caught() {
         let mut table = table();
-        let key = table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        let key = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         table.entries.remove(key);
         table.lifecycle_check();
     }
@@ -547,7 +547,7 @@ mod tests {
     #[should_panic(expected = "that are not over")]
     fn an_operation_that_its_channel_does_not_count_is_caught() {
         let mut table = table();
-        table.begin(CHANNEL, Typed::empty(), POSTED).unwrap();
+        table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         table.channels[CHANNEL.index as usize].active -= 1;
         table.lifecycle_check();
     }

@@ -159,7 +159,7 @@ impl Client {
             Some(Answer::Failed(peer)) => Some((peer, Notice::Failed(peer))),
             Some(Answer::Alive(peer)) => Some((peer, Notice::Alive(peer))),
             Some(Answer::JobAborted(code)) => return Some(Notice::JobAborted { code }),
-            Some(Answer::Welcome(_) | Answer::TurnedAway(_)) | None => None,
+            Some(Answer::Welcome(_) | Answer::HelloRefused(_)) | None => None,
         };
         match notice {
             Some((peer, notice)) if self.in_job(peer) => Some(notice),
@@ -314,7 +314,7 @@ fn welcomed(packet: Packet) -> Result<(Welcome, BellPage, FaultView), StartError
     let answer = if packet.whole { decode(&packet.bytes) } else { None };
     let welcome = match answer {
         Some(Answer::Welcome(welcome)) => welcome,
-        Some(Answer::TurnedAway(why)) => return Err(StartError::TurnedAway(why)),
+        Some(Answer::HelloRefused(why)) => return Err(StartError::HelloRefused(why)),
         _ => return Err(StartError::Garbage),
     };
     let [bells, faults] = &packet.descriptors[..] else { return Err(StartError::Garbage) };
@@ -337,7 +337,7 @@ pub fn namespace(kind: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{Client, namespace};
-    use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Request, TurnedAway, Welcome, decode, encode};
+    use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, HelloRefused, Request, Welcome, decode, encode};
     use crate::environment::Address;
     use crate::packet::{Arrival, Waiting, receive, send};
     use crate::{Notice, Runtime, RuntimeError, StartError, draw};
@@ -531,10 +531,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_turned_away_is_told_why() {
-        let (address, daemon) = daemon(Answer::TurnedAway(TurnedAway::LayoutDiffers(77)));
+    fn a_process_whose_hello_is_refused_is_told_why() {
+        let (address, daemon) = daemon(Answer::HelloRefused(HelloRefused::LayoutDiffers(77)));
         let refused = Client::connect(&address).unwrap_err();
-        assert!(matches!(refused, StartError::TurnedAway(TurnedAway::LayoutDiffers(77))));
+        assert!(matches!(refused, StartError::HelloRefused(HelloRefused::LayoutDiffers(77))));
         assert!(refused.to_string().contains("layout 77"));
         drop(daemon.join().unwrap());
     }

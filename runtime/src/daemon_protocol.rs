@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
-//!        ◀─ Welcome + bells, faults ───              or TurnedAway, whose bytes never change with the version
+//!        ◀─ Welcome + bells, faults ───              or HelloRefused, whose bytes never change with the version
 //!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, Finalize, Abort, AbortSome, GiveUp: in any order
 //!        ◀─ Contact + outbox ──────────              Refused, Finalized, Failed, Alive, JobAborted
 //! ```
@@ -14,7 +14,7 @@
 use mend_base::{Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
-/// The version of these messages. A hello of another version is turned away.
+/// The version of these messages. A hello of another version is refused.
 pub const VERSION: u16 = 2;
 
 /// The secret of a job, which only its ranks' environments hold.
@@ -97,9 +97,9 @@ pub struct Welcome {
     pub fault_tolerant: bool,
 }
 
-/// Why a hello is turned away. The encoding is the same in every version.
+/// Why a hello is refused. The encoding is the same in every version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TurnedAway {
+pub enum HelloRefused {
     /// The daemon speaks this version.
     VersionDiffers(u32),
     /// The daemon's job has this layout.
@@ -128,7 +128,7 @@ pub enum Answer {
     /// Accepts a hello; the descriptors of bell page and fault page are in the same packet.
     Welcome(Welcome),
     /// Refuses a hello.
-    TurnedAway(TurnedAway),
+    HelloRefused(HelloRefused),
     /// How to connect to a peer; the descriptor of its outbox is in the same packet.
     Contact(Peer, Card),
     /// There is no connection to a peer.
@@ -174,7 +174,7 @@ mod kind {
     pub const ABORT_SOME: u8 = 8;
     pub const GIVE_UP: u8 = 9;
     pub const WELCOME: u8 = 64;
-    pub const TURNED_AWAY: u8 = 65;
+    pub const HELLO_REFUSED: u8 = 65;
     pub const CONTACT: u8 = 66;
     pub const REFUSED: u8 = 67;
     pub const FINALIZED: u8 = 68;
@@ -264,9 +264,9 @@ impl Wire for Answer {
     fn write(&self, out: &mut Writer<'_>) {
         match self {
             Answer::Welcome(welcome) => welcome.write(out),
-            Answer::TurnedAway(why) => {
+            Answer::HelloRefused(why) => {
                 let (reason, number) = why.to_numbers();
-                out.u8(kind::TURNED_AWAY);
+                out.u8(kind::HELLO_REFUSED);
                 out.u8(reason);
                 out.u32(number);
             }
@@ -292,7 +292,7 @@ impl Wire for Answer {
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.u8()? {
             kind::WELCOME => Answer::Welcome(Welcome::read(from)?),
-            kind::TURNED_AWAY => Answer::TurnedAway(TurnedAway::from_numbers(from.u8()?, from.u32()?)?),
+            kind::HELLO_REFUSED => Answer::HelloRefused(HelloRefused::from_numbers(from.u8()?, from.u32()?)?),
             kind::CONTACT => Answer::Contact(Peer(from.u64()?), Card::read(from)?),
             kind::REFUSED => Answer::Refused(Peer(from.u64()?), read_cause(from)?),
             kind::FINALIZED => Answer::Finalized(read_peers(from, FINALIZED_MAX)?),
@@ -327,34 +327,34 @@ impl Welcome {
     }
 }
 
-impl TurnedAway {
+impl HelloRefused {
     fn to_numbers(self) -> (u8, u32) {
         match self {
-            TurnedAway::VersionDiffers(version) => (1, version),
-            TurnedAway::LayoutDiffers(layout) => (2, layout),
-            TurnedAway::WrongSecret => (3, 0),
-            TurnedAway::NoSuchRank => (4, 0),
-            TurnedAway::Taken(pid) => (5, pid),
-            TurnedAway::Over => (6, 0),
-            TurnedAway::NotVisible => (7, 0),
-            TurnedAway::Garbled => (8, 0),
-            TurnedAway::Failed => (9, 0),
-            TurnedAway::OtherUser(user) => (10, user),
+            HelloRefused::VersionDiffers(version) => (1, version),
+            HelloRefused::LayoutDiffers(layout) => (2, layout),
+            HelloRefused::WrongSecret => (3, 0),
+            HelloRefused::NoSuchRank => (4, 0),
+            HelloRefused::Taken(pid) => (5, pid),
+            HelloRefused::Over => (6, 0),
+            HelloRefused::NotVisible => (7, 0),
+            HelloRefused::Garbled => (8, 0),
+            HelloRefused::Failed => (9, 0),
+            HelloRefused::OtherUser(user) => (10, user),
         }
     }
 
     fn from_numbers(reason: u8, number: u32) -> Option<Self> {
         Some(match reason {
-            1 => TurnedAway::VersionDiffers(number),
-            2 => TurnedAway::LayoutDiffers(number),
-            3 => TurnedAway::WrongSecret,
-            4 => TurnedAway::NoSuchRank,
-            5 => TurnedAway::Taken(number),
-            6 => TurnedAway::Over,
-            7 => TurnedAway::NotVisible,
-            8 => TurnedAway::Garbled,
-            9 => TurnedAway::Failed,
-            10 => TurnedAway::OtherUser(number),
+            1 => HelloRefused::VersionDiffers(number),
+            2 => HelloRefused::LayoutDiffers(number),
+            3 => HelloRefused::WrongSecret,
+            4 => HelloRefused::NoSuchRank,
+            5 => HelloRefused::Taken(number),
+            6 => HelloRefused::Over,
+            7 => HelloRefused::NotVisible,
+            8 => HelloRefused::Garbled,
+            9 => HelloRefused::Failed,
+            10 => HelloRefused::OtherUser(number),
             _ => return None,
         })
     }
@@ -418,7 +418,7 @@ const CAUSES: [Cause; 7] = [
 #[cfg(test)]
 mod tests {
     use super::{
-        ABORT_SOME_MAX, Answer, CAUSES, FINALIZED_MAX, Hello, Namespaces, Request, TurnedAway, VERSION,
+        ABORT_SOME_MAX, Answer, CAUSES, FINALIZED_MAX, Hello, HelloRefused, Namespaces, Request, VERSION,
         Welcome, decode, encode,
     };
     use mend_base::{Job, Peer, Random, Wire};
@@ -448,7 +448,7 @@ mod tests {
         let welcome =
             Welcome { peer: PEER, size: 4, slot: 3, slots: 20, local_ranks: 4, fault_tolerant: false };
         let mut all: Vec<_> =
-            (1..=10).filter_map(|n| TurnedAway::from_numbers(n, 0)).map(Answer::TurnedAway).collect();
+            (1..=10).filter_map(|n| HelloRefused::from_numbers(n, 0)).map(Answer::HelloRefused).collect();
         all.extend([
             Answer::Welcome(welcome),
             Answer::Contact(PEER, card()),

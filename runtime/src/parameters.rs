@@ -9,5 +9,5 @@ pub const PARAMETERS: &[Parameter] = &[Parameter {
     kind: Kind::Words(&["failures", "statistics"]),
     unit: "",
     default: "",
-    sentence: "What to print on stderr: nothing, or a list of subjects.",
+    description: "What to print on stderr: nothing, or a list of subjects.",
 }];

@@ -103,13 +103,19 @@ mod tests {
     use mend_base::parameter::{Declared, Kind, Origin, Parameter};
 
     const DECLARED: Declared = Declared(&[&[
-        Parameter { name: "btl", kind: Kind::Names(&["self", "shm"]), unit: "", default: "", sentence: "" },
+        Parameter {
+            name: "btl",
+            kind: Kind::Names(&["self", "shm"]),
+            unit: "",
+            default: "",
+            description: "",
+        },
         Parameter {
             name: "pml.eager_bytes",
             kind: Kind::Number(0, 4096),
             unit: "bytes",
             default: "4096",
-            sentence: "",
+            description: "",
         },
     ]]);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Why a process cannot join its job, in words for its user.
 
-use crate::daemon_protocol::{TurnedAway, VERSION};
+use crate::daemon_protocol::{HelloRefused, VERSION};
 use crate::environment::ForeignLauncher;
 use mend_segment::SegmentError;
 use mend_transport::Card;
@@ -31,9 +31,9 @@ pub enum StartError {
              process; start both in the same one, as with 'podman run --network=host' [E-START-004]"
     )]
     OtherNetwork,
-    /// The node daemon turned this process away.
-    #[error("{}", turned_away(.0))]
-    TurnedAway(TurnedAway),
+    /// The node daemon refused the hello of this process.
+    #[error("{}", hello_refused(.0))]
+    HelloRefused(HelloRefused),
     /// The node daemon closed the connection.
     #[error(
         "the daemon of the mpiexec that started this process ended during the hello; see its own message \
@@ -63,50 +63,50 @@ impl From<SegmentError> for StartError {
     }
 }
 
-fn turned_away(why: &TurnedAway) -> String {
+fn hello_refused(why: &HelloRefused) -> String {
     match why {
-        TurnedAway::VersionDiffers(theirs) => format!(
+        HelloRefused::VersionDiffers(theirs) => format!(
             "this process's library speaks version {VERSION} of the launcher's protocol and its mpiexec version {theirs}; \
              use the mpiexec of the same installation [E-START-010]"
         ),
-        TurnedAway::LayoutDiffers(theirs) => format!(
+        HelloRefused::LayoutDiffers(theirs) => format!(
             "this process's library shares memory in layout {} and its mpiexec in layout {theirs}; \
              use the mpiexec of the same installation [E-START-011]",
             Card::LAYOUT
         ),
-        TurnedAway::WrongSecret => "the daemon does not know this process's job: MEND_DAEMON was changed; \
+        HelloRefused::WrongSecret => "the daemon does not know this process's job: MEND_DAEMON was changed; \
              start the program anew [E-START-012]"
             .to_owned(),
-        TurnedAway::NoSuchRank => {
+        HelloRefused::NoSuchRank => {
             "the job has no such rank: MEND_DAEMON was changed; start the program anew \
              [E-START-013]"
                 .to_owned()
         }
-        TurnedAway::Taken(pid) => format!(
+        HelloRefused::Taken(pid) => format!(
             "process {pid} is this rank already: two programs under one rank cannot both call MPI_Init; \
              give each program a rank of its own, as in 'mpiexec -n 1 A : -n 1 B' [E-START-014]"
         ),
-        TurnedAway::Over => {
+        HelloRefused::Over => {
             "a program under this rank has been in MPI and left it: MPI cannot be initialized again under the same rank; \
              start each program with an mpiexec of its own [E-START-015]"
                 .to_owned()
         }
-        TurnedAway::Failed => {
+        HelloRefused::Failed => {
             "this rank is known to have failed: the process that was started for it ended before MPI_Init, or an earlier program \
              under it could not join MPI, or died in it. A rank initializes MPI once: have the wrapper wait for its program, \
              and start no second one [E-START-018]"
                 .to_owned()
         }
-        TurnedAway::NotVisible => {
+        HelloRefused::NotVisible => {
             "the daemon cannot see this process from its own pid name space, so it could not \
              watch over it; start mpiexec outside the container, or in the same one [E-START-016]"
                 .to_owned()
         }
-        TurnedAway::OtherUser(user) => format!(
+        HelloRefused::OtherUser(user) => format!(
             "this process runs as another user than the mpiexec that started it, which runs as uid {user} and takes no others; \
              start mpiexec as the user that the ranks run as, without sudo or su under it [E-START-020]"
         ),
-        TurnedAway::Garbled => "the daemon did not understand this process; \
+        HelloRefused::Garbled => "the daemon did not understand this process; \
              use the mpiexec of the same installation [E-START-017]"
             .to_owned(),
     }

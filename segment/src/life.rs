@@ -9,7 +9,7 @@
 //! ```text
 //!             begin              thread dies
 //!   Unheld ───────────▶ Lives ─────────────────▶ Dead
-//!     ▲                  │ │ └── say_dying ────▶ Dying      (a core dump follows; the kernel's mark comes after it)
+//!     ▲                  │ │ └── mark_dying ────▶ Dying      (a core dump follows; the kernel's mark comes after it)
 //!     └── release/take ──┘ └──── end ──────────▶ Left
 //! ```
 //!
@@ -106,7 +106,7 @@ impl Life {
     /// that one may end.
     pub fn end(&self) {
         // An owner that has reported its death stays dying.
-        // SYNC: left before the word is let go, with `LifeView::look`.
+        // SYNC: left before the word is let go, with `LifeView::read`.
         let _ = self.stage().compare_exchange(BEGUN, LEFT, Ordering::Release, Ordering::Relaxed);
         if self.is_mine() {
             self.release();
@@ -120,12 +120,12 @@ impl Life {
 
     /// Reports that a fatal signal is about to end this process. As a core dump is written before the kernel's mark, this
     /// call marks the word and wakes the threads that wait on it. Async-signal-safe.
-    pub fn say_dying(&self) {
+    pub fn mark_dying(&self) {
         if self.has_ended() {
             return;
         }
         self.stage().store(DYING, Ordering::Relaxed);
-        // SYNC: dying before the mark, with `LifeView::look`.
+        // SYNC: dying before the mark, with `LifeView::read`.
         self.word().fetch_or(OWNER_DIED, Ordering::Release);
         wake(self.word());
     }
@@ -215,12 +215,12 @@ impl LifeView {
 
     /// The state of the owner now.
     pub fn state(&self) -> LifeState {
-        self.look().0
+        self.read().0
     }
 
     /// The same, with the value that a thread needs to wait until it changes.
-    pub fn look(&self) -> (LifeState, Seen) {
-        // SYNC: dying before the mark, with `Life::say_dying`.
+    pub fn read(&self) -> (LifeState, Seen) {
+        // SYNC: dying before the mark, with `Life::mark_dying`.
         // SYNC: left before the word is let go, with `Life::end`.
         let word = self.word.load(Ordering::Acquire);
         let state = match self.stage.load(Ordering::Relaxed) {

@@ -117,7 +117,7 @@ impl Owner {
     fn until(&self, wanted: LifeState) {
         let give_up = Instant::now() + std::time::Duration::from_secs(60);
         loop {
-            let (state, seen) = self.view.look();
+            let (state, seen) = self.view.read();
             if state == wanted {
                 return;
             }
@@ -266,7 +266,7 @@ fn a_word_without_a_holder_is_no_death() {
 #[test]
 fn a_process_that_reports_its_death_is_marked_before_it_ends() {
     let mut owner = Owner::start(true, |inside| {
-        inside.life.say_dying();
+        inside.life.mark_dying();
         inside.step();
     });
     owner.until(LifeState::Dying);
@@ -325,7 +325,7 @@ fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
         let sleeper = scope.spawn(|| {
             while call.count() < 1_000 {
                 let counted = call.count();
-                sleep_on_lives(owners.iter().map(|owner| (&owner.view, owner.view.look().1)), &call, counted);
+                sleep_on_lives(owners.iter().map(|owner| (&owner.view, owner.view.read().1)), &call, counted);
             }
         });
         while !sleeper.is_finished() {
@@ -338,7 +338,7 @@ fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
     owners[3].kill(libc::SIGKILL);
     while owners[3].view.state() != LifeState::Dead {
         assert!(Instant::now() < give_up);
-        sleep_on_lives(owners.iter().map(|owner| (&owner.view, owner.view.look().1)), &call, counted);
+        sleep_on_lives(owners.iter().map(|owner| (&owner.view, owner.view.read().1)), &call, counted);
     }
     assert!([0, 1, 2, 4].iter().all(|&other| owners[other].view.state() == LifeState::Lives));
 }

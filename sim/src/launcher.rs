@@ -336,10 +336,10 @@ impl Launcher {
                     let condition = self.condition(rank);
                     self.daemon.on_examined(rank, condition);
                 }
-                Effect::HearOut(rank) => {
+                Effect::ReadRequests(rank) => {
                     self.read_all_requests(rank);
                     self.job_oracle.on_end_evidence(rank, None);
-                    self.daemon.on_heard_out(rank, self.now);
+                    self.daemon.on_requests_read(rank, self.now);
                 }
                 Effect::Kill(rank) => self.kill(rank),
                 Effect::Report(line) => self.job_oracle.on_report(&line),
@@ -443,7 +443,7 @@ fn notices(answer: Answer) -> Vec<Notice> {
         Answer::Failed(peer) => vec![Notice::Failed(peer)],
         Answer::Alive(peer) => vec![Notice::Alive(peer)],
         Answer::JobAborted(code) => vec![Notice::JobAborted { code }],
-        Answer::Welcome(_) | Answer::TurnedAway(_) => panic!("{answer:?} is no notice"),
+        Answer::Welcome(_) | Answer::HelloRefused(_) => panic!("{answer:?} is no notice"),
     }
 }
 

@@ -82,8 +82,8 @@ pub fn assert_nothing_left(rank: u32, mpi: &SimMpi) -> u64 {
         "the program of rank {rank} has ended, and its engine still holds state"
     );
     let counts = mpi.engine().lifecycle_check();
-    let LifecycleCounts { begun, ended, forgotten } = counts;
-    assert!(begun == ended && ended == forgotten, "the program of rank {rank} has ended: {counts:?}");
+    let LifecycleCounts { begun, ended, released } = counts;
+    assert!(begun == ended && ended == released, "the program of rank {rank} has ended: {counts:?}");
     begun
 }
 

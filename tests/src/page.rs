@@ -18,7 +18,7 @@ fn section(row: &Parameter) -> String {
     format!(
         "\n## `{}`\n\n{}\n\n* takes {}{unit}\n* default: {default}\n* in the environment: `{}`\n",
         row.name,
-        row.sentence,
+        row.description,
         takes(row.kind),
         variable(row),
     )

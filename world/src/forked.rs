@@ -110,7 +110,7 @@ impl Drop for Forked {
 pub(crate) fn wait_for_state(view: &LifeView, wanted: LifeState) {
     let give_up = Instant::now() + std::time::Duration::from_secs(60);
     loop {
-        let (state, seen) = view.look();
+        let (state, seen) = view.read();
         if state == wanted {
             return;
         }

@@ -58,7 +58,7 @@ pub fn clear_in_child() {
 /// Marks the life word, because a fatal signal ends this process. Async-signal-safe.
 pub fn mark_dying() {
     if let Some(liveness_owner) = mine() {
-        liveness_owner.life.say_dying();
+        liveness_owner.life.mark_dying();
     }
 }
 

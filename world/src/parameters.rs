@@ -10,21 +10,21 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Names(&["self", "shm"]),
         unit: "",
         default: "",
-        sentence: "Transports that may be used: a list, or ^ and a list of those that may not.",
+        description: "Transports that may be used: a list, or ^ and a list of those that may not.",
     },
     Parameter {
         name: "world.spin_us",
         kind: Kind::Number(0, 1_000_000),
         unit: "microseconds",
         default: "1000",
-        sentence: "How long a waiting thread polls before it yields, where it shares its processor with no other rank.",
+        description: "How long a waiting thread polls before it yields, where it shares its processor with no other rank.",
     },
     Parameter {
         name: "world.yield_us",
         kind: Kind::Number(1_000, 10_000_000),
         unit: "microseconds",
         default: "2000",
-        sentence: "How long a waiting thread yields its processor before it sleeps.",
+        description: "How long a waiting thread yields its processor before it sleeps.",
     },
 ];
 

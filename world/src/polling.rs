@@ -4,7 +4,7 @@
 
 use crate::world::Engine;
 use mend_base::{Source, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_mpi::{CommKey, Error, Started};
 
 // Hot: per message.
@@ -15,7 +15,7 @@ pub fn poll_then_post(
     comm: CommKey,
     from: Source,
     tag: TagSelector,
-    data: Typed,
+    data: TypedBuffer,
     polls: u32,
 ) -> Result<Started, Error> {
     let mut polling = engine.begin_polling(comm, from, tag, data)?;

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use mend_base::parameter::{Assignments, ParameterError, Settings};
 use mend_base::{Duration, Instant, Source, TagSelector};
 use mend_btl_shm::Shm;
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_mpi::{Blocking, CommKey, JobNotice, Started, Status, Waiter};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
@@ -265,7 +265,7 @@ impl World {
         comm: impl FnOnce(&Engine) -> Result<CommKey, F>,
         from: Source,
         tag: TagSelector,
-        data: impl FnOnce(&Engine) -> Result<Typed, F>,
+        data: impl FnOnce(&Engine) -> Result<TypedBuffer, F>,
     ) -> Result<Status, F> {
         let start = |engine: &mut Engine, polls: u32| {
             let started = comm(engine).and_then(|comm| {

@@ -11,7 +11,7 @@ use crate::requests::finish;
 use core::ffi::c_void;
 use mend_base::Rank;
 use mend_comm::Communicator;
-use mend_datatype::{Datatype, Op, Typed};
+use mend_datatype::{Datatype, Op, TypedBuffer};
 use mend_mpi::{Collective, DatatypeHandle, OpHandle, Started};
 use mend_world::{Engine, World};
 
@@ -44,14 +44,14 @@ impl Part {
     }
 
     /// `blocks` blocks of it.
-    fn typed(self, engine: &Engine, blocks: u32) -> Result<Typed, Failure> {
+    fn typed(self, engine: &Engine, blocks: u32) -> Result<TypedBuffer, Failure> {
         let count =
             check::count(self.count)?.checked_mul(u64::from(blocks)).ok_or(ArgumentError::Overlong)?;
         Buffer { address: self.address, count, datatype: self.datatype }.typed(engine)
     }
 
     /// The same, or `None` in place.
-    fn unless_in_place(self, engine: &Engine, blocks: u32) -> Result<Option<Typed>, Failure> {
+    fn unless_in_place(self, engine: &Engine, blocks: u32) -> Result<Option<TypedBuffer>, Failure> {
         if self.is_in_place() { Ok(None) } else { self.typed(engine, blocks).map(Some) }
     }
 }

@@ -5,9 +5,13 @@
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 
-pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed) -> Result<(), Error> {
+pub(crate) fn build(
+    builder: &mut Builder,
+    send: Option<TypedBuffer>,
+    receive: &TypedBuffer,
+) -> Result<(), Error> {
     let blocks = Blocks::new(receive, builder.size)?;
     let own = blocks.of(builder.me);
     if send.as_ref().is_some_and(|send| send.packed_bytes() != own.packed_bytes()) {
@@ -36,7 +40,7 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed)
 }
 
 /// The blocks of `ranks` ranks from `first` on, modulo the size, as one run or two.
-fn runs(blocks: &Blocks, first: u32, ranks: u32, size: u32) -> impl Iterator<Item = Typed> {
+fn runs(blocks: &Blocks, first: u32, ranks: u32, size: u32) -> impl Iterator<Item = TypedBuffer> {
     let before_end = ranks.min(size - first);
     let rest = ranks - before_end;
     [Some(blocks.run(first, before_end)), (rest > 0).then(|| blocks.run(0, rest))].into_iter().flatten()

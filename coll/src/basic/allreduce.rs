@@ -7,10 +7,15 @@
 
 use crate::Error;
 use crate::schedule::{Builder, check_operation, check_same_elements, scratch};
-use mend_datatype::{Op, Typed};
+use mend_datatype::{Op, TypedBuffer};
 use std::mem::swap;
 
-pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: Typed, op: Op) -> Result<(), Error> {
+pub(crate) fn build(
+    builder: &mut Builder,
+    send: Option<TypedBuffer>,
+    receive: TypedBuffer,
+    op: Op,
+) -> Result<(), Error> {
     check_same_elements(send.as_ref(), &receive)?;
     check_operation(op, receive.datatype())?;
     if receive.packed_bytes() == 0 {
@@ -41,7 +46,13 @@ pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: Typed, 
 }
 
 /// Adds the recursive doubling of a rank that takes part in it. `result` has the rank's data before, and the result afterwards.
-fn exchange(builder: &mut Builder, result: &Typed, op: Op, doubling: u32, folded: u32) -> Result<(), Error> {
+fn exchange(
+    builder: &mut Builder,
+    result: &TypedBuffer,
+    op: Op,
+    doubling: u32,
+    folded: u32,
+) -> Result<(), Error> {
     let (mut mine, mut theirs) = (result.share(), scratch(result)?);
     let me = builder.me;
     let place = if me < folded {

@@ -6,12 +6,16 @@
 
 use crate::Error;
 use crate::schedule::{Blocks, Builder, scratch};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 
 /// Partners of one round.
 const WINDOW: u32 = 8;
 
-pub(crate) fn build(builder: &mut Builder, send: Option<Typed>, receive: &Typed) -> Result<(), Error> {
+pub(crate) fn build(
+    builder: &mut Builder,
+    send: Option<TypedBuffer>,
+    receive: &TypedBuffer,
+) -> Result<(), Error> {
     let into = Blocks::new(receive, builder.size)?;
     let Some(send) = send else {
         return in_place(builder, &into);

@@ -6,13 +6,13 @@
 //! root and leaves wait once.
 
 use crate::schedule::Builder;
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 
 pub(crate) fn build(builder: &mut Builder) {
     if builder.size == 2 {
         return exchange(builder);
     }
-    let nothing = Typed::empty();
+    let nothing = TypedBuffer::empty();
     let children = children(builder.me, builder.size);
     children.clone().for_each(|child| builder.receive(child, &nothing));
     builder.wait_all();
@@ -29,8 +29,8 @@ pub(crate) fn build(builder: &mut Builder) {
 /// Two ranks send to each other at the same time: one message latency instead of two.
 fn exchange(builder: &mut Builder) {
     let other = 1 - builder.me;
-    builder.receive(other, &Typed::empty());
-    builder.send(other, &Typed::empty());
+    builder.receive(other, &TypedBuffer::empty());
+    builder.send(other, &TypedBuffer::empty());
     builder.wait_all();
 }
 

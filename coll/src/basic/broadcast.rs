@@ -5,9 +5,9 @@
 use crate::Error;
 use crate::schedule::Builder;
 use mend_base::Rank;
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 
-pub(crate) fn build(builder: &mut Builder, data: &Typed, root: Rank) -> Result<(), Error> {
+pub(crate) fn build(builder: &mut Builder, data: &TypedBuffer, root: Rank) -> Result<(), Error> {
     let root = builder.root(root)?;
     if data.packed_bytes() == 0 {
         return Ok(());

@@ -4,12 +4,12 @@
 use crate::Error;
 use crate::schedule::{Blocks, Builder};
 use mend_base::Rank;
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 
 pub(crate) fn build(
     builder: &mut Builder,
-    send: Option<Typed>,
-    receive: Option<Typed>,
+    send: Option<TypedBuffer>,
+    receive: Option<TypedBuffer>,
     root: Rank,
 ) -> Result<(), Error> {
     let root = builder.root(root)?;

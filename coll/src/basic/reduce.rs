@@ -5,12 +5,12 @@
 use crate::Error;
 use crate::schedule::{Builder, check_operation, check_same_elements, scratch};
 use mend_base::Rank;
-use mend_datatype::{Op, Typed};
+use mend_datatype::{Op, TypedBuffer};
 
 pub(crate) fn build(
     builder: &mut Builder,
-    send: Option<Typed>,
-    receive: Option<Typed>,
+    send: Option<TypedBuffer>,
+    receive: Option<TypedBuffer>,
     op: Op,
     root: Rank,
 ) -> Result<(), Error> {

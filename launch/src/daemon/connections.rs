@@ -4,11 +4,11 @@
 //!
 //! ```text
 //!   connect ──▶ Unidentified ── hello, checked ──▶ Rank ── closes ──▶ forgotten
-//!                   └── anything else: turned away, in one packet that every version reads
+//!                   └── anything else: refused, in one packet that every version reads
 //! ```
 
 use mend_runtime::daemon_protocol::{
-    Answer, Hello, Request, Secret, TurnedAway, VERSION, Welcome, decode, encode,
+    Answer, Hello, HelloRefused, Request, Secret, VERSION, Welcome, decode, encode,
 };
 use mend_runtime::environment::Address;
 use mend_runtime::packet::{self, Arrival, Packet, Sent, Waiting, send};
@@ -108,9 +108,9 @@ impl Connections {
             };
             let Ok(credentials) = sockopt::socket_peercred(&socket) else { continue };
             if credentials.uid != self.user {
-                let why = TurnedAway::OtherUser(self.user.as_raw());
+                let why = HelloRefused::OtherUser(self.user.as_raw());
                 // The process is told why; it may have gone.
-                let _ = send(socket.as_fd(), &encode(&Answer::TurnedAway(why)), &[], Waiting::Never);
+                let _ = send(socket.as_fd(), &encode(&Answer::HelloRefused(why)), &[], Waiting::Never);
                 continue;
             }
             if self.unidentified >= self.unidentified_max {
@@ -183,16 +183,16 @@ impl Connections {
     }
 
     /// Tells an unidentified process why it may not join, and closes its connection.
-    pub fn turn_away(&mut self, connection: u32, why: TurnedAway) {
+    pub fn refuse_hello(&mut self, connection: u32, why: HelloRefused) {
         if let Some(socket) = self.socket(connection) {
             // It may be gone already.
-            let _ = send(socket, &encode(&Answer::TurnedAway(why)), &[], Waiting::Never);
+            let _ = send(socket, &encode(&Answer::HelloRefused(why)), &[], Waiting::Never);
         }
         self.forget(connection);
     }
 
     /// Checks the first packet of an unidentified process; whether its rank may join is decided later.
-    pub fn check_hello(&self, request: &Request) -> Result<Hello, TurnedAway> {
+    pub fn check_hello(&self, request: &Request) -> Result<Hello, HelloRefused> {
         check_hello(request, &self.address.secret, self.ranks)
     }
 
@@ -223,14 +223,16 @@ fn read(packet: Packet) -> Option<Request> {
 }
 
 /// See [`Connections::check_hello`].
-fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hello, TurnedAway> {
+fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hello, HelloRefused> {
     match request {
-        Request::Hello(hello) if hello.secret != *secret => Err(TurnedAway::WrongSecret),
-        Request::Hello(hello) if hello.layout != Card::LAYOUT => Err(TurnedAway::LayoutDiffers(Card::LAYOUT)),
-        Request::Hello(hello) if hello.rank >= size => Err(TurnedAway::NoSuchRank),
+        Request::Hello(hello) if hello.secret != *secret => Err(HelloRefused::WrongSecret),
+        Request::Hello(hello) if hello.layout != Card::LAYOUT => {
+            Err(HelloRefused::LayoutDiffers(Card::LAYOUT))
+        }
+        Request::Hello(hello) if hello.rank >= size => Err(HelloRefused::NoSuchRank),
         Request::Hello(hello) => Ok(*hello),
-        Request::OtherVersion(_) => Err(TurnedAway::VersionDiffers(u32::from(VERSION))),
-        _ => Err(TurnedAway::Garbled),
+        Request::OtherVersion(_) => Err(HelloRefused::VersionDiffers(u32::from(VERSION))),
+        _ => Err(HelloRefused::Garbled),
     }
 }
 
@@ -257,7 +259,7 @@ mod tests {
         poll(&mut [PollFd::new(&connections.listener, PollFlags::IN)], None).unwrap();
         assert!(connections.accept().is_empty());
         let refused = rank.join().unwrap().unwrap_err();
-        assert!(matches!(refused, StartError::TurnedAway(_)), "{refused:?}");
+        assert!(matches!(refused, StartError::HelloRefused(_)), "{refused:?}");
         let message = refused.to_string();
         assert!(
             message.contains(&format!("uid {}", own + 1)) && message.ends_with("[E-START-020]"),

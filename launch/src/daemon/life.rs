@@ -290,7 +290,7 @@ impl CommandInbox {
 fn poll_all(watched: &mut Vec<WatchedLife>, marks: &MarkQueue) -> Vec<Seen> {
     let mut seen = Vec::with_capacity(watched.len());
     watched.retain(|each| {
-        let (state, now) = each.view.look();
+        let (state, now) = each.view.read();
         if state.is_marked() {
             marks.push(each.number, Mark { rank: each.rank, dying: state == LifeState::Dying });
         }
@@ -407,7 +407,7 @@ mod tests {
         for mut watch in watches() {
             let rank = Rank::start(7);
             add(&mut watch, 7, &rank);
-            rank.life.say_dying();
+            rank.life.mark_dying();
             assert_eq!(wait(&mut watch), [Mark { rank: 7, dying: true }]);
             rank.end(false);
             assert!(watch.marked().is_empty());

@@ -4,7 +4,7 @@
 use crate::arguments::Job;
 use crate::control::{Report, send};
 use mend_daemon::RankLine;
-use mend_runtime::daemon_protocol::{Request, TurnedAway};
+use mend_runtime::daemon_protocol::{HelloRefused, Request};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -57,12 +57,12 @@ impl<'front> Messages<'front> {
 
     /// Notes that a rank's library and this `mpiexec` are of different installations; the user is told once for the job, and each
     /// such rank reports it too.
-    pub fn note_mismatch(&mut self, process: i32, request: &Request, why: TurnedAway) {
+    pub fn note_mismatch(&mut self, process: i32, request: &Request, why: HelloRefused) {
         let differs = match (request, why) {
-            (Request::OtherVersion(theirs), TurnedAway::VersionDiffers(ours)) => {
+            (Request::OtherVersion(theirs), HelloRefused::VersionDiffers(ours)) => {
                 format!("speaks version {theirs} of the launcher's protocol, and this mpiexec version {ours}")
             }
-            (Request::Hello(hello), TurnedAway::LayoutDiffers(ours)) => {
+            (Request::Hello(hello), HelloRefused::LayoutDiffers(ours)) => {
                 format!("shares memory in layout {}, and this mpiexec in layout {ours}", hello.layout)
             }
             _ => return,

@@ -243,7 +243,7 @@ fn dying(code: i32) -> ExitCode {
         return code;
     }
     until_met(&mut launched);
-    life.say_dying();
+    life.mark_dying();
     // A rank that counts as failed gets no notices, so it watches for the ends of the other processes.
     while alive_beside_us() {
         std::thread::yield_now();
@@ -523,7 +523,7 @@ fn again() -> ExitCode {
     // Packets of one connection are read in order, but not those of two: the node daemon may read the second hello first.
     let second = loop {
         match connect_from_environment() {
-            Err(StartError::TurnedAway(why)) if format!("{why:?}").starts_with("Taken") => {
+            Err(StartError::HelloRefused(why)) if format!("{why:?}").starts_with("Taken") => {
                 std::thread::yield_now()
             }
             other => break other.expect_err("the rank has left already"),

@@ -9,7 +9,7 @@ use crate::Detail;
 use mend_base::{Identity, Rank, Reader, Writer};
 use mend_coll::Collective;
 use mend_comm::{Communicator, Group};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_proto::identity::IdentityAllocator;
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl PendingCreation {
         if let Some(number) = number {
             Contribution { color: Some(0), key: 0, number }.write(&contributions);
         }
-        let data = Typed::bytes(UserMemory::of_buffer(&contributions));
+        let data = TypedBuffer::bytes(UserMemory::of_buffer(&contributions));
         Ok((PendingCreation::Dup { contributions }, Collective::Bcast { data, root: DUP_NAMER }))
     }
 
@@ -60,8 +60,8 @@ impl PendingCreation {
         let contributions = contributions.ok_or(Detail::NoMemory)?;
         let sent = Buffer::try_zeroed(Contribution::BYTES).ok_or(Detail::NoMemory)?;
         mine.write(&sent);
-        let send = Some(Typed::bytes(UserMemory::of_buffer(&sent)));
-        let receive = Typed::bytes(UserMemory::of_buffer(&contributions));
+        let send = Some(TypedBuffer::bytes(UserMemory::of_buffer(&sent)));
+        let receive = TypedBuffer::bytes(UserMemory::of_buffer(&contributions));
         Ok((PendingCreation::Split { contributions, mine }, Collective::Allgather { send, receive }))
     }
 

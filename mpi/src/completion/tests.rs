@@ -5,7 +5,7 @@ use super::{Answered, Answers, Completion, Found, RequestHandle, Want, test};
 use crate::scripted::{Process, Rehearsal, peer};
 use crate::{Class, Error, Started, Status};
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_pml::SendMode;
 use mend_runtime::Notice;
 use mend_transport::{Buffer, UserMemory};
@@ -28,13 +28,13 @@ fn progress(process: &mut Process) {
 /// A request in the state of a letter: C good, E failed by a fault, T truncated, P with a pending failure, A active, I null, D
 /// complete at its start, anything else stale.
 fn request(process: &mut Process, letter: char) -> RequestHandle {
-    let (world, room) = (process.world(), Typed::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
+    let (world, room) = (process.world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
     let own = |from| Source::Rank(Rank(from));
     let started = match letter {
         'C' => Started::Running(process.complete(world, Status { bytes: 9, ..Status::EMPTY }).unwrap()),
         'E' => process.receive(world, own(2), TagSelector::Tag(Tag(1)), room).unwrap(),
         'T' => {
-            let long = Typed::bytes(UserMemory::of_buffer(&Buffer::zeroed(8)));
+            let long = TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(8)));
             let started = process.receive(world, own(0), TagSelector::Tag(Tag(3)), room).unwrap();
             process.send(world, Rank(0), Tag(3), SendMode::Standard, long).unwrap();
             progress(process);
@@ -242,7 +242,7 @@ fn a_call_ends_receives_that_nobody_could_serve_only_where_it_waits_for_nothing_
                 // From ourselves: nobody sends it yet.
                 'S' => {
                     let (world, room) =
-                        (process.world(), Typed::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
+                        (process.world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
                     let own = Source::Rank(Rank(0));
                     match process.receive(world, own, TagSelector::Any, room).unwrap() {
                         Started::Running(request) => RequestHandle::Request(request),

@@ -98,7 +98,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         LifecycleCounts {
             begun: ours.begun + messages.begun,
             ended: ours.ended + messages.ended,
-            forgotten: ours.forgotten + messages.forgotten,
+            released: ours.released + messages.released,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::matcher::Arrival;
 use crate::request::{Channel, Error, Started, Status, take_whole};
 use crate::upcalls::Upcalls;
 use mend_base::{ContextId, Instant, Key, PeerIndex, Rank, Source, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
 
 /// A receive that is not posted yet.
@@ -25,7 +25,7 @@ pub struct Polling<E> {
     on: Channel,
     from: Source,
     tag: TagSelector,
-    data: Typed,
+    data: TypedBuffer,
 }
 
 /// The ring in which the message will come.
@@ -49,7 +49,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// A receive whose caller will wait for it, and may poll for its message before it posts it.
     #[inline(always)]
-    pub fn begin_polling(&self, on: Channel, from: Source, tag: TagSelector, data: Typed) -> Polling<E> {
+    pub fn begin_polling(
+        &self,
+        on: Channel,
+        from: Source,
+        tag: TagSelector,
+        data: TypedBuffer,
+    ) -> Polling<E> {
         let ring = match from {
             Source::Rank(rank) => self.ring(on, rank),
             Source::Any => None,
@@ -113,7 +119,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         lent: Lent<'_, N>,
         polling: &mut Polling<E>,
     ) -> Result<Started, Error> {
-        let data = core::mem::replace(&mut polling.data, Typed::empty());
+        let data = core::mem::replace(&mut polling.data, TypedBuffer::empty());
         self.receive(lent, polling.on, polling.from, polling.tag, data)
     }
 
@@ -146,7 +152,7 @@ struct Wanted<'a, E> {
     ring: Ring<E>,
     channel: Key,
     tag: TagSelector,
-    data: &'a Typed,
+    data: &'a TypedBuffer,
 }
 
 /// What the transport calls while one message is taken.

@@ -11,7 +11,7 @@ use crate::matcher::Unexpected;
 use crate::request::{Channel, Error, Request, Started, Status, take_whole};
 use crate::request_table::{Phase, Posted};
 use mend_base::{Key, PeerIndex, Source, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{Btl, Payload};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -24,7 +24,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         on: Channel,
         from: Source,
         tag: TagSelector,
-        data: Typed,
+        data: TypedBuffer,
     ) -> Result<Started, Error> {
         let channel = self.channels.get_mut(on.0).ok_or(Error::NoSuchChannel)?;
         if let Source::Rank(rank) = from
@@ -75,7 +75,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         key: Key,
         from: Source,
         tag: TagSelector,
-        data: Typed,
+        data: TypedBuffer,
         ends: &Ends,
     ) -> Result<Started, Error> {
         if let Some(error) = self.why_never(key, from, ends) {
@@ -102,7 +102,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         peer: Option<PeerIndex>,
         message: Unexpected,
         posted: Posted,
-        data: Typed,
+        data: TypedBuffer,
     ) -> Result<Started, Error> {
         let Unexpected { source, tag, form, payload, .. } = message;
         let peer = peer.ok_or(Error::NoSuchRank(source))?;

@@ -9,7 +9,7 @@ use crate::request::{Channel, Error, Request, SendMode, Started, Status};
 use crate::request_table::Phase;
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank, Tag};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{Btl, Class, SendError, WriteSlot};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -24,7 +24,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         to: Rank,
         tag: Tag,
         mode: SendMode,
-        data: Typed,
+        data: TypedBuffer,
     ) -> Result<Started, Error> {
         let bytes = data.packed_bytes();
         if self.queues.may_send_at_once()
@@ -53,7 +53,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         to: Rank,
         tag: Tag,
         mode: SendMode,
-        data: Typed,
+        data: TypedBuffer,
     ) -> Result<Started, Error> {
         assert!(tag.0 >= 0, "the tag was checked where it came from the user");
         let channel = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;

@@ -6,7 +6,7 @@ use crate::Process;
 use crate::launcher::SimRuntime;
 use crate::process::Transports;
 use mend_base::{Random, Rank};
-use mend_datatype::{Datatype, Op, Typed};
+use mend_datatype::{Datatype, Op, TypedBuffer};
 use mend_mpi::{Collective, CommKey, Operation};
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
@@ -179,6 +179,6 @@ fn read(buffer: &Buffer) -> Vec<i32> {
     bytes.chunks_exact(4).map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
-fn typed(buffer: &Arc<Buffer>) -> Typed {
-    Typed::new(UserMemory::of_buffer(buffer), Datatype::INT32, buffer.len() as u64 / 4)
+fn typed(buffer: &Arc<Buffer>) -> TypedBuffer {
+    TypedBuffer::new(UserMemory::of_buffer(buffer), Datatype::INT32, buffer.len() as u64 / 4)
 }

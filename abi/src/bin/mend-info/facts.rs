@@ -39,7 +39,7 @@ pub struct Component {
     /// As in the parameter of the framework.
     pub name: &'static str,
     /// What it does.
-    pub sentence: &'static str,
+    pub description: &'static str,
     /// Why it can run here; or why not.
     pub runs: Result<String, String>,
 }
@@ -125,12 +125,12 @@ fn components(settings: &Settings) -> Vec<Component> {
         ("btl", "shm", "shared memory of one host", shared_memory),
         ("coll", "basic", "collective operations by simple schedules", always("needs nothing")),
     ];
-    let chosen = |(framework, name, sentence, able): (&'static str, &'static str, &'static str, _)| {
+    let chosen = |(framework, name, description, able): (&'static str, &'static str, &'static str, _)| {
         let runs = match settings.allows(framework, name) {
             true => able,
             false => Err(excluded(settings, framework)),
         };
-        Component { framework, name, sentence, runs }
+        Component { framework, name, description, runs }
     };
     rows.into_iter().map(chosen).collect()
 }
@@ -179,7 +179,7 @@ mod tests {
         let (text, json) = (text::text(&facts), json::json(&facts));
         for row in mend_world::DECLARED.iter() {
             assert!(text.contains(row.name) && json.contains(row.name), "{}", row.name);
-            assert!(text.contains(row.sentence), "{}", row.name);
+            assert!(text.contains(row.description), "{}", row.name);
         }
         assert!(text.contains("btl self") && text.contains("coll basic"));
         assert!(text.contains("life word") && json.contains("futex_waitv"));

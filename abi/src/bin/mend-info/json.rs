@@ -27,7 +27,7 @@ fn component(each: &Component) -> String {
     object(&[
         ("framework", string(each.framework)),
         ("name", string(each.name)),
-        ("sentence", string(each.sentence)),
+        ("sentence", string(each.description)),
         ("can_run", able.to_string()),
         ("reason", string(reason)),
     ])
@@ -42,7 +42,7 @@ fn value(each: &Value) -> String {
         ("default", string(each.row.default)),
         ("takes", string(&kind_words(each.row.kind))),
         ("variable", string(&variable(each.row))),
-        ("sentence", string(each.row.sentence)),
+        ("sentence", string(each.row.description)),
     ])
 }
 

@@ -29,7 +29,7 @@ fn write_text(text: &mut String, facts: &Facts) -> core::fmt::Result {
             Ok(reason) => ("can run", reason),
             Err(reason) => ("cannot run", reason),
         };
-        writeln!(text, "  {name:<12}{disposition}: {reason}\n              {}", each.sentence)?;
+        writeln!(text, "  {name:<12}{disposition}: {reason}\n              {}", each.description)?;
     }
     writeln!(text, "\nParameters")?;
     for each in &facts.parameters {
@@ -42,7 +42,7 @@ fn write_text(text: &mut String, facts: &Facts) -> core::fmt::Result {
             each.row.unit,
             origin_words(each.origin)
         )?;
-        writeln!(text, "      {}", each.row.sentence)?;
+        writeln!(text, "      {}", each.row.description)?;
         writeln!(text, "      {}; {}", kind_words(each.row.kind), variable(each.row))?;
     }
     Ok(())

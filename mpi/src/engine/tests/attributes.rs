@@ -8,7 +8,7 @@ use crate::{
     test,
 };
 use mend_base::{Rank, Source, Tag, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ fn dup(process: &mut Process, parent: CommKey) -> CommKey {
     CommunicatorCreation::new(request).poll(process).unwrap().unwrap().unwrap()
 }
 
-fn bytes(length: usize) -> Typed {
-    Typed::bytes(UserMemory::of_buffer(&Buffer::zeroed(length)))
+fn bytes(length: usize) -> TypedBuffer {
+    TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(length)))
 }
 
 /// A receive of at most four bytes from ourselves.

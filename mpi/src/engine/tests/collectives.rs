@@ -5,7 +5,7 @@ use crate::scripted::{Process, Rehearsal, peer};
 use crate::{Class, CommKey, Detail, Error, Request, Started, State, Status};
 use mend_base::{Instant, Random, Rank, Source, Tag, TagSelector};
 use mend_coll::Collective;
-use mend_datatype::{Datatype, Op, Typed};
+use mend_datatype::{Datatype, Op, TypedBuffer};
 use mend_pml::SendMode;
 use mend_runtime::Notice;
 use mend_transport::{Buffer, Cause, UserMemory};
@@ -32,8 +32,8 @@ fn progress(process: &mut Process) {
     process.progress(Instant(1));
 }
 
-fn ints(buffer: &Arc<Buffer>) -> Typed {
-    Typed::new(UserMemory::of_buffer(buffer), Datatype::INT, buffer.len() as u64 / 4)
+fn ints(buffer: &Arc<Buffer>) -> TypedBuffer {
+    TypedBuffer::new(UserMemory::of_buffer(buffer), Datatype::INT, buffer.len() as u64 / 4)
 }
 
 fn result(process: &Process, started: Started) -> Option<Result<Status, Error>> {

@@ -6,7 +6,7 @@ use crate::scripted::{Process, Rehearsal, peer};
 use crate::{Class, CommKey, Detail, Request, Started, State};
 use mend_base::{Identity, Instant, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_pml::SendMode;
 use mend_runtime::Notice;
 use mend_transport::{Buffer, Cause, UserMemory};
@@ -37,8 +37,8 @@ fn pair() -> (Rehearsal, Process, Process) {
     (job, zero, one)
 }
 
-fn bytes(buffer: &Arc<Buffer>) -> Typed {
-    Typed::bytes(UserMemory::of_buffer(buffer))
+fn bytes(buffer: &Arc<Buffer>) -> TypedBuffer {
+    TypedBuffer::bytes(UserMemory::of_buffer(buffer))
 }
 
 fn receive(process: &mut Process, from: Source, room: &Arc<Buffer>) -> Started {

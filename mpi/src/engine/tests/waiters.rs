@@ -5,7 +5,7 @@ use crate::scripted::{Process, Rehearsal, peer};
 use crate::{Collective, Request, SendMode, Started, State, Waiter};
 use core::num::NonZero;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_runtime::Notice;
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ fn progress(processes: &mut [Process; 2]) {
     processes.iter_mut().for_each(|process| _ = process.progress(Instant(1)));
 }
 
-fn bytes(buffer: &Arc<Buffer>) -> Typed {
-    Typed::bytes(UserMemory::of_buffer(buffer))
+fn bytes(buffer: &Arc<Buffer>) -> TypedBuffer {
+    TypedBuffer::bytes(UserMemory::of_buffer(buffer))
 }
 
 fn receive(process: &mut Process, tag: i32, room: &Arc<Buffer>) -> Request {

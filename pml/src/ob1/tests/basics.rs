@@ -4,7 +4,7 @@
 use super::fabric::{Cluster, DATA, pattern, rank, request, tag};
 use crate::{Ends, Error, Lent, SendMode, Started, State, Status};
 use mend_base::{ContextKind, Rank, Source, Tag, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{Buffer, UserMemory};
 
 fn status(source: u32, tag: i32, bytes: u64) -> Status {
@@ -161,7 +161,7 @@ fn a_send_continues_from_a_copy_in_whatever_state_it_is() {
         let mut cluster = Cluster::new(2, turns);
         let on = cluster.open(1, ContextKind::PointToPoint);
         let buffer = Buffer::from_bytes(&pattern(4, 50_000));
-        let data = Typed::bytes(UserMemory::of_buffer(&buffer));
+        let data = TypedBuffer::bytes(UserMemory::of_buffer(&buffer));
         let (received, room) = cluster.receive(1, on[1], rank(0), tag(1), 50_000);
         let (ob1, lent) = cluster.nodes[0].lend();
         let sent = request(ob1.send(lent, on[0], Rank(1), Tag(1), SendMode::Standard, data).unwrap());
@@ -240,7 +240,7 @@ fn an_argument_that_names_nothing_is_refused_without_a_request() {
     let mut cluster = Cluster::new(2, 9);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let node = &mut cluster.nodes[0];
-    let empty = mend_datatype::Typed::empty;
+    let empty = mend_datatype::TypedBuffer::empty;
     let (ob1, lent) = node.lend();
     let sent = ob1.send(lent, on[0], Rank(2), Tag(0), SendMode::Standard, empty());
     assert_eq!(sent, Err(Error::NoSuchRank(Rank(2))));
@@ -257,7 +257,7 @@ fn an_argument_that_names_nothing_is_refused_without_a_request() {
 #[test]
 fn messages_to_oneself_go_through_the_loopback_like_any_others() {
     use mend_base::{Identity, Instant, Job, Peer, PeerIndex};
-    use mend_datatype::Typed;
+    use mend_datatype::TypedBuffer;
     use mend_transport::{Btl, Buffer, Card, Loopback, UserMemory};
     let mut net = Loopback::new(Peer::new(Job(7), 0));
     let mut card = Card::default();
@@ -272,10 +272,10 @@ fn messages_to_oneself_go_through_the_loopback_like_any_others() {
     let mut heard = Nothing;
     for (size, mode) in [(0, SendMode::Synchronous), (8, SendMode::Standard), (300_000, SendMode::Standard)] {
         let bytes = pattern(1, size);
-        let data = Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&bytes)));
+        let data = TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&bytes)));
         let sent = ob1.send(Lent { net: &mut net, ends: &ends }, on, Rank(0), Tag(3), mode, data).unwrap();
         let buffer = Buffer::zeroed(size);
-        let data = Typed::bytes(UserMemory::of_buffer(&buffer));
+        let data = TypedBuffer::bytes(UserMemory::of_buffer(&buffer));
         let lent = Lent { net: &mut net, ends: &ends };
         let received = ob1.receive(lent, on, Source::Any, tag(3), data).unwrap();
         let done = |ob1: &crate::Ob1<_>, started| match started {

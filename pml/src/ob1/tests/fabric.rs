@@ -7,7 +7,7 @@ use crate::{
 use mend_base::{
     ContextKind, Identity, Instant, Job, Peer, PeerIndex, Random, Rank, Source, Tag, TagSelector,
 };
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{
     Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
     Stream, UserMemory, WakeSet, WriteSlot,
@@ -304,7 +304,7 @@ impl Cluster {
         mode: SendMode,
     ) -> Started {
         let (ob1, lent) = self.nodes[at].lend();
-        let data = Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(bytes)));
+        let data = TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::from_bytes(bytes)));
         ob1.send(lent, on, Rank(to), Tag(tag), mode, data).unwrap()
     }
 
@@ -319,7 +319,7 @@ impl Cluster {
     ) -> (Started, Arc<Buffer>) {
         let (ob1, lent) = self.nodes[at].lend();
         let buffer = Buffer::zeroed(bytes);
-        let data = Typed::bytes(UserMemory::of_buffer(&buffer));
+        let data = TypedBuffer::bytes(UserMemory::of_buffer(&buffer));
         (ob1.receive(lent, on, from, tag, data).unwrap(), buffer)
     }
 

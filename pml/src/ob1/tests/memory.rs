@@ -4,11 +4,11 @@
 use super::fabric::{Cluster, TEST_CONFIG, pattern, rank, request, tag};
 use crate::{Config, Error, SendMode, Started, State, Status};
 use mend_base::{ContextKind, PeerIndex, Rank, Source, Tag, TagSelector};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{Buffer, Cause, UserMemory};
 
-fn bytes(bytes: &[u8]) -> Typed {
-    Typed::bytes(UserMemory::of_buffer(&Buffer::from_bytes(bytes)))
+fn bytes(bytes: &[u8]) -> TypedBuffer {
+    TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::from_bytes(bytes)))
 }
 
 #[test]

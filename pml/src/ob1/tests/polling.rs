@@ -4,14 +4,14 @@
 use super::fabric::{Cluster, Node, rank, tag};
 use crate::{Channel, Error, Lent, Polling, Started, State};
 use mend_base::{ContextKind, Instant, Source};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
 /// Rank 1 polls for a message of rank 0 with tag 1.
 fn polling(on: &[Channel], cluster: &mut Cluster, from: Source) -> (Polling<u32>, Arc<Buffer>) {
     let buffer = Buffer::zeroed(8);
-    let data = Typed::bytes(UserMemory::of_buffer(&buffer));
+    let data = TypedBuffer::bytes(UserMemory::of_buffer(&buffer));
     (cluster.nodes[1].ob1.begin_polling(on[1], from, tag(1), data), buffer)
 }
 
