@@ -19,7 +19,7 @@ use crate::request::{Error, Owner, Request, Status, Waiter};
 use crate::request_table::{Phase, Posted};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank};
-use mend_datatype::Typed;
+use mend_datatype::TypedBuffer;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Cancels an operation, where it still can be: the status says whether it was.
@@ -67,7 +67,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Queues the cancellation of an RTS. Without memory for it the receiver learns of it when it asks for the bytes.
     fn queue_cancel(&mut self, channel: Key, peer: PeerIndex, to: Rank, rts: Key) {
         let phase = Phase::CancelQueued { to, rts };
-        let Some(cancel) = self.requests.begin(channel, Typed::empty(), phase) else { return };
+        let Some(cancel) = self.requests.begin(channel, TypedBuffer::empty(), phase) else { return };
         self.requests.detach(cancel);
         match self.queues.push(peer, QueuedMessage::Request(cancel)) {
             Ok(()) => self.list(peer),
