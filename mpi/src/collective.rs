@@ -7,7 +7,7 @@
 //!        ┌──────────────────────▶ over (no request); refused where a member has failed
 //! start ─┤
 //!        └─▶ active ── progress ─▶ done ── release ──▶ released
-//!              ├─── a member has left: done, when all are heard of
+//!              ├─── a member has left, or gave it up: done, in error, when the reason is known (`liveness_query`)
 //!              ├─── a member's death is published ──▶ done, in error
 //!              └─── release: forgotten as soon as it is done
 //! ```
@@ -79,7 +79,7 @@ struct Active {
     /// Which operation of its communicator: what keeps its messages from those of the next one.
     tag: Tag,
     creation: Option<PendingCreation>,
-    /// The schedule is over: a member has left, and why is not known yet.
+    /// The schedule is over: a member has left, or gave the operation up, and the reason is not known yet.
     query: Option<LivenessQuery>,
 }
 
@@ -317,7 +317,7 @@ fn progress<N: Btl, R: Runtime>(
     let channel = context.communicators.get(comm)?.collective();
     let mut channel = CollectiveChannel::new(context.layers, context.ends, channel, active.tag);
     let result = active.schedule.progress(&mut channel)?;
-    if let Err(mend_pml::Error::PeerLeft(_)) = result {
+    if let Err(mend_pml::Error::PeerLeft(_) | mend_pml::Error::PeerFreed(_)) = result {
         let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, context));
         if !query.is_answered(context.funnel) {
             return None;

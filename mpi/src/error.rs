@@ -287,7 +287,11 @@ impl fmt::Display for Words {
             }
             Detail::PeerLeft(rank) => return write!(f, "{} has called MPI_Finalize", process(rank)),
             Detail::PeerFreed(rank) => {
-                return write!(f, "{} has freed the communicator, or finalizes", process(rank));
+                return write!(
+                    f,
+                    "{} has freed the communicator, has given the operation up, or finalizes",
+                    process(rank)
+                );
             }
             Detail::ProcFailed(rank) => return write!(f, "{} has failed", process(rank)),
             Detail::SenderMayHaveFailed(Some(rank)) => {

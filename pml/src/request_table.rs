@@ -7,11 +7,11 @@
 //!   sends      Queued ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
 //!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ CtsSent ──last chunk──▶ Done
 //!                              ├──CTS──▶ Streaming ──last chunk──▶ Done  └──RTS cancelled──┘
-//!                              └──REFUSED, of a collective──▶ RefusedSend
+//!                              └──REFUSED──▶ Done (PeerFreed)
 //! ```
-//! The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state; so does a cancellation, but that
-//! a receive in `CtsSent` goes on, unless its RTS is cancelled too, and a stream from a copy. Progress moves the others. Nothing but the first two ends
-//! `RefusedSend`, and a receive in `CtsSent` of a collective operation whose stream was cancelled.
+//! Progress moves the states. The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state. So does a
+//! cancellation, except that a receive in `CtsSent` goes on unless its RTS is cancelled too, and that a stream goes on from a
+//! copy.
 
 use crate::list::{Linked, Links, NONE};
 use crate::matcher::{POSTED, PostedReceive};
@@ -74,8 +74,6 @@ pub(crate) enum Phase {
     Queued { to: Rank, tag: Tag, mode: SendMode },
     /// A send that waits for its match. `payload_sent`: it was synchronous and eager; else only the RTS has gone.
     RtsSent { to: Rank, payload_sent: bool },
-    /// A send of a collective operation that no receive will match: it ends with the notice of the reason.
-    RefusedSend { to: Rank },
     /// A send whose bytes go as the receiver asked for them.
     Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
     /// The cancellation of the RTS `rts`, which waits to go behind it: an operation of its own, without a handle, so that the
@@ -463,7 +461,7 @@ mod tests {
         let key = table.begin(CHANNEL, TypedBuffer::empty(), QUEUED).unwrap();
         table.set_phase(key, Phase::RtsSent { to: Rank(0), payload_sent: false });
         assert_eq!(table.sends(), 1);
-        table.set_phase(key, Phase::RefusedSend { to: Rank(0) });
+        table.end(key, Ok(Status::EMPTY));
         assert_eq!(table.sends(), 0);
         table.lifecycle_check();
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A member has finalized without its part of a collective operation. Perhaps the program is wrong. Or the member had
-//! heard of a death, gave the operation up and left, all before the notice came here: then the error must be the death's
-//! (Row CO1). So nobody is blamed for leaving before each other member has been heard of: by a declaration, or by the
-//! runtime's contribution that it lives.
+//! Why a member has finalized without its part of a collective operation, or has given the operation up. Perhaps the program is
+//! wrong, or the member has no memory or no connection to a third one. Or the member had been notified of a failure before this
+//! process is: then the error must be that failure (Row CO1, I2). So `PeerLeft` and `PeerFreed` are not reported before each other
+//! member is declared failed, or the runtime has answered that it lives.
 
 use super::Context;
 use crate::CommKey;
@@ -22,7 +22,7 @@ impl LivenessQuery {
     /// Asks about every other member of the communicator.
     #[cold]
     pub fn begin<N: Btl, R: Runtime>(comm: CommKey, context: &mut Context<'_, N, R>) -> Self {
-        mend_base::reach!("mpi.collective: a member left without its part");
+        mend_base::reach!("mpi.collective: a member left or gave up");
         let mut unanswered = BTreeMap::new();
         let members = context.communicators.get(comm).map(|entry| entry.members().clone());
         for &member in members.iter().flat_map(|members| members.iter()) {

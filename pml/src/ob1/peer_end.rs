@@ -96,7 +96,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let rank = match *entry.phase() {
             Phase::Queued { to, .. }
             | Phase::RtsSent { to, .. }
-            | Phase::RefusedSend { to }
             | Phase::CancelQueued { to, .. }
             | Phase::Streaming { to, .. } => to,
             Phase::Posted(Posted { from: Source::Rank(from), .. }) | Phase::CtsSent { from, .. } => from,
@@ -111,7 +110,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match *entry.phase() {
             Phase::Queued { .. } => mend_base::reach!("pml.end: a queued send"),
             Phase::RtsSent { .. } => mend_base::reach!("pml.end: a send without an answer"),
-            Phase::RefusedSend { .. } => mend_base::reach!("pml.end: a refused send"),
             Phase::Streaming { .. } => mend_base::reach!("pml.end: a streaming send"),
             Phase::CancelQueued { .. } => mend_base::reach!("pml.end: the cancellation of an RTS"),
             Phase::Posted(posted) => {
