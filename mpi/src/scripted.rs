@@ -34,6 +34,7 @@ struct JobScript {
     wires: BTreeMap<(u32, u32), VecDeque<Item>>,
     said: BTreeMap<u32, VecDeque<Notice>>,
     asked: Vec<(u32, Peer)>,
+    refused: Vec<(u32, Peer, Cause)>,
     aborted: Vec<(i32, Vec<Peer>)>,
 }
 
@@ -89,6 +90,11 @@ impl Rehearsal {
     /// Who asked about whom, so far.
     pub fn asked(&self) -> Vec<(u32, Peer)> {
         self.0.borrow().asked.clone()
+    }
+
+    /// Which processes refused which peers, and why.
+    pub fn refused(&self) -> Vec<(u32, Peer, Cause)> {
+        self.0.borrow().refused.clone()
     }
 }
 
@@ -270,7 +276,9 @@ impl Runtime for Script {
         Ok(())
     }
 
-    fn refuse(&mut self, _peer: Peer, _cause: Cause) {}
+    fn refuse(&mut self, peer: Peer, cause: Cause) {
+        self.job.0.borrow_mut().refused.push((self.membership.peer.number(), peer, cause));
+    }
 
     fn ask(&mut self, peer: Peer, _cause: Cause) {
         self.job.0.borrow_mut().asked.push((self.membership.peer.number(), peer));
