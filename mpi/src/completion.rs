@@ -101,8 +101,8 @@ pub struct Completion {
     /// All before it were complete at the last poll.
     first: usize,
     polls: u32,
-    /// How many failures were published at the last poll; `None` before the first.
-    failures: Option<usize>,
+    /// How many ends were published at the last poll; `None` before the first.
+    ends: Option<usize>,
 }
 
 /// So many requests are polled every time.
@@ -114,7 +114,7 @@ const POLLS_PER_SURVEY: u32 = 16;
 impl Completion {
     /// Waits for `want`.
     pub fn new(want: Want) -> Self {
-        Completion { want, first: 0, polls: 0, failures: None }
+        Completion { want, first: 0, polls: 0, ends: None }
     }
 
     // Hot: per poll.
@@ -155,12 +155,14 @@ impl Completion {
     }
 
     /// Spares Waitall a poll of every request after every progress: while the first that was active still is, all are polled
-    /// every [`POLLS_PER_SURVEY`]th time only, and whenever a death was published: a fault at a later one must end the call
-    /// too, and a blocked thread is woken once for it.
+    /// every [`POLLS_PER_SURVEY`]th time only, and whenever the end of a peer was published: an error of a later one must end the
+    /// call too, and a blocked thread is woken once for it. Where a receive may be unsatisfiable, all are polled every time: this
+    /// process alone may change that.
     fn is_early<N: Btl, R: Runtime>(&mut self, engine: &Engine<N, R>, requests: &[RequestHandle]) -> bool {
-        let failures = engine.ends().failed().len();
-        let changed = self.failures.replace(failures) != Some(failures);
-        if changed || self.polls.is_multiple_of(POLLS_PER_SURVEY) {
+        let ends = engine.ends().added();
+        let changed = self.ends.replace(ends) != Some(ends);
+        let is_due = self.polls.is_multiple_of(POLLS_PER_SURVEY);
+        if changed || is_due || engine.some_may_be_unsatisfiable() {
             return false;
         }
         while let Some(&request) = requests.get(self.first) {

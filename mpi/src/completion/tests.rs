@@ -226,6 +226,24 @@ fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
     assert_eq!(failure(answered), Some((40, Class::ProcFailed)));
 }
 
+/// The others finalize one after the other; a poll after the last one ends the call.
+#[test]
+fn a_waitall_for_many_ends_with_the_last_process_that_could_serve_it() {
+    let job = Rehearsal::default();
+    let mut process = job.process(0, 3);
+    let requests: Vec<_> = (0..40).map(|_| request(&mut process, 'P')).collect();
+    let (mut completion, mut written) = (Completion::new(Want::All), Written::default());
+    let mut answered = vec![];
+    for number in [1, 2] {
+        assert!(completion.poll(&mut process, &requests, || Some(1), &mut written).is_none());
+        job.say(0, Notice::Finalized(peer(number)));
+        process.progress(Instant(1));
+        answered.push(completion.poll(&mut process, &requests, || Some(1), &mut written).map(Result::unwrap));
+    }
+    assert!(answered[0].is_none(), "rank 2 may still send");
+    assert_eq!(answered[1].expect("nobody could send").found, Found::All { complete: true });
+}
+
 /// All other members have left: what a waiting call ends, and where it may.
 #[test]
 fn a_call_ends_receives_that_nobody_could_serve_only_where_it_waits_for_nothing_else() {
