@@ -189,12 +189,12 @@ pub fn test<N: Btl, R: Runtime>(
     {
         return Ok(answer_single(want, engine, one, status, answers));
     }
-    let mut census = Census::of(engine, requests)?;
-    if census.pending > 0 {
+    let mut counts = StandingCounts::of(engine, requests)?;
+    if counts.pending > 0 {
         engine.progress_again();
-        census = Census::of(engine, requests)?;
+        counts = StandingCounts::of(engine, requests)?;
     }
-    Ok(census.answer(want, engine, requests, answers))
+    Ok(counts.answer(want, engine, requests, answers))
 }
 
 fn is_not_yet(answered: &Result<Answered, Error>) -> bool {
@@ -235,7 +235,7 @@ fn single(requests: &[RequestHandle]) -> Option<RequestHandle> {
 }
 
 // Hot: per call.
-/// The answer to a call of one request, which is complete without an error: what [`Census::answer`] would answer.
+/// The answer to a call of one request, which is complete without an error: what [`StandingCounts::answer`] would answer.
 #[inline]
 fn answer_single<N: Btl, R: Runtime>(
     want: Want,
@@ -262,7 +262,7 @@ fn answer_single<N: Btl, R: Runtime>(
 
 /// How many requests of a call stand where.
 #[derive(Clone, Copy, Default)]
-struct Census {
+struct StandingCounts {
     null: usize,
     active: usize,
     pending: usize,
@@ -271,23 +271,26 @@ struct Census {
     fault: bool,
 }
 
-impl Census {
-    fn of<N: Btl, R: Runtime>(engine: &Engine<N, R>, requests: &[RequestHandle]) -> Result<Census, Error> {
-        let mut census = Census::default();
+impl StandingCounts {
+    fn of<N: Btl, R: Runtime>(
+        engine: &Engine<N, R>,
+        requests: &[RequestHandle],
+    ) -> Result<StandingCounts, Error> {
+        let mut counts = StandingCounts::default();
         for &request in requests {
             match standing(engine, request) {
-                Standing::Null => census.null += 1,
-                Standing::Active => census.active += 1,
-                Standing::PendingFailure(_) => census.pending += 1,
+                Standing::Null => counts.null += 1,
+                Standing::Active => counts.active += 1,
+                Standing::PendingFailure(_) => counts.pending += 1,
                 Standing::Complete(Ok(_)) => {}
                 Standing::Complete(Err(error)) => {
-                    census.failed += 1;
-                    census.fault |= error.class.is_fault();
+                    counts.failed += 1;
+                    counts.fault |= error.class.is_fault();
                 }
                 Standing::Stale => return Err(Error::of(Detail::NoSuchRequest)),
             }
         }
-        Ok(census)
+        Ok(counts)
     }
 
     fn answer<N: Btl, R: Runtime>(

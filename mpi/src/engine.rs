@@ -30,7 +30,7 @@ use mend_datatype::TypedBuffer;
 use mend_pml::{Config, Ends, Lent, Ob1, Owner, Polling, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
-pub use reports::Census;
+pub use reports::OpenCounts;
 
 /// One process's MPI, as a value: a thousand of them fit into one test.
 #[derive(Debug)]

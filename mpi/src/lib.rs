@@ -52,7 +52,7 @@ pub use blocking::{Blocking, CommunicatorCreation, Probe};
 pub use class::Class;
 pub use completion::{Answered, Answers, Completion, Found, Want, test};
 pub use datatypes::{DatatypeHandle, OpHandle};
-pub use engine::{Census, Engine, StartError};
+pub use engine::{Engine, OpenCounts, StartError};
 pub use error::{Code, Detail, Error, cause_words};
 pub use error_handler::ErrorHandler;
 pub use funnel::JobNotice;

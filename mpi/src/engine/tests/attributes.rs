@@ -100,7 +100,7 @@ fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_releas
 fn four_thousand_freed_communicators_go_with_their_requests_in_any_order() {
     let mut process = alone();
     let world = process.world();
-    let count = process.census().communicators;
+    let count = process.open_counts().communicators;
     let open: Vec<_> = (0..4000)
         .map(|_| {
             let comm = dup(&mut process, world);
@@ -116,7 +116,7 @@ fn four_thousand_freed_communicators_go_with_their_requests_in_any_order() {
     }
     let last = dup(&mut process, world);
     process.free(last).unwrap();
-    assert_eq!(process.census().communicators, count);
+    assert_eq!(process.open_counts().communicators, count);
     process.lifecycle_check();
 }
 

@@ -109,7 +109,7 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
     assert_eq!(ended(&processes[1], barriers[1]), Detail::ProcFailed(Rank(2)));
     for (process, barrier) in processes.iter_mut().zip(barriers) {
         release(process, barrier);
-        assert_eq!(process.census().collectives, 0);
+        assert_eq!(process.open_counts().collectives, 0);
     }
 }
 
@@ -486,8 +486,8 @@ fn leave(all: &mut [Survivor], seed: u64) {
         assert!(steps < 2_000, "seed {seed}: somebody never leaves");
     }
     for survivor in all {
-        let census = survivor.process.census();
-        assert_eq!((census.collectives, census.communicators), (0, 0), "seed {seed}");
+        let counts = survivor.process.open_counts();
+        assert_eq!((counts.collectives, counts.communicators), (0, 0), "seed {seed}");
         for (buffer, then) in &survivor.silent {
             assert!(buffer.to_vec() == *then, "seed {seed}: a buffer changed after its end");
         }

@@ -6,7 +6,7 @@ use mend_base::LifecycleCounts;
 
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Census {
+pub struct OpenCounts {
     /// Context kinds of communicators that are open, or go with their last operation.
     pub channels: u32,
     /// Operations that are not released.
@@ -28,8 +28,8 @@ pub struct Census {
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Counts.
-    pub fn census(&self) -> Census {
-        Census {
+    pub fn open_counts(&self) -> OpenCounts {
+        OpenCounts {
             channels: self.channels.len() as u32,
             requests: self.requests.len() as u32,
             arrived: self.matcher.len() as u32,
