@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which peers have ended, how, and which of them failed, in order: the one place where a process keeps this (I1). The
+//! Which peers have ended, how, and which of them failed, in order: the one place where a process stores this (I1). The
 //! engine owns it and lends it to each call that depends on it.
 
 use crate::request::Error;

@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn without_memory_an_xoff_goes_at_once_and_reserved_buffers_last_for_a_while() {
         let mut budget = ReceiveBudget::new(4 << 20, 64);
-        let kept: Vec<_> =
+        let stored: Vec<_> =
             (0..40).map(|_| budget.store(PEER, Payload::from(&[1; 64][..]), false, false).unwrap()).collect();
         budget.refuse(true);
         let mut xoffs = vec![];
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(budget.store(PEER, Payload::from(&[2; 64][..]), false, false), Err(BudgetError::NoMemory));
         assert_eq!(budget.held_bytes(), held);
         // What is taken becomes the reserve again.
-        let taken = kept.into_iter().next().unwrap();
+        let taken = stored.into_iter().next().unwrap();
         assert!(budget.release(PEER, 64, false), "an XON: little is held");
         budget.recycle(taken);
         assert!(budget.store(PEER, Payload::from(&[2; 64][..]), false, false).is_ok());

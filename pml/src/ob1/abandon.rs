@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Giving up: a request ends now, whatever the other side does, and its buffer is not touched any more (I7).
 //!
-//! What is on the wire of it cannot be called back, so both ends settle what is left over, without waiting:
+//! Messages of it that are on the wire arrive later. Both ends handle them without waiting:
 //!
 //! ```text
 //!   sender gives up                                   receiver
@@ -13,8 +13,8 @@
 //!     a stream: what comes of it is dropped            ══▶   sends on to the end, or gives up too
 //! ```
 //!
-//! So a stream's number is free again when its last byte has come, and never before: a late chunk meets its own stream
-//! or none. Everything left over goes with its peer at the latest.
+//! So a stream's number is free again when its last byte has arrived, and never before: a late chunk belongs to its own stream
+//! or to none. The end of the peer removes all such state.
 //!
 //! The other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the point-to-point context
 //! kind. On a collective context kind an operation is given up because a member died, as a rule, and no process may see an

@@ -87,7 +87,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.finish(key, Ok(Status::EMPTY));
     }
 
-    /// No receive will match it there.
+    /// The receiver answers that no receive will match this send.
     pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key) {
         if self.unanswered_send(from, key).is_none() {
             return self.on_unasked(from, key);
@@ -107,8 +107,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Whether an answer of `from` to the request `key` is late: the request was cancelled or given up. Each such request
-    /// explains one answer.
+    /// Whether an answer of `from` to the request `key` is late: the request was cancelled or given up before. One late answer is
+    /// accepted for each such request.
     fn is_late_answer(&mut self, from: PeerIndex, key: Key) -> bool {
         self.requests.is_over(key) && self.rendezvous.on_late_answer(from)
     }
