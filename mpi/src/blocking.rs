@@ -7,7 +7,7 @@
 //! (row PP13).
 
 use crate::engine::unsatisfiable::ends_the_wait;
-use crate::{Class, CommKey, Detail, Engine, Error, Request, State};
+use crate::{CommKey, Detail, Engine, Error, ErrorClass, Request, State};
 use mend_base::{Source, TagSelector};
 use mend_pml::Status;
 use mend_runtime::Runtime;
@@ -92,7 +92,7 @@ impl Blocking {
 fn proc_failed<N: Btl, R: Runtime>(engine: &Engine<N, R>, request: Request) -> Error {
     match engine.pending_failure(request).detail {
         Detail::SenderMayHaveFailed(Some(rank)) => Detail::ProcFailed(rank).into(),
-        detail => Error { class: Class::ProcFailed, detail },
+        detail => Error { class: ErrorClass::ProcFailed, detail },
     }
 }
 

@@ -296,7 +296,7 @@ impl Communicators {
 
     /// A number of this process for the identity of a communicator made over one of `size` ranks: no other ever gets it (I5),
     /// unless it is [unused](PendingCreation::unused_number).
-    pub fn draw_number(&mut self, size: u32) -> Result<u32, Error> {
+    pub fn allocate_number(&mut self, size: u32) -> Result<u32, Error> {
         let identity = match size {
             1 => self.identities.allocate_alone(),
             _ => self.identities.allocate(),
@@ -405,21 +405,24 @@ impl Communicators {
 mod tests {
     use super::{Attributes, Communicators};
     use crate::layers::Layers;
-    use crate::scripted::{Rehearsal, Script, Wires, peer};
+    use crate::scripted::{ScriptedJob, ScriptedRuntime, ScriptedTransport, peer};
     use crate::{CommKey, Detail};
     use mend_base::{Identity, PeerIndex, Rank};
     use mend_comm::Communicator;
     use mend_pml::Ends;
 
     /// Rank 0 of three.
-    fn communicators() -> (Communicators, Layers<Wires, Script>) {
+    fn communicators() -> (Communicators, Layers<ScriptedTransport, ScriptedRuntime>) {
         let (mut communicators, mut layers) =
-            (Communicators::new(peer(0)), Rehearsal::default().layers(0, 3));
+            (Communicators::new(peer(0)), ScriptedJob::default().layers(0, 3));
         communicators.open_predefined(peer(0), 3, PeerIndex(0), &mut layers).unwrap();
         (communicators, layers)
     }
 
-    fn duplicate(communicators: &mut Communicators, layers: &mut Layers<Wires, Script>) -> CommKey {
+    fn duplicate(
+        communicators: &mut Communicators,
+        layers: &mut Layers<ScriptedTransport, ScriptedRuntime>,
+    ) -> CommKey {
         let entry = communicators.get(communicators.world()).unwrap();
         let (identity, members) = (Identity { creator: peer(0), number: 9 }, entry.members().clone());
         let communicator = Communicator { identity, ..entry.communicator().clone() };

@@ -46,13 +46,13 @@ fn no_such_datatype() -> Error {
 #[cfg(test)]
 mod tests {
     use super::{DatatypeHandle, OpHandle};
-    use crate::Class;
-    use crate::scripted::Rehearsal;
+    use crate::ErrorClass;
+    use crate::scripted::ScriptedJob;
     use mend_datatype::{Datatype, Op};
 
     #[test]
     fn handles_name_predefined_datatypes_and_operations_or_nothing() {
-        let process = Rehearsal::default().process(0, 1);
+        let process = ScriptedJob::default().process(0, 1);
         assert_eq!(process.datatype(DatatypeHandle(Datatype::INT.handle())), Ok(Datatype::INT));
         assert_eq!(process.op(OpHandle(Op::Sum.handle())), Ok(Op::Sum));
         let stale = 3 << 32 | 7;
@@ -63,7 +63,8 @@ mod tests {
             process.op(OpHandle(stale)).unwrap_err(),
         ];
         let classes = errors.map(|error| (error.class, error.code().to_string()));
-        let (datatype, op) = ((Class::Type, "E-CALL-003".to_owned()), (Class::Op, "E-CALL-007".to_owned()));
+        let (datatype, op) =
+            ((ErrorClass::Type, "E-CALL-003".to_owned()), (ErrorClass::Op, "E-CALL-007".to_owned()));
         assert_eq!(classes, [datatype.clone(), datatype, op.clone(), op]);
     }
 }

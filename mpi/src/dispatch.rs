@@ -13,7 +13,7 @@ use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
 
 /// Whose messages and completions bear an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Owner {
+pub(crate) enum Protocol {
     /// The PML.
     PointToPoint,
     /// A protocol of a later version.
@@ -23,19 +23,19 @@ pub(crate) enum Owner {
 }
 
 /// The ids that are given out.
-static OWNERS: [(AmId, Owner); 4] = [
-    (mend_pml::AM_ID, Owner::PointToPoint),
+static PROTOCOLS: [(AmId, Protocol); 4] = [
+    (mend_pml::AM_ID, Protocol::PointToPoint),
     // The reliable broadcast of failures and revocations.
-    (AmId(2), Owner::Reserved),
+    (AmId(2), Protocol::Reserved),
     // Agreement.
-    (AmId(3), Owner::Reserved),
+    (AmId(3), Protocol::Reserved),
     // One-sided communication.
-    (AmId(4), Owner::Reserved),
+    (AmId(4), Protocol::Reserved),
 ];
 
 /// The owner of an id.
-pub(crate) fn owner(id: AmId) -> Owner {
-    OWNERS.iter().find(|(given, _)| *given == id).map_or(Owner::Nobody, |(_, owner)| *owner)
+pub(crate) fn protocol_of(id: AmId) -> Protocol {
+    PROTOCOLS.iter().find(|(given, _)| *given == id).map_or(Protocol::Nobody, |(_, protocol)| *protocol)
 }
 
 /// What the PML hands up while the transports are polled.
@@ -46,17 +46,17 @@ pub(crate) struct Dispatch<'a, E> {
 impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
     #[cold]
     fn on_message(&mut self, from: PeerIndex, id: AmId, _header: &[u8], _payload: Payload<'_>) {
-        match owner(id) {
-            Owner::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
-            Owner::Reserved | Owner::Nobody => self.funnel.on_evidence(from, Cause::Garbage),
+        match protocol_of(id) {
+            Protocol::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
+            Protocol::Reserved | Protocol::Nobody => self.funnel.on_evidence(from, Cause::Garbage),
         }
     }
 
     /// No operation of this version bears a cookie, so none ends but by a bug of a transport.
     #[cold]
     fn on_done(&mut self, done: Cookie, _result: Result<(), SendError>) {
-        let owner = owner(done.owner());
-        debug_assert!(false, "an operation of {owner:?} ended that was never started: {done:?}");
+        let protocol = protocol_of(done.owner());
+        debug_assert!(false, "an operation of {protocol:?} ended that was never started: {done:?}");
     }
 
     fn on_error(&mut self, peer: PeerIndex, _endpoint: E, cause: Cause) {
@@ -70,7 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dispatch, OWNERS, Owner, owner};
+    use super::{Dispatch, PROTOCOLS, Protocol, protocol_of};
     use crate::funnel::Funnel;
     use mend_base::{Job, PeerIndex};
     use mend_pml::Upcalls;
@@ -78,11 +78,11 @@ mod tests {
 
     #[test]
     fn every_id_has_one_owner() {
-        for (at, (id, _)) in OWNERS.iter().enumerate() {
-            assert!(OWNERS[..at].iter().all(|(before, _)| before != id), "{id:?} is given out twice");
+        for (at, (id, _)) in PROTOCOLS.iter().enumerate() {
+            assert!(PROTOCOLS[..at].iter().all(|(before, _)| before != id), "{id:?} is given out twice");
         }
-        assert_eq!(owner(mend_pml::AM_ID), Owner::PointToPoint);
-        assert_eq!((owner(AmId(2)), owner(AmId(99))), (Owner::Reserved, Owner::Nobody));
+        assert_eq!(protocol_of(mend_pml::AM_ID), Protocol::PointToPoint);
+        assert_eq!((protocol_of(AmId(2)), protocol_of(AmId(99))), (Protocol::Reserved, Protocol::Nobody));
     }
 
     #[test]

@@ -17,9 +17,9 @@ use crate::collective::{Collectives, Context};
 use crate::communicator::{CommEntry, Communicators};
 use crate::dispatch::Dispatch;
 use crate::funnel::Funnel;
-use crate::inquiry::Inquiry;
 use crate::layers::Layers;
 use crate::request::{CompletedRequests, Started, State};
+use crate::unconnected_query::UnconnectedQuery;
 use crate::waiters::Waiters;
 use crate::watched::Watched;
 use crate::{CommKey, Detail, Error, Request};
@@ -30,7 +30,7 @@ use mend_datatype::TypedBuffer;
 use mend_pml::{Config, Ends, Lent, Ob1, Owner, Polling, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
-pub use reports::Census;
+pub use reports::OpenCounts;
 
 /// One process's MPI, as a value: a thousand of them fit into one test.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Engine<N: Btl, R: Runtime> {
     completed: CompletedRequests,
     watched: Watched<N::Endpoint>,
     waiters: Waiters,
-    inquiry: Inquiry,
+    unconnected_query: UnconnectedQuery,
     /// Of the last progress.
     now: Instant,
     phase: Phase,
@@ -94,14 +94,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             completed: CompletedRequests::default(),
             watched: Watched::ANY,
             waiters: Waiters::default(),
-            inquiry: Inquiry::default(),
+            unconnected_query: UnconnectedQuery::default(),
             now: Instant(0),
             phase: Phase::Running,
             repeated_progress: 0,
         };
-        let index = engine.funnel.place(me);
+        let index = engine.funnel.peer_index(me);
         engine.communicators.open_predefined(me, size, index, &mut engine.layers)?;
-        if engine.funnel.meet(index, &card, &mut engine.layers).is_err() {
+        if engine.funnel.connect_or_end(index, &card, &mut engine.layers).is_err() {
             engine.publish_ends();
         }
         Ok(engine)
@@ -261,25 +261,25 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Whether it was started, and not released since.
-    pub fn stands(&self, request: Request) -> bool {
+    pub fn has_request(&self, request: Request) -> bool {
         !matches!(self.poll(request), State::Done(Err(error)) if error.detail == Detail::NoSuchRequest)
     }
 
     /// Forgets an operation that is over; one that is not goes on without a handle.
     pub fn release(&mut self, request: Request) {
-        self.give_back(request, |pml, key| pml.release(key));
+        self.release_by(request, |pml, key| pml.release(key));
     }
 
     /// Gives the handle of a request back, by `give` where the PML has it. From then on its communicator does not count it.
     #[inline]
-    fn give_back(
+    fn release_by(
         &mut self,
         request: Request,
-        give: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> Option<Owner>,
+        by: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> Option<Owner>,
     ) {
         let comm = match request {
             Request::PointToPoint(key) => {
-                let owner = give(&mut self.layers.pml, mend_pml::Request(key));
+                let owner = by(&mut self.layers.pml, mend_pml::Request(key));
                 owner.and_then(|owner| self.communicators.of_owner(owner))
             }
             Request::Collective(key) => self.collectives.release(key),
@@ -292,7 +292,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// MPI_Request_free: the operation goes on and then vanishes.
     pub fn detach(&mut self, request: Request) {
-        self.give_back(request, |pml, key| pml.detach(key));
+        self.release_by(request, |pml, key| pml.detach(key));
         self.make_due_progress();
     }
 
@@ -331,7 +331,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// get it. `false`: there is no memory for one, and the buffer stays ours.
     pub(crate) fn continue_from_copy(&mut self, request: Request) -> bool {
         let mut has_copy = true;
-        self.give_back(request, |pml, key| {
+        self.release_by(request, |pml, key| {
             pml.continue_from_copy(key).unwrap_or_else(|_| {
                 has_copy = false;
                 None
@@ -362,7 +362,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// The collective operations, and what they work with.
-    fn lend(&mut self) -> (&mut Collectives, Context<'_, N, R>) {
+    fn collectives_and_context(&mut self) -> (&mut Collectives, Context<'_, N, R>) {
         let Engine { layers, communicators, funnel, ends, collectives, .. } = self;
         (collectives, Context { layers, communicators, funnel, ends })
     }

@@ -2,7 +2,7 @@
 //! Errors as MPI sees them: a class for the program, and for its user the cause, what to do about it, and a code that
 //! stays the same in every version (R-32). The one place where the errors of the layers below become MPI's.
 
-use crate::Class;
+use crate::ErrorClass;
 use core::fmt;
 use mend_base::{Rank, Tag};
 use mend_pml::Status;
@@ -12,7 +12,7 @@ use mend_transport::Cause;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Error {
     /// For the program.
-    pub class: Class,
+    pub class: ErrorClass,
     /// For its user.
     pub detail: Detail,
 }
@@ -41,7 +41,7 @@ pub enum Detail {
     /// A group names a process that is not in the communicator.
     NotInCommunicator,
     /// The operation does not take this datatype.
-    OperationTakesNot,
+    OpNotDefined,
     /// This rank's role in a collective needs a buffer, and was given `MPI_IN_PLACE` or none.
     BufferMissing,
     /// The buffers of a collective do not divide into blocks, or do not fit together.
@@ -77,7 +77,7 @@ impl Error {
     }
 
     /// A class alone.
-    pub const fn plain(class: Class) -> Error {
+    pub const fn plain(class: ErrorClass) -> Error {
         Error { class, detail: Detail::Plain }
     }
 
@@ -112,96 +112,98 @@ impl fmt::Display for Code {
 }
 
 impl Detail {
-    const fn class(self) -> Class {
+    const fn class(self) -> ErrorClass {
         self.row().0
     }
 
-    /// Class, code, and what to do.
-    const fn row(self) -> (Class, Code, &'static str) {
+    /// ErrorClass, code, and what to do.
+    const fn row(self) -> (ErrorClass, Code, &'static str) {
         const CHECK: &str = "look at this argument of the call";
         const MEMORY: &str = "raise the memory limit of the container or job, lower btl_shm.memory_reserve_bytes \
              (MEND_BTL_SHM_MEMORY_RESERVE_BYTES), which is what must stay free under it, or run fewer ranks";
         const REPORT: &str = "this should not happen: please report it with the program that shows it";
         match self {
-            Detail::Plain => (Class::Unknown, Code("CLS", 14), CHECK),
+            Detail::Plain => (ErrorClass::Unknown, Code("CLS", 14), CHECK),
             Detail::NoSuchCommunicator => {
-                (Class::Comm, Code("MPI", 1), "use a communicator that was made and has not been freed")
+                (ErrorClass::Comm, Code("MPI", 1), "use a communicator that was made and has not been freed")
             }
             Detail::NoSuchRequest => {
-                (Class::Request, Code("MPI", 2), "use a request that was started and has not ended")
+                (ErrorClass::Request, Code("MPI", 2), "use a request that was started and has not ended")
             }
-            Detail::NoSuchDatatype => (Class::Type, Code("CALL", 3), "use a predefined datatype of mpi.h"),
+            Detail::NoSuchDatatype => {
+                (ErrorClass::Type, Code("CALL", 3), "use a predefined datatype of mpi.h")
+            }
             Detail::NoSuchOp => (
-                Class::Op,
+                ErrorClass::Op,
                 Code("CALL", 7),
                 "use a predefined operation of mpi.h; MPI_REPLACE and MPI_NO_OP are for one-sided calls",
             ),
             Detail::NoSuchRank(..) => {
-                (Class::Rank, Code("MPI", 3), "ranks go from 0 to the size of the communicator less one")
+                (ErrorClass::Rank, Code("MPI", 3), "ranks go from 0 to the size of the communicator less one")
             }
             Detail::NoSuchRoot => {
-                (Class::Root, Code("MPI", 4), "ranks go from 0 to the size of the communicator less one")
+                (ErrorClass::Root, Code("MPI", 4), "ranks go from 0 to the size of the communicator less one")
             }
-            Detail::NegativeTag(_) => (Class::Tag, Code("MPI", 5), "tags go from 0 to MPI_TAG_UB"),
+            Detail::NegativeTag(_) => (ErrorClass::Tag, Code("MPI", 5), "tags go from 0 to MPI_TAG_UB"),
             Detail::PredefinedCommunicator => {
-                (Class::Comm, Code("MPI", 6), "leave MPI_COMM_WORLD and MPI_COMM_SELF to MPI_Finalize")
+                (ErrorClass::Comm, Code("MPI", 6), "leave MPI_COMM_WORLD and MPI_COMM_SELF to MPI_Finalize")
             }
             Detail::NotInCommunicator => {
-                (Class::Group, Code("MPI", 7), "make the group from the communicator's own group")
+                (ErrorClass::Group, Code("MPI", 7), "make the group from the communicator's own group")
             }
-            Detail::OperationTakesNot => (
-                Class::Op,
+            Detail::OpNotDefined => (
+                ErrorClass::Op,
                 Code("COL", 1),
                 "see MPI-5.0 section 6.9.2 for the datatypes that each operation takes",
             ),
             Detail::BufferMissing => (
-                Class::Buffer,
+                ErrorClass::Buffer,
                 Code("COL", 2),
                 "give this rank a buffer; see MPI-5.0 section 6 for where MPI_IN_PLACE is allowed",
             ),
             Detail::CountsDiffer => (
-                Class::Count,
+                ErrorClass::Count,
                 Code("COL", 3),
                 "let send and receive counts and types describe the same number of elements",
             ),
-            Detail::NamedTwice => (Class::Rank, Code("MPI", 8), "name each process once"),
+            Detail::NamedTwice => (ErrorClass::Rank, Code("MPI", 8), "name each process once"),
             Detail::Truncated(_) => (
-                Class::Truncate,
+                ErrorClass::Truncate,
                 Code("PML", 1),
                 "give the receive a buffer as long as the longest message it may match",
             ),
             Detail::PeerLeft(_) => (
-                Class::Other,
+                ErrorClass::Other,
                 Code("PML", 2),
                 "let that rank receive or send what others wait for before it calls MPI_Finalize",
             ),
             Detail::PeerFreed(_) => (
-                Class::Other,
+                ErrorClass::Other,
                 Code("PML", 6),
                 "let that rank receive what others send on a communicator before it frees it or finalizes",
             ),
             Detail::ProcFailed(_) => (
-                Class::ProcFailed,
+                ErrorClass::ProcFailed,
                 Code("PML", 3),
                 "with an error handler that returns (MPI_ERRORS_RETURN) this process goes on without it; MPI_Comm_get_failed \
                  lists who failed",
             ),
             Detail::SenderMayHaveFailed(_) => (
-                Class::ProcFailedPending,
+                ErrorClass::ProcFailedPending,
                 Code("PML", 4),
                 "acknowledge the failure by MPI_Comm_ack_failed and wait again, or cancel the receive",
             ),
-            Detail::Unreachable(_, Cause::NoMemory) => (Class::NoMem, Code("PML", 7), MEMORY),
+            Detail::Unreachable(_, Cause::NoMemory) => (ErrorClass::NoMem, Code("PML", 7), MEMORY),
             Detail::Unreachable(..) => (
-                Class::Other,
+                ErrorClass::Other,
                 Code("PML", 5),
                 "see mend-info for the transports that can run here, and MEND_BTL for those that were chosen",
             ),
-            Detail::NoMemory => (Class::NoMem, Code("PML", 7), MEMORY),
-            Detail::IdentitiesExhausted => (Class::Intern, Code("MPI", 9), REPORT),
-            Detail::BadCreation => (Class::Intern, Code("MPI", 10), REPORT),
+            Detail::NoMemory => (ErrorClass::NoMem, Code("PML", 7), MEMORY),
+            Detail::IdentitiesExhausted => (ErrorClass::Intern, Code("MPI", 9), REPORT),
+            Detail::BadCreation => (ErrorClass::Intern, Code("MPI", 10), REPORT),
             Detail::NotRunning => {
-                (Class::Other, Code("MPI", 11), "call MPI between MPI_Init and MPI_Finalize")
+                (ErrorClass::Other, Code("MPI", 11), "call MPI between MPI_Init and MPI_Finalize")
             }
         }
     }
@@ -274,7 +276,7 @@ impl fmt::Display for Words {
             Detail::NegativeTag(tag) => return write!(f, "tag {}", tag.0),
             Detail::PredefinedCommunicator => "a predefined communicator cannot be freed",
             Detail::NotInCommunicator => "the group names a process that is not in the communicator",
-            Detail::OperationTakesNot => "the operation is not defined for this datatype",
+            Detail::OpNotDefined => "the operation is not defined for this datatype",
             Detail::BufferMissing => "this rank needs a buffer here",
             Detail::CountsDiffer => "send and receive buffers do not fit together",
             Detail::NamedTwice => "a process is named twice",
@@ -311,7 +313,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, code) = (self.class.name(), self.code());
         match self.detail {
-            Detail::Plain => write!(f, "{name}: {} [{code}]", self.class.sentence()),
+            Detail::Plain => write!(f, "{name}: {} [{code}]", self.class.description()),
             detail => write!(f, "{name}: {detail}; {} [{code}]", self.advice()),
         }
     }
@@ -341,7 +343,7 @@ impl From<mend_coll::Error> for Error {
         use mend_coll::Error as Coll;
         Error::of(match error {
             Coll::Root => Detail::NoSuchRoot,
-            Coll::Operation => Detail::OperationTakesNot,
+            Coll::Operation => Detail::OpNotDefined,
             Coll::Buffer => Detail::BufferMissing,
             Coll::Count => Detail::CountsDiffer,
             Coll::NoMemory => Detail::NoMemory,
@@ -375,7 +377,7 @@ pub const fn cause_words(cause: Cause) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::{Detail, Error};
-    use crate::Class;
+    use crate::ErrorClass;
     use mend_base::Rank;
     use mend_transport::Cause;
 
@@ -405,8 +407,8 @@ mod tests {
     #[test]
     fn memory_that_a_connection_could_not_have_is_an_error_of_memory_and_names_the_knob() {
         let error = Error::of(Detail::Unreachable(Rank(1), Cause::NoMemory));
-        assert_eq!((error.class, error.code().to_string()), (Class::NoMem, "E-PML-007".to_owned()));
+        assert_eq!((error.class, error.code().to_string()), (ErrorClass::NoMem, "E-PML-007".to_owned()));
         assert!(error.advice().contains("btl_shm.memory_reserve_bytes"));
-        assert_eq!(Error::of(Detail::Unreachable(Rank(1), Cause::Refused)).class, Class::Other);
+        assert_eq!(Error::of(Detail::Unreachable(Rank(1), Cause::Refused)).class, ErrorClass::Other);
     }
 }

@@ -17,7 +17,7 @@
 //! | `CompletedRequests` (request)   | requests that were complete when they were started, with their communicator | nothing       |
 //! | `Watched` (watched)             | from whom the waiting call expects something             | nothing                          |
 //! | `Waiters` (waiters)             | what sleeping threads wait for, and what concerns them all | nothing                        |
-//! | `Inquiry` (inquiry)             | when a waiter asks about unconnected peers               | nothing                          |
+//! | `UnconnectedQuery` (unconnected_query)             | when a waiter asks about unconnected peers               | nothing                          |
 //! | `Dispatch` (dispatch)           | the owners of active messages and completions            | `Funnel`, and each owner         |
 //! | `Layers` (layers)               | transports, PML, runtime: lent to the parts              |                                  |
 //!
@@ -28,7 +28,6 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
-mod class;
 mod collective;
 mod communicator;
 mod completion;
@@ -36,24 +35,25 @@ mod datatypes;
 mod dispatch;
 mod engine;
 mod error;
+mod error_class;
 mod error_handler;
 mod funnel;
 mod future;
-mod inquiry;
 mod layers;
 mod request;
 #[cfg(test)]
 mod scripted;
 mod sendrecv;
+mod unconnected_query;
 mod waiters;
 mod watched;
 
 pub use blocking::{Blocking, CommunicatorCreation, Probe};
-pub use class::Class;
 pub use completion::{Answered, Answers, Completion, Found, Want, test};
 pub use datatypes::{DatatypeHandle, OpHandle};
-pub use engine::{Census, Engine, StartError};
+pub use engine::{Engine, OpenCounts, StartError};
 pub use error::{Code, Detail, Error, cause_words};
+pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;
 pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};

@@ -33,7 +33,7 @@ pub struct Exchanged {
 
 #[derive(Debug)]
 enum Half {
-    Nobody,
+    NoOperation,
     Running(Blocking),
     Over(Result<Status, Error>),
 }
@@ -48,11 +48,11 @@ impl Sendrecv {
         receive: Option<(Source, TagSelector, TypedBuffer)>,
     ) -> Result<Sendrecv, Error> {
         let receive = match receive {
-            None => Half::Nobody,
+            None => Half::NoOperation,
             Some((from, tag, data)) => Half::begun(engine.receive(comm, from, tag, data)?),
         };
         let send = match send {
-            None => Half::Nobody,
+            None => Half::NoOperation,
             Some((to, tag, data)) => match engine.send(comm, to, tag, SendMode::Standard, data) {
                 Ok(started) => Half::begun(started),
                 Err(error) => Half::Over(Err(error)),
@@ -82,7 +82,7 @@ impl Sendrecv {
             && engine.continue_from_copy(send.request())
         {
             mend_base::reach!("mpi.sendrecv: the send continues from a copy");
-            self.send = Half::Nobody;
+            self.send = Half::NoOperation;
         }
         Some(Exchanged { sent: self.send.result()?, received: self.receive.result()? })
     }
@@ -124,7 +124,7 @@ impl Half {
     /// `None` while it runs.
     fn result(&self) -> Option<Option<Result<Status, Error>>> {
         match self {
-            Half::Nobody => Some(None),
+            Half::NoOperation => Some(None),
             Half::Running(_) => None,
             Half::Over(result) => Some(Some(*result)),
         }

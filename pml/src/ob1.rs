@@ -5,9 +5,9 @@
 mod abandon;
 mod arrival;
 mod cancel;
-pub(crate) mod census;
 mod channels;
 mod flush;
+pub(crate) mod open_counts;
 mod peer_end;
 pub(crate) mod polling_receive;
 mod probe;

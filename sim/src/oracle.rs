@@ -7,7 +7,7 @@ pub mod notices;
 
 use crate::SimMpi;
 use mend_base::{LifecycleCounts, Random, Rank, Tag};
-use mend_mpi::{Census, Status};
+use mend_mpi::{OpenCounts, Status};
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
@@ -74,11 +74,11 @@ impl EndedBuffers {
 /// Asserts, after the program of `rank` has ended, that its engine holds no state, and that each request began, ended and
 /// was released once. Returns the number of requests; 0 in a build without the lifecycle check.
 pub fn assert_nothing_left(rank: u32, mpi: &SimMpi) -> u64 {
-    let census = mpi.engine().census();
-    let left = Census { asked: 0, ..census };
+    let counts = mpi.engine().open_counts();
+    let left = OpenCounts { asked: 0, ..counts };
     assert_eq!(
         left,
-        Census::default(),
+        OpenCounts::default(),
         "the program of rank {rank} has ended, and its engine still holds state"
     );
     let counts = mpi.engine().lifecycle_check();
@@ -89,5 +89,5 @@ pub fn assert_nothing_left(rank: u32, mpi: &SimMpi) -> u64 {
 
 /// The counters of an engine in one line, for reports of a hang.
 pub fn describe(mpi: &SimMpi) -> String {
-    format!("{:?}", mpi.engine().census())
+    format!("{:?}", mpi.engine().open_counts())
 }

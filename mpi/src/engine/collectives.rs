@@ -20,7 +20,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
         let (is_namer, size) = (parent.rank == DUP_NAMER, parent.size());
-        let number = if is_namer { Some(self.communicators.draw_number(size)?) } else { None };
+        let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
         let (creation, call) = PendingCreation::dup(number)?;
         self.start(comm, call, Some(creation))
     }
@@ -29,7 +29,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
         let size = self.communicators.valid(comm)?.communicator().size();
         let number = match color {
-            Some(_) => self.communicators.draw_number(size)?,
+            Some(_) => self.communicators.allocate_number(size)?,
             None => Contribution::NO_NUMBER,
         };
         let parent = self.communicators.valid(comm)?.communicator();
@@ -43,7 +43,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut mine = PendingCreation::contribution_of_member(parent, group)?;
         let size = parent.size();
         if mine.color.is_some() {
-            mine.number = self.communicators.draw_number(size)?;
+            mine.number = self.communicators.allocate_number(size)?;
         }
         let parent = self.communicators.valid(comm)?.communicator();
         let (creation, call) = PendingCreation::split(parent, mine)?;
@@ -62,9 +62,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         call: Collective,
         creation: Option<PendingCreation>,
     ) -> Result<Started, Error> {
-        let (collectives, mut context) = self.lend();
+        let (collectives, mut context) = self.collectives_and_context();
         let begun = collectives.start(comm, call, creation, &mut context)?;
-        self.inquiry.begin_wait();
+        self.unconnected_query.begin_wait();
         Ok(match begun {
             Begun::Done(status) => Started::Done(status),
             Begun::Running(key) => {
@@ -76,7 +76,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Makes progress on collective operations; how many ended.
     pub(super) fn progress_collectives(&mut self) -> u32 {
-        let (collectives, mut context) = self.lend();
+        let (collectives, mut context) = self.collectives_and_context();
         let ended = collectives.progress(&mut context);
         if let Some(collective) = self.watched.collective() {
             self.watched.clear();

@@ -27,7 +27,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
             if let Some(alive) = self.funnel.on_notice(notice, &self.ends, &mut self.layers) {
-                let (collectives, mut context) = self.lend();
+                let (collectives, mut context) = self.collectives_and_context();
                 collectives.on_alive(alive, &mut context);
             }
             self.publish_ends();
@@ -89,7 +89,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             self.layers.pml.on_end(peer, &self.ends);
             if end == End::Failed {
-                let (collectives, mut context) = self.lend();
+                let (collectives, mut context) = self.collectives_and_context();
                 collectives.interrupt(peer, &mut context);
             }
             self.waiters.notify_all();

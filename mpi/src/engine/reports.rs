@@ -10,7 +10,7 @@ use mend_transport::Btl;
 
 /// What stands in an engine's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Census {
+pub struct OpenCounts {
     /// Communicators, WORLD and SELF included; after Finalize none.
     pub communicators: u32,
     /// Collective operations, and communicators being made, that nobody released.
@@ -20,7 +20,7 @@ pub struct Census {
     /// Peers that we asked the runtime for, and that have not answered yet.
     pub asked: u32,
     /// What stands in the PML's.
-    pub pml: mend_pml::Census,
+    pub pml: mend_pml::OpenCounts,
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
@@ -81,13 +81,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// What stands in the tables: for reports and tests.
-    pub fn census(&self) -> Census {
-        Census {
+    pub fn open_counts(&self) -> OpenCounts {
+        OpenCounts {
             communicators: self.communicators.len() as u32,
             collectives: self.collectives.len() as u32,
             completed: self.completed.len() as u32,
             asked: self.funnel.asked() as u32,
-            pml: self.layers.pml.census(),
+            pml: self.layers.pml.open_counts(),
         }
     }
 

@@ -13,14 +13,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// The waiting call does not say from whom it expects something: [`is_ready`](Engine::is_ready) says yes.
     pub fn unwatch(&mut self) {
         self.watched.clear();
-        self.inquiry.begin_wait();
+        self.unconnected_query.begin_wait();
     }
 
     // Hot: per blocking receive.
     /// A blocking call waits for `from`: its ring is what [`is_ready`](Engine::is_ready) polls until the next call.
     #[inline]
     pub fn watch(&mut self, comm: CommKey, from: Source) {
-        self.inquiry.begin_wait();
+        self.unconnected_query.begin_wait();
         self.watched.only(match (from, self.communicators.get(comm)) {
             (Source::Rank(rank), Some(entry)) => self.layers.pml.endpoint(entry.user(), rank),
             _ => None,
@@ -89,7 +89,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn check(&mut self) {
         self.layers.runtime.check();
         self.layers.net.check_peers();
-        if self.inquiry.is_due()
+        if self.unconnected_query.is_due()
             && let Some(peer) = self.layers.pml.next_unconnected()
             && self.funnel.is_unknown(peer)
         {

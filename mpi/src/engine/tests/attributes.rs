@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What communicators have attached, and how long a freed one exists.
 
-use crate::scripted::{Process, Rehearsal};
+use crate::scripted::{Process, ScriptedJob};
 use crate::{Answers, Error, RequestHandle};
 use crate::{
     Blocking, CommKey, CommunicatorCreation, Detail, ErrorHandler, Request, SendMode, Started, Status, Want,
@@ -13,7 +13,7 @@ use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
 fn alone() -> Process {
-    Rehearsal::default().process(0, 1)
+    ScriptedJob::default().process(0, 1)
 }
 
 fn dup(process: &mut Process, parent: CommKey) -> CommKey {
@@ -100,7 +100,7 @@ fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_releas
 fn four_thousand_freed_communicators_go_with_their_requests_in_any_order() {
     let mut process = alone();
     let world = process.world();
-    let count = process.census().communicators;
+    let count = process.open_counts().communicators;
     let open: Vec<_> = (0..4000)
         .map(|_| {
             let comm = dup(&mut process, world);
@@ -116,7 +116,7 @@ fn four_thousand_freed_communicators_go_with_their_requests_in_any_order() {
     }
     let last = dup(&mut process, world);
     process.free(last).unwrap();
-    assert_eq!(process.census().communicators, count);
+    assert_eq!(process.open_counts().communicators, count);
     process.lifecycle_check();
 }
 

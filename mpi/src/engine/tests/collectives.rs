@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A member dies while collective operations run, and the others hear of it one by one.
 
-use crate::scripted::{Process, Rehearsal, peer};
-use crate::{Class, CommKey, Detail, Error, Request, Started, State, Status};
+use crate::scripted::{Process, ScriptedJob, peer};
+use crate::{CommKey, Detail, Error, ErrorClass, Request, Started, State, Status};
 use mend_base::{Instant, Random, Rank, Source, Tag, TagSelector};
 use mend_coll::Collective;
 use mend_datatype::{Datatype, Op, TypedBuffer};
@@ -16,12 +16,12 @@ const TAG: Tag = Tag(4);
 const LARGE: usize = 1000;
 
 /// A job whose processes all know each other.
-fn job(size: u32) -> (Rehearsal, Vec<Process>) {
-    let job = Rehearsal::default();
+fn job(size: u32) -> (ScriptedJob, Vec<Process>) {
+    let job = ScriptedJob::default();
     let mut processes: Vec<_> = (0..size).map(|me| job.process(me, size)).collect();
     for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
         if me != other {
-            job.introduce(me, other);
+            job.give_contact(me, other);
         }
     }
     processes.iter_mut().for_each(progress);
@@ -73,7 +73,7 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
         .collect();
     processes.pop();
     (0..4).for_each(|_| processes.iter_mut().for_each(progress));
-    job.say(0, Notice::Failed(peer(2)));
+    job.notify(0, Notice::Failed(peer(2)));
     assert_eq!(processes[0].failed(world), Ok(vec![Rank(2)]));
     assert_eq!(ended(&processes[0], barriers[0]), Detail::ProcFailed(Rank(2)));
     assert_eq!(result(&processes[1], barriers[1]), None, "it has not heard");
@@ -95,21 +95,24 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
             assert_eq!(processes[0].acknowledge(world, None), Ok(1));
         }
         let again = processes[0].collective(world, Collective::Barrier).expect_err("a member failed");
-        assert_eq!((again.class, again.detail), (Class::ProcFailed, Detail::ProcFailed(Rank(2))));
+        assert_eq!((again.class, again.detail), (ErrorClass::ProcFailed, Detail::ProcFailed(Rank(2))));
         let group = processes[0].communicator(world).expect("it stands").group.clone();
-        assert_eq!(processes[0].dup(world).expect_err("a member failed").class, Class::ProcFailed);
+        assert_eq!(processes[0].dup(world).expect_err("a member failed").class, ErrorClass::ProcFailed);
         assert_eq!(
             processes[0].split(world, Some(0), 0).expect_err("a member failed").class,
-            Class::ProcFailed
+            ErrorClass::ProcFailed
         );
-        assert_eq!(processes[0].create(world, &group).expect_err("a member failed").class, Class::ProcFailed);
+        assert_eq!(
+            processes[0].create(world, &group).expect_err("a member failed").class,
+            ErrorClass::ProcFailed
+        );
     }
-    job.say(1, Notice::Failed(peer(2)));
+    job.notify(1, Notice::Failed(peer(2)));
     assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
     assert_eq!(ended(&processes[1], barriers[1]), Detail::ProcFailed(Rank(2)));
     for (process, barrier) in processes.iter_mut().zip(barriers) {
         release(process, barrier);
-        assert_eq!(process.census().collectives, 0);
+        assert_eq!(process.open_counts().collectives, 0);
     }
 }
 
@@ -122,11 +125,11 @@ fn nobody_is_blamed_for_leaving_before_the_others_are_heard_of() {
         let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
         let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
         // Rank 1 refuses to start it, because it has heard of a death, or because its program is wrong; and leaves.
-        job.say(0, Notice::Finalized(peer(1)));
+        job.notify(0, Notice::Finalized(peer(1)));
         (0..3).for_each(|_| progress(&mut processes[0]));
         assert_eq!(result(&processes[0], waiting), None, "not before 2 is heard of");
         assert_eq!(job.asked(), [(0, peer(2))]);
-        job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
+        job.notify(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
         (0..3).for_each(|_| progress(&mut processes[0]));
         let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
         assert_eq!(ended(&processes[0], waiting), expected);
@@ -134,21 +137,21 @@ fn nobody_is_blamed_for_leaving_before_the_others_are_heard_of() {
 }
 
 /// As the daemon does: one answer stands for all questions that came before it.
-fn answer_what_is_new(job: &Rehearsal, answered: &mut usize) {
+fn answer_what_is_new(job: &ScriptedJob, answered: &mut usize) {
     let asked = job.asked();
     if asked.len() > *answered {
         let (to, about) = asked[*answered];
         assert!(asked[*answered..].iter().all(|question| *question == (to, about)));
         *answered = asked.len();
-        job.say(to, Notice::Alive(about));
+        job.notify(to, Notice::Alive(about));
     }
 }
 
 /// Rank 1 waits in a barrier for rank 0, and looks now and then; of the others it has met those below `met`.
 fn asked_of(size: u32, met: u32, looks: u32, first: impl Fn(&mut Process)) -> Vec<u32> {
-    let job = Rehearsal::default();
+    let job = ScriptedJob::default();
     let mut process = job.process(1, size);
-    (0..met).filter(|&other| other != 1).for_each(|other| job.introduce(1, other));
+    (0..met).filter(|&other| other != 1).for_each(|other| job.give_contact(1, other));
     progress(&mut process);
     let world = process.world();
     process.collective(world, Collective::Barrier).expect("nobody has failed yet");
@@ -172,7 +175,7 @@ fn who_waits_long_asks_about_every_member_that_it_never_met() {
     for (size, met) in (3..9).flat_map(|size| (2..size).map(move |met| (size, met))) {
         let unconnected: Vec<u32> = (met..size).collect();
         assert_eq!(asked_of(size, met, 20, |_| ()), unconnected, "{size} members, {met} met: soon");
-        let long_since = |process: &mut Process| process.inquiry.last_long();
+        let long_since = |process: &mut Process| process.unconnected_query.skip_early_checks();
         let later = asked_of(size, met, 16 * size, long_since);
         assert_eq!(later, unconnected, "{size} members, {met} met: later");
     }
@@ -188,7 +191,7 @@ fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_quest
     processes[0].layers.net.evidence.push((2, Cause::Silent));
     progress(&mut processes[0]);
     assert_eq!(job.asked(), [(0, peer(2))], "for it is suspected");
-    job.say(0, Notice::Finalized(peer(1)));
+    job.notify(0, Notice::Finalized(peer(1)));
     let mut answered = 0;
     for _ in 0..9 {
         (0..3).for_each(|_| progress(&mut processes[0]));
@@ -214,18 +217,18 @@ fn the_answer_to_one_operation_in_doubt_is_none_to_a_later_one() {
             process.collective(world, call).expect("nobody has failed yet")
         };
         let first = begin(&mut processes[0]);
-        job.say(0, Notice::Finalized(peer(1)));
+        job.notify(0, Notice::Finalized(peer(1)));
         (0..3).for_each(|_| progress(&mut processes[0]));
         assert_eq!(job.asked(), [(0, peer(2))]);
         // Rank 2 lives when this question is answered, and may be dead before the next one is asked.
         let second = begin(&mut processes[0]);
         (0..3).for_each(|_| progress(&mut processes[0]));
-        job.say(0, Notice::Alive(peer(2)));
+        job.notify(0, Notice::Alive(peer(2)));
         (0..3).for_each(|_| progress(&mut processes[0]));
         assert_eq!(ended(&processes[0], first), Detail::PeerLeft(Rank(1)));
         assert_eq!(result(&processes[0], second), None, "its own question is not answered");
         assert_eq!(job.asked(), [(0, peer(2)); 2]);
-        job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
+        job.notify(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
         (0..3).for_each(|_| progress(&mut processes[0]));
         let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
         assert_eq!(ended(&processes[0], second), expected);
@@ -250,7 +253,7 @@ fn a_communicator_without_the_dead_goes_on() {
     let before = allreduce(&mut processes[0], comms[0]);
     let in_vain = allreduce(&mut processes[1], comms[1]);
     processes.pop();
-    (0..3).for_each(|other| job.say(other, Notice::Failed(peer(3))));
+    (0..3).for_each(|other| job.notify(other, Notice::Failed(peer(3))));
     processes.iter_mut().for_each(progress);
     let after = allreduce(&mut processes[2], comms[2]);
     (0..9).for_each(|_| processes.iter_mut().for_each(progress));
@@ -281,12 +284,12 @@ fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed(
         let second = processes[1].dup(world).expect("right arguments");
         processes.pop();
         // The contribution that names it lies in the ring of 1, who takes it, or hears of the death before.
-        processes[1].layers.net.pace = usize::from(named);
-        job.say(1, Notice::Failed(peer(2)));
+        processes[1].layers.net.receives_max = usize::from(named);
+        job.notify(1, Notice::Failed(peer(2)));
         assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
         assert!(matches!(ended(&processes[1], second), Detail::ProcFailed(Rank(2))));
         assert_eq!(made(&mut processes[1], second), None);
-        processes[1].layers.net.pace = usize::MAX;
+        processes[1].layers.net.receives_max = usize::MAX;
         let offer = processes[0]
             .send(only, Rank(1), TAG, SendMode::Synchronous, ints(&Buffer::zeroed(LARGE)))
             .expect("right arguments");
@@ -392,7 +395,9 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
         let mut random = Random(seed);
         let size = 2 + random.below(4) as u32;
         let (job, mut processes) = job(size);
-        processes.iter_mut().for_each(|process| process.layers.net.pace = 1 + random.below(3) as usize);
+        processes
+            .iter_mut()
+            .for_each(|process| process.layers.net.receives_max = 1 + random.below(3) as usize);
         let dead = Rank(random.below(size.into()) as u32);
         let mut all: Vec<_> = processes
             .into_iter()
@@ -408,7 +413,7 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
                 all[dead.index()] = None;
             }
             (0..size).filter(|&at| heard[at as usize] == step && at != dead.0).for_each(|at| {
-                job.say(at, Notice::Failed(peer(dead.0)));
+                job.notify(at, Notice::Failed(peer(dead.0)));
             });
             let at = random.below(size.into()) as usize;
             all[at].iter_mut().for_each(|survivor| survivor.step(seed, dead));
@@ -457,8 +462,8 @@ fn leave(all: &mut [Survivor], seed: u64) {
         assert!(steps < 2_000, "seed {seed}: somebody never leaves");
     }
     for survivor in all {
-        let census = survivor.process.census();
-        assert_eq!((census.collectives, census.communicators), (0, 0), "seed {seed}");
+        let counts = survivor.process.open_counts();
+        assert_eq!((counts.collectives, counts.communicators), (0, 0), "seed {seed}");
         for (buffer, then) in &survivor.silent {
             assert!(buffer.to_vec() == *then, "seed {seed}: a buffer changed after its end");
         }

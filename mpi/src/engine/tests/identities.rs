@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The numbers that processes draw for the identities of communicators: none is lost where nothing fails.
 
-use crate::scripted::{Process, Rehearsal, peer};
+use crate::scripted::{Process, ScriptedJob, peer};
 use crate::{CommKey, CommunicatorCreation, Error, Started};
 use mend_base::{Identity, Instant};
 use mend_proto::identity::IdentityAllocator;
 
 /// A job whose processes all know each other.
 fn job(size: u32) -> Vec<Process> {
-    let job = Rehearsal::default();
+    let job = ScriptedJob::default();
     let processes = (0..size).map(|me| job.process(me, size)).collect();
     for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
         if me != other {
-            job.introduce(me, other);
+            job.give_contact(me, other);
         }
     }
     processes

@@ -3,54 +3,54 @@
 
 /// Counts timed checks, and says which of them ask.
 #[derive(Debug, Default)]
-pub(crate) struct Inquiry {
+pub(crate) struct UnconnectedQuery {
     /// Of the process; wraps.
     checks: u32,
     /// Of the call that waits now.
-    of_wait: u32,
+    checks_of_wait: u32,
 }
 
 /// Every so many checks of the process one asks. The checks of a sleeping thread are up to 100 ms apart, and an answer wakes
 /// the thread.
-const CHECKS_PER_QUESTION: u32 = 16;
+const CHECKS_PER_QUERY: u32 = 16;
 
 /// The checks of one waiting call that ask in addition: from about 15 ms on, since most waits are shorter, for about 6 s.
-const ASKS_AT: core::ops::Range<u32> = 4..68;
+const EARLY_CHECKS: core::ops::Range<u32> = 4..68;
 
-impl Inquiry {
+impl UnconnectedQuery {
     // Hot: per blocking receive.
     /// Another call waits.
     #[inline]
     pub fn begin_wait(&mut self) {
-        self.of_wait = 0;
+        self.checks_of_wait = 0;
     }
 
-    /// As after a wait that is longer than [`ASKS_AT`].
+    /// As after a wait that is longer than [`EARLY_CHECKS`].
     #[cfg(test)]
-    pub fn last_long(&mut self) {
-        self.of_wait = ASKS_AT.end;
+    pub fn skip_early_checks(&mut self) {
+        self.checks_of_wait = EARLY_CHECKS.end;
     }
 
     /// Counts a timed check. Returns whether it asks.
     pub fn is_due(&mut self) -> bool {
         self.checks = self.checks.wrapping_add(1);
-        self.of_wait = self.of_wait.saturating_add(1);
-        ASKS_AT.contains(&self.of_wait) || self.checks.is_multiple_of(CHECKS_PER_QUESTION)
+        self.checks_of_wait = self.checks_of_wait.saturating_add(1);
+        EARLY_CHECKS.contains(&self.checks_of_wait) || self.checks.is_multiple_of(CHECKS_PER_QUERY)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Inquiry;
+    use super::UnconnectedQuery;
 
     #[test]
     fn a_wait_asks_from_its_fourth_check_on_and_later_at_every_sixteenth() {
-        let mut inquiry = Inquiry::default();
-        let mut asked = |count: u32| (0..count).filter(|_| inquiry.is_due()).count();
+        let mut unconnected_query = UnconnectedQuery::default();
+        let mut asked = |count: u32| (0..count).filter(|_| unconnected_query.is_due()).count();
         assert_eq!(asked(3), 0);
         assert_eq!(asked(64), 64);
         assert_eq!(asked(160), 10);
-        inquiry.begin_wait();
-        assert!(!inquiry.is_due());
+        unconnected_query.begin_wait();
+        assert!(!unconnected_query.is_due());
     }
 }

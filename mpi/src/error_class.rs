@@ -3,26 +3,26 @@
 //! returns is always a class (the fault classes in particular: programs compare raw codes, Trap 3).
 
 macro_rules! classes {
-    ($($variant:ident = $number:literal, $name:literal, $sentence:literal;)*) => {
+    ($($variant:ident = $number:literal, $name:literal, $description:literal;)*) => {
         /// An error class. Its number is what the C function returns.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
         #[repr(i32)]
-        pub enum Class {
-            $(#[doc = $sentence] $variant = $number,)*
+        pub enum ErrorClass {
+            $(#[doc = $description] $variant = $number,)*
         }
 
-        impl Class {
+        impl ErrorClass {
             /// Every class, by number.
-            pub const ALL: &'static [Class] = &[$(Class::$variant),*];
+            pub const ALL: &'static [ErrorClass] = &[$(ErrorClass::$variant),*];
 
             /// Its name in C.
             pub const fn name(self) -> &'static str {
-                match self { $(Class::$variant => $name),* }
+                match self { $(ErrorClass::$variant => $name),* }
             }
 
             /// What it says, as in MPI_Error_string.
-            pub const fn sentence(self) -> &'static str {
-                match self { $(Class::$variant => $sentence),* }
+            pub const fn description(self) -> &'static str {
+                match self { $(ErrorClass::$variant => $description),* }
             }
         }
     };
@@ -98,7 +98,7 @@ classes! {
     Revoked = 103, "MPI_ERR_REVOKED", "the communicator is revoked";
 }
 
-impl Class {
+impl ErrorClass {
     /// What the C function returns.
     pub const fn number(self) -> i32 {
         self as i32
@@ -106,28 +106,28 @@ impl Class {
 
     /// Whether it says that a process failed, or that the communicator was revoked.
     pub const fn is_fault(self) -> bool {
-        matches!(self, Class::ProcFailed | Class::ProcFailedPending | Class::Revoked)
+        matches!(self, ErrorClass::ProcFailed | ErrorClass::ProcFailedPending | ErrorClass::Revoked)
     }
 
     /// The class with this number.
-    pub fn from_number(number: i32) -> Option<Class> {
-        Class::ALL.iter().copied().find(|class| class.number() == number)
+    pub fn from_number(number: i32) -> Option<ErrorClass> {
+        ErrorClass::ALL.iter().copied().find(|class| class.number() == number)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Class;
+    use super::ErrorClass;
 
     #[test]
     fn all_63_classes_of_the_standard_and_three_of_fault_tolerance_have_their_numbers() {
-        let numbers: Vec<i32> = Class::ALL.iter().map(|class| class.number()).collect();
+        let numbers: Vec<i32> = ErrorClass::ALL.iter().map(|class| class.number()).collect();
         let expected: Vec<i32> = (0..63).chain(101..=103).collect();
         assert_eq!(numbers, expected);
-        assert_eq!(Class::from_number(101), Some(Class::ProcFailed));
-        assert_eq!(Class::from_number(63), None);
-        for class in Class::ALL {
-            assert_eq!(Class::from_number(class.number()), Some(*class));
+        assert_eq!(ErrorClass::from_number(101), Some(ErrorClass::ProcFailed));
+        assert_eq!(ErrorClass::from_number(63), None);
+        for class in ErrorClass::ALL {
+            assert_eq!(ErrorClass::from_number(class.number()), Some(*class));
             assert!(class.name().starts_with("MPI_"));
         }
     }

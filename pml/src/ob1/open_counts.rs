@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is in the tables, for reports, and for tests that a process which has left leaves nothing behind (I8).
+//! How many entries the tables have: for reports, and for tests that a process which has left MPI leaves none (I8).
 
 use super::Ob1;
 use mend_base::LifecycleCounts;
 
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Census {
+pub struct OpenCounts {
     /// Context kinds of communicators that are open, or go with their last operation.
     pub channels: u32,
     /// Operations that are not released.
@@ -27,9 +27,9 @@ pub struct Census {
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Counts.
-    pub fn census(&self) -> Census {
-        Census {
+    /// The number of entries of each table now.
+    pub fn open_counts(&self) -> OpenCounts {
+        OpenCounts {
             channels: self.channels.len() as u32,
             requests: self.requests.len() as u32,
             arrived: self.matcher.len() as u32,
