@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective calls and the making of communicators, started.
+//! The start and progress of collective operations and of creations of communicators.
 
 use super::Engine;
 use crate::collective::Begun;
@@ -16,7 +16,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.start(comm, call, None)
     }
 
-    /// Starts to make a communicator with the same members (MPI_COMM_DUP).
+    /// Starts the creation of a communicator with the same members (MPI_COMM_DUP).
     pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
         let (is_namer, size) = (parent.rank == DUP_NAMER, parent.size());
@@ -25,7 +25,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.start(comm, call, Some(creation))
     }
 
-    /// Starts to make a communicator of those who name the same color, ordered by key; `None`: of none (MPI_COMM_SPLIT).
+    /// Starts the creation of a communicator of the members with the same color, ordered by key (MPI_COMM_SPLIT). Color `None`:
+    /// `MPI_UNDEFINED`.
     pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
         let size = self.communicators.valid(comm)?.communicator().size();
         let number = match color {
@@ -37,7 +38,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.start(comm, call, Some(creation))
     }
 
-    /// Starts to make a communicator of `group`, which is of `comm` (MPI_COMM_CREATE).
+    /// Starts the creation of a communicator of `group`, whose processes are members of `comm` (MPI_COMM_CREATE).
     pub fn create(&mut self, comm: CommKey, group: &Group) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
         let mut mine = PendingCreation::contribution_of_member(parent, group)?;
@@ -50,7 +51,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.start(comm, call, Some(creation))
     }
 
-    /// The communicator that the operation made, once it is done. `None`: this process is no member of it.
+    /// The communicator that the operation created, once the operation has ended. `None`: this process is not a member of it.
     pub fn created(&mut self, request: Request) -> Option<CommKey> {
         let Request::Collective(key) = request else { return None };
         self.collectives.take_created(key)
@@ -74,7 +75,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         })
     }
 
-    /// Makes progress on collective operations; how many ended.
+    /// Makes progress on collective operations. Returns how many ended.
     pub(super) fn progress_collectives(&mut self) -> u32 {
         let (collectives, mut context) = self.collectives_and_context();
         let ended = collectives.progress(&mut context);
