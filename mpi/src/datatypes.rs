@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Datatypes and reduction operations by their handles: the predefined ones. The engine finds them, so that those which a program
-//! makes need no other way: it is entered for every call that names one.
+//! Datatypes and reduction operations by their handles. This version has the predefined ones only. The engine finds them, so that a
+//! later version finds those that a program creates in the same way.
 
 use crate::{Detail, Engine, Error};
 use mend_datatype::{Datatype, Op};
@@ -17,7 +17,7 @@ pub struct OpHandle(pub usize);
 
 impl DatatypeHandle {
     // Hot: per message.
-    /// The predefined datatype: what a handle names where there is no engine.
+    /// The predefined datatype with this handle. Needs no engine.
     #[inline(always)]
     pub fn predefined(self) -> Result<Datatype, Error> {
         Datatype::from_handle(self.0).ok_or_else(no_such_datatype)
@@ -26,13 +26,13 @@ impl DatatypeHandle {
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     // Hot: per message.
-    /// The datatype that a handle names.
+    /// The datatype with this handle.
     #[inline(always)]
     pub fn datatype(&self, handle: DatatypeHandle) -> Result<Datatype, Error> {
         handle.predefined()
     }
 
-    /// The reduction operation that a handle names.
+    /// The reduction operation with this handle.
     pub fn op(&self, handle: OpHandle) -> Result<Op, Error> {
         Op::from_handle(handle.0).ok_or(Error::of(Detail::NoSuchOp))
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The error classes of MPI-5.0 with the numbers of its standard ABI, and the three of fault tolerance. A code that Mend
-//! returns is always a class (the fault classes in particular: programs compare raw codes, Trap 3).
+//! The error classes of MPI-5.0 with the numbers of its standard ABI, and the three classes of fault tolerance. An error code that
+//! Mend returns is always a class, since programs compare raw codes (Trap 3).
 
 macro_rules! classes {
     ($($variant:ident = $number:literal, $name:literal, $description:literal;)*) => {
@@ -12,7 +12,7 @@ macro_rules! classes {
         }
 
         impl ErrorClass {
-            /// Every class, by number.
+            /// All classes, in the order of their numbers.
             pub const ALL: &'static [ErrorClass] = &[$(ErrorClass::$variant),*];
 
             /// Its name in C.
@@ -20,7 +20,7 @@ macro_rules! classes {
                 match self { $(ErrorClass::$variant => $name),* }
             }
 
-            /// What it says, as in MPI_Error_string.
+            /// The description that MPI_Error_string gives.
             pub const fn description(self) -> &'static str {
                 match self { $(ErrorClass::$variant => $description),* }
             }
@@ -88,10 +88,10 @@ classes! {
     Win = 56, "MPI_ERR_WIN", "the window is invalid";
     RmaFlavor = 57, "MPI_ERR_RMA_FLAVOR", "the window has the wrong flavor for this call";
     ProcAborted = 58, "MPI_ERR_PROC_ABORTED", "a peer process has aborted";
-    ValueTooLarge = 59, "MPI_ERR_VALUE_TOO_LARGE", "the value does not fit into the argument that shall hold it";
+    ValueTooLarge = 59, "MPI_ERR_VALUE_TOO_LARGE", "the value does not fit into the type of the output argument";
     Session = 60, "MPI_ERR_SESSION", "the session is invalid";
     Errhandler = 61, "MPI_ERR_ERRHANDLER", "the error handler is invalid";
-    Abi = 62, "MPI_ERR_ABI", "the ABI is not one that Mend has";
+    Abi = 62, "MPI_ERR_ABI", "the ABI is not one that Mend supports";
     ProcFailed = 101, "MPI_ERR_PROC_FAILED", "a process that the operation needs has failed";
     ProcFailedPending = 102, "MPI_ERR_PROC_FAILED_PENDING",
         "a process that may have been the sender has failed; the request is still pending";
@@ -99,12 +99,12 @@ classes! {
 }
 
 impl ErrorClass {
-    /// What the C function returns.
+    /// The error code that a C function returns.
     pub const fn number(self) -> i32 {
         self as i32
     }
 
-    /// Whether it says that a process failed, or that the communicator was revoked.
+    /// Whether the class is one of fault tolerance: a process failed, or the communicator was revoked.
     pub const fn is_fault(self) -> bool {
         matches!(self, ErrorClass::ProcFailed | ErrorClass::ProcFailedPending | ErrorClass::Revoked)
     }

@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a waiting call asks the runtime about an unconnected peer: one that may be the sender for which the call waits.
+//! When a waiting call asks the runtime about an unconnected peer that may be the sender for which the call waits.
 
-/// Counts timed checks, and says which of them ask.
+/// Counts timed checks, and decides which of them ask.
 #[derive(Debug, Default)]
 pub(crate) struct UnconnectedQuery {
-    /// Of the process; wraps.
+    /// Timed checks of the process; wraps.
     checks: u32,
-    /// Of the call that waits now.
+    /// Timed checks of the call that waits now.
     checks_of_wait: u32,
 }
 
-/// Every so many checks of the process one asks. The checks of a sleeping thread are up to 100 ms apart, and an answer wakes
-/// the thread.
+/// One check of so many asks. The checks of a sleeping thread are up to 100 ms apart, and an answer wakes the thread.
 const CHECKS_PER_QUERY: u32 = 16;
 
-/// The checks of one waiting call that ask in addition: from about 15 ms on, since most waits are shorter, for about 6 s.
+/// The checks of one waiting call that ask in addition: after about 15 ms, since most waits are shorter, for about 6 s.
 const EARLY_CHECKS: core::ops::Range<u32> = 4..68;
 
 impl UnconnectedQuery {
     // Hot: per blocking receive.
-    /// Another call waits.
+    /// Another call begins to wait.
     #[inline]
     pub fn begin_wait(&mut self) {
         self.checks_of_wait = 0;
     }
 
-    /// As after a wait that is longer than [`EARLY_CHECKS`].
+    /// Sets the state after a wait that is longer than [`EARLY_CHECKS`].
     #[cfg(test)]
     pub fn skip_early_checks(&mut self) {
         self.checks_of_wait = EARLY_CHECKS.end;
