@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which events name a sleeping thread.
+//! Which events wake a sleeping thread.
 
 use crate::scripted::{Process, ScriptedJob, peer};
 use crate::{Collective, Request, SendMode, Started, State, Waiter};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const SLEEPER: Waiter = Waiter(NonZero::new(7).unwrap());
 
-/// Two ranks that know each other.
+/// Two connected ranks.
 fn pair() -> (ScriptedJob, [Process; 2]) {
     let job = ScriptedJob::default();
     let mut processes = [0, 1].map(|me| job.process(me, 2));
@@ -47,7 +47,7 @@ fn send(process: &mut Process, tag: i32) {
     process.send(world, Rank(0), Tag(tag), SendMode::Standard, bytes(&data)).expect("arguments");
 }
 
-/// What a thread does before it sleeps that waits for these requests. Whether it named one.
+/// The calls of a thread that waits for these requests, before it sleeps. Returns whether a request was noted.
 fn falls_asleep(process: &mut Process, requests: &[Request]) -> bool {
     process.note_awaited();
     for &request in requests {
@@ -62,7 +62,7 @@ fn the_end_of_an_awaited_request_names_its_waiter_once_and_no_other_end_does() {
     let room = Buffer::from_bytes(&[0]);
     let [awaited, other] = [1, 2].map(|tag| receive(&mut processes[0], tag, &room));
     assert!(falls_asleep(&mut processes[0], &[awaited]));
-    assert_eq!(processes[0].poll(other), State::Running, "polled later, it is nobody's");
+    assert_eq!(processes[0].poll(other), State::Running, "polled after the noting, it wakes no thread");
     send(&mut processes[1], 2);
     progress(&mut processes);
     progress(&mut processes);
