@@ -6,7 +6,7 @@ use crate::generated::constants::{
     ERR_LASTCODE, ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_REVOKED, ERR_UNKNOWN,
 };
 use core::ffi::c_int;
-use mend_mpi::Class;
+use mend_mpi::ErrorClass;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -35,7 +35,7 @@ impl Codes {
 
     /// The class of a predefined or added code.
     pub(crate) fn class(&self, code: c_int) -> Option<c_int> {
-        match Class::from_number(code) {
+        match ErrorClass::from_number(code) {
             Some(_) => Some(code),
             None => self.added.get(&code).map(|added| added.class),
         }
@@ -50,8 +50,8 @@ impl Codes {
 
     /// The text of a predefined or added code.
     pub(crate) fn string(&self, code: c_int) -> Option<String> {
-        match Class::from_number(code) {
-            Some(class) => Some(format!("{}: {}", class.name(), class.sentence())),
+        match ErrorClass::from_number(code) {
+            Some(class) => Some(format!("{}: {}", class.name(), class.description())),
             None => self.added.get(&code).map(|added| added.string.clone().unwrap_or_default()),
         }
     }

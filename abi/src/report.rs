@@ -13,7 +13,7 @@ use core::ffi::c_int;
 use core::fmt::{self, Write as _};
 use mend_base::Rank;
 use mend_datatype::{Datatype, Op};
-use mend_mpi::Class;
+use mend_mpi::ErrorClass;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
@@ -199,7 +199,7 @@ fn write_report(out: &mut String, call: &'static str, raised: Raised, arguments:
     let code = raised.failure.code;
     let text = report_text(call, raised.failure.why, code, rank_in_world(raised));
     let class = crate::error_class::class_of(code);
-    let name = Class::from_number(class).map_or("a class that the program added", Class::name);
+    let name = ErrorClass::from_number(class).map_or("a class that the program added", ErrorClass::name);
     let who = this_process();
     let arguments: Vec<String> = arguments.iter().map(Argument::to_string).collect();
     writeln!(out, "mend: {who}: {call}({}) failed: {}", arguments.join(", "), text.cause)?;

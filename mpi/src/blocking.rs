@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What blocking calls wait for: one operation without a handle, a probe, the making of a communicator. Each is a value that
-//! is polled after progress; who polls it (`world`'s waiter, a future) decides how to wait.
+//! Blocking calls: one operation without a handle, a probe, the creation of a communicator. Each is a value that is polled after
+//! progress. Its caller (`world`'s waiter, a future) decides how to wait.
 //!
-//! A blocking call leaves nothing behind: a receive from any source with a pending failure is cancelled and fails with
-//! PROC_FAILED (row PP9), after the engine has made progress once more, so that what has come already is received first
-//! (row PP13).
+//! When a blocking call returns, its operation has ended: a receive from any source with a pending failure is cancelled and fails
+//! with PROC_FAILED (row PP9). Before that the engine makes progress once more, so that a message that has arrived is received
+//! first (row PP13).
 
 use crate::engine::unsatisfiable::ends_the_wait;
-use crate::{Class, CommKey, Detail, Engine, Error, Request, State};
+use crate::{CommKey, Detail, Engine, Error, ErrorClass, Request, State};
 use mend_base::{Source, TagSelector};
 use mend_pml::Status;
 use mend_runtime::Runtime;
@@ -17,30 +17,32 @@ use mend_transport::Btl;
 #[derive(Clone, Copy, Debug)]
 pub struct Blocking {
     request: Request,
-    /// It was cancelled because of a pending failure.
+    /// The receive was cancelled because of its pending failure.
     cancelled: bool,
 }
 
 impl Blocking {
-    /// Waits for `request`, which nobody else knows.
+    /// Waits for `request`, which the caller must not use elsewhere.
     #[inline]
     pub fn new(request: Request) -> Self {
         Blocking { request, cancelled: false }
     }
 
-    /// Nobody waits any more: a receive that nothing has matched is cancelled, everything else goes on and vanishes.
+    /// Ends the wait before the operation ends: a receive that no message has matched is cancelled, and every other operation goes on
+    /// and is removed when it ends.
     pub(crate) fn give_up<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) {
         engine.cancel(self.request);
         engine.detach(self.request);
     }
 
-    /// Which operation.
+    /// The operation that is waited for.
     pub(crate) fn request(&self) -> Request {
         self.request
     }
 
     // Hot: per poll.
-    /// How the operation ended; it is released then. `threads`: as [`Completion::poll`](crate::Completion::poll) asks.
+    /// The result of the operation, which is released, once it has ended. `threads`: as for
+    /// [`Completion::poll`](crate::Completion::poll).
     #[inline]
     pub fn poll<N: Btl, R: Runtime>(
         &mut self,
@@ -72,7 +74,7 @@ impl Blocking {
         engine.poll(self.request)
     }
 
-    /// Row PP9.
+    /// Cancels the receive, unless a message has arrived for it (row PP9).
     #[cold]
     fn end_pending_failure<N: Btl, R: Runtime>(&mut self, engine: &mut Engine<N, R>) -> State {
         engine.progress_again();
@@ -81,18 +83,18 @@ impl Blocking {
             self.cancelled = true;
             engine.cancel(self.request);
         } else {
-            mend_base::reach!("mpi.blocking: it came with the progress before the answer");
+            mend_base::reach!("mpi.blocking: progress before the answer ended a pending failure");
         }
         engine.poll(self.request)
     }
 }
 
-/// What a receive from any source fails with that was cancelled because of a pending failure: it names the failed rank.
+/// The error of a receive from any source that was cancelled because of its pending failure. It names the failed rank.
 #[cold]
 fn proc_failed<N: Btl, R: Runtime>(engine: &Engine<N, R>, request: Request) -> Error {
     match engine.pending_failure(request).detail {
         Detail::SenderMayHaveFailed(Some(rank)) => Detail::ProcFailed(rank).into(),
-        detail => Error { class: Class::ProcFailed, detail },
+        detail => Error { class: ErrorClass::ProcFailed, detail },
     }
 }
 
@@ -105,19 +107,19 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// For a message that such a receive would take.
+    /// Probes for a message that a receive with these arguments would match.
     pub fn new(comm: CommKey, from: Source, tag: TagSelector) -> Self {
         Probe { comm, from, tag }
     }
 
-    /// MPI_Probe: the message, once one is there, or why none will be (row PP14).
+    /// MPI_Probe: the status of the message, once there is one, or the reason why none will arrive (row PP14).
     pub fn poll<N: Btl, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
         threads: impl FnOnce() -> Option<u32>,
     ) -> Option<Result<Status, Error>> {
         match self.find(engine) {
-            // What has come already is found first (row PP13).
+            // A message that has arrived is found first (row PP13).
             Err(_) => {
                 engine.progress_again();
                 self.find(engine).transpose()
@@ -130,7 +132,7 @@ impl Probe {
         }
     }
 
-    /// MPI_Iprobe. That no message will come from a rank that has finalized is no error where nobody waits for it.
+    /// MPI_Iprobe. A source that has finalized is not an error here, since the call does not wait for a message.
     pub fn test<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) -> Result<Option<Status>, Error> {
         match self.find(engine) {
             Err(error) if matches!(error.detail, Detail::PeerLeft(_)) => Ok(None),
@@ -143,22 +145,22 @@ impl Probe {
     }
 }
 
-/// The making of a communicator.
+/// The creation of a communicator.
 #[derive(Clone, Copy, Debug)]
 pub struct CommunicatorCreation(Request);
 
 impl CommunicatorCreation {
-    /// `request`: what `dup`, `split` or `create` started.
+    /// Waits for `request`, which `dup`, `split` or `create` has started.
     pub fn new(request: Request) -> Self {
         CommunicatorCreation(request)
     }
 
-    /// Nobody waits any more; the making goes on, since the other members wait for this one.
+    /// Ends the wait before the creation ends. The creation goes on, since the other members wait for this one.
     pub(crate) fn give_up<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) {
         engine.detach(self.0);
     }
 
-    /// What was made; `None` within: this process is no member of it. The request is released then.
+    /// The communicator, once it is created; `Ok(None)`: this process is not a member of it. Releases the request.
     pub fn poll<N: Btl, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The communicators of one process: what each is, and the channels its two context kinds have at the PML. Making them is
-//! [`create`]'s; freeing one is local (design "Context ids"): no barrier, no agreement on a number.
+//! The communicators of one process, with the two channels of each at the PML, one for each context kind. [`create`] creates
+//! communicators; freeing one is local (design "Context ids"): without a barrier or an agreement on a number.
 //!
-//! A part of the engine: it owns the table of communicators and this process's identities; it calls the PML, at which it opens
-//! and closes channels.
+//! A part of the engine: it owns the table of communicators and allocates the identities of this process; it opens and closes
+//! channels at the PML.
 
 mod attributes;
 mod create;
@@ -19,55 +19,55 @@ use mend_proto::identity::IdentityAllocator;
 use mend_transport::Btl;
 use std::sync::Arc;
 
-/// A communicator in this process's table.
+/// A communicator in the table of this process.
 #[derive(Debug)]
 pub(crate) struct CommEntry {
     communicator: Communicator,
-    /// Its members' places in our tables; shared by the communicators that have the same ones.
+    /// The peer indices of the members, by rank; shared by the communicators with the same members.
     members: Arc<[PeerIndex]>,
-    /// The user's messages.
+    /// For messages of the program.
     user: Channel,
-    /// Collective operations' messages.
+    /// For messages of collective operations.
     collective: Channel,
-    /// How many collective operations were started on it: the next one's tag.
+    /// The number of collective operations that were started on it, which gives the tag of the next one; wraps.
     operations: u32,
-    /// Collective operations that still run on it.
+    /// The number of collective operations that run on it.
     running: u32,
-    /// Requests on it that are not released, of all kinds: their errors go to its error handler (Row EH4).
+    /// The number of requests on it of all kinds that are not released: its error handler gets their errors (Row EH4).
     requests: u32,
-    /// The handle was freed; the channels are closed with the last collective operation that runs.
+    /// The handle was freed. The channels are closed when no collective operation runs any more.
     freed: bool,
     attributes: Attributes,
-    /// The next in the list of those that are unused.
+    /// The next in the list [`Communicators::unused`].
     next_unused: Option<CommKey>,
 }
 
 impl CommEntry {
     // Hot: per message.
-    /// The channel of the user's messages, for a rank that must be one of this communicator.
+    /// The channel for messages of the program; `Err`: the communicator has no such rank.
     #[inline]
     pub fn channel_to(&self, rank: Rank) -> Result<Channel, Error> {
         let size = self.communicator.size();
         if rank.0 < size { Ok(self.user) } else { Err(Error::of(Detail::NoSuchRank(rank, Some(size)))) }
     }
 
-    /// The channel of the user's messages.
+    /// The channel for messages of the program.
     #[inline]
     pub fn user(&self) -> Channel {
         self.user
     }
 
-    /// The channel of collective operations.
+    /// The channel for messages of collective operations.
     pub fn collective(&self) -> Channel {
         self.collective
     }
 
-    /// As a value.
+    /// Identity, rank and group.
     pub fn communicator(&self) -> &Communicator {
         &self.communicator
     }
 
-    /// Its members' places.
+    /// The peer indices of the members, by rank.
     pub fn members(&self) -> &Arc<[PeerIndex]> {
         &self.members
     }
@@ -77,7 +77,7 @@ impl CommEntry {
         &self.attributes
     }
 
-    /// The same, to change them.
+    /// Name and error handler, to be changed.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
         &mut self.attributes
     }
@@ -92,17 +92,17 @@ impl CommEntry {
         Tag((self.operations % (1 << 31)) as i32)
     }
 
-    /// All members have started this operation: the next one has another tag.
+    /// Counts a collective operation: the next one gets another tag. To be called for each operation that the other members start.
     pub fn count_operation(&mut self) {
         self.operations = self.operations.wrapping_add(1);
     }
 
-    /// Its handle was freed, and nothing needs it any more.
+    /// Whether its handle was freed, no operation runs on it, and no request on it is left.
     fn is_unused(&self) -> bool {
         self.freed && self.running == 0 && self.requests == 0
     }
 
-    /// A collective operation runs from now on.
+    /// Counts a collective operation that runs.
     pub fn begin_operation(&mut self) {
         self.running += 1;
     }
@@ -115,30 +115,31 @@ pub(crate) struct Communicators {
     world: CommKey,
     myself: CommKey,
     identities: IdentityAllocator,
-    /// The first of those whose handle was freed and whose last request was released; they are removed when the next communicator
-    /// is made or freed.
+    /// The first of a list of communicators whose handle was freed and whose last request was released. They are removed when the
+    /// next communicator is created or freed.
     unused: Option<CommKey>,
 }
 
-/// The numbers of WORLD, whose creator is its rank 0, and SELF: everybody knows them without asking.
+/// The number of the identity of WORLD, whose creator is its rank 0. It needs no exchange, as that of SELF.
 const WORLD_NUMBER: u32 = 0;
+/// The number of the identity of SELF.
 const SELF_NUMBER: u32 = 1;
 const _: () = assert!(WORLD_NUMBER < IdentityAllocator::FIRST && SELF_NUMBER < IdentityAllocator::FIRST);
 
 impl Communicators {
-    /// None yet, of this process.
+    /// No communicators yet; the process is `me`.
     pub fn new(me: Peer) -> Self {
-        let nobody = CommKey(Key { index: 0, generation: 0 });
+        let none = CommKey(Key { index: 0, generation: 0 });
         Communicators {
             table: Slab::new(),
-            world: nobody,
-            myself: nobody,
+            world: none,
+            myself: none,
             identities: IdentityAllocator::new(me),
             unused: None,
         }
     }
 
-    /// WORLD of `size` ranks and SELF, whose member has the place `index`.
+    /// Creates WORLD of `size` ranks, and SELF, whose member has the peer index `index`.
     pub fn open_predefined<N: Btl, R>(
         &mut self,
         me: Peer,
@@ -176,13 +177,13 @@ impl Communicators {
         self.myself
     }
 
-    /// How many there are.
+    /// The number of communicators.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
     // Hot: per message.
-    /// One whose handle is valid.
+    /// The communicator, if its handle is valid.
     #[inline]
     pub fn valid(&self, comm: CommKey) -> Result<&CommEntry, Error> {
         match self.table.get(comm.0) {
@@ -191,7 +192,7 @@ impl Communicators {
         }
     }
 
-    /// The same, to change it.
+    /// As [`valid`](Communicators::valid), to be changed.
     pub fn valid_mut(&mut self, comm: CommKey) -> Result<&mut CommEntry, Error> {
         match self.table.get_mut(comm.0) {
             Some(entry) if !entry.freed => Ok(entry),
@@ -200,19 +201,19 @@ impl Communicators {
     }
 
     // Hot: per blocking receive.
-    /// One that exists; its handle may have been freed.
+    /// The communicator, if it exists; its handle may have been freed.
     #[inline]
     pub fn get(&self, comm: CommKey) -> Option<&CommEntry> {
         self.table.get(comm.0)
     }
 
-    /// The same, to change it.
+    /// As [`get`](Communicators::get), to be changed.
     pub fn get_mut(&mut self, comm: CommKey) -> Option<&mut CommEntry> {
         self.table.get_mut(comm.0)
     }
 
-    /// To whom the PML's requests on this communicator belong: its place in the table, which no other communicator has as long
-    /// as one of them is not released.
+    /// The owner of the requests of the PML on this communicator: the index of the communicator, which no other communicator gets
+    /// before all these requests are released.
     fn owner(comm: Key) -> Owner {
         Owner(comm.index)
     }
@@ -223,7 +224,7 @@ impl Communicators {
         self.table.key_at(owner.0).map(CommKey)
     }
 
-    /// A request on this communicator was given to the caller.
+    /// Counts a request on this communicator.
     #[inline]
     pub fn add_request(&mut self, comm: CommKey) {
         if let Some(entry) = self.table.get_mut(comm.0) {
@@ -231,7 +232,7 @@ impl Communicators {
         }
     }
 
-    /// The caller gave a request on this communicator back.
+    /// Counts down for a request on this communicator that was released.
     #[inline]
     pub fn release_request(&mut self, comm: CommKey) {
         let Some(entry) = self.table.get_mut(comm.0) else { return };
@@ -242,7 +243,7 @@ impl Communicators {
         }
     }
 
-    /// Removes those that no request needs any more.
+    /// Removes the unused communicators.
     fn remove_unused(&mut self) {
         while let Some(comm) = self.unused
             && let Some(entry) = self.table.remove(comm.0)
@@ -251,8 +252,8 @@ impl Communicators {
         }
     }
 
-    /// MPI_Comm_free as this process sees it: the handle is invalid at once, operations that run on it go on. Takes a time that
-    /// no other communicator or request counts in.
+    /// MPI_Comm_free, which is local: the handle is invalid at once; operations that run on the communicator go on. Its time does not
+    /// depend on the number of communicators or requests.
     pub fn free<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) -> Result<(), Error> {
         if comm == self.world || comm == self.myself {
             return Err(Error::of(Detail::PredefinedCommunicator));
@@ -263,7 +264,7 @@ impl Communicators {
         Ok(())
     }
 
-    /// A collective operation on it has ended.
+    /// Counts down for a collective operation that has ended.
     pub fn end_operation<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
         if let Some(entry) = self.table.get_mut(comm.0) {
             entry.running -= 1;
@@ -271,8 +272,8 @@ impl Communicators {
         self.close_if_idle(comm, layers);
     }
 
-    /// Closes the channels of a freed communicator when no collective operation runs on it any more, and removes it where no
-    /// request on it is left.
+    /// Closes the channels of a freed communicator if no collective operation runs on it, and removes the communicator if no request
+    /// on it is left.
     fn close_if_idle<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
         let Some(entry) = self.table.get(comm.0).filter(|entry| entry.freed && entry.running == 0) else {
             return;
@@ -284,7 +285,7 @@ impl Communicators {
         }
     }
 
-    /// Closes every communicator: nothing is received any more, and what is offered is refused.
+    /// Closes and removes all communicators: from now on messages of other processes are refused.
     pub fn close_all<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) {
         self.unused = None;
         for (_, entry) in core::mem::take(&mut self.table).iter() {
@@ -294,9 +295,9 @@ impl Communicators {
         layers.pml.leave();
     }
 
-    /// A number of this process for the identity of a communicator made over one of `size` ranks: no other ever gets it (I5),
-    /// unless it is [unused](PendingCreation::unused_number).
-    pub fn draw_number(&mut self, size: u32) -> Result<u32, Error> {
+    /// A number for the identity of a communicator that is created over one of `size` ranks. It is never allocated again (I5), unless
+    /// it is [unused](PendingCreation::unused_number).
+    pub fn allocate_number(&mut self, size: u32) -> Result<u32, Error> {
         let identity = match size {
             1 => self.identities.allocate_alone(),
             _ => self.identities.allocate(),
@@ -304,15 +305,15 @@ impl Communicators {
         identity.map(|identity| identity.number).ok_or(Error::of(Detail::IdentitiesExhausted))
     }
 
-    /// A number that this process drew over `parent`, and that named nothing, is drawn again later: without that, processes that
-    /// retire the names of this one's communicators would store the gaps for ever.
+    /// Takes back a number that this process allocated for a creation over `parent` and that no communicator got, so that it is
+    /// allocated again. Otherwise other processes would store the gap among the retired identities of this process for ever.
     fn return_number(&mut self, parent: &Communicator, number: u32) {
         if let Some(creator) = parent.peer(parent.rank) {
             self.identities.give_back(Identity { creator, number });
         }
     }
 
-    /// The communicator that the exchange over `parent` has made; `None`: this process is no member of it.
+    /// Creates the communicator after the exchange over `parent`. `None`: this process is not a member of it.
     pub fn commit<N: Btl, R>(
         &mut self,
         parent: CommKey,
@@ -338,23 +339,23 @@ impl Communicators {
         if communicator.size() == 1 && parent.size() > 1 {
             self.rename_alone(&parent, &mut communicator);
         }
-        // No correct member gives two communicators one identity; their messages could not be told apart.
+        // No correct member gives two communicators one identity: their messages could not be distinguished.
         if layers.pml.is_used(communicator.identity) {
             return Err(Error::of(Detail::BadCreation));
         }
         self.enter(communicator, members, attributes, ends, layers).map(Some)
     }
 
-    /// A communicator of this process alone needs no name that others know: it gets one that leaves no gap.
+    /// Gives a communicator of this process alone another identity, which no other process learns, and which leaves no gap.
     fn rename_alone(&mut self, parent: &Communicator, communicator: &mut Communicator) {
         if let Some(identity) = self.identities.allocate_alone() {
-            let drawn = core::mem::replace(&mut communicator.identity, identity);
-            self.return_number(parent, drawn.number);
+            let before = core::mem::replace(&mut communicator.identity, identity);
+            self.return_number(parent, before.number);
         }
     }
 
-    /// The making of a communicator has failed here. Where its name had come already, others may have it, and what they
-    /// send on it is refused.
+    /// The creation of a communicator has failed here. If its identity has arrived, other members may have created it: messages that
+    /// they send on it are refused.
     pub fn roll_back<N: Btl, R>(
         &self,
         parent: CommKey,
@@ -365,12 +366,12 @@ impl Communicators {
         if let Some(identity) = creation.identity(&entry.communicator)
             && !layers.pml.is_used(identity)
         {
-            mend_base::reach!("mpi.collective: created elsewhere, perhaps, and not here");
+            mend_base::reach!("mpi.collective: not created here, and perhaps by another member");
             layers.pml.never(identity);
         }
     }
 
-    /// Opens both context kinds, and enters the communicator into the table. Messages that came before go to it now.
+    /// Adds the communicator to the table and opens its two channels. Early messages for it are delivered to them.
     pub fn enter<N: Btl, R>(
         &mut self,
         communicator: Communicator,
@@ -405,21 +406,24 @@ impl Communicators {
 mod tests {
     use super::{Attributes, Communicators};
     use crate::layers::Layers;
-    use crate::scripted::{Rehearsal, Script, Wires, peer};
+    use crate::scripted::{ScriptedJob, ScriptedRuntime, ScriptedTransport, peer};
     use crate::{CommKey, Detail};
     use mend_base::{Identity, PeerIndex, Rank};
     use mend_comm::Communicator;
     use mend_pml::Ends;
 
     /// Rank 0 of three.
-    fn communicators() -> (Communicators, Layers<Wires, Script>) {
+    fn communicators() -> (Communicators, Layers<ScriptedTransport, ScriptedRuntime>) {
         let (mut communicators, mut layers) =
-            (Communicators::new(peer(0)), Rehearsal::default().layers(0, 3));
+            (Communicators::new(peer(0)), ScriptedJob::default().layers(0, 3));
         communicators.open_predefined(peer(0), 3, PeerIndex(0), &mut layers).unwrap();
         (communicators, layers)
     }
 
-    fn duplicate(communicators: &mut Communicators, layers: &mut Layers<Wires, Script>) -> CommKey {
+    fn duplicate(
+        communicators: &mut Communicators,
+        layers: &mut Layers<ScriptedTransport, ScriptedRuntime>,
+    ) -> CommKey {
         let entry = communicators.get(communicators.world()).unwrap();
         let (identity, members) = (Identity { creator: peer(0), number: 9 }, entry.members().clone());
         let communicator = Communicator { identity, ..entry.communicator().clone() };

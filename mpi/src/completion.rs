@@ -17,7 +17,7 @@
 //! failure that the error handler hears of is that of the lowest index.
 
 use crate::engine::unsatisfiable::ends_the_wait;
-use crate::{Class, CommKey, Detail, Engine, Error, RequestHandle, State};
+use crate::{CommKey, Detail, Engine, Error, ErrorClass, RequestHandle, State};
 use mend_pml::Status;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -73,10 +73,10 @@ pub struct Answered {
 impl Answered {
     /// The class that the call returns: of calls that answer several requests, IN_STATUS (row WT6: whether or not the program
     /// wants statuses).
-    pub fn returned(&self) -> Class {
+    pub fn returned(&self) -> ErrorClass {
         match (self.failure, self.found) {
-            (None, _) => Class::Success,
-            (Some(_), Found::All { .. } | Found::Several { .. }) => Class::InStatus,
+            (None, _) => ErrorClass::Success,
+            (Some(_), Found::All { .. } | Found::Several { .. }) => ErrorClass::InStatus,
             (Some((_, error)), _) => error.class,
         }
     }
@@ -132,9 +132,9 @@ impl Completion {
             return None;
         }
         // The commonest call waits for one request, which is cheaper to poll than to count.
-        match single(requests).map(|one| standing(engine, one)) {
-            Some(Standing::Active) => {}
-            Some(Standing::Complete(Ok(status))) => {
+        match single(requests).map(|one| handle_state(engine, one)) {
+            Some(HandleState::Active) => {}
+            Some(HandleState::Complete(Ok(status))) => {
                 return Some(Ok(answer_single(self.want, engine, requests[0], status, answers)));
             }
             _ => {
@@ -166,10 +166,12 @@ impl Completion {
             return false;
         }
         while let Some(&request) = requests.get(self.first) {
-            match standing(engine, request) {
-                Standing::Active => return true,
-                Standing::Null | Standing::Complete(Ok(_)) => self.first += 1,
-                Standing::Complete(Err(_)) | Standing::PendingFailure(_) | Standing::Stale => return false,
+            match handle_state(engine, request) {
+                HandleState::Active => return true,
+                HandleState::Null | HandleState::Complete(Ok(_)) => self.first += 1,
+                HandleState::Complete(Err(_)) | HandleState::PendingFailure(_) | HandleState::Stale => {
+                    return false;
+                }
             }
         }
         false
@@ -185,14 +187,14 @@ pub fn test<N: Btl, R: Runtime>(
     answers: &mut impl Answers,
 ) -> Result<Answered, Error> {
     if let Some(one) = single(requests)
-        && let Standing::Complete(Ok(status)) = standing(engine, one)
+        && let HandleState::Complete(Ok(status)) = handle_state(engine, one)
     {
         return Ok(answer_single(want, engine, one, status, answers));
     }
-    let mut counts = StandingCounts::of(engine, requests)?;
+    let mut counts = StateCounts::of(engine, requests)?;
     if counts.pending > 0 {
         engine.progress_again();
-        counts = StandingCounts::of(engine, requests)?;
+        counts = StateCounts::of(engine, requests)?;
     }
     Ok(counts.answer(want, engine, requests, answers))
 }
@@ -203,7 +205,7 @@ fn is_not_yet(answered: &Result<Answered, Error>) -> bool {
 
 /// Where one request stands.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Standing {
+enum HandleState {
     Null,
     Active,
     PendingFailure(Error),
@@ -213,17 +215,17 @@ enum Standing {
 }
 
 // Hot: per poll.
-fn standing<N: Btl, R: Runtime>(engine: &Engine<N, R>, request: RequestHandle) -> Standing {
+fn handle_state<N: Btl, R: Runtime>(engine: &Engine<N, R>, request: RequestHandle) -> HandleState {
     let request = match request {
-        RequestHandle::Null => return Standing::Null,
-        RequestHandle::Done => return Standing::Complete(Ok(Status::EMPTY)),
+        RequestHandle::Null => return HandleState::Null,
+        RequestHandle::Done => return HandleState::Complete(Ok(Status::EMPTY)),
         RequestHandle::Request(request) => request,
     };
     match engine.poll(request) {
-        State::Running => Standing::Active,
-        State::PendingFailure => Standing::PendingFailure(engine.pending_failure(request)),
-        State::Done(Err(error)) if error.detail == Detail::NoSuchRequest => Standing::Stale,
-        State::Done(result) => Standing::Complete(result),
+        State::Running => HandleState::Active,
+        State::PendingFailure => HandleState::PendingFailure(engine.pending_failure(request)),
+        State::Done(Err(error)) if error.detail == Detail::NoSuchRequest => HandleState::Stale,
+        State::Done(result) => HandleState::Complete(result),
     }
 }
 
@@ -235,7 +237,7 @@ fn single(requests: &[RequestHandle]) -> Option<RequestHandle> {
 }
 
 // Hot: per call.
-/// The answer to a call of one request, which is complete without an error: what [`StandingCounts::answer`] would answer.
+/// The answer to a call of one request, which is complete without an error: what [`StateCounts::answer`] would answer.
 #[inline]
 fn answer_single<N: Btl, R: Runtime>(
     want: Want,
@@ -262,7 +264,7 @@ fn answer_single<N: Btl, R: Runtime>(
 
 /// How many requests of a call stand where.
 #[derive(Clone, Copy, Default)]
-struct StandingCounts {
+struct StateCounts {
     null: usize,
     active: usize,
     pending: usize,
@@ -271,23 +273,23 @@ struct StandingCounts {
     fault: bool,
 }
 
-impl StandingCounts {
+impl StateCounts {
     fn of<N: Btl, R: Runtime>(
         engine: &Engine<N, R>,
         requests: &[RequestHandle],
-    ) -> Result<StandingCounts, Error> {
-        let mut counts = StandingCounts::default();
+    ) -> Result<StateCounts, Error> {
+        let mut counts = StateCounts::default();
         for &request in requests {
-            match standing(engine, request) {
-                Standing::Null => counts.null += 1,
-                Standing::Active => counts.active += 1,
-                Standing::PendingFailure(_) => counts.pending += 1,
-                Standing::Complete(Ok(_)) => {}
-                Standing::Complete(Err(error)) => {
+            match handle_state(engine, request) {
+                HandleState::Null => counts.null += 1,
+                HandleState::Active => counts.active += 1,
+                HandleState::PendingFailure(_) => counts.pending += 1,
+                HandleState::Complete(Ok(_)) => {}
+                HandleState::Complete(Err(error)) => {
                     counts.failed += 1;
                     counts.fault |= error.class.is_fault();
                 }
-                Standing::Stale => return Err(Error::of(Detail::NoSuchRequest)),
+                HandleState::Stale => return Err(Error::of(Detail::NoSuchRequest)),
             }
         }
         Ok(counts)
@@ -345,12 +347,12 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
 
     /// Waitall: a status for each, whatever its state.
     fn every(&mut self, index: usize) {
-        let result = match standing(self.engine, self.requests[index]) {
-            Standing::Null => return self.empty(index),
-            Standing::Stale => self.named_twice(index),
-            Standing::Active => Err(Error::plain(Class::Pending)),
-            Standing::PendingFailure(error) => self.note(index, Err(error)),
-            Standing::Complete(result) => self.complete(index, result),
+        let result = match handle_state(self.engine, self.requests[index]) {
+            HandleState::Null => return self.empty(index),
+            HandleState::Stale => self.named_twice(index),
+            HandleState::Active => Err(Error::plain(ErrorClass::Pending)),
+            HandleState::PendingFailure(error) => self.note(index, Err(error)),
+            HandleState::Complete(result) => self.complete(index, result),
         };
         self.answers.status(index, index, result, self.with_error);
     }
@@ -368,10 +370,10 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
     /// Waitsome: a status and an index for each that is complete or has a pending failure; the active are not touched
     /// (row WT8).
     fn ready(&mut self, index: usize) {
-        let result = match standing(self.engine, self.requests[index]) {
-            Standing::Null | Standing::Active | Standing::Stale => return,
-            Standing::PendingFailure(error) => self.note(index, Err(error)),
-            Standing::Complete(result) => self.complete(index, result),
+        let result = match handle_state(self.engine, self.requests[index]) {
+            HandleState::Null | HandleState::Active | HandleState::Stale => return,
+            HandleState::PendingFailure(error) => self.note(index, Err(error)),
+            HandleState::Complete(result) => self.complete(index, result),
         };
         self.answers.status(self.place, index, result, self.with_error);
         self.answers.index(self.place, index);
@@ -381,20 +383,20 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
     /// Waitany: a good one before a failed one, that before one with a pending failure (row WT3); of equals the first. Its
     /// status never holds an error.
     fn best(&mut self) -> Found {
-        let order = |standing: &Standing| match standing {
-            Standing::Complete(Ok(_)) => 0,
-            Standing::Complete(Err(_)) => 1,
-            Standing::PendingFailure(_) => 2,
-            Standing::Null | Standing::Active | Standing::Stale => 3,
+        let order = |state: &HandleState| match state {
+            HandleState::Complete(Ok(_)) => 0,
+            HandleState::Complete(Err(_)) => 1,
+            HandleState::PendingFailure(_) => 2,
+            HandleState::Null | HandleState::Active | HandleState::Stale => 3,
         };
-        let standings = self.requests.iter().map(|&request| standing(self.engine, request)).enumerate();
-        match standings.min_by_key(|(_, standing)| order(standing)) {
-            Some((index, Standing::Complete(result))) => {
+        let states = self.requests.iter().map(|&request| handle_state(self.engine, request)).enumerate();
+        match states.min_by_key(|(_, state)| order(state)) {
+            Some((index, HandleState::Complete(result))) => {
                 let result = self.complete(index, result);
                 self.answers.status(0, index, result, false);
                 Found::One { index, complete: true }
             }
-            Some((index, Standing::PendingFailure(error))) => {
+            Some((index, HandleState::PendingFailure(error))) => {
                 let _ = self.note(index, Err(error));
                 Found::One { index, complete: false }
             }

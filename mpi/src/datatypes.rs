@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Datatypes and reduction operations by their handles: the predefined ones. The engine finds them, so that those which a program
-//! makes need no other way: it is entered for every call that names one.
+//! Datatypes and reduction operations by their handles. This version has the predefined ones only. The engine finds them, so that a
+//! later version finds those that a program creates in the same way.
 
 use crate::{Detail, Engine, Error};
 use mend_datatype::{Datatype, Op};
@@ -17,7 +17,7 @@ pub struct OpHandle(pub usize);
 
 impl DatatypeHandle {
     // Hot: per message.
-    /// The predefined datatype: what a handle names where there is no engine.
+    /// The predefined datatype with this handle. Needs no engine.
     #[inline(always)]
     pub fn predefined(self) -> Result<Datatype, Error> {
         Datatype::from_handle(self.0).ok_or_else(no_such_datatype)
@@ -26,13 +26,13 @@ impl DatatypeHandle {
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     // Hot: per message.
-    /// The datatype that a handle names.
+    /// The datatype with this handle.
     #[inline(always)]
     pub fn datatype(&self, handle: DatatypeHandle) -> Result<Datatype, Error> {
         handle.predefined()
     }
 
-    /// The reduction operation that a handle names.
+    /// The reduction operation with this handle.
     pub fn op(&self, handle: OpHandle) -> Result<Op, Error> {
         Op::from_handle(handle.0).ok_or(Error::of(Detail::NoSuchOp))
     }
@@ -46,13 +46,13 @@ fn no_such_datatype() -> Error {
 #[cfg(test)]
 mod tests {
     use super::{DatatypeHandle, OpHandle};
-    use crate::Class;
-    use crate::scripted::Rehearsal;
+    use crate::ErrorClass;
+    use crate::scripted::ScriptedJob;
     use mend_datatype::{Datatype, Op};
 
     #[test]
     fn handles_name_predefined_datatypes_and_operations_or_nothing() {
-        let process = Rehearsal::default().process(0, 1);
+        let process = ScriptedJob::default().process(0, 1);
         assert_eq!(process.datatype(DatatypeHandle(Datatype::INT.handle())), Ok(Datatype::INT));
         assert_eq!(process.op(OpHandle(Op::Sum.handle())), Ok(Op::Sum));
         let stale = 3 << 32 | 7;
@@ -63,7 +63,8 @@ mod tests {
             process.op(OpHandle(stale)).unwrap_err(),
         ];
         let classes = errors.map(|error| (error.class, error.code().to_string()));
-        let (datatype, op) = ((Class::Type, "E-CALL-003".to_owned()), (Class::Op, "E-CALL-007".to_owned()));
+        let (datatype, op) =
+            ((ErrorClass::Type, "E-CALL-003".to_owned()), (ErrorClass::Op, "E-CALL-007".to_owned()));
         assert_eq!(classes, [datatype.clone(), datatype, op.clone(), op]);
     }
 }

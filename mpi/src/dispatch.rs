@@ -1,44 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which protocol owns what comes up from the transports: messages by their active-message id, completions by the owner in
-//! their cookie. One table for both, so that a protocol enters at one place.
+//! The protocols, by the active-message id of their messages and by the owner in their cookies: one table for both.
 //!
-//! The PML takes its own messages before they come here. Ids that are given out, and whose protocol this version does not have, are
-//! garbage like those that nobody has: no correct peer sends them. A protocol that comes adds its arm to [`Dispatch`], and sends
-//! its control messages through the queue that all protocols share (`Ob1::open_control`, `Ob1::send_control`).
+//! The PML takes its own messages before they are dispatched here. A message with a reserved id is garbage, as one with an unknown
+//! id: no correct peer of this version sends it. A new protocol adds its arm to [`Dispatch`], and sends its control messages through
+//! the queue that all protocols share (`Ob1::open_control`, `Ob1::send_control`).
 
 use crate::funnel::Funnel;
 use mend_base::PeerIndex;
 use mend_pml::Upcalls;
 use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
 
-/// Whose messages and completions bear an id.
+/// The protocol of a message or completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Owner {
+pub(crate) enum Protocol {
     /// The PML.
     PointToPoint,
     /// A protocol of a later version.
     Reserved,
-    /// No protocol.
-    Nobody,
+    /// No protocol has this id.
+    Unknown,
 }
 
-/// The ids that are given out.
-static OWNERS: [(AmId, Owner); 4] = [
-    (mend_pml::AM_ID, Owner::PointToPoint),
+/// The protocols with an id.
+static PROTOCOLS: [(AmId, Protocol); 4] = [
+    (mend_pml::AM_ID, Protocol::PointToPoint),
     // The reliable broadcast of failures and revocations.
-    (AmId(2), Owner::Reserved),
+    (AmId(2), Protocol::Reserved),
     // Agreement.
-    (AmId(3), Owner::Reserved),
+    (AmId(3), Protocol::Reserved),
     // One-sided communication.
-    (AmId(4), Owner::Reserved),
+    (AmId(4), Protocol::Reserved),
 ];
 
-/// The owner of an id.
-pub(crate) fn owner(id: AmId) -> Owner {
-    OWNERS.iter().find(|(given, _)| *given == id).map_or(Owner::Nobody, |(_, owner)| *owner)
+/// The protocol with this id.
+pub(crate) fn protocol_of(id: AmId) -> Protocol {
+    PROTOCOLS.iter().find(|(given, _)| *given == id).map_or(Protocol::Unknown, |(_, protocol)| *protocol)
 }
 
-/// What the PML hands up while the transports are polled.
+/// The receiver of the events that the PML does not handle itself.
 pub(crate) struct Dispatch<'a, E> {
     pub funnel: &'a mut Funnel<E>,
 }
@@ -46,17 +45,17 @@ pub(crate) struct Dispatch<'a, E> {
 impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
     #[cold]
     fn on_message(&mut self, from: PeerIndex, id: AmId, _header: &[u8], _payload: Payload<'_>) {
-        match owner(id) {
-            Owner::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
-            Owner::Reserved | Owner::Nobody => self.funnel.on_evidence(from, Cause::Garbage),
+        match protocol_of(id) {
+            Protocol::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
+            Protocol::Reserved | Protocol::Unknown => self.funnel.on_evidence(from, Cause::Garbage),
         }
     }
 
-    /// No operation of this version bears a cookie, so none ends but by a bug of a transport.
+    /// No protocol of this version passes a cookie to a transport, so a completion is a bug of a transport.
     #[cold]
     fn on_done(&mut self, done: Cookie, _result: Result<(), SendError>) {
-        let owner = owner(done.owner());
-        debug_assert!(false, "an operation of {owner:?} ended that was never started: {done:?}");
+        let protocol = protocol_of(done.owner());
+        debug_assert!(false, "an operation of {protocol:?} that was never started has completed: {done:?}");
     }
 
     fn on_error(&mut self, peer: PeerIndex, _endpoint: E, cause: Cause) {
@@ -70,19 +69,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dispatch, OWNERS, Owner, owner};
+    use super::{Dispatch, PROTOCOLS, Protocol, protocol_of};
     use crate::funnel::Funnel;
     use mend_base::{Job, PeerIndex};
     use mend_pml::Upcalls;
     use mend_transport::AmId;
 
     #[test]
-    fn every_id_has_one_owner() {
-        for (at, (id, _)) in OWNERS.iter().enumerate() {
-            assert!(OWNERS[..at].iter().all(|(before, _)| before != id), "{id:?} is given out twice");
+    fn every_id_has_one_protocol() {
+        for (at, (id, _)) in PROTOCOLS.iter().enumerate() {
+            assert!(PROTOCOLS[..at].iter().all(|(before, _)| before != id), "{id:?} has two protocols");
         }
-        assert_eq!(owner(mend_pml::AM_ID), Owner::PointToPoint);
-        assert_eq!((owner(AmId(2)), owner(AmId(99))), (Owner::Reserved, Owner::Nobody));
+        assert_eq!(protocol_of(mend_pml::AM_ID), Protocol::PointToPoint);
+        assert_eq!((protocol_of(AmId(2)), protocol_of(AmId(99))), (Protocol::Reserved, Protocol::Unknown));
     }
 
     #[test]

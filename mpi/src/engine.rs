@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The engine of one process, and its one step [`progress`](Engine::progress).
+//! The engine of one process.
 //!
-//! It is composed of the parts that `lib.rs` lists, each a type with private fields; what stands here and in the files of this
-//! folder only calls them, in the order that the rules demand. It never blocks and never calls the user: a waiter above calls
-//! `progress` again and again.
+//! The engine is composed of the parts that `lib.rs` lists, each a type with private fields. This file and the files of its folder
+//! call the parts, in the order that the rules demand. The engine never blocks and never calls the user's code: a waiter above it
+//! calls [`progress`](Engine::progress) repeatedly.
 
 mod attributes;
 mod collectives;
@@ -17,9 +17,9 @@ use crate::collective::{Collectives, Context};
 use crate::communicator::{CommEntry, Communicators};
 use crate::dispatch::Dispatch;
 use crate::funnel::Funnel;
-use crate::inquiry::Inquiry;
 use crate::layers::Layers;
 use crate::request::{CompletedRequests, Started, State};
+use crate::unconnected_query::UnconnectedQuery;
 use crate::waiters::Waiters;
 use crate::watched::Watched;
 use crate::{CommKey, Detail, Error, Request};
@@ -32,7 +32,7 @@ use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
 pub use reports::OpenCounts;
 
-/// One process's MPI, as a value: a thousand of them fit into one test.
+/// The MPI of one process, as a value: a test may have a thousand of them.
 #[derive(Debug)]
 pub struct Engine<N: Btl, R: Runtime> {
     layers: Layers<N, R>,
@@ -43,42 +43,42 @@ pub struct Engine<N: Btl, R: Runtime> {
     completed: CompletedRequests,
     watched: Watched<N::Endpoint>,
     waiters: Waiters,
-    inquiry: Inquiry,
-    /// Of the last progress.
+    unconnected_query: UnconnectedQuery,
+    /// The time of the last call of progress.
     now: Instant,
     phase: Phase,
-    /// Calls of progress that were made within another call; wraps.
+    /// The number of calls of [`progress_again`](Engine::progress_again); wraps.
     repeated_progress: u32,
 }
 
-/// How far MPI_Finalize is.
+/// The phase of MPI_Finalize.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
-    /// No more is received: communicators are closed, and what others still offer is refused.
+    /// The communicators are closed: messages of other processes are refused.
     Closing,
-    /// The runtime knows that we left.
+    /// The runtime was notified that this process left MPI.
     Finalized,
 }
 
 /// Why an engine does not start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StartError {
-    /// The runtime did not take our card.
+    /// The runtime did not accept the card of this process.
     #[error("the launcher did not take this process's card: {0}")]
     Runtime(#[from] RuntimeError),
-    /// The predefined communicators could not be made.
+    /// The predefined communicators could not be created.
     #[error(transparent)]
     Communicators(#[from] Error),
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Publishes the card of these transports; WORLD and SELF stand when this returns.
+    /// Publishes the card of the transports `net`, and creates WORLD and SELF.
     pub fn new(net: N, runtime: R, settings: &Settings) -> Result<Self, StartError> {
         Self::with_config(net, runtime, Config::from(settings))
     }
 
-    /// The same with a PML whose limits are not parameters.
+    /// As [`new`](Engine::new), with limits of the PML that are given directly and not by parameters.
     pub fn with_config(net: N, mut runtime: R, config: Config) -> Result<Self, StartError> {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         net.advertise(&mut card);
@@ -94,21 +94,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             completed: CompletedRequests::default(),
             watched: Watched::ANY,
             waiters: Waiters::default(),
-            inquiry: Inquiry::default(),
+            unconnected_query: UnconnectedQuery::default(),
             now: Instant(0),
             phase: Phase::Running,
             repeated_progress: 0,
         };
-        let index = engine.funnel.place(me);
+        let index = engine.funnel.peer_index(me);
         engine.communicators.open_predefined(me, size, index, &mut engine.layers)?;
-        if engine.funnel.meet(index, &card, &mut engine.layers).is_err() {
+        if engine.funnel.connect_or_end(index, &card, &mut engine.layers).is_err() {
             engine.publish_ends();
         }
         Ok(engine)
     }
 
     // Hot: per message.
-    /// Makes progress and returns; how many events there were. `now` may be stale.
+    /// Makes progress without blocking. Returns the number of events. `now` may be stale.
     pub fn progress(&mut self, now: Instant) -> u32 {
         self.now = now;
         let Layers { net, pml, .. } = &mut self.layers;
@@ -139,18 +139,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.communicators.myself()
     }
 
-    /// The communicator, while its handle stands.
+    /// The communicator, until its handle is freed.
     pub fn communicator(&self, comm: CommKey) -> Option<&Communicator> {
         self.communicators.valid(comm).ok().map(CommEntry::communicator)
     }
 
-    /// MPI_Comm_free as this process sees it: the handle is invalid at once, operations that run on it go on.
+    /// MPI_Comm_free, which is local: the handle is invalid at once; operations that run on the communicator go on.
     pub fn free(&mut self, comm: CommKey) -> Result<(), Error> {
         self.communicators.free(comm, &mut self.layers)
     }
 
     // Hot: per message.
-    /// Starts a send. An error here is one of the arguments; whatever else goes wrong ends the request.
+    /// Starts a send. `Err`: an argument is invalid. Every other error ends the request.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -168,7 +168,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     // Hot: per message.
-    /// Starts a receive.
+    /// Starts a receive. `Err`: as of [`send`](Engine::send).
     pub fn receive(
         &mut self,
         comm: CommKey,
@@ -184,8 +184,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     // Hot: per message.
-    /// A receive whose caller will wait for it, and may [poll](Engine::poll_once) the ring of the sender before it
-    /// [posts](Engine::post) the receive. Nothing has started when this returns.
+    /// Prepares a polling receive: its caller [polls](Engine::poll_once) the ring of the sender before it
+    /// [posts](Engine::post) the receive. No operation has started when this returns.
     #[inline(always)]
     pub fn begin_polling(
         &self,
@@ -199,8 +199,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     // Hot: per poll.
-    /// Polls once. `Some`: the receive has started, as [`receive`](Engine::receive) would have started it, and `polling` is
-    /// used up.
+    /// Polls the ring of the sender once. `Some`: the receive has started, as [`receive`](Engine::receive) would have started it, and
+    /// `polling` must not be used again.
     #[inline(always)]
     pub fn poll_once(&mut self, polling: &mut Polling<N::Endpoint>) -> Option<Result<Started, Error>> {
         let Layers { net, pml, .. } = &mut self.layers;
@@ -210,8 +210,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Some(result.map_err(Error::from).map(|receive| self.started(receive)))
     }
 
-    // Hot: per message that was not there yet.
-    /// Ends polling: starts the receive.
+    // Hot: per message that polling has not found.
+    /// Ends the polling and starts the receive.
     #[inline]
     pub fn post(&mut self, polling: Polling<N::Endpoint>) -> Result<Started, Error> {
         let Layers { net, pml, .. } = &mut self.layers;
@@ -219,7 +219,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(self.started(receive))
     }
 
-    /// Whether a message lies here that a receive would match now. Reads what has come; makes no progress.
+    /// The status of the unexpected message that such a receive would match now, if there is one. Makes no progress.
     pub fn probe(&mut self, comm: CommKey, from: Source, tag: TagSelector) -> Result<Option<Status>, Error> {
         let channel = self.selected(comm, from, tag)?;
         Ok(self.layers.pml.probe(channel, from, tag, &self.ends)?)
@@ -238,7 +238,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     // Hot: per poll.
-    /// Where the operation stands. Stays what it is until [`release`](Engine::release), once it is over.
+    /// The state of an operation. After the operation has ended its state does not change until [`release`](Engine::release).
     pub fn poll(&self, request: Request) -> State {
         let state = self.state(request);
         if !matches!(state, State::Done(_)) {
@@ -260,26 +260,26 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// Whether it was started, and not released since.
-    pub fn stands(&self, request: Request) -> bool {
+    /// Whether the request was started and is not released.
+    pub fn has_request(&self, request: Request) -> bool {
         !matches!(self.poll(request), State::Done(Err(error)) if error.detail == Detail::NoSuchRequest)
     }
 
-    /// Forgets an operation that is over; one that is not goes on without a handle.
+    /// Releases a request. If its operation still runs, the operation goes on without a request.
     pub fn release(&mut self, request: Request) {
-        self.give_back(request, |pml, key| pml.release(key));
+        self.release_by(request, |pml, key| pml.release(key));
     }
 
-    /// Gives the handle of a request back, by `give` where the PML has it. From then on its communicator does not count it.
+    /// Releases a request, by `by` if it is one of the PML. From now on its communicator does not count it.
     #[inline]
-    fn give_back(
+    fn release_by(
         &mut self,
         request: Request,
-        give: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> Option<Owner>,
+        by: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> Option<Owner>,
     ) {
         let comm = match request {
             Request::PointToPoint(key) => {
-                let owner = give(&mut self.layers.pml, mend_pml::Request(key));
+                let owner = by(&mut self.layers.pml, mend_pml::Request(key));
                 owner.and_then(|owner| self.communicators.of_owner(owner))
             }
             Request::Collective(key) => self.collectives.release(key),
@@ -290,13 +290,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// MPI_Request_free: the operation goes on and then vanishes.
+    /// MPI_Request_free: the operation goes on, and is removed when it ends.
     pub fn detach(&mut self, request: Request) {
-        self.give_back(request, |pml, key| pml.detach(key));
+        self.release_by(request, |pml, key| pml.detach(key));
         self.make_due_progress();
     }
 
-    /// Takes a receive back if nothing has matched it; everything else goes on (MPI-5.0 §3.8.4).
+    /// MPI_Cancel: a receive that no message has matched is cancelled; every other operation goes on (MPI-5.0 §3.8.4).
     pub fn cancel(&mut self, request: Request) {
         if let Request::PointToPoint(key) = request {
             self.layers.pml.cancel(mend_pml::Request(key));
@@ -304,8 +304,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.make_due_progress();
     }
 
-    /// What a start of the PML has come to. A program that only starts, cancels and frees operations makes progress here, every
-    /// so many of them: otherwise it would neither send what waits nor read what its peers ask.
+    /// The result of a start at the PML, as the engine returns it. Makes progress if progress is due: a program that only starts,
+    /// cancels and frees operations would otherwise neither send queued messages nor answer its peers.
     #[inline(always)]
     fn started(&mut self, started: mend_pml::Started) -> Started {
         match started {
@@ -327,11 +327,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// Lets go of a send whose buffer is the user's again at once: it goes on from a copy, since its receiver lives and must
-    /// get it. `false`: there is no memory for one, and the buffer stays ours.
+    /// Releases a send and its buffer at once: the send continues from a copy, since its receiver lives and must receive the
+    /// message. `false`: there is no memory for a copy; the send goes on from the buffer, and is not released.
     pub(crate) fn continue_from_copy(&mut self, request: Request) -> bool {
         let mut has_copy = true;
-        self.give_back(request, |pml, key| {
+        self.release_by(request, |pml, key| {
             pml.continue_from_copy(key).unwrap_or_else(|_| {
                 has_copy = false;
                 None
@@ -340,15 +340,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         has_copy
     }
 
-    /// A request on `comm` that is complete when it is made, for a user's handle.
+    /// Creates a request on `comm` that is complete, for a handle of the program.
     pub fn complete(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
         let request = self.completed.add(comm, status)?;
         self.communicators.add_request(comm);
         Ok(request)
     }
 
-    /// MPI_Finalize, asked until it says true: nothing of ours is still to be sent, and the runtime knows that we left.
-    /// Ends because every send ends: received, refused because its receiver finalizes too, or its receiver has ended (Rule 7).
+    /// A step of MPI_Finalize, to be called after progress until it returns true: then this process has nothing to send, and the
+    /// runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
+    /// receiver finalizes too, or its receiver has ended (Rule 7).
     pub fn finish(&mut self) -> bool {
         if self.phase == Phase::Running && self.collectives.is_idle() {
             self.phase = Phase::Closing;
@@ -361,8 +362,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.phase == Phase::Finalized
     }
 
-    /// The collective operations, and what they work with.
-    fn lend(&mut self) -> (&mut Collectives, Context<'_, N, R>) {
+    /// Splits the borrow of the engine: the collective operations, and the parts that they use.
+    fn collectives_and_context(&mut self) -> (&mut Collectives, Context<'_, N, R>) {
         let Engine { layers, communicators, funnel, ends, collectives, .. } = self;
         (collectives, Context { layers, communicators, funnel, ends })
     }

@@ -1,83 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Errors as MPI sees them: a class for the program, and for its user the cause, what to do about it, and a code that
-//! stays the same in every version (R-32). The one place where the errors of the layers below become MPI's.
+//! Errors of MPI: a class for the program, and for its user the cause, what to do about it, and a code that is the same in every
+//! version (R-32). Errors of the layers below are converted here only.
 
-use crate::Class;
+use crate::ErrorClass;
 use core::fmt;
 use mend_base::{Rank, Tag};
 use mend_pml::Status;
 use mend_transport::Cause;
 
-/// What a call or a request ends with.
+/// The error of a call or a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Error {
-    /// For the program.
-    pub class: Class,
-    /// For its user.
+    /// The class, which the program gets.
+    pub class: ErrorClass,
+    /// The cause, which a report names to the user.
     pub detail: Detail,
 }
 
-/// The lowest cause that is known, with the figures that belong to it.
+/// The cause of an error, with the values that a report names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
-    /// Nothing more than the class says.
+    /// Nothing is known beyond the class.
     Plain,
-    /// The handle of the communicator is stale or was never given out.
+    /// The handle of the communicator is stale or was never valid.
     NoSuchCommunicator,
-    /// The handle of the request is stale or was never given out.
+    /// The handle of the request is stale or was never valid.
     NoSuchRequest,
     /// The handle names no datatype.
     NoSuchDatatype,
     /// The handle names no reduction operation.
     NoSuchOp,
-    /// The rank is not below the size of the communicator or group, where that is known.
+    /// The rank is not below the size of the communicator or group; the size, where it is known.
     NoSuchRank(Rank, Option<u32>),
-    /// The root of a collective is not below the size of the communicator.
+    /// The root of a collective operation is not below the size of the communicator.
     NoSuchRoot,
     /// A tag below zero.
     NegativeTag(Tag),
-    /// A predefined communicator was to be freed.
+    /// A call was to free a predefined communicator.
     PredefinedCommunicator,
-    /// A group names a process that is not in the communicator.
+    /// A group contains a process that is not in the communicator.
     NotInCommunicator,
-    /// The operation does not take this datatype.
-    OperationTakesNot,
-    /// This rank's role in a collective needs a buffer, and was given `MPI_IN_PLACE` or none.
+    /// The reduction operation is not defined for this datatype.
+    OpNotDefined,
+    /// This rank needs a buffer in a collective operation, and gave none or `MPI_IN_PLACE`.
     BufferMissing,
-    /// The buffers of a collective do not divide into blocks, or do not fit together.
+    /// The buffers of a collective operation do not divide into blocks, or describe different numbers of elements.
     CountsDiffer,
-    /// A rank or a peer was named twice in a group.
+    /// A group contains a process twice.
     NamedTwice,
-    /// More bytes arrived (or were announced) than the receive has room for; the status holds what was kept.
+    /// The message is longer than the buffer of the receive; the status has the number of bytes that were stored.
     Truncated(Status),
-    /// The peer has finalized; what was still to come from it, or go to it, never will.
+    /// The peer has finalized: no more messages come from it or go to it.
     PeerLeft(Rank),
-    /// The peer has freed the communicator without receiving this; MPI_Finalize frees them all.
+    /// The peer has freed the communicator without receiving this message; MPI_Finalize frees all communicators.
     PeerFreed(Rank),
     /// The peer has failed.
     ProcFailed(Rank),
-    /// A process that may be the sender has failed, and that was not acknowledged: the first such, where it is known.
+    /// A process that may be the sender has failed, and its failure is not acknowledged: the first such process, where it is known.
     SenderMayHaveFailed(Option<Rank>),
     /// No transport leads to the peer.
     Unreachable(Rank, Cause),
-    /// Memory for an operation could not be had.
+    /// There is no memory for an operation.
     NoMemory,
-    /// This process has made 2^32 communicators.
+    /// This process has created as many communicators as there are identities, about 2^32.
     IdentitiesExhausted,
-    /// What a member sent while a communicator was made does not fit the others' contributions.
+    /// A contribution that a member sent for the creation of a communicator is invalid, or contradicts the others.
     BadCreation,
     /// MPI was finalized, or is not initialized.
     NotRunning,
 }
 
 impl Error {
-    /// The error that `detail` stands for, with its class.
+    /// The error with this cause, and the class of the cause.
     pub const fn of(detail: Detail) -> Error {
         Error { class: detail.class(), detail }
     }
 
-    /// A class alone.
-    pub const fn plain(class: Class) -> Error {
+    /// An error of this class, without a cause.
+    pub const fn plain(class: ErrorClass) -> Error {
         Error { class, detail: Detail::Plain }
     }
 
@@ -89,7 +89,7 @@ impl Error {
         }
     }
 
-    /// What went wrong and what to do, as the second half of a report.
+    /// What the user can do about the error.
     pub fn advice(self) -> &'static str {
         self.detail.row().2
     }
@@ -101,7 +101,7 @@ impl From<Detail> for Error {
     }
 }
 
-/// A code that the manual's page of errors lists: a component's letters and a number.
+/// A code that docs/errors.md lists: the letters of a component, and a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Code(pub &'static str, pub u16);
 
@@ -112,96 +112,104 @@ impl fmt::Display for Code {
 }
 
 impl Detail {
-    const fn class(self) -> Class {
+    const fn class(self) -> ErrorClass {
         self.row().0
     }
 
-    /// Class, code, and what to do.
-    const fn row(self) -> (Class, Code, &'static str) {
-        const CHECK: &str = "look at this argument of the call";
+    /// ErrorClass, code, and what to do.
+    const fn row(self) -> (ErrorClass, Code, &'static str) {
+        const CHECK: &str = "check the arguments of the call";
         const MEMORY: &str = "raise the memory limit of the container or job, lower btl_shm.memory_reserve_bytes \
              (MEND_BTL_SHM_MEMORY_RESERVE_BYTES), which is what must stay free under it, or run fewer ranks";
         const REPORT: &str = "this should not happen: please report it with the program that shows it";
         match self {
-            Detail::Plain => (Class::Unknown, Code("CLS", 14), CHECK),
-            Detail::NoSuchCommunicator => {
-                (Class::Comm, Code("MPI", 1), "use a communicator that was made and has not been freed")
-            }
+            Detail::Plain => (ErrorClass::Unknown, Code("CLS", 14), CHECK),
+            Detail::NoSuchCommunicator => (
+                ErrorClass::Comm,
+                Code("MPI", 1),
+                "use a communicator that was created and has not been freed",
+            ),
             Detail::NoSuchRequest => {
-                (Class::Request, Code("MPI", 2), "use a request that was started and has not ended")
+                (ErrorClass::Request, Code("MPI", 2), "use a request that was started and has not ended")
             }
-            Detail::NoSuchDatatype => (Class::Type, Code("CALL", 3), "use a predefined datatype of mpi.h"),
+            Detail::NoSuchDatatype => {
+                (ErrorClass::Type, Code("CALL", 3), "use a predefined datatype of mpi.h")
+            }
             Detail::NoSuchOp => (
-                Class::Op,
+                ErrorClass::Op,
                 Code("CALL", 7),
                 "use a predefined operation of mpi.h; MPI_REPLACE and MPI_NO_OP are for one-sided calls",
             ),
             Detail::NoSuchRank(..) => {
-                (Class::Rank, Code("MPI", 3), "ranks go from 0 to the size of the communicator less one")
+                (ErrorClass::Rank, Code("MPI", 3), "ranks go from 0 to the size of the communicator less one")
             }
             Detail::NoSuchRoot => {
-                (Class::Root, Code("MPI", 4), "ranks go from 0 to the size of the communicator less one")
+                (ErrorClass::Root, Code("MPI", 4), "ranks go from 0 to the size of the communicator less one")
             }
-            Detail::NegativeTag(_) => (Class::Tag, Code("MPI", 5), "tags go from 0 to MPI_TAG_UB"),
-            Detail::PredefinedCommunicator => {
-                (Class::Comm, Code("MPI", 6), "leave MPI_COMM_WORLD and MPI_COMM_SELF to MPI_Finalize")
-            }
-            Detail::NotInCommunicator => {
-                (Class::Group, Code("MPI", 7), "make the group from the communicator's own group")
-            }
-            Detail::OperationTakesNot => (
-                Class::Op,
+            Detail::NegativeTag(_) => (ErrorClass::Tag, Code("MPI", 5), "tags go from 0 to MPI_TAG_UB"),
+            Detail::PredefinedCommunicator => (
+                ErrorClass::Comm,
+                Code("MPI", 6),
+                "do not free MPI_COMM_WORLD and MPI_COMM_SELF: MPI_Finalize does",
+            ),
+            Detail::NotInCommunicator => (
+                ErrorClass::Group,
+                Code("MPI", 7),
+                "create the group from the group of the communicator (MPI_Comm_group)",
+            ),
+            Detail::OpNotDefined => (
+                ErrorClass::Op,
                 Code("COL", 1),
                 "see MPI-5.0 section 6.9.2 for the datatypes that each operation takes",
             ),
             Detail::BufferMissing => (
-                Class::Buffer,
+                ErrorClass::Buffer,
                 Code("COL", 2),
                 "give this rank a buffer; see MPI-5.0 section 6 for where MPI_IN_PLACE is allowed",
             ),
             Detail::CountsDiffer => (
-                Class::Count,
+                ErrorClass::Count,
                 Code("COL", 3),
-                "let send and receive counts and types describe the same number of elements",
+                "give send and receive counts and datatypes that describe the same number of elements",
             ),
-            Detail::NamedTwice => (Class::Rank, Code("MPI", 8), "name each process once"),
+            Detail::NamedTwice => (ErrorClass::Rank, Code("MPI", 8), "include each process once"),
             Detail::Truncated(_) => (
-                Class::Truncate,
+                ErrorClass::Truncate,
                 Code("PML", 1),
                 "give the receive a buffer as long as the longest message it may match",
             ),
             Detail::PeerLeft(_) => (
-                Class::Other,
+                ErrorClass::Other,
                 Code("PML", 2),
-                "let that rank receive or send what others wait for before it calls MPI_Finalize",
+                "in the program of that rank, receive and send all messages that others wait for before MPI_Finalize",
             ),
             Detail::PeerFreed(_) => (
-                Class::Other,
+                ErrorClass::Other,
                 Code("PML", 6),
-                "let that rank receive what others send on a communicator before it frees it or finalizes",
+                "in the program of that rank, receive all messages on the communicator before MPI_Comm_free or MPI_Finalize",
             ),
             Detail::ProcFailed(_) => (
-                Class::ProcFailed,
+                ErrorClass::ProcFailed,
                 Code("PML", 3),
-                "with an error handler that returns (MPI_ERRORS_RETURN) this process goes on without it; MPI_Comm_get_failed \
-                 lists who failed",
+                "with an error handler that returns (MPI_ERRORS_RETURN) this process goes on without that rank; \
+                 MPI_Comm_get_failed lists the failed ranks",
             ),
             Detail::SenderMayHaveFailed(_) => (
-                Class::ProcFailedPending,
+                ErrorClass::ProcFailedPending,
                 Code("PML", 4),
                 "acknowledge the failure by MPI_Comm_ack_failed and wait again, or cancel the receive",
             ),
-            Detail::Unreachable(_, Cause::NoMemory) => (Class::NoMem, Code("PML", 7), MEMORY),
+            Detail::Unreachable(_, Cause::NoMemory) => (ErrorClass::NoMem, Code("PML", 7), MEMORY),
             Detail::Unreachable(..) => (
-                Class::Other,
+                ErrorClass::Other,
                 Code("PML", 5),
-                "see mend-info for the transports that can run here, and MEND_BTL for those that were chosen",
+                "mend-info shows the transports that can run here; MEND_BTL selects among them",
             ),
-            Detail::NoMemory => (Class::NoMem, Code("PML", 7), MEMORY),
-            Detail::IdentitiesExhausted => (Class::Intern, Code("MPI", 9), REPORT),
-            Detail::BadCreation => (Class::Intern, Code("MPI", 10), REPORT),
+            Detail::NoMemory => (ErrorClass::NoMem, Code("PML", 7), MEMORY),
+            Detail::IdentitiesExhausted => (ErrorClass::Intern, Code("MPI", 9), REPORT),
+            Detail::BadCreation => (ErrorClass::Intern, Code("MPI", 10), REPORT),
             Detail::NotRunning => {
-                (Class::Other, Code("MPI", 11), "call MPI between MPI_Init and MPI_Finalize")
+                (ErrorClass::Other, Code("MPI", 11), "call MPI between MPI_Init and MPI_Finalize")
             }
         }
     }
@@ -220,27 +228,27 @@ impl Detail {
         }
     }
 
-    /// The cause in words. `in_world`: the rank in MPI_COMM_WORLD of the [process](Detail::process) that it names; both ranks are
-    /// named where they differ.
+    /// The cause in words. `in_world`: the rank in MPI_COMM_WORLD of the [process](Detail::process) that the cause names; if the two
+    /// ranks differ, the text has both.
     pub fn with_world_rank(self, in_world: Option<Rank>) -> impl fmt::Display {
         Words { detail: self, in_world }
     }
 }
 
 impl fmt::Display for Detail {
-    /// The cause in words; a process is named by its rank in the communicator alone.
+    /// The cause in words; a process is named by its rank in the communicator only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.with_world_rank(None).fmt(f)
     }
 }
 
-/// A cause, to be written.
+/// A cause, to be written as text.
 struct Words {
     detail: Detail,
     in_world: Option<Rank>,
 }
 
-/// A process, to be written.
+/// A process, to be written as text.
 struct NamedProcess {
     rank: Rank,
     in_world: Option<Rank>,
@@ -261,27 +269,27 @@ impl fmt::Display for Words {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let process = |rank| NamedProcess { rank, in_world: self.in_world };
         let words = match self.detail {
-            Detail::Plain => "the call cannot be obeyed",
+            Detail::Plain => "the call cannot be carried out",
             Detail::NoSuchCommunicator => "the communicator does not exist",
             Detail::NoSuchRequest => "the request does not exist",
             Detail::NoSuchDatatype => "the handle is not a datatype that this version of Mend supports",
             Detail::NoSuchOp => "the handle is not a reduction operation that this version of Mend supports",
             Detail::NoSuchRank(rank, Some(size)) => {
-                return write!(f, "there is no rank {} among {size}", rank.0);
+                return write!(f, "there is no rank {} in a communicator of size {size}", rank.0);
             }
             Detail::NoSuchRank(rank, None) => return write!(f, "there is no rank {}", rank.0),
-            Detail::NoSuchRoot => "the root is no rank of the communicator",
-            Detail::NegativeTag(tag) => return write!(f, "tag {}", tag.0),
+            Detail::NoSuchRoot => "the root is not a rank of the communicator",
+            Detail::NegativeTag(tag) => return write!(f, "the tag {} is negative", tag.0),
             Detail::PredefinedCommunicator => "a predefined communicator cannot be freed",
-            Detail::NotInCommunicator => "the group names a process that is not in the communicator",
-            Detail::OperationTakesNot => "the operation is not defined for this datatype",
-            Detail::BufferMissing => "this rank needs a buffer here",
-            Detail::CountsDiffer => "send and receive buffers do not fit together",
-            Detail::NamedTwice => "a process is named twice",
+            Detail::NotInCommunicator => "the group contains a process that is not in the communicator",
+            Detail::OpNotDefined => "the operation is not defined for this datatype",
+            Detail::BufferMissing => "this rank needs a buffer in this call, not MPI_IN_PLACE",
+            Detail::CountsDiffer => "the send and receive buffers describe different numbers of elements",
+            Detail::NamedTwice => "the group contains a process twice",
             Detail::Truncated(status) => {
                 return write!(
                     f,
-                    "the message is longer than the receive buffer; {} bytes were kept",
+                    "the message is longer than the receive buffer; its first {} bytes were received",
                     status.bytes
                 );
             }
@@ -289,7 +297,7 @@ impl fmt::Display for Words {
             Detail::PeerFreed(rank) => {
                 return write!(
                     f,
-                    "{} has freed the communicator, has given the operation up, or finalizes",
+                    "{} has freed the communicator, has given the operation up, or has called MPI_Finalize",
                     process(rank)
                 );
             }
@@ -299,12 +307,14 @@ impl fmt::Display for Words {
             }
             Detail::SenderMayHaveFailed(None) => "a process that may be the sender has failed",
             Detail::Unreachable(rank, cause) => {
-                return write!(f, "there is no way to {}: {}", process(rank), cause_words(cause));
+                return write!(f, "{} cannot be reached: {}", process(rank), cause_words(cause));
             }
-            Detail::NoMemory => "memory for the operation could not be reserved",
-            Detail::IdentitiesExhausted => "this process has made as many communicators as it can name",
-            Detail::BadCreation => "what a member sent while the communicator was made does not fit",
-            Detail::NotRunning => "MPI does not run",
+            Detail::NoMemory => "there is no memory for the operation",
+            Detail::IdentitiesExhausted => {
+                "this process has created as many communicators as there are identities, about 2^32"
+            }
+            Detail::BadCreation => "a member sent invalid data for the creation of the communicator",
+            Detail::NotRunning => "MPI is not initialized, or was finalized",
         };
         f.write_str(words)
     }
@@ -315,7 +325,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, code) = (self.class.name(), self.code());
         match self.detail {
-            Detail::Plain => write!(f, "{name}: {} [{code}]", self.class.sentence()),
+            Detail::Plain => write!(f, "{name}: {} [{code}]", self.class.description()),
             detail => write!(f, "{name}: {detail}; {} [{code}]", self.advice()),
         }
     }
@@ -345,7 +355,7 @@ impl From<mend_coll::Error> for Error {
         use mend_coll::Error as Coll;
         Error::of(match error {
             Coll::Root => Detail::NoSuchRoot,
-            Coll::Operation => Detail::OperationTakesNot,
+            Coll::Operation => Detail::OpNotDefined,
             Coll::Buffer => Detail::BufferMissing,
             Coll::Count => Detail::CountsDiffer,
             Coll::NoMemory => Detail::NoMemory,
@@ -363,14 +373,14 @@ impl From<mend_comm::GroupError> for Error {
     }
 }
 
-/// What is wrong with a way, in contributions.
+/// Why a peer is unreachable, in words: a clause whose "it" is the peer.
 pub const fn cause_words(cause: Cause) -> &'static str {
     match cause {
         Cause::Exited => "it has ended",
         Cause::LinkDown => "the link is down",
-        Cause::Silent => "nothing was heard from it for too long",
+        Cause::Silent => "it has sent nothing for too long",
         Cause::Refused => "one side refused the connection, or had no file descriptor left for it",
-        Cause::Garbage => "it wrote what no correct process writes",
+        Cause::Garbage => "it wrote data that no correct process writes",
         Cause::LayoutDiffers => "it runs another version of Mend",
         Cause::NoMemory => "one side could not reserve memory for the connection under its memory limit",
     }
@@ -379,7 +389,7 @@ pub const fn cause_words(cause: Cause) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::{Detail, Error};
-    use crate::Class;
+    use crate::ErrorClass;
     use mend_base::Rank;
     use mend_transport::Cause;
 
@@ -407,10 +417,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_a_connection_could_not_have_is_an_error_of_memory_and_names_the_knob() {
+    fn a_connection_without_memory_is_an_error_of_memory_that_names_the_parameter() {
         let error = Error::of(Detail::Unreachable(Rank(1), Cause::NoMemory));
-        assert_eq!((error.class, error.code().to_string()), (Class::NoMem, "E-PML-007".to_owned()));
+        assert_eq!((error.class, error.code().to_string()), (ErrorClass::NoMem, "E-PML-007".to_owned()));
         assert!(error.advice().contains("btl_shm.memory_reserve_bytes"));
-        assert_eq!(Error::of(Detail::Unreachable(Rank(1), Cause::Refused)).class, Class::Other);
+        assert_eq!(Error::of(Detail::Unreachable(Rank(1), Cause::Refused)).class, ErrorClass::Other);
     }
 }

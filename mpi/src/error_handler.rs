@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Error handlers as a communicator has them (MPI-5.0 §9.3). The engine calls none of them (Rule 10): the layer above asks which
-//! one a communicator has, and does what it says.
+//! Error handlers of communicators (MPI-5.0 §9.3). The engine stores them and does not call them (Rule 10): the layer above gets the
+//! handler of a communicator, and calls it.
 
 use core::any::Any;
 use std::sync::Arc;
@@ -15,6 +15,6 @@ pub enum ErrorHandler {
     Abort,
     /// `MPI_ERRORS_RETURN`.
     Return,
-    /// One that the program made. What is in it, the layer above knows; it exists as long as a communicator has it.
+    /// An error handler that the program created. The layer above defines its type. It exists as long as a communicator has it.
     User(Arc<dyn Any + Send + Sync>),
 }

@@ -35,11 +35,11 @@ pub enum JobNotice {
 
 /// How far the end of a peer has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum EndState {
     /// It is not declared.
-    Open {
+    NotDeclared {
         /// The runtime was asked about the peer and has not answered.
-        questioned: bool,
+        query_open: bool,
     },
     /// It is declared and not published.
     Declared,
@@ -102,8 +102,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     }
 
     /// The place of `peer`; a new one where it has none yet.
-    pub fn place(&mut self, peer: Peer) -> PeerIndex {
-        self.contacts.place(peer)
+    pub fn peer_index(&mut self, peer: Peer) -> PeerIndex {
+        self.contacts.peer_index(peer)
     }
 
     /// Who has this place.
@@ -112,19 +112,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     }
 
     /// How far the end of a peer has come.
-    pub fn fate(&self, index: PeerIndex) -> Fate {
+    pub fn end_state(&self, index: PeerIndex) -> EndState {
         match self.contacts.state(index) {
-            Some(Contact::Ended) => Fate::Published,
-            Some(Contact::Severing { .. } | Contact::Drained) => Fate::Declared,
+            Some(Contact::Ended) => EndState::Published,
+            Some(Contact::Severing { .. } | Contact::Drained) => EndState::Declared,
             None | Some(Contact::Asked | Contact::Connected { .. }) => {
-                Fate::Open { questioned: self.contacts.is_questioned(index) }
+                EndState::NotDeclared { query_open: self.contacts.has_open_query(index) }
             }
         }
     }
 
     /// Whether neither side has asked for the other, and no question about it waits.
     pub fn is_unknown(&self, index: PeerIndex) -> bool {
-        self.contacts.state(index).is_none() && !self.contacts.is_questioned(index)
+        self.contacts.state(index).is_none() && !self.contacts.has_open_query(index)
     }
 
     /// Peers that were asked for, and have not answered.
@@ -217,7 +217,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     }
 
     /// Connects a peer whose card is here; where that fails, its end is published.
-    pub fn meet<N: Btl<Endpoint = E>, R>(
+    pub fn connect_or_end<N: Btl<Endpoint = E>, R>(
         &mut self,
         index: PeerIndex,
         card: &Card,
@@ -255,7 +255,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         card: &Card,
         layers: &mut Layers<N, R>,
     ) {
-        let index = self.contacts.place(peer);
+        let index = self.contacts.peer_index(peer);
         match self.contacts.state(index) {
             None => mend_base::reach!("mpi.contact: they asked"),
             Some(Contact::Asked) => mend_base::reach!("mpi.contact: we asked"),
@@ -266,7 +266,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
                 return;
             }
         }
-        if let Err(refused) = self.meet(index, card, layers) {
+        if let Err(refused) = self.connect_or_end(index, card, layers) {
             mend_base::reach!("mpi.contact: refused by us");
             layers.runtime.refuse(peer, refused);
         }
@@ -327,14 +327,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
 
     /// Asks the runtime whether it is dead.
     pub fn ask(&mut self, index: PeerIndex, cause: Cause, runtime: &mut impl Runtime) {
-        self.contacts.question(index);
+        self.contacts.begin_query(index);
         runtime.ask(self.contacts.peer(index), cause);
     }
 
     /// It was asked about, and lives.
     fn alive<N: Btl<Endpoint = E>, R>(&mut self, peer: Peer, layers: &mut Layers<N, R>) -> Option<PeerIndex> {
         let index = self.contacts.find(peer)?;
-        self.contacts.answered(index);
+        self.contacts.end_query(index);
         if let Some(Contact::Connected { endpoint, suspected: true }) = self.contacts.state(index) {
             mend_base::reach!("mpi.funnel: resumed");
             layers.net.resume(endpoint);
@@ -351,8 +351,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         ends: &Ends,
         layers: &mut Layers<N, R>,
     ) {
-        let index = self.contacts.place(peer);
-        self.contacts.answered(index);
+        let index = self.contacts.peer_index(peer);
+        self.contacts.end_query(index);
         match self.contacts.state(index) {
             Some(Contact::Connected { endpoint, .. }) => {
                 mend_base::reach!("mpi.funnel: declaration, severing");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! MPI for Rust: futures over the engine's requests. An operation starts when its method is called; awaiting it is
-//! MPI_Wait (a receive from any source with a pending failure gives its error and stays: await it again by reference), and
-//! dropping it gives it up: a receive that nothing has matched is cancelled, everything else goes on and vanishes. Buffers are
-//! shared ([`Buffer`]), so nothing dangles whichever way it ends.
+//! MPI for Rust: futures over the requests of the engine. An operation starts when its method is called. Awaiting it is MPI_Wait: a
+//! receive from any source with a pending failure returns the error and goes on, and may be awaited again by reference. Dropping an
+//! operation cancels a receive that no message has matched; every other operation goes on and is removed when it ends. Buffers are
+//! shared ([`Buffer`]), so a dropped operation does not dangle.
 //!
 //! The rules are those of the C calls, from the same modules: [`completion`](crate::completion), [`blocking`](crate::blocking),
-//! [`sendrecv`](crate::sendrecv). The executor of the futures calls [`Mpi::progress`], which wakes them when something happened.
+//! [`sendrecv`](crate::sendrecv). The executor of the futures calls [`Mpi::progress`], which wakes them after an event.
 
 use crate::blocking::{Blocking, CommunicatorCreation, Probe};
 use crate::completion::{self, Answered, Answers, Completion, Want};
@@ -25,16 +25,16 @@ use mend_transport::{Btl, Buffer, UserMemory};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// One process's MPI, shared by its tasks on one thread.
+/// The MPI of one process, shared by its tasks on one thread.
 #[derive(Debug)]
 pub struct Mpi<N: Btl, R: Runtime>(Rc<Shared<N, R>>);
 
 #[derive(Debug)]
 struct Shared<N: Btl, R: Runtime> {
     engine: RefCell<Engine<N, R>>,
-    /// Of every future that waits. Woken together: an engine serves few tasks, and each polls its own request.
+    /// The wakers of all futures that wait. All are woken together: an engine has few tasks, and each polls its own request.
     waiting: RefCell<Vec<Waker>>,
-    /// How many tasks may start operations: what a C program's threads are.
+    /// The number of tasks that may start operations, as the threads of a C program do.
     tasks: Cell<u32>,
 }
 
@@ -45,7 +45,7 @@ impl<N: Btl, R: Runtime> Clone for Mpi<N, R> {
 }
 
 impl<N: Btl, R: Runtime> Mpi<N, R> {
-    /// Shares this engine, so far with one task.
+    /// Shares this engine; one task may start operations.
     pub fn new(engine: Engine<N, R>) -> Self {
         Mpi(Rc::new(Shared {
             engine: RefCell::new(engine),
@@ -54,12 +54,12 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         }))
     }
 
-    /// From now on so many tasks may start operations: more than one where futures are awaited side by side.
+    /// Sets the number of tasks that may start operations: more than 1 if futures are awaited concurrently.
     pub fn set_tasks(&self, tasks: u32) {
         self.0.tasks.set(tasks);
     }
 
-    /// Makes progress once and wakes all who wait, if anything happened.
+    /// Makes progress once. Returns the number of events, and wakes all futures that wait if there was one.
     pub fn progress(&self, now: Instant) -> u32 {
         let events = self.engine_mut().progress(now);
         if events > 0 {
@@ -68,22 +68,22 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         events
     }
 
-    /// The engine, for a look.
+    /// The engine, to be read.
     pub fn engine(&self) -> Ref<'_, Engine<N, R>> {
         self.0.engine.borrow()
     }
 
-    /// The engine, for a call. Nothing here holds it across an await.
+    /// The engine, to be called. No method here holds it across an await.
     pub fn engine_mut(&self) -> RefMut<'_, Engine<N, R>> {
         self.0.engine.borrow_mut()
     }
 
-    /// Our rank.
+    /// The rank of this process.
     pub fn rank(&self, comm: CommKey) -> Option<Rank> {
         self.engine().communicator(comm).map(|communicator| communicator.rank)
     }
 
-    /// How many ranks.
+    /// The number of ranks.
     pub fn size(&self, comm: CommKey) -> Option<u32> {
         self.engine().communicator(comm).map(|communicator| communicator.size())
     }
@@ -93,7 +93,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.send_as(SendMode::Standard, comm, to, tag, data)
     }
 
-    /// A synchronous send: over when a receive has matched it.
+    /// A synchronous send, which ends when a receive has matched it.
     pub fn ssend(&self, comm: CommKey, to: Rank, tag: Tag, data: &Arc<Buffer>) -> Operation<N, R> {
         self.send_as(SendMode::Synchronous, comm, to, tag, data)
     }
@@ -121,7 +121,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.begin(comm, |engine| poll_then_post(engine, comm, from, tag, data))
     }
 
-    /// MPI_Recv: with a pending failure it is cancelled, and fails (row PP9).
+    /// MPI_Recv: a receive with a pending failure is cancelled, and fails (row PP9).
     pub fn blocking_receive(
         &self,
         comm: CommKey,
@@ -233,21 +233,21 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.engine_mut().free(comm)
     }
 
-    /// MPI_Comm_get_failed. Takes the notices, which may end operations of other tasks.
+    /// MPI_Comm_get_failed. Takes notices, which may end operations of other tasks.
     pub fn failed(&self, comm: CommKey) -> Result<Vec<Rank>, Error> {
         let failed = self.engine_mut().failed(comm);
         self.wake();
         failed
     }
 
-    /// MPI_Comm_ack_failed; all that are known where `at_most` is not said.
+    /// MPI_Comm_ack_failed of the first `at_most` failures; `None`: of all that are published.
     pub fn acknowledge(&self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
         let count = self.engine_mut().acknowledge(comm, at_most);
         self.wake();
         count
     }
 
-    /// MPI_Finalize: waits until nothing of ours is still to be sent.
+    /// MPI_Finalize: waits until this process has nothing to send.
     pub async fn finish(&self) {
         core::future::poll_fn(|context| {
             let finished = self.engine_mut().finish();
@@ -262,7 +262,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         start: impl FnOnce(&mut Engine<N, R>) -> Result<Started, Error>,
     ) -> Operation<N, R> {
         let started = start(&mut self.engine_mut());
-        // Starting one may end another: a message to ourselves, or one that has come already.
+        // The start of an operation may end another: a send to this process, or a receive of a message that has arrived.
         self.wake();
         let (handle, result) = match started {
             Ok(Started::Running(request)) => (RequestHandle::Request(request), None),
@@ -299,13 +299,13 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         })
     }
 
-    /// What the calls that test do first.
+    /// Progress at the time of the last progress: the calls that test begin with it.
     fn progress_now(&self) {
         let now = self.engine().now();
         self.progress(now);
     }
 
-    /// Works on the engine; where that made progress once more, other tasks may have something to do.
+    /// Calls `work` on the engine. If this made progress, wakes the futures that wait, since operations of other tasks may have ended.
     fn watching_progress<T>(&self, work: impl FnOnce(&mut Engine<N, R>) -> T) -> T {
         let mut engine = self.engine_mut();
         let before = engine.repeated_progress();
@@ -331,13 +331,13 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 }
 
-/// An operation under way, as a C program's request: awaiting it is MPI_Wait. Awaited again, it gives the same result.
-#[must_use = "an operation that is dropped is given up"]
+/// An operation, as a request of a C program: awaiting it is MPI_Wait. Awaited again, it gives the same result.
+#[must_use = "an operation that is dropped is cancelled or detached"]
 #[derive(Debug)]
 pub struct Operation<N: Btl, R: Runtime> {
     mpi: Mpi<N, R>,
     handle: RequestHandle,
-    /// Once the handle is null.
+    /// The result, once the handle is null.
     result: Option<Result<Status, Error>>,
 }
 
@@ -349,14 +349,14 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
         self.outcome(completed.answered)
     }
 
-    /// MPI_Cancel, of a receive. It must still be awaited; its status says whether it was cancelled.
+    /// MPI_Cancel, for a receive. The operation must still be awaited; its status says whether it was cancelled.
     pub fn cancel(&mut self) {
         if let RequestHandle::Request(request) = self.handle {
             self.mpi.engine_mut().cancel(request);
         }
     }
 
-    /// MPI_Request_get_status: how it ended, if it has; the request stays.
+    /// MPI_Request_get_status: the result, if the operation has ended; the request is not released.
     pub fn get_status(&self) -> Option<Result<Status, Error>> {
         match self.handle {
             RequestHandle::Null => self.result,
@@ -368,12 +368,12 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
         }
     }
 
-    /// Whether the request is null: complete, and seen to be.
+    /// Whether the request is null: the operation has ended, and a call has returned its result.
     pub fn is_null(&self) -> bool {
         self.handle == RequestHandle::Null
     }
 
-    /// What a call for this one alone gives.
+    /// The result of a call for this operation alone.
     fn outcome(&self, answered: Result<Answered, Error>) -> Option<Result<Status, Error>> {
         match answered {
             Err(error) => Some(Err(error)),
@@ -414,21 +414,21 @@ impl<N: Btl, R: Runtime> Drop for Operation<N, R> {
     }
 }
 
-/// What a call for several operations gave.
+/// The result of a call for several operations.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Completed {
-    /// What it found; `Err`: an operation is none.
+    /// What the call found; `Err`: a request does not exist.
     pub answered: Result<Answered, Error>,
-    /// The statuses, in their order.
+    /// The statuses, in the order in which the call wrote them.
     pub answers: Vec<Answer>,
 }
 
 /// One status of a call for several operations.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Answer {
-    /// Whose.
+    /// The index of the operation.
     pub index: usize,
-    /// What it says.
+    /// The result of the operation.
     pub result: Result<Status, Error>,
     /// Whether MPI_ERROR was written.
     pub with_error: bool,
@@ -446,7 +446,7 @@ impl<N: Btl, R: Runtime> Answers for Collector<'_, N, R> {
     }
 
     fn status(&mut self, place: usize, index: usize, result: Result<Status, Error>, with_error: bool) {
-        assert_eq!(place, self.answers.len(), "statuses come in their order");
+        assert_eq!(place, self.answers.len(), "statuses are written in order");
         self.answers.push(Answer { index, result, with_error });
         if self.operations[index].is_null() {
             self.operations[index].result.get_or_insert(result);
@@ -458,17 +458,17 @@ impl<N: Btl, R: Runtime> Answers for Collector<'_, N, R> {
     }
 
     fn index(&mut self, place: usize, index: usize) {
-        assert_eq!(self.answers[place].index, index, "each index stands beside its status");
+        assert_eq!(self.answers[place].index, index, "an index belongs to the status at the same position");
     }
 }
 
 /// What a blocking call waits for.
 pub trait Wait<N: Btl, R: Runtime>: Unpin {
-    /// What the call gives.
+    /// The result of the call.
     type Output;
-    /// Polls it after progress.
+    /// Polls the call after progress.
     fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Self::Output, Error>>;
-    /// The call is given up.
+    /// Ends the wait before the call has ended.
     fn give_up(&self, engine: &mut Engine<N, R>);
 }
 
@@ -518,16 +518,16 @@ impl<N: Btl, R: Runtime> Wait<N, R> for CommunicatorCreation {
     }
 }
 
-/// A blocking call under way. Dropping it gives it up.
-#[must_use = "a call that is dropped is given up"]
+/// A blocking call. Dropping it ends the wait: its operations are cancelled, or go on and are removed when they end.
+#[must_use = "a call that is dropped does not wait"]
 #[derive(Debug)]
 pub struct Blocked<N: Btl, R: Runtime, W: Wait<N, R>> {
     mpi: Mpi<N, R>,
-    /// `Err`: an argument was refused. `None` once it is over.
+    /// `Err`: an argument is invalid. `None`: the call is over.
     wait: Option<Result<W, Error>>,
 }
 
-/// A communicator being made; gives `None` where this process is no member of it.
+/// A creation of a communicator; its result is `None` if this process is not a member of it.
 pub type Creation<N, R> = Blocked<N, R, CommunicatorCreation>;
 
 impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for Blocked<N, R, W> {
@@ -553,7 +553,7 @@ impl<N: Btl, R: Runtime, W: Wait<N, R>> Drop for Blocked<N, R, W> {
     }
 }
 
-/// As a blocking receive of a C program, which polls more than once.
+/// Starts a receive as a blocking receive of a C program does, but polls the ring only once.
 fn poll_then_post<N: Btl, R: Runtime>(
     engine: &mut Engine<N, R>,
     comm: CommKey,

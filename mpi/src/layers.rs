@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The layers below, which the engine owns and lends to its parts for the length of a call (Rule 3).
+//! The layers below the engine. The engine owns them, and its parts borrow them during a call (Rule 3).
 
 use mend_pml::Ob1;
 use mend_transport::Btl;
 
-/// Transports, point-to-point, runtime.
+/// The transports, the PML and the runtime.
 #[derive(Debug)]
 pub(crate) struct Layers<N: Btl, R> {
     pub net: N,

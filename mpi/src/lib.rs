@@ -1,34 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What MPI means: the engine, requests, error classes, the making of communicators, the funnel through which every death
-//! goes, the calls that wait, and futures over requests. Read [`Engine`] first.
+//! The semantics of MPI: the engine of one process, requests, error classes, creation of communicators, the funnel through
+//! which every failure is reported, the calls that wait, and futures over requests. Read [`Engine`] first.
 //!
-//! Nothing here blocks, reads a clock or the environment, or calls the user's code (Rules 5, 6, 10): an engine is a value whose
-//! [`progress`](Engine::progress) somebody above calls. Not here: which transports and which runtime (`world` names them, or
-//! `sim`), C.
+//! Nothing here blocks, reads a clock or the environment, or calls the user's code (Rules 5, 6, 10): an engine is a value, and
+//! its owner calls [`progress`](Engine::progress). Not here: the choice of transports and runtime (`world` or `sim` makes it),
+//! and the C interface.
 //!
-//! The engine only composes its parts, each a type whose fields are private to its file:
+//! The engine only composes its parts. Each part is a type whose fields are private to its file:
 //!
 //! | part (file)                     | owns                                                     | may call                         |
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
-//! | `Funnel` (funnel)               | the contact with each peer; evidence; ends that are declared and not published; notices of the job | transports, PML, runtime |
-//! | `Ends` (`mend_pml`)             | the ends of peers that are published; the order of the failures | nothing                   |
+//! | `Funnel` (funnel)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
+//! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
 //! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests; identities | PML                |
-//! | `Collectives` (collective)      | collective operations and creations under way, liveness queries | transports, PML, `Communicators`, `Funnel` |
-//! | `CompletedRequests` (request)   | requests that were complete when they were started, with their communicator | nothing       |
-//! | `Watched` (watched)             | from whom the waiting call expects something             | nothing                          |
-//! | `Waiters` (waiters)             | what sleeping threads wait for, and what concerns them all | nothing                        |
-//! | `Inquiry` (inquiry)             | when a waiter asks about unconnected peers               | nothing                          |
-//! | `Dispatch` (dispatch)           | the owners of active messages and completions            | `Funnel`, and each owner         |
-//! | `Layers` (layers)               | transports, PML, runtime: lent to the parts              |                                  |
+//! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `Funnel` |
+//! | `CompletedRequests` (request)   | requests that were complete at their start, with their communicator | nothing       |
+//! | `Watched` (watched)             | the endpoints from which the waiting call expects a message | nothing                          |
+//! | `Waiters` (waiters)             | the requests that a thread waits for before it sleeps; the count of events that wake all threads | nothing                        |
+//! | `UnconnectedQuery` (unconnected_query)             | the time at which a waiting call asks about an unconnected peer | nothing                          |
+//! | `Dispatch` (dispatch)           | the protocol of each active message and completion            | `Funnel`, and each protocol         |
+//! | `Layers` (layers)               | transports, PML, runtime: borrowed by the parts during a call              |                                  |
 //!
-//! Datatypes and reduction operations are found by their handles in the engine (datatypes); the predefined ones need no table.
+//! The engine finds datatypes and reduction operations by their handles (datatypes); the predefined ones need no table.
 //!
-//! Above the engine stand values that a waiter or a future polls: [`Completion`] (the eight wait and test calls), [`Blocking`],
-//! [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. They call the engine; it knows none of them.
+//! A waiter or a future polls values that are above the engine: [`Completion`] (the eight wait and test calls), [`Blocking`],
+//! [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. These values call the engine; the engine does not call them.
 #![forbid(unsafe_code)]
 
 mod blocking;
-mod class;
 mod collective;
 mod communicator;
 mod completion;
@@ -36,24 +35,25 @@ mod datatypes;
 mod dispatch;
 mod engine;
 mod error;
+mod error_class;
 mod error_handler;
 mod funnel;
 mod future;
-mod inquiry;
 mod layers;
 mod request;
 #[cfg(test)]
 mod scripted;
 mod sendrecv;
+mod unconnected_query;
 mod waiters;
 mod watched;
 
 pub use blocking::{Blocking, CommunicatorCreation, Probe};
-pub use class::Class;
 pub use completion::{Answered, Answers, Completion, Found, Want, test};
 pub use datatypes::{DatatypeHandle, OpHandle};
 pub use engine::{Engine, OpenCounts, StartError};
 pub use error::{Code, Detail, Error, cause_words};
+pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;
 pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};

@@ -1,70 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the shell above holds of an operation: a [`Request`], and what became of it.
+//! Requests: what the layer above has of an operation, and the state of the operation.
 
 use crate::{Detail, Error};
 use mend_base::{Key, Slab};
 use mend_pml::Status;
 
-/// An operation under way: which table, which entry, and its generation. A handle that outlived its request is refused.
+/// A request: the table and the key of its entry. A request that was released is stale, and refused by its generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Request {
     /// A send or a receive.
     PointToPoint(Key),
-    /// A collective operation, or the making of a communicator.
+    /// A collective operation, or the creation of a communicator.
     Collective(Key),
-    /// One that was done when it was started, and is kept for the user's handle.
+    /// An operation that was complete at its start, for a handle of the program.
     Completed(Key),
 }
 
-/// A communicator of this process's table.
+/// The key of a communicator in the table of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct CommKey(pub Key);
 
-/// What starting an operation gave.
+/// The result of the start of an operation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Started {
-    /// It is done already; no request was made.
+    /// The operation is complete; it has no request.
     Done(Status),
-    /// It goes on; poll it, then release it.
+    /// The operation runs; poll its request until it is done, then release it.
     Running(Request),
 }
 
-/// Where an operation stands.
+/// The state of an operation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum State {
-    /// It goes on.
+    /// The operation runs.
     Running,
-    /// A receive from any source, a possible sender of which failed (`MPI_ERR_PROC_FAILED_PENDING`): it goes on once the
-    /// failure is acknowledged.
+    /// The operation is a receive from any source, and a possible sender has failed (`MPI_ERR_PROC_FAILED_PENDING`). It goes on once
+    /// the failure is acknowledged.
     PendingFailure,
-    /// It ended, well or badly; its buffer is not written any more.
+    /// The operation has ended with this result; its buffer is not read or written any more (I7).
     Done(Result<Status, Error>),
 }
 
-/// A request as a program holds it.
+/// The handle of a request, as a program has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestHandle {
     /// `MPI_REQUEST_NULL`.
     Null,
-    /// Complete when it was started, with an empty status; no table holds it.
+    /// A request that was complete at its start, with an empty status; no table has an entry for it.
     Done,
-    /// One of the engine's.
+    /// A request of the engine.
     Request(Request),
 }
 
-/// Requests that were complete when they were started, kept for the user's handles. A part of the engine; calls nothing.
+/// Requests that were complete at their start, with their communicators. A part of the engine; calls no other part.
 #[derive(Debug, Default)]
 pub(crate) struct CompletedRequests(Slab<(Status, CommKey)>);
 
 impl CompletedRequests {
-    /// Keeps one that was started on `comm`.
+    /// Adds one that was started on `comm`.
     pub fn add(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
         let key = self.0.try_insert((status, comm)).ok_or_else(|| Error::of(Detail::NoMemory))?;
         Ok(Request::Completed(key))
     }
 
     // Hot: per poll.
-    /// What it says.
+    /// Its status; an error if it was released.
     pub fn poll(&self, key: Key) -> State {
         State::Done(self.0.get(key).map(|(status, _)| *status).ok_or_else(no_such_request))
     }
@@ -74,7 +74,7 @@ impl CompletedRequests {
         self.0.get(key).map(|(_, comm)| *comm)
     }
 
-    /// Forgets it. Its communicator, if it was there.
+    /// Removes it. Returns its communicator, if it was in the table.
     pub fn release(&mut self, key: Key) -> Option<CommKey> {
         self.0.remove(key).map(|(_, comm)| comm)
     }
@@ -95,8 +95,8 @@ const KIND_SHIFT: u32 = 30;
 const INDEX_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 impl Request {
-    /// As a C handle: generation, kind, index. A generation of a standing entry is odd, so that the value is above
-    /// 2^32 and never a predefined handle (those are below 4096).
+    /// As a C handle: generation, kind, index. The generation of an entry is odd, so that the value is above 2^32 and never that of
+    /// a predefined handle (those are below 4096).
     pub fn to_bits(self) -> u64 {
         let (kind, key) = match self {
             Request::PointToPoint(key) => (0, key),
@@ -107,8 +107,8 @@ impl Request {
         u64::from(key.generation) << 32 | u64::from(kind << KIND_SHIFT | key.index)
     }
 
-    /// What [`to_bits`](Request::to_bits) made. `None` where it made no such value; whether the request stands is seen
-    /// when it is used.
+    /// The inverse of [`to_bits`](Request::to_bits). `None`: no request has this value. Whether the request is stale is checked when
+    /// it is used.
     pub fn from_bits(bits: u64) -> Option<Request> {
         let key = key_from_bits(bits, INDEX_MASK)?;
         match bits as u32 >> KIND_SHIFT {
@@ -121,12 +121,12 @@ impl Request {
 }
 
 impl CommKey {
-    /// As a C handle, which is never a predefined one.
+    /// As a C handle, which is never that of a predefined object.
     pub fn to_bits(self) -> u64 {
         u64::from(self.0.generation) << 32 | u64::from(self.0.index)
     }
 
-    /// What [`to_bits`](CommKey::to_bits) made; validated when used.
+    /// The inverse of [`to_bits`](CommKey::to_bits). Whether the key is stale is checked when it is used.
     pub fn from_bits(bits: u64) -> Option<CommKey> {
         key_from_bits(bits, u32::MAX).map(CommKey)
     }
@@ -147,7 +147,7 @@ mod tests {
     const COMM: CommKey = CommKey(Key { index: 3, generation: 1 });
 
     #[test]
-    fn a_completed_request_says_its_status_until_it_is_released() {
+    fn a_completed_request_has_its_status_until_it_is_released() {
         let mut completed = CompletedRequests::default();
         let status = Status { bytes: 5, ..Status::EMPTY };
         let Request::Completed(key) = completed.add(COMM, status).unwrap() else { panic!("it is complete") };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_come_back_as_they_went_and_never_look_predefined() {
+    fn handles_survive_a_round_trip_and_are_never_predefined() {
         let key = Key { index: 5, generation: 3 };
         for request in [Request::PointToPoint(key), Request::Collective(key), Request::Completed(key)] {
             assert_eq!(Request::from_bits(request.to_bits()), Some(request));

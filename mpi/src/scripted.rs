@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For tests: a job of few engines over wires that a test cuts where it likes, and a launcher that says what the test says.
+//! For tests: a job of a few engines in one thread. The test decides which evidence the transport reports, how many messages it
+//! receives at once, and which notices the runtime gives.
 
 use crate::layers::Layers;
 use crate::{Config, Engine};
@@ -14,10 +15,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// The job that all of these processes are of.
+/// The job of all these processes.
 pub(crate) const JOB: Job = Job(3);
 
-/// Rank `number` of it.
+/// The peer with rank `number` in that job.
 pub(crate) fn peer(number: u32) -> Peer {
     Peer::new(JOB, number)
 }
@@ -28,39 +29,43 @@ enum Item {
     Chunk(Stream, Vec<u8>),
 }
 
-/// What lies between the processes, by sender and receiver; what each launcher's line holds; what was asked and ended.
 #[derive(Debug, Default)]
-struct JobScript {
-    wires: BTreeMap<(u32, u32), VecDeque<Item>>,
-    said: BTreeMap<u32, VecDeque<Notice>>,
+struct JobState {
+    /// Sent and not received, by sender and receiver.
+    in_flight: BTreeMap<(u32, u32), VecDeque<Item>>,
+    /// Given by the runtime and not taken, by rank.
+    notices: BTreeMap<u32, VecDeque<Notice>>,
+    /// The calls of `Runtime::ask`: the asking rank, and the peer that it asked about.
     asked: Vec<(u32, Peer)>,
+    /// The calls of `Runtime::refuse`: the refusing rank, the peer and the cause.
     refused: Vec<(u32, Peer, Cause)>,
+    /// The calls of `abort` (no peers) and `abort_some`, with their exit codes.
     aborted: Vec<(i32, Vec<Peer>)>,
 }
 
-/// A job whose every event is the test's.
+/// A job in which the test causes every event.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Rehearsal(Rc<RefCell<JobScript>>);
+pub(crate) struct ScriptedJob(Rc<RefCell<JobState>>);
 
-/// One engine of it.
-pub(crate) type Process = Engine<Wires, Script>;
+/// One engine of the job.
+pub(crate) type Process = Engine<ScriptedTransport, ScriptedRuntime>;
 
-impl Rehearsal {
-    /// Rank `me` of `size`.
+impl ScriptedJob {
+    /// The engine of rank `me` of `size`.
     pub fn process(&self, me: u32, size: u32) -> Process {
-        let (wires, script) = self.ends(me, size);
-        Engine::with_config(wires, script, config()).expect("the script takes every card")
+        let (net, runtime) = self.transport_and_runtime(me, size);
+        Engine::with_config(net, runtime, config()).expect("the scripted runtime accepts every card")
     }
 
-    /// What lies below the engine of such a rank.
-    pub fn layers(&self, me: u32, size: u32) -> Layers<Wires, Script> {
-        let (net, runtime) = self.ends(me, size);
+    /// The layers below the engine of rank `me` of `size`.
+    pub fn layers(&self, me: u32, size: u32) -> Layers<ScriptedTransport, ScriptedRuntime> {
+        let (net, runtime) = self.transport_and_runtime(me, size);
         Layers { net, pml: Ob1::new(config()), runtime }
     }
 
-    fn ends(&self, me: u32, size: u32) -> (Wires, Script) {
-        let (ways, evidence, pace) = (Vec::new(), Vec::new(), usize::MAX);
-        let wires = Wires { me, ways, job: self.clone(), evidence, pace };
+    fn transport_and_runtime(&self, me: u32, size: u32) -> (ScriptedTransport, ScriptedRuntime) {
+        let (endpoints, evidence, receives_max) = (Vec::new(), Vec::new(), usize::MAX);
+        let net = ScriptedTransport { me, endpoints, job: self.clone(), evidence, receives_max };
         let membership = Membership {
             peer: peer(me),
             size,
@@ -69,25 +74,25 @@ impl Rehearsal {
             local_ranks: size,
             fault_tolerant: true,
         };
-        (wires, Script { membership, job: self.clone(), version: 0 })
+        (net, ScriptedRuntime { membership, job: self.clone(), version: 0 })
     }
 
-    /// The launcher of `to` says this next.
-    pub fn say(&self, to: u32, notice: Notice) {
-        self.0.borrow_mut().said.entry(to).or_default().push_back(notice);
+    /// The runtime of rank `to` gives this notice after those before.
+    pub fn notify(&self, to: u32, notice: Notice) {
+        self.0.borrow_mut().notices.entry(to).or_default().push_back(notice);
     }
 
-    /// The launcher tells `to` how to reach `about`.
-    pub fn introduce(&self, to: u32, about: u32) {
-        self.say(to, Notice::Contact { peer: peer(about), card: card(about) });
+    /// The runtime of rank `to` gives the contact of rank `about`.
+    pub fn give_contact(&self, to: u32, about: u32) {
+        self.notify(to, Notice::Contact { peer: peer(about), card: card(about) });
     }
 
-    /// With which codes who was to be ended, so far; nobody named: everybody.
+    /// Exit code and peers of each abort so far; no peers: the whole job was aborted.
     pub fn aborted(&self) -> Vec<(i32, Vec<Peer>)> {
         self.0.borrow().aborted.clone()
     }
 
-    /// Who asked about whom, so far.
+    /// The calls of `Runtime::ask` so far: the asking rank, and the peer that it asked about.
     pub fn asked(&self) -> Vec<(u32, Peer)> {
         self.0.borrow().asked.clone()
     }
@@ -110,25 +115,26 @@ pub(crate) fn card(number: u32) -> Card {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    Standing,
+    Open,
     Quarantined,
     Severing,
     Severed,
 }
 
-/// Every wire of one process.
+/// The transport of one process.
 #[derive(Debug)]
-pub(crate) struct Wires {
+pub(crate) struct ScriptedTransport {
     me: u32,
-    ways: Vec<(u32, PeerIndex, State)>,
-    job: Rehearsal,
-    /// What the next progress reports against whom.
+    /// The rank and the state of each, by endpoint.
+    endpoints: Vec<(u32, PeerIndex, State)>,
+    job: ScriptedJob,
+    /// Evidence that the next progress reports: the rank, and the cause.
     pub evidence: Vec<(u32, Cause)>,
-    /// The most that one progress takes from each wire; one that is severed is drained.
-    pub pace: usize,
+    /// So many messages of each endpoint are received by one call of progress; an endpoint that is being severed is drained.
+    pub receives_max: usize,
 }
 
-impl Btl for Wires {
+impl Btl for ScriptedTransport {
     type Endpoint = u32;
 
     fn advertise(&self, card: &mut Card) {
@@ -137,8 +143,8 @@ impl Btl for Wires {
 
     fn connect(&mut self, index: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
         let number = card.entry(TransportId::SHM).ok_or(ConnectError::Unreachable)?[0];
-        self.ways.push((u32::from(number), index, State::Standing));
-        Ok(self.ways.len() as u32 - 1)
+        self.endpoints.push((u32::from(number), index, State::Open));
+        Ok(self.endpoints.len() as u32 - 1)
     }
 
     fn limits(&self, _to: u32) -> &Limits {
@@ -154,15 +160,15 @@ impl Btl for Wires {
     }
 
     fn quarantine(&mut self, endpoint: u32) {
-        self.ways[endpoint as usize].2 = State::Quarantined;
+        self.endpoints[endpoint as usize].2 = State::Quarantined;
     }
 
     fn resume(&mut self, endpoint: u32) {
-        self.ways[endpoint as usize].2 = State::Standing;
+        self.endpoints[endpoint as usize].2 = State::Open;
     }
 
     fn sever(&mut self, endpoint: u32) {
-        self.ways[endpoint as usize].2 = State::Severing;
+        self.endpoints[endpoint as usize].2 = State::Severing;
     }
 
     fn send(
@@ -202,16 +208,20 @@ impl Btl for Wires {
     fn progress(&mut self, _now: Instant, _budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let mut events = 0;
         for (number, cause) in core::mem::take(&mut self.evidence) {
-            let at = self.ways.iter().position(|way| way.0 == number).expect("a way that there is");
-            sink.on_error(self.ways[at].1, at as u32, cause);
+            let at = self
+                .endpoints
+                .iter()
+                .position(|endpoint| endpoint.0 == number)
+                .expect("evidence names a connected rank");
+            sink.on_error(self.endpoints[at].1, at as u32, cause);
             events += 1;
         }
-        for at in 0..self.ways.len() {
-            let (number, index, state) = self.ways[at];
+        for at in 0..self.endpoints.len() {
+            let (number, index, state) = self.endpoints[at];
             if matches!(state, State::Quarantined | State::Severed) {
                 continue;
             }
-            let most = if state == State::Severing { usize::MAX } else { self.pace };
+            let most = if state == State::Severing { usize::MAX } else { self.receives_max };
             for _ in 0..most {
                 let Some(item) = self.job.take(number, self.me) else { break };
                 match item {
@@ -223,7 +233,7 @@ impl Btl for Wires {
                 events += 1;
             }
             if state == State::Severing {
-                self.ways[at].2 = State::Severed;
+                self.endpoints[at].2 = State::Severed;
                 sink.on_severed(index, at as u32);
                 events += 1;
             }
@@ -238,32 +248,32 @@ impl Btl for Wires {
     fn disarm(&mut self) {}
 }
 
-impl Wires {
+impl ScriptedTransport {
     fn check(&self, to: u32) -> Result<(), SendError> {
-        if self.ways[to as usize].2 == State::Standing { Ok(()) } else { Err(SendError::Busy) }
+        if self.endpoints[to as usize].2 == State::Open { Ok(()) } else { Err(SendError::Busy) }
     }
 
     fn put(&mut self, to: u32, item: Item) {
-        let wire = (self.me, self.ways[to as usize].0);
-        self.job.0.borrow_mut().wires.entry(wire).or_default().push_back(item);
+        let pair = (self.me, self.endpoints[to as usize].0);
+        self.job.0.borrow_mut().in_flight.entry(pair).or_default().push_back(item);
     }
 }
 
-impl Rehearsal {
+impl ScriptedJob {
     fn take(&self, from: u32, to: u32) -> Option<Item> {
-        self.0.borrow_mut().wires.get_mut(&(from, to))?.pop_front()
+        self.0.borrow_mut().in_flight.get_mut(&(from, to))?.pop_front()
     }
 }
 
-/// A launcher's line to one process.
+/// The runtime of one process.
 #[derive(Debug)]
-pub(crate) struct Script {
+pub(crate) struct ScriptedRuntime {
     membership: Membership,
-    job: Rehearsal,
+    job: ScriptedJob,
     version: u32,
 }
 
-impl Runtime for Script {
+impl Runtime for ScriptedRuntime {
     fn membership(&self) -> &Membership {
         &self.membership
     }
@@ -285,13 +295,13 @@ impl Runtime for Script {
     }
 
     fn fault_version(&self) -> u32 {
-        let script = self.job.0.borrow();
-        let waiting = script.said.get(&self.membership.peer.number()).map_or(0, VecDeque::len);
+        let job = self.job.0.borrow();
+        let waiting = job.notices.get(&self.membership.peer.number()).map_or(0, VecDeque::len);
         self.version.wrapping_add(waiting as u32)
     }
 
     fn notice(&mut self) -> Option<Notice> {
-        let notice = self.job.0.borrow_mut().said.get_mut(&self.membership.peer.number())?.pop_front();
+        let notice = self.job.0.borrow_mut().notices.get_mut(&self.membership.peer.number())?.pop_front();
         self.version = self.version.wrapping_add(u32::from(notice.is_some()));
         notice
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The two halves of MPI_Sendrecv. Where one fails, nothing of the other goes on in the program's buffers when the call
-//! returns, and what the living have matched already they get (row PP16):
+//! MPI_Sendrecv, whose halves are a send and a receive. If one half fails, the other does not use the buffers of the program any
+//! more when the call returns, and a living peer still gets a message that it has matched (row PP16):
 //!
-//! | one half                   | the other, still running                                                        |
+//! | one half                   | the other half, which still runs                                                |
 //! |----------------------------|---------------------------------------------------------------------------------|
-//! | the send fails             | a receive that nothing has matched is cancelled; one that has ends               |
-//! | the receive ends by a fault| the send continues from a copy; where no memory is left for one, it is waited for|
+//! | the send fails             | a receive that no message has matched is cancelled; else it is waited for        |
+//! | the receive ends by a fault| the send continues from a copy; if there is no memory for one, it is waited for |
 //! | the receive is truncated   | the send is waited for                                                          |
 
 use crate::{Blocking, CommKey, Engine, Error, Started};
@@ -15,14 +15,14 @@ use mend_pml::{SendMode, Status};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
-/// The two operations.
+/// A call of MPI_Sendrecv.
 #[derive(Debug)]
 pub struct Sendrecv {
     send: Half,
     receive: Half,
 }
 
-/// How both ended; `None`: to or from `MPI_PROC_NULL`, or a send that continues from a copy.
+/// The results of both halves. `None`: the half is to or from `MPI_PROC_NULL`, or is a send that continues from a copy.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Exchanged {
     /// The send.
@@ -33,14 +33,15 @@ pub struct Exchanged {
 
 #[derive(Debug)]
 enum Half {
-    Nobody,
+    /// With `MPI_PROC_NULL`, or continued from a copy.
+    NoOperation,
     Running(Blocking),
     Over(Result<Status, Error>),
 }
 
 impl Sendrecv {
-    /// Starts both; `None`: `MPI_PROC_NULL`. The receive is first, so that two ranks that exchange long messages need no memory
-    /// in between. `Err`: an argument of the receive, and nothing was started.
+    /// Starts both halves; `None`: `MPI_PROC_NULL`. The receive is started first, so that the message of a rank that does the same
+    /// finds it posted. `Err`: an argument of the receive is invalid, and nothing was started.
     pub fn start<N: Btl, R: Runtime>(
         engine: &mut Engine<N, R>,
         comm: CommKey,
@@ -48,11 +49,11 @@ impl Sendrecv {
         receive: Option<(Source, TagSelector, TypedBuffer)>,
     ) -> Result<Sendrecv, Error> {
         let receive = match receive {
-            None => Half::Nobody,
+            None => Half::NoOperation,
             Some((from, tag, data)) => Half::begun(engine.receive(comm, from, tag, data)?),
         };
         let send = match send {
-            None => Half::Nobody,
+            None => Half::NoOperation,
             Some((to, tag, data)) => match engine.send(comm, to, tag, SendMode::Standard, data) {
                 Ok(started) => Half::begun(started),
                 Err(error) => Half::Over(Err(error)),
@@ -61,8 +62,7 @@ impl Sendrecv {
         Ok(Sendrecv { send, receive })
     }
 
-    /// How both ended, once nothing goes on in the program's buffers. `threads`: as
-    /// [`Completion::poll`](crate::Completion::poll) asks.
+    /// The results, once both halves have ended. `threads`: as for [`Completion::poll`](crate::Completion::poll).
     pub fn poll<N: Btl, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
@@ -82,12 +82,12 @@ impl Sendrecv {
             && engine.continue_from_copy(send.request())
         {
             mend_base::reach!("mpi.sendrecv: the send continues from a copy");
-            self.send = Half::Nobody;
+            self.send = Half::NoOperation;
         }
         Some(Exchanged { sent: self.send.result()?, received: self.receive.result()? })
     }
 
-    /// Nobody waits any more.
+    /// Ends the wait before both halves have ended.
     pub(crate) fn give_up<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) {
         for half in [&self.send, &self.receive] {
             if let Half::Running(blocking) = half {
@@ -121,10 +121,10 @@ impl Half {
         if let Half::Over(Err(error)) = self { Some(*error) } else { None }
     }
 
-    /// `None` while it runs.
+    /// `None`: the half still runs.
     fn result(&self) -> Option<Option<Result<Status, Error>>> {
         match self {
-            Half::Nobody => Some(None),
+            Half::NoOperation => Some(None),
             Half::Running(_) => None,
             Half::Over(result) => Some(Some(*result)),
         }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which sleeping threads an event concerns: the one whose request has ended, or all of them (X-8.3: a death, another end
-//! of a peer, an acknowledgement may change what any wait is to answer).
+//! Which sleeping threads an event wakes: the thread whose request has ended, or all of them (X-8.3: the end of a peer or an
+//! acknowledgement may change the result of any wait).
 //!
-//! A part of the engine; it calls nothing. Before a thread sleeps its call is polled once more, and the requests that this poll
-//! finds active are noted here: those are what the thread waits for.
+//! A part of the engine; it calls no other part. Before a thread sleeps, its call is polled once more, and the requests that this
+//! poll finds active are noted here: the thread waits for these.
 
 use crate::request::Request;
 use core::cell::{Cell, RefCell};
 
-/// What the last polls found active, and what concerned all.
+/// Active requests of the last polls, and the count of events that concern all waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     noting: Cell<bool>,
     /// Active requests that were polled since `noting` began.
     noted: RefCell<Vec<Request>>,
-    /// There was no memory to note one.
+    /// There was no memory to note a request.
     unnoted: Cell<bool>,
-    /// How often something happened that concerns all; wraps.
+    /// The number of events that concern all waiters; wraps.
     notify_all_count: u32,
 }
 
@@ -40,19 +40,19 @@ impl Waiters {
         }
     }
 
-    /// The requests that were noted; no more are. None where one could not be noted: then any event may concern the caller.
+    /// Ends the noting. Returns the noted requests, or none if one could not be noted: then any event may concern the caller.
     pub fn end_noting(&self) -> Vec<Request> {
         self.noting.set(false);
         let noted = self.noted.take();
         if self.unnoted.get() { Vec::new() } else { noted }
     }
 
-    /// Something happened that may concern every waiter.
+    /// Counts an event that may concern every waiter.
     pub fn notify_all(&mut self) {
         self.notify_all_count = self.notify_all_count.wrapping_add(1);
     }
 
-    /// Changes with each such event; wraps.
+    /// The number of events that may concern every waiter; wraps.
     #[inline]
     pub fn notify_all_count(&self) -> u32 {
         self.notify_all_count

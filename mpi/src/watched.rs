@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From whom a waiting call expects something: the endpoints whose rings the waiter polls between two calls of progress.
+//! The endpoints from which a waiting call expects a message. The waiter polls their rings between two calls of progress.
 
 use mend_base::Key;
 
-/// Some endpoints, or any.
+/// Some endpoints, or all.
 #[derive(Debug)]
 pub(crate) struct Watched<E> {
     endpoints: [Option<E>; ENDPOINTS_MAX],
-    /// How many of `endpoints` there are; 0: a message from any peer counts.
+    /// The number of endpoints; 0: a message from any peer is expected.
     count: usize,
-    /// More than `endpoints` could say was added.
+    /// More endpoints were added than fit into `endpoints`, or one that is not known.
     any: bool,
-    /// A collective operation that is waited for: whom it expects changes with its rounds.
+    /// A collective operation for which the call waits: each of its rounds expects messages from other peers.
     collective: Option<Key>,
 }
 
-/// More are not worth a load each: a call of progress polls them all.
+/// More are not polled one by one: a call of progress polls all rings.
 const ENDPOINTS_MAX: usize = 8;
 
 impl<E: Copy + Eq> Watched<E> {
-    /// A message from any peer counts.
+    /// A message from any peer is expected.
     pub const ANY: Watched<E> =
         Watched { endpoints: [None; ENDPOINTS_MAX], count: 0, any: false, collective: None };
 
-    /// A message from any peer counts, until endpoints are added.
+    /// Expects a message from any peer, until endpoints are added.
     #[inline]
     pub fn clear(&mut self) {
         (self.count, self.any, self.collective) = (0, false, None);
     }
 
     // Hot: per blocking call.
-    /// One endpoint, or any where it is not known.
+    /// Expects a message from one endpoint; `None`: from any peer.
     #[inline]
     pub fn only(&mut self, endpoint: Option<E>) {
         self.clear();
@@ -38,7 +38,7 @@ impl<E: Copy + Eq> Watched<E> {
         self.count = usize::from(endpoint.is_some());
     }
 
-    /// Adds what one of several requests expects; `None`: any.
+    /// Adds the endpoint from which one of several requests expects a message; `None`: any peer.
     pub fn add(&mut self, endpoint: Option<E>) {
         if self.any || endpoint.is_some() && self.endpoints[..self.count].contains(&endpoint) {
             return;
@@ -52,18 +52,18 @@ impl<E: Copy + Eq> Watched<E> {
         self.count += 1;
     }
 
-    /// A collective operation is waited for.
+    /// Sets the collective operation for which the call waits.
     pub fn follow(&mut self, collective: Key) {
         self.collective = Some(collective);
     }
 
-    /// The collective operation that is waited for.
+    /// The collective operation for which the call waits.
     pub fn collective(&self) -> Option<Key> {
         self.collective
     }
 
     // Hot: per poll of a waiter.
-    /// Whether something lies in a ring that is watched; yes where any counts.
+    /// Whether a watched ring holds a message; true if a message from any peer is expected.
     #[inline]
     pub fn is_ready(&self, ready: impl Fn(E) -> bool) -> bool {
         self.count == 0 || self.endpoints[..self.count].iter().flatten().any(|&endpoint| ready(endpoint))

@@ -4,7 +4,7 @@
 
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_daemon::{Ending, Rules};
-use mend_mpi::{Class, Detail};
+use mend_mpi::{Detail, ErrorClass};
 use mend_sim::killer::{Killer, Manner, PlannedDeath, When};
 use mend_sim::network::Faults;
 use mend_sim::oracle::{assert_content, assert_status, content, poisoned};
@@ -70,7 +70,7 @@ fn a_wildcard_ends_when_all_others_have_left() {
         }
         let world = process.mpi.engine().world();
         let ended = process.mpi.receive(world, Source::Any, TagSelector::Any, &poisoned(8)).await;
-        assert_eq!(ended.expect_err("no other rank is left").class, Class::Other);
+        assert_eq!(ended.expect_err("no other rank is left").class, ErrorClass::Other);
     });
 }
 
@@ -136,15 +136,18 @@ fn wrong_arguments_are_refused_and_leave_no_request() {
         let world = process.mpi.engine().world();
         let data = poisoned(1);
         let wrong = [
-            (process.mpi.send(world, Rank(2), TAG, &data).await, Class::Rank),
-            (process.mpi.send(world, Rank(0), Tag(-3), &data).await, Class::Tag),
-            (process.mpi.receive(world, Source::Rank(Rank(7)), TagSelector::Any, &data).await, Class::Rank),
-            (process.mpi.bcast(world, Rank(2), &data).await, Class::Root),
+            (process.mpi.send(world, Rank(2), TAG, &data).await, ErrorClass::Rank),
+            (process.mpi.send(world, Rank(0), Tag(-3), &data).await, ErrorClass::Tag),
+            (
+                process.mpi.receive(world, Source::Rank(Rank(7)), TagSelector::Any, &data).await,
+                ErrorClass::Rank,
+            ),
+            (process.mpi.bcast(world, Rank(2), &data).await, ErrorClass::Root),
         ];
         for (result, class) in wrong {
             assert_eq!(result.expect_err("a wrong argument").class, class);
         }
-        assert_eq!(process.mpi.free(world).expect_err("WORLD is predefined").class, Class::Comm);
+        assert_eq!(process.mpi.free(world).expect_err("WORLD is predefined").class, ErrorClass::Comm);
     });
 }
 

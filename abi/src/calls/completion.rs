@@ -343,7 +343,7 @@ pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure>
 fn standing(handle: RequestHandle, engine: &Engine) -> Result<Option<Request>, Failure> {
     match handle {
         RequestHandle::Done => Ok(None),
-        RequestHandle::Request(request) if engine.stands(request) => Ok(Some(request)),
+        RequestHandle::Request(request) if engine.has_request(request) => Ok(Some(request)),
         RequestHandle::Null | RequestHandle::Request(_) => Err(ArgumentError::Request.into()),
     }
 }

@@ -6,7 +6,7 @@
 
 use super::Context;
 use crate::CommKey;
-use crate::funnel::{Fate, Funnel};
+use crate::funnel::{EndState, Funnel};
 use mend_base::PeerIndex;
 use mend_runtime::Runtime;
 use mend_transport::{Btl, Cause};
@@ -29,12 +29,12 @@ impl LivenessQuery {
             if context.funnel.peer(member) == context.layers.runtime.membership().peer {
                 continue;
             }
-            match context.funnel.fate(member) {
-                Fate::Published => {}
-                Fate::Declared => _ = unanswered.insert(member, 1),
+            match context.funnel.end_state(member) {
+                EndState::Published => {}
+                EndState::Declared => _ = unanswered.insert(member, 1),
                 // The answer to what was asked before may be older than the death: behind it we ask again.
-                Fate::Open { questioned: true } => _ = unanswered.insert(member, 2),
-                Fate::Open { questioned: false } => {
+                EndState::NotDeclared { query_open: true } => _ = unanswered.insert(member, 2),
+                EndState::NotDeclared { query_open: false } => {
                     unanswered.insert(member, 1);
                     context.funnel.ask(member, Cause::Silent, &mut context.layers.runtime);
                 }
@@ -45,7 +45,7 @@ impl LivenessQuery {
 
     /// Whether every member has been heard of.
     pub fn is_answered<E: Copy + Eq + core::fmt::Debug>(&self, funnel: &Funnel<E>) -> bool {
-        let published = |member| funnel.fate(member) == Fate::Published;
+        let published = |member| funnel.end_state(member) == EndState::Published;
         self.unanswered.iter().all(|(&member, &answers)| answers == 0 || published(member))
     }
 

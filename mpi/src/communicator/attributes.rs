@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a program attaches to a communicator: a name, and an error handler.
+//! The attributes of a communicator: its name and its error handler.
 
 use crate::{Detail, Error, ErrorHandler};
 use std::borrow::Cow;
@@ -7,28 +7,29 @@ use std::borrow::Cow;
 /// The attributes of one communicator.
 #[derive(Default, Debug)]
 pub(crate) struct Attributes {
-    /// In whatever encoding.
+    /// Bytes as the program gave them; the encoding is not known.
     name: Cow<'static, [u8]>,
     error_handler: ErrorHandler,
 }
 
 impl Attributes {
-    /// Of a predefined communicator.
+    /// The attributes of a predefined communicator with this name.
     pub fn predefined(name: &'static str) -> Self {
         Attributes { name: Cow::Borrowed(name.as_bytes()), error_handler: ErrorHandler::default() }
     }
 
-    /// Of a communicator that is made from this one: it gets the error handler (MPI-5.0 §9.3.1), and no name (§7.8).
+    /// The attributes of a communicator that is created from this one: it inherits the error handler (MPI-5.0 §9.3.1), and has no name
+    /// (§7.8).
     pub fn inherited(&self) -> Self {
         Attributes { name: Cow::default(), error_handler: self.error_handler.clone() }
     }
 
-    /// The name that was set last; that of a predefined communicator, or none.
+    /// The name that was set last; else the name of a predefined communicator, or an empty name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Sets the name, unless it needs memory and there is none.
+    /// Sets the name. `Err`: there is no memory for it, and the name is unchanged.
     pub fn set_name(&mut self, name: &[u8]) -> Result<(), Error> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(name.len()).map_err(|_| Error::of(Detail::NoMemory))?;

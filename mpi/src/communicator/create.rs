@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How communicators are made without agreeing on a number (design "Context ids"): the identity is drawn by one member and travels
-//! with the exchange that the call needs anyway. Members that are ahead send at once; where the communicator is not
-//! created yet, their messages wait for it under its identity.
+//! How communicators are created without an agreement on a number (design "Context ids"): one member allocates the identity, and the
+//! exchange that the call needs in any case carries it. A member that has created the communicator may send on it at once; at a
+//! member that has not created it yet, the message is an early message of that identity.
 //!
-//! Values only: the engine runs the exchange, as a collective operation on the parent's own context kind.
+//! Values only: the engine runs the exchange, as a collective operation on the parent.
 
 use crate::Detail;
 use mend_base::{Identity, Rank, Reader, Writer};
@@ -14,37 +14,37 @@ use mend_proto::identity::IdentityAllocator;
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
-/// A communicator being made: what is exchanged, and so what decides who is in it.
+/// A creation of a communicator that runs: the contributions that its members exchange.
 #[derive(Debug)]
 pub(crate) enum PendingCreation {
-    /// Rank 0 tells its number (MPI-5.0 §7.4.2, MPI_COMM_DUP).
+    /// [`DUP_NAMER`] broadcasts its number (MPI-5.0 §7.4.2, MPI_COMM_DUP).
     Dup { contributions: Arc<Buffer> },
-    /// Everybody tells color, key and number (MPI_COMM_SPLIT, MPI_COMM_CREATE).
+    /// Each member sends color, key and number to all (MPI_COMM_SPLIT, MPI_COMM_CREATE).
     Split { contributions: Arc<Buffer>, mine: Contribution },
 }
 
-/// What one member tells about itself.
+/// The contribution of one member to the exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Contribution {
-    /// Which of the new communicators; `None`: none of them (`MPI_UNDEFINED`).
+    /// The new communicator that it joins; `None`: none of them (`MPI_UNDEFINED`).
     pub color: Option<u32>,
-    /// Where in it; among equals the rank in the parent decides.
+    /// The order of the members; among equal keys that of the ranks in the parent.
     pub key: i32,
-    /// The identity's number, should this member be the one to name it; [`NO_NUMBER`](Contribution::NO_NUMBER) without a color.
+    /// The number of the identity, if this member turns out to be the creator; [`NO_NUMBER`](Contribution::NO_NUMBER) without a color.
     pub number: u32,
 }
 
-/// A communicator that was made, as this process sees it.
+/// A communicator that was created, with the rank of this process in it.
 #[derive(Debug)]
 pub(crate) struct Created {
-    /// As a value.
+    /// Identity, rank and group.
     pub communicator: Communicator,
-    /// The ranks in the parent, in order; `None`: exactly the parent's, so that tables can be shared.
+    /// The ranks of the members in the parent, in the new order; `None`: the members and their order are those of the parent.
     pub ranks: Option<Vec<Rank>>,
 }
 
 impl PendingCreation {
-    /// A duplicate of `parent`, named by its rank [`DUP_NAMER`], which drew `number`.
+    /// A duplicate of the parent. `number`: allocated by [`DUP_NAMER`], and `None` at the other ranks.
     pub fn dup(number: Option<u32>) -> Result<(PendingCreation, Collective), Detail> {
         let contributions = Buffer::try_zeroed(Contribution::BYTES).ok_or(Detail::NoMemory)?;
         if let Some(number) = number {
@@ -54,7 +54,7 @@ impl PendingCreation {
         Ok((PendingCreation::Dup { contributions }, Collective::Bcast { data, root: DUP_NAMER }))
     }
 
-    /// A part of `parent`, or none.
+    /// A split of `parent`, with the contribution of this process.
     pub fn split(parent: &Communicator, mine: Contribution) -> Result<(PendingCreation, Collective), Detail> {
         let contributions = Buffer::try_zeroed(Contribution::BYTES * parent.size() as usize);
         let contributions = contributions.ok_or(Detail::NoMemory)?;
@@ -65,32 +65,32 @@ impl PendingCreation {
         Ok((PendingCreation::Split { contributions, mine }, Collective::Allgather { send, receive }))
     }
 
-    /// The contribution of a member of `group`, for MPI_COMM_CREATE: a split in which the group's first member is the color and
-    /// the place in the group the key. Its number is to be drawn. Groups that different members name may differ where they have no member in
+    /// The contribution of this process to MPI_COMM_CREATE: a split whose color is the parent rank of the first process of `group`, and
+    /// whose key is the rank in `group`. The caller sets the number. Members may pass different groups if these have no process in
     /// common.
     pub fn contribution_of_member(parent: &Communicator, group: &Group) -> Result<Contribution, Detail> {
         let rank_in_parent = |peer| parent.group.rank_of(peer).ok_or(Detail::NotInCommunicator);
-        let nobody = Contribution { color: None, key: 0, number: Contribution::NO_NUMBER };
-        let Some(first) = group.peer(Rank(0)) else { return Ok(nobody) };
+        let no_member = Contribution { color: None, key: 0, number: Contribution::NO_NUMBER };
+        let Some(first) = group.peer(Rank(0)) else { return Ok(no_member) };
         let color = rank_in_parent(first)?.0;
         for peer in group.iter() {
             rank_in_parent(peer)?;
         }
         let me = parent.peer(parent.rank).and_then(|me| group.rank_of(me));
-        Ok(me.map_or(nobody, |rank| Contribution { color: Some(color), key: rank.0 as i32, ..nobody }))
+        Ok(me.map_or(no_member, |rank| Contribution { color: Some(color), key: rank.0 as i32, ..no_member }))
     }
 
-    /// What the communicator would be called, if the contributions that say so have come: the exchange may have failed.
+    /// The identity of the communicator, if the contributions that determine it have arrived: the exchange may have failed.
     pub fn identity(&self, parent: &Communicator) -> Option<Identity> {
         let (PendingCreation::Dup { contributions } | PendingCreation::Split { contributions, .. }) = self;
-        // No number is 0, so a contribution that has not come says none.
-        let came = Contribution::all(contributions)
+        // No number is 0, so a contribution with the number 0 has not arrived.
+        let complete = Contribution::all(contributions)
             .all(|contribution| contribution.is_some_and(|contribution| contribution.number != 0));
-        let created = if came { self.finish(parent).ok()? } else { None };
+        let created = if complete { self.finish(parent).ok()? } else { None };
         created.map(|created| created.communicator.identity)
     }
 
-    /// The number that this process drew and that no communicator has got, where `created` came of the exchange.
+    /// The number that this process allocated, unless `created`, the result of the exchange, has got it.
     pub fn unused_number(&self, parent: &Communicator, created: Option<&Created>) -> Option<u32> {
         let PendingCreation::Split { mine: Contribution { color: Some(_), number, .. }, .. } = self else {
             return None;
@@ -100,7 +100,7 @@ impl PendingCreation {
         (mine.is_some() && named != mine).then_some(*number)
     }
 
-    /// After the exchange: what was created. `None`: a communicator that we are no member of.
+    /// The result after the exchange. `None`: this process is not a member of a new communicator.
     pub fn finish(&self, parent: &Communicator) -> Result<Option<Created>, Detail> {
         match self {
             PendingCreation::Dup { contributions } => {
@@ -113,7 +113,7 @@ impl PendingCreation {
     }
 }
 
-/// The member that names a duplicate.
+/// The rank that allocates the identity of a duplicate.
 pub(crate) const DUP_NAMER: Rank = Rank(0);
 
 fn same_members(parent: &Communicator, namer: Rank, number: u32) -> Created {
@@ -122,8 +122,8 @@ fn same_members(parent: &Communicator, namer: Rank, number: u32) -> Created {
     Created { communicator, ranks: None }
 }
 
-/// The members of our color, ordered by key and then by rank in the parent. The lowest rank of the parent among them
-/// names the communicator: one that all of them find without asking.
+/// The communicator of the members with the color of `mine`, ordered by key and then by rank in the parent. Its creator is the member
+/// with the lowest rank in the parent, which all members find in the contributions.
 fn split_group(
     parent: &Communicator,
     contributions: &Arc<Buffer>,
@@ -155,8 +155,8 @@ fn split_group(
 impl Contribution {
     const BYTES: usize = 16;
 
-    /// Of a member that names nothing. Not 0, which says that no contribution has come; no identity of a created communicator
-    /// has it.
+    /// The number of a member without a color. It is not 0, since 0 means that no contribution has arrived; no identity of a created
+    /// communicator has this number.
     pub const NO_NUMBER: u32 = IdentityAllocator::FIRST - 1;
 
     fn write(self, into: &Arc<Buffer>) {
@@ -169,7 +169,7 @@ impl Contribution {
         UserMemory::of_buffer(into).write(0, &out);
     }
 
-    /// What each member told; `None` where no correct member says so.
+    /// The contribution of each member; `None`: no correct member writes such bytes.
     fn all(contributions: &Arc<Buffer>) -> impl Iterator<Item = Option<Contribution>> + use<> {
         let memory = UserMemory::of_buffer(contributions);
         (0..contributions.len() / Contribution::BYTES).map(move |at| {
@@ -209,7 +209,7 @@ mod tests {
         Communicator { identity: Identity { creator: peer(0), number: 0 }, rank: Rank(rank), group }
     }
 
-    /// What `rank` makes of the contributions of all.
+    /// The result of a split with these contributions at `rank`.
     fn split(contributions: &[Contribution], rank: usize) -> Result<Option<super::Created>, Detail> {
         let parent = parent(rank as u32, contributions.len() as u32);
         let (creation, _) = PendingCreation::split(&parent, contributions[rank]).unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_a_group_speaks_with_its_place_and_others_with_none() {
+    fn a_member_of_a_group_contributes_its_rank_and_others_no_color() {
         let parent = parent(2, 4);
         let group = Group::new([peer(3), peer(2)]).unwrap();
         assert_eq!(
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_no_member_writes_end_the_creation() {
+    fn bytes_that_no_correct_member_writes_end_the_creation() {
         let parent = parent(0, 2);
         let (creation, _) = PendingCreation::split(&parent, contribution(Some(0), 0, 0)).unwrap();
         let PendingCreation::Split { contributions, .. } = &creation else { unreachable!() };

@@ -2,8 +2,8 @@
 //! The table, row by row, over requests of a production engine.
 
 use super::{Answered, Answers, Completion, Found, RequestHandle, Want, test};
-use crate::scripted::{Process, Rehearsal, peer};
-use crate::{Class, Error, Started, Status};
+use crate::scripted::{Process, ScriptedJob, peer};
+use crate::{Error, ErrorClass, Started, Status};
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_pml::SendMode;
@@ -12,9 +12,9 @@ use mend_transport::{Buffer, UserMemory};
 
 /// Rank 0 of three, of which rank 2 has failed.
 fn process() -> Process {
-    let job = Rehearsal::default();
+    let job = ScriptedJob::default();
     let mut process = job.process(0, 3);
-    job.say(0, Notice::Failed(peer(2)));
+    job.notify(0, Notice::Failed(peer(2)));
     progress(&mut process);
     process
 }
@@ -83,9 +83,9 @@ impl Answers for Written {
 }
 
 impl Written {
-    fn classes(&self) -> Vec<Class> {
+    fn classes(&self) -> Vec<ErrorClass> {
         let class =
-            |result: Result<Status, Error>| result.map_or_else(|error| error.class, |_| Class::Success);
+            |result: Result<Status, Error>| result.map_or_else(|error| error.class, |_| ErrorClass::Success);
         self.statuses.iter().map(|(_, _, result, _)| class(*result)).collect()
     }
 }
@@ -97,12 +97,12 @@ fn run(want: Want, letters: &str) -> (Answered, Written) {
     let answered = test(want, &mut process, &requests, &mut written).unwrap();
     for &index in &written.completed {
         let RequestHandle::Request(request) = requests[index] else { continue };
-        assert!(!process.stands(request), "request {index} is complete, and was not released");
+        assert!(!process.has_request(request), "request {index} is complete, and was not released");
     }
     (answered, written)
 }
 
-fn failure(answered: Answered) -> Option<(usize, Class)> {
+fn failure(answered: Answered) -> Option<(usize, ErrorClass)> {
     answered.failure.map(|(index, error)| (index, error.class))
 }
 
@@ -112,10 +112,18 @@ fn waitall_ends_with_a_fault_and_leaves_what_goes_on() {
     let (answered, written) = run(Want::All, "CAEPI");
     assert_eq!(answered.found, Found::All { complete: false });
     assert_eq!(written.completed, [0, 2]);
-    let classes =
-        [Class::Success, Class::Pending, Class::ProcFailed, Class::ProcFailedPending, Class::Success];
+    let classes = [
+        ErrorClass::Success,
+        ErrorClass::Pending,
+        ErrorClass::ProcFailed,
+        ErrorClass::ProcFailedPending,
+        ErrorClass::Success,
+    ];
     assert_eq!(written.classes(), classes);
-    assert_eq!((failure(answered), answered.returned()), (Some((2, Class::ProcFailed)), Class::InStatus));
+    assert_eq!(
+        (failure(answered), answered.returned()),
+        (Some((2, ErrorClass::ProcFailed)), ErrorClass::InStatus)
+    );
 }
 
 // Row WT5
@@ -124,7 +132,7 @@ fn waitall_ends_with_a_pending_failure() {
     let (answered, written) = run(Want::All, "AP");
     assert_eq!(answered.found, Found::All { complete: false });
     assert!(written.completed.is_empty());
-    assert_eq!(failure(answered), Some((1, Class::ProcFailedPending)));
+    assert_eq!(failure(answered), Some((1, ErrorClass::ProcFailedPending)));
 }
 
 #[test]
@@ -132,7 +140,7 @@ fn waitall_waits_on_after_an_error_that_is_no_fault() {
     assert_eq!(run(Want::All, "TA").0.found, Found::NotYet);
     let (answered, _) = run(Want::All, "TC");
     assert_eq!(answered.found, Found::All { complete: true });
-    assert_eq!(failure(answered), Some((0, Class::Truncate)));
+    assert_eq!(failure(answered), Some((0, ErrorClass::Truncate)));
 }
 
 // Row WT3
@@ -142,10 +150,13 @@ fn waitany_prefers_a_good_one_then_a_failed_one_then_one_with_a_pending_failure(
     assert_eq!(run(Want::Any, "APED").0.found, Found::One { index: 3, complete: true });
     let (failed, _) = run(Want::Any, "APE");
     assert_eq!(failed.found, Found::One { index: 2, complete: true });
-    assert_eq!((failure(failed), failed.returned()), (Some((2, Class::ProcFailed)), Class::ProcFailed));
+    assert_eq!(
+        (failure(failed), failed.returned()),
+        (Some((2, ErrorClass::ProcFailed)), ErrorClass::ProcFailed)
+    );
     let (pending, written) = run(Want::Any, "AP");
     assert_eq!(pending.found, Found::One { index: 1, complete: false });
-    assert_eq!(pending.returned(), Class::ProcFailedPending);
+    assert_eq!(pending.returned(), ErrorClass::ProcFailedPending);
     assert!(written.completed.is_empty() && written.statuses.is_empty());
     assert_eq!(run(Want::Any, "AA").0.found, Found::NotYet);
     assert_eq!(run(Want::Any, "II").0.found, Found::Nothing);
@@ -158,7 +169,7 @@ fn waitsome_answers_all_that_are_complete_or_pending_and_never_touches_the_activ
     assert_eq!(answered.found, Found::Several { count: 3 });
     assert_eq!(written.indices, [1, 3, 4]);
     assert_eq!(written.completed, [1, 3]);
-    assert_eq!(answered.returned(), Class::InStatus);
+    assert_eq!(answered.returned(), ErrorClass::InStatus);
 }
 
 /// MPI-5.0 §3.2.5
@@ -176,7 +187,7 @@ fn statuses_hold_an_error_only_where_the_call_returns_in_status() {
         for (place, .., with_error) in &written.statuses {
             assert_eq!(*with_error, expected, "{want:?} of {letters}, status {place}");
         }
-        assert_eq!(answered.returned() == Class::InStatus, expected);
+        assert_eq!(answered.returned() == ErrorClass::InStatus, expected);
     }
 }
 
@@ -186,7 +197,7 @@ fn a_stale_handle_is_an_error_before_anything_changes() {
     let requests = ['C', 'x'].map(|letter| request(&mut process, letter));
     let mut written = Written::default();
     let refused = test(Want::All, &mut process, &requests, &mut written).unwrap_err();
-    assert_eq!(refused.class, Class::Request);
+    assert_eq!(refused.class, ErrorClass::Request);
     assert!(written.completed.is_empty() && written.statuses.is_empty());
 }
 
@@ -196,8 +207,11 @@ fn a_handle_that_stands_twice_in_a_waitall_is_an_error_of_the_second() {
     let twice = request(&mut process, 'C');
     let mut written = Written::default();
     let answered = test(Want::All, &mut process, &[twice, twice], &mut written).unwrap();
-    assert_eq!((failure(answered), answered.returned()), (Some((1, Class::Request)), Class::InStatus));
-    assert_eq!(written.classes(), [Class::Success, Class::Request]);
+    assert_eq!(
+        (failure(answered), answered.returned()),
+        (Some((1, ErrorClass::Request)), ErrorClass::InStatus)
+    );
+    assert_eq!(written.classes(), [ErrorClass::Success, ErrorClass::Request]);
     assert!(written.statuses.iter().all(|(.., with_error)| *with_error));
 }
 
@@ -211,7 +225,7 @@ fn null_requests_alone_are_answered_with_empty_statuses() {
 /// Of many requests a poll looks at the first active one only, but a published death is seen at once.
 #[test]
 fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
-    let job = Rehearsal::default();
+    let job = ScriptedJob::default();
     let mut process = job.process(0, 3);
     let mut requests: Vec<_> = (0..40).map(|_| request(&mut process, 'A')).collect();
     requests.push(request(&mut process, 'E'));
@@ -220,23 +234,23 @@ fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
         completion.poll(process, &requests, || Some(1), written).map(Result::unwrap)
     };
     (0..3).for_each(|_| assert!(poll(&mut process, &mut written).is_none()));
-    job.say(0, Notice::Failed(peer(2)));
+    job.notify(0, Notice::Failed(peer(2)));
     process.progress(Instant(1));
     let answered = poll(&mut process, &mut written).expect("a fault ends the call");
-    assert_eq!(failure(answered), Some((40, Class::ProcFailed)));
+    assert_eq!(failure(answered), Some((40, ErrorClass::ProcFailed)));
 }
 
 /// The others finalize one after the other; a poll after the last one ends the call.
 #[test]
 fn a_waitall_for_many_ends_with_the_last_process_that_could_serve_it() {
-    let job = Rehearsal::default();
+    let job = ScriptedJob::default();
     let mut process = job.process(0, 3);
     let requests: Vec<_> = (0..40).map(|_| request(&mut process, 'P')).collect();
     let (mut completion, mut written) = (Completion::new(Want::All), Written::default());
     let mut answered = vec![];
     for number in [1, 2] {
         assert!(completion.poll(&mut process, &requests, || Some(1), &mut written).is_none());
-        job.say(0, Notice::Finalized(peer(number)));
+        job.notify(0, Notice::Finalized(peer(number)));
         process.progress(Instant(1));
         answered.push(completion.poll(&mut process, &requests, || Some(1), &mut written).map(Result::unwrap));
     }
@@ -248,10 +262,10 @@ fn a_waitall_for_many_ends_with_the_last_process_that_could_serve_it() {
 #[test]
 fn a_call_ends_receives_that_nobody_could_serve_only_where_it_waits_for_nothing_else() {
     let unsatisfiable = |want, letters: &str, threads: Option<u32>| {
-        let job = Rehearsal::default();
+        let job = ScriptedJob::default();
         let mut process = job.process(0, 3);
         for number in [1, 2] {
-            job.say(0, Notice::Finalized(peer(number)));
+            job.notify(0, Notice::Finalized(peer(number)));
         }
         process.progress(Instant(1));
         let requests: Vec<_> = letters

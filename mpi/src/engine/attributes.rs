@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names and error handlers of communicators, the communicator of a request, and what a member is called in MPI_COMM_WORLD.
+//! Names and error handlers of communicators, the communicator of a request, and the rank of a member in MPI_COMM_WORLD.
 
 use super::Engine;
 use crate::{CommKey, Error, ErrorHandler, Request};
@@ -18,8 +18,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.communicators.valid_mut(comm)?.attributes_mut().set_name(name)
     }
 
-    /// The communicator's error handler. Also of one whose handle was freed, while a request on it is not released, and then
-    /// until the next communicator is made or freed (Row EH4): the error of its last request is reported after the release.
+    /// The error handler of the communicator. A communicator whose handle was freed has one until its last request is released, and
+    /// then until another communicator is created or freed (Row EH4): the error of the last request is reported after its release.
     pub fn error_handler(&self, comm: CommKey) -> Option<&ErrorHandler> {
         Some(self.communicators.get(comm)?.attributes().error_handler())
     }
@@ -30,8 +30,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(())
     }
 
-    /// The rank in MPI_COMM_WORLD of a member of a communicator, which may be freed as far as [`error_handler`](Engine::error_handler)
-    /// knows it.
+    /// The rank in MPI_COMM_WORLD of a member of a communicator. The handle of the communicator may have been freed, as for
+    /// [`error_handler`](Engine::error_handler).
     pub fn rank_in_world(&self, comm: CommKey, rank: Rank) -> Option<Rank> {
         let member = self.communicators.get(comm)?.communicator().peer(rank)?;
         self.communicators.get(self.communicators.world())?.communicator().group.rank_of(member)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective calls and the making of communicators, started.
+//! The start and progress of collective operations and of creations of communicators.
 
 use super::Engine;
 use crate::collective::Begun;
@@ -16,20 +16,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.start(comm, call, None)
     }
 
-    /// Starts to make a communicator with the same members (MPI_COMM_DUP).
+    /// Starts the creation of a communicator with the same members (MPI_COMM_DUP).
     pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
         let (is_namer, size) = (parent.rank == DUP_NAMER, parent.size());
-        let number = if is_namer { Some(self.communicators.draw_number(size)?) } else { None };
+        let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
         let (creation, call) = PendingCreation::dup(number)?;
         self.start(comm, call, Some(creation))
     }
 
-    /// Starts to make a communicator of those who name the same color, ordered by key; `None`: of none (MPI_COMM_SPLIT).
+    /// Starts the creation of a communicator of the members with the same color, ordered by key (MPI_COMM_SPLIT). Color `None`:
+    /// `MPI_UNDEFINED`.
     pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
         let size = self.communicators.valid(comm)?.communicator().size();
         let number = match color {
-            Some(_) => self.communicators.draw_number(size)?,
+            Some(_) => self.communicators.allocate_number(size)?,
             None => Contribution::NO_NUMBER,
         };
         let parent = self.communicators.valid(comm)?.communicator();
@@ -37,20 +38,20 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.start(comm, call, Some(creation))
     }
 
-    /// Starts to make a communicator of `group`, which is of `comm` (MPI_COMM_CREATE).
+    /// Starts the creation of a communicator of `group`, whose processes are members of `comm` (MPI_COMM_CREATE).
     pub fn create(&mut self, comm: CommKey, group: &Group) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
         let mut mine = PendingCreation::contribution_of_member(parent, group)?;
         let size = parent.size();
         if mine.color.is_some() {
-            mine.number = self.communicators.draw_number(size)?;
+            mine.number = self.communicators.allocate_number(size)?;
         }
         let parent = self.communicators.valid(comm)?.communicator();
         let (creation, call) = PendingCreation::split(parent, mine)?;
         self.start(comm, call, Some(creation))
     }
 
-    /// The communicator that the operation made, once it is done. `None`: this process is no member of it.
+    /// The communicator that the operation created, once the operation has ended. `None`: this process is not a member of it.
     pub fn created(&mut self, request: Request) -> Option<CommKey> {
         let Request::Collective(key) = request else { return None };
         self.collectives.take_created(key)
@@ -62,9 +63,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         call: Collective,
         creation: Option<PendingCreation>,
     ) -> Result<Started, Error> {
-        let (collectives, mut context) = self.lend();
+        let (collectives, mut context) = self.collectives_and_context();
         let begun = collectives.start(comm, call, creation, &mut context)?;
-        self.inquiry.begin_wait();
+        self.unconnected_query.begin_wait();
         Ok(match begun {
             Begun::Done(status) => Started::Done(status),
             Begun::Running(key) => {
@@ -74,9 +75,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         })
     }
 
-    /// Makes progress on collective operations; how many ended.
+    /// Makes progress on collective operations. Returns how many ended.
     pub(super) fn progress_collectives(&mut self) -> u32 {
-        let (collectives, mut context) = self.lend();
+        let (collectives, mut context) = self.collectives_and_context();
         let ended = collectives.progress(&mut context);
         if let Some(collective) = self.watched.collective() {
             self.watched.clear();

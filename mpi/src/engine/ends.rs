@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the end of a peer is published: evidence and notices go through the funnel; each end that it gives goes into
-//! [`Ends`](mend_pml::Ends), then to the requests, then to the collective operations (I2, design "How a death travels"). Waiting
-//! calls poll again, since the end of a peer is an event.
+//! How the end of a peer is published: evidence and notices go through the funnel; each end that the funnel returns is added to
+//! [`Ends`](mend_pml::Ends), then ends requests, then collective operations (I2, design "How a death travels"). Waiting calls poll
+//! again, since the end of a peer counts as an event.
 
 use super::Engine;
 use crate::dispatch::Dispatch;
@@ -12,7 +12,7 @@ use mend_runtime::Runtime;
 use mend_transport::Btl;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Examines what the last progress brought. How many peers were severed.
+    /// Examines the evidence of the last progress. Returns the number of endpoints that were severed.
     #[cold]
     pub(super) fn examine_evidence(&mut self) -> u32 {
         let severed = self.funnel.examine(&mut self.layers);
@@ -27,7 +27,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
             if let Some(alive) = self.funnel.on_notice(notice, &self.ends, &mut self.layers) {
-                let (collectives, mut context) = self.lend();
+                let (collectives, mut context) = self.collectives_and_context();
                 collectives.on_alive(alive, &mut context);
             }
             self.publish_ends();
@@ -35,15 +35,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         taken
     }
 
-    /// Asks the runtime for a peer that something is sent to.
+    /// Requests from the runtime the contact of a peer to which a message is sent.
     #[cold]
     pub(super) fn look_up(&mut self, peer: PeerIndex) {
         self.funnel.look_up(peer, &mut self.layers);
         self.publish_ends();
     }
 
-    /// Takes the notices, and severs the peers that they name: at most one lap of each of their rings, or as far as the transport
-    /// gets now.
+    /// Takes the notices, and severs the peers that they name: at most one lap of each of their rings is read, or less if the
+    /// transport makes no more progress now.
     #[cold]
     pub(super) fn catch_up(&mut self) {
         if self.funnel.has_notices(&self.layers.runtime) {
@@ -60,27 +60,27 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.funnel.announce_job_notices(&self.layers.runtime);
     }
 
-    /// Progress within a call that would answer that a receive has a pending failure: what has come already is received first
-    /// (Row PP13), and a program that waits in a loop moves on.
+    /// Progress within a call that is about to report the pending failure of a receive: messages that have arrived are received first
+    /// (Row PP13), and a program that calls it in a loop makes progress.
     #[cold]
     pub(crate) fn progress_again(&mut self) {
         self.repeated_progress = self.repeated_progress.wrapping_add(1);
         self.progress_within_a_call();
     }
 
-    /// Progress that no waiter called for. What it takes of notices about the job, the next progress of a waiter reports.
+    /// Progress within a call that does not wait. If it takes notices about the job, the next progress of a waiter reports them.
     #[cold]
     pub(super) fn progress_within_a_call(&mut self) {
         self.progress(self.now);
         self.funnel.announce_job_notices(&self.layers.runtime);
     }
 
-    /// How many calls of [`progress_again`](Engine::progress_again) there were; wraps.
+    /// The number of calls of [`progress_again`](Engine::progress_again); wraps.
     pub(crate) fn repeated_progress(&self) -> u32 {
         self.repeated_progress
     }
 
-    /// Publishes the ends that the funnel gives, in the order of I2: no error names a failed process that `ends` does not list
+    /// Publishes the ends that the funnel returns, in the order of I2: no error names a failed process that `ends` does not list
     /// (Row AK3).
     pub(super) fn publish_ends(&mut self) {
         while let Some((peer, end)) = self.funnel.next_end() {
@@ -89,7 +89,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             self.layers.pml.on_end(peer, &self.ends);
             if end == End::Failed {
-                let (collectives, mut context) = self.lend();
+                let (collectives, mut context) = self.collectives_and_context();
                 collectives.interrupt(peer, &mut context);
             }
             self.waiters.notify_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! MPI_COMM_GET_FAILED, MPI_COMM_ACK_FAILED and their older forms. All are local and legal on a communicator with failed
+//! MPI_COMM_GET_FAILED, MPI_COMM_ACK_FAILED and their older forms. All are local, and valid on a communicator with failed
 //! members.
 
 use super::Engine;
@@ -9,8 +9,8 @@ use mend_runtime::Runtime;
 use mend_transport::Btl;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// The members that failed, in the order of their failures. Current without any other call: this call takes the notices,
-    /// and drains and severs the peers that they name.
+    /// The members that failed, in the order of their failures. The list is current: this call takes the notices, and drains and
+    /// severs the peers that they name.
     pub fn failed(&mut self, comm: CommKey) -> Result<Vec<Rank>, Error> {
         self.communicators.valid(comm)?;
         self.catch_up();
@@ -18,7 +18,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(self.layers.pml.failed(user, &self.ends))
     }
 
-    /// Acknowledges the first `at_most` members that failed, or all of them. Returns how many are acknowledged now. Takes no
+    /// Acknowledges the first `at_most` members that failed, or all failed members. Returns how many are acknowledged now. Takes no
     /// notices: only published failures are acknowledged.
     pub fn acknowledge(&mut self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
         let user = self.communicators.valid(comm)?.user();

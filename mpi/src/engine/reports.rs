@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What others ask the engine, and the end of the job.
+//! Reports about the engine, notices about the job, and aborts.
 
 use super::Engine;
 use crate::{CommKey, Detail, Error, JobNotice};
@@ -8,24 +8,24 @@ use mend_pml::Ends;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
-/// What stands in an engine's tables.
+/// The number of entries in the tables of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenCounts {
-    /// Communicators, WORLD and SELF included; after Finalize none.
+    /// Communicators, with WORLD and SELF; none after Finalize.
     pub communicators: u32,
-    /// Collective operations, and communicators being made, that nobody released.
+    /// Collective operations and creations of communicators that are not released.
     pub collectives: u32,
-    /// Requests that were complete when they were started.
+    /// Requests that were complete at their start, and are not released.
     pub completed: u32,
-    /// Peers that we asked the runtime for, and that have not answered yet.
+    /// Peers whose contact was requested from the runtime and has not arrived.
     pub asked: u32,
-    /// What stands in the PML's.
+    /// The entries in the tables of the PML.
     pub pml: mend_pml::OpenCounts,
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// MPI_Abort: ends the members of the communicator; where these are all processes, the job. The handle
-    /// may be freed: the error of a request may end the members (Row EH5).
+    /// MPI_Abort: ends the members of the communicator, or the job if these are all its processes. The handle may have been freed:
+    /// the error of a request on a freed communicator may end the members too (Row EH5).
     pub fn abort_members(&mut self, comm: CommKey, code: i32) -> Result<(), Error> {
         let entry = self.communicators.get(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
         let members: Vec<Peer> = entry.communicator().group.iter().collect();
@@ -49,18 +49,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.layers.runtime.abort(code);
     }
 
-    /// Whether there is something that the shell must act on.
+    /// Whether there is a notice about the job, on which the layer above must act.
     #[inline]
     pub fn has_notices(&self) -> bool {
         self.funnel.has_job_notices()
     }
 
-    /// What the shell must act on, oldest first.
+    /// The next notice about the job, oldest first.
     pub fn notices(&mut self) -> Option<JobNotice> {
         self.funnel.next_job_notice()
     }
 
-    /// Which peers have ended, as this process knows.
+    /// The ends of peers that this process has published.
     pub fn ends(&self) -> &Ends {
         &self.ends
     }
@@ -80,7 +80,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         &self.layers.runtime
     }
 
-    /// What stands in the tables: for reports and tests.
+    /// The number of entries in the tables, for reports and tests.
     pub fn open_counts(&self) -> OpenCounts {
         OpenCounts {
             communicators: self.communicators.len() as u32,
@@ -91,14 +91,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// Asserts that every request, of messages and of collective operations, ends once and is released once. How many so far,
-    /// together, where a build checks lifecycles.
+    /// Asserts that every request of point-to-point and of collective operations ends once and is released once. Returns the counts so
+    /// far, which are 0 in a build that does not check lifecycles.
     pub fn lifecycle_check(&self) -> LifecycleCounts {
-        let (ours, messages) = (self.collectives.lifecycle_counts(), self.layers.pml.lifecycle_check());
+        let (collectives, point_to_point) =
+            (self.collectives.lifecycle_counts(), self.layers.pml.lifecycle_check());
         LifecycleCounts {
-            begun: ours.begun + messages.begun,
-            ended: ours.ended + messages.ended,
-            released: ours.released + messages.released,
+            begun: collectives.begun + point_to_point.begun,
+            ended: collectives.ended + point_to_point.ended,
+            released: collectives.released + point_to_point.released,
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The parts together, in jobs of which each step is the test's.
+//! Tests of the whole engine, in scripted jobs: the test makes each step.
 
 mod attributes;
 mod collectives;

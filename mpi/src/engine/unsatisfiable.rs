@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Unsatisfiable receives and probes: from any source, on a communicator whose other members have all ended, so that only this
-//! process could still send (Rule 7: every wait ends).
+//! Unsatisfiable receives and probes: they are from any source, on a communicator whose other members have all ended. Only this
+//! process could still send a message that matches (Rule 7: every wait ends).
 //!
-//! Progress ends no such receive, since a program that tests may still send to itself. A call that *waits* ends it, but only
-//! where no other thread of the program could start that send.
+//! Progress does not end an unsatisfiable receive, since a program that only tests it may still send to itself. A call that *waits*
+//! for it ends it, if no other thread of the program could start that send.
 
 use super::Engine;
 use crate::{CommKey, Error, Request};
@@ -12,28 +12,28 @@ use mend_runtime::Runtime;
 use mend_transport::Btl;
 
 /// Whether a call that waits for an unsatisfiable receive ends it. `threads`: how many threads of the program may start
-/// operations, the one that waits among them; `None` where that is not known.
+/// operations, with the waiting one; `None`: the number is not known.
 ///
-/// The only MPI result that depends on the number of threads is decided here.
+/// No other result of MPI depends on the number of threads.
 pub(crate) fn ends_the_wait(threads: Option<u32>) -> bool {
     threads == Some(1)
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Whether all other members of some communicator have ended. Only then can a receive be unsatisfiable.
+    /// Whether there is a communicator whose other members have all ended. Only on such a communicator is a receive unsatisfiable.
     #[inline]
     pub(crate) fn some_may_be_unsatisfiable(&self) -> bool {
         self.layers.pml.some_may_be_unsatisfiable()
     }
 
-    /// Whether this is an unsatisfiable receive.
+    /// Whether `request` is an unsatisfiable receive.
     #[inline]
     pub(crate) fn is_unsatisfiable(&self, request: Request) -> bool {
         let Request::PointToPoint(key) = request else { return false };
         self.layers.pml.is_unsatisfiable(mend_pml::Request(key), &self.ends)
     }
 
-    /// Ends a receive if it is unsatisfiable. Returns whether it was.
+    /// Ends `request` if it is an unsatisfiable receive. Returns whether it was one.
     pub(crate) fn end_unsatisfiable(&mut self, request: Request) -> bool {
         let Request::PointToPoint(key) = request else { return false };
         self.layers.pml.end_unsatisfiable(mend_pml::Request(key), &self.ends)

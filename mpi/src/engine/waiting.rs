@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a waiter needs of the engine: which rings to poll, whether progress is worth a call, what to sleep on, and what to
-//! check from time to time. The waiter itself is `world`'s, or a simulator's.
+//! The interface of the engine for a waiter: the rings to poll, whether a call of progress is worth it, the addresses to sleep on, and
+//! the timed check. The waiter itself is in `world`, or in the simulator.
 
 use super::Engine;
 use crate::{CommKey, Request, RequestHandle};
@@ -10,29 +10,29 @@ use mend_runtime::Runtime;
 use mend_transport::{Btl, Cause, Pending, WakeSet};
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// The waiting call does not say from whom it expects something: [`is_ready`](Engine::is_ready) says yes.
+    /// Begins a wait for a message from any peer: [`is_ready`](Engine::is_ready) returns true.
     pub fn unwatch(&mut self) {
         self.watched.clear();
-        self.inquiry.begin_wait();
+        self.unconnected_query.begin_wait();
     }
 
     // Hot: per blocking receive.
-    /// A blocking call waits for `from`: its ring is what [`is_ready`](Engine::is_ready) polls until the next call.
+    /// Begins a wait for a message from `from`: [`is_ready`](Engine::is_ready) polls the ring of this rank.
     #[inline]
     pub fn watch(&mut self, comm: CommKey, from: Source) {
-        self.inquiry.begin_wait();
+        self.unconnected_query.begin_wait();
         self.watched.only(match (from, self.communicators.get(comm)) {
             (Source::Rank(rank), Some(entry)) => self.layers.pml.endpoint(entry.user(), rank),
             _ => None,
         });
     }
 
-    /// A blocking call waits for this operation: the rings of those from whom it expects something are polled.
+    /// Begins a wait for an operation: [`is_ready`](Engine::is_ready) polls the rings of the peers from which it expects messages.
     pub fn watch_request(&mut self, request: Request) {
         self.watch_requests(&[RequestHandle::Request(request)]);
     }
 
-    /// The same of several.
+    /// As [`watch_request`](Engine::watch_request), for several requests.
     pub(crate) fn watch_requests(&mut self, requests: &[RequestHandle]) {
         self.unwatch();
         for &handle in requests {
@@ -50,7 +50,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// Adds those from whom a collective operation expects something in this round.
+    /// Adds the endpoints from which a collective operation expects messages in its present round.
     pub(super) fn watch_rounds(&mut self, collective: Key) {
         self.watched.follow(collective);
         for &request in self.collectives.awaited_by(collective) {
@@ -61,8 +61,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     // Hot: per poll of a waiter.
-    /// Whether a call of progress is worth it now: something lies in a ring that is watched, or any counts; there are notices;
-    /// or something of ours is still to be sent.
+    /// Whether a call of progress is worth it now: a watched ring holds a message, or a message from any peer is expected; there
+    /// are notices; or this process has something to send.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.watched.is_ready(|endpoint| self.layers.net.ready(endpoint))
@@ -70,7 +70,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             || !self.layers.pml.idle()
     }
 
-    /// Before sleeping: adds what to sleep on. `Pending`: progress would find something.
+    /// To be called before a thread sleeps: adds the addresses to sleep on. `Pending`: progress would find an event.
     pub fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
         if self.funnel.has_notices(&self.layers.runtime) || !self.funnel.is_empty() {
             return Err(Pending);
@@ -78,18 +78,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.layers.net.arm(wake)
     }
 
-    /// After sleeping, or instead of it.
+    /// To be called after the sleep, or after `Pending`.
     pub fn disarm(&mut self) {
         self.layers.net.disarm();
     }
 
-    /// The timed check, between sleeps and about once a millisecond while waiting without one: does the daemon live, and do
-    /// our peers? Of peers that are waited for and that nobody has connected it asks, or has them connected. What it finds comes
-    /// with the next progress.
+    /// The timed check, between two sleeps, and about once a millisecond in a wait without sleep: whether the node daemon and the
+    /// connected peers live. It also asks the node daemon about an unconnected peer for which a receive waits, or requests its
+    /// contact. The next progress reports what the check finds.
     pub fn check(&mut self) {
         self.layers.runtime.check();
         self.layers.net.check_peers();
-        if self.inquiry.is_due()
+        if self.unconnected_query.is_due()
             && let Some(peer) = self.layers.pml.next_unconnected()
             && self.funnel.is_unknown(peer)
         {
@@ -98,14 +98,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.layers.pml.want_awaited();
     }
 
-    /// Before a thread sleeps its call is polled between this and [`wake_when_over`](Engine::wake_when_over): the requests that
-    /// this poll finds active are those that the thread waits for.
+    /// Begins to note active requests. Before a thread sleeps, its call is polled once between this and
+    /// [`wake_when_over`](Engine::wake_when_over): the requests that this poll finds active are those that the thread waits for.
     pub fn note_awaited(&mut self) {
         self.waiters.begin_noting();
     }
 
-    /// The end of each request that was noted wakes `waiter`. `false`: none was, so what the call waits for is no request,
-    /// and may come with any event.
+    /// The end of each noted request wakes `waiter`. `false`: no request was noted, so the call may end with any event.
     pub fn wake_when_over(&mut self, waiter: Waiter) -> bool {
         let noted = self.waiters.end_noting();
         for &request in &noted {
@@ -118,19 +117,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         !noted.is_empty()
     }
 
-    /// A waiter whose request has ended; each comes once for each end.
+    /// A waiter whose request has ended. Each is returned once for each end.
     #[inline]
     pub fn next_ended_waiter(&mut self) -> Option<Waiter> {
         self.layers.pml.next_ended_waiter().or_else(|| self.collectives.next_ended_waiter())
     }
 
-    /// Changes whenever something happened that may concern every waiter; wraps.
+    /// The number of events that may concern every waiter; wraps.
     #[inline]
     pub fn notify_all_count(&self) -> u32 {
         self.waiters.notify_all_count()
     }
 
-    /// Of the last progress.
+    /// The time of the last call of progress.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }

@@ -51,13 +51,13 @@ pub(crate) struct Contacts<E> {
     joined: Vec<Peer>,
     states: BTreeMap<PeerIndex, Contact<E>>,
     /// The peers that the runtime was asked about and has not answered for since.
-    questions: BTreeSet<PeerIndex>,
+    queries: BTreeSet<PeerIndex>,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
     /// The places 0 to `size - 1` are those of the peers that `job` numbered so.
     pub fn new(job: Job, size: u32) -> Self {
-        Contacts { job, size, joined: Vec::new(), states: BTreeMap::new(), questions: BTreeSet::new() }
+        Contacts { job, size, joined: Vec::new(), states: BTreeMap::new(), queries: BTreeSet::new() }
     }
 
     /// The place of `peer`, if it ever got one.
@@ -70,7 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
     }
 
     /// The place of `peer`; a new one where it has none yet.
-    pub fn place(&mut self, peer: Peer) -> PeerIndex {
+    pub fn peer_index(&mut self, peer: Peer) -> PeerIndex {
         self.find(peer).unwrap_or_else(|| {
             self.joined.push(peer);
             PeerIndex(self.size + self.joined.len() as u32 - 1)
@@ -96,18 +96,18 @@ impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
     }
 
     /// The runtime is asked about it. One answer may stand for all questions before it, so how many come nobody knows.
-    pub fn question(&mut self, index: PeerIndex) {
-        self.questions.insert(index);
+    pub fn begin_query(&mut self, index: PeerIndex) {
+        self.queries.insert(index);
     }
 
     /// Whether a question about it waits for its answer.
-    pub fn is_questioned(&self, index: PeerIndex) -> bool {
-        self.questions.contains(&index)
+    pub fn has_open_query(&self, index: PeerIndex) -> bool {
+        self.queries.contains(&index)
     }
 
     /// The runtime has said something of it.
-    pub fn answered(&mut self, index: PeerIndex) {
-        self.questions.remove(&index);
+    pub fn end_query(&mut self, index: PeerIndex) {
+        self.queries.remove(&index);
     }
 
     /// Whether somebody is being cut off.
@@ -132,10 +132,10 @@ mod tests {
         let outsider = Peer::new(Job(9), 2);
         assert_eq!(contacts.find(Peer::new(Job(7), 3)), Some(PeerIndex(3)));
         assert_eq!(contacts.find(outsider), None);
-        let place = contacts.place(outsider);
+        let place = contacts.peer_index(outsider);
         assert_eq!(place, PeerIndex(4));
-        assert_eq!(contacts.place(Peer::new(Job(7), 4)), PeerIndex(5));
-        assert_eq!(contacts.place(outsider), place);
+        assert_eq!(contacts.peer_index(Peer::new(Job(7), 4)), PeerIndex(5));
+        assert_eq!(contacts.peer_index(outsider), place);
         assert_eq!(contacts.peer(place), outsider);
         assert_eq!(contacts.peer(PeerIndex(1)), Peer::new(Job(7), 1));
     }

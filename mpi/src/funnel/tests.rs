@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The funnel alone, over scripted wires: what it asks, and in which order it gives the ends.
 
-use super::{Fate, Funnel};
+use super::{EndState, Funnel};
 use crate::layers::Layers;
-use crate::scripted::{JOB, Rehearsal, Script, Wires, card, peer};
+use crate::scripted::{JOB, ScriptedJob, ScriptedRuntime, ScriptedTransport, card, peer};
 use mend_base::PeerIndex;
 use mend_pml::{End, Ends};
 use mend_runtime::Notice;
 use mend_transport::Cause;
 
 /// Rank 0 of four, connected to 1 and 2.
-fn funnel() -> (Rehearsal, Funnel<u32>, Layers<Wires, Script>) {
-    let job = Rehearsal::default();
+fn funnel() -> (ScriptedJob, Funnel<u32>, Layers<ScriptedTransport, ScriptedRuntime>) {
+    let job = ScriptedJob::default();
     let (mut funnel, mut layers) = (Funnel::new(JOB, 4, 0), job.layers(0, 4));
     for number in [1, 2] {
         let contact = Notice::Contact { peer: peer(number), card: card(number) };
@@ -43,9 +43,9 @@ fn evidence_asks_once_until_the_runtime_answers() {
     assert!(!funnel.is_empty());
     funnel.examine(&mut layers);
     assert_eq!(job.asked(), [(0, peer(1))]);
-    assert_eq!(funnel.fate(ONE), Fate::Open { questioned: true });
+    assert_eq!(funnel.end_state(ONE), EndState::NotDeclared { query_open: true });
     assert_eq!(funnel.on_notice(Notice::Alive(peer(1)), &Ends::default(), &mut layers), Some(ONE));
-    assert_eq!(funnel.fate(ONE), Fate::Open { questioned: false });
+    assert_eq!(funnel.end_state(ONE), EndState::NotDeclared { query_open: false });
     funnel.on_evidence(ONE, Cause::Silent);
     funnel.examine(&mut layers);
     assert_eq!(job.asked().len(), 2);
@@ -67,7 +67,7 @@ fn garbage_and_refusals_of_a_suspected_peer_are_reported_too() {
 fn a_process_without_memory_for_a_message_to_itself_is_unreachable_for_itself() {
     let (job, mut funnel, mut layers) = funnel();
     let zero = PeerIndex(0);
-    funnel.meet(zero, &card(0), &mut layers).expect("it can connect to itself");
+    funnel.connect_or_end(zero, &card(0), &mut layers).expect("it can connect to itself");
     funnel.on_evidence(zero, Cause::Silent);
     funnel.examine(&mut layers);
     assert!(!funnel.some_severing() && job.asked().is_empty(), "it lives");
@@ -87,7 +87,7 @@ fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
     for notice in [Notice::Failed(peer(1)), Notice::Finalized(peer(2)), Notice::Finalized(peer(3))] {
         funnel.on_notice(notice, &Ends::default(), &mut layers);
     }
-    assert_eq!((funnel.fate(ONE), funnel.some_severing()), (Fate::Declared, true));
+    assert_eq!((funnel.end_state(ONE), funnel.some_severing()), (EndState::Declared, true));
     // The second endpoint is severed first, and nobody connected the third peer.
     funnel.on_severed(TWO, 1);
     assert_eq!((funnel.examine(&mut layers), ends(&mut funnel)), (1, Vec::new()));
@@ -95,7 +95,7 @@ fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
     funnel.examine(&mut layers);
     let all = [(ONE, End::Failed), (TWO, End::Finalized), (THREE, End::Finalized)];
     assert_eq!(ends(&mut funnel), all);
-    assert_eq!(funnel.fate(THREE), Fate::Published);
+    assert_eq!(funnel.end_state(THREE), EndState::Published);
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn the_first_declaration_stands_but_an_unreachable_peer_may_fail() {
     assert_eq!(publish(&mut funnel, &mut ends), []);
     funnel.on_notice(Notice::Failed(peer(1)), &ends, &mut layers);
     assert_eq!(
-        (funnel.fate(ONE), publish(&mut funnel, &mut ends)),
-        (Fate::Declared, vec![(ONE, End::Failed)])
+        (funnel.end_state(ONE), publish(&mut funnel, &mut ends)),
+        (EndState::Declared, vec![(ONE, End::Failed)])
     );
 }
 
@@ -142,7 +142,7 @@ fn a_peer_that_this_process_cannot_reach_ends_at_once() {
     funnel.on_notice(Notice::Failed(peer(1)), &Ends::default(), &mut layers);
     let mut other = card(3);
     other.layout += 1;
-    assert_eq!(funnel.meet(THREE, &other, &mut layers), Err(Cause::LayoutDiffers));
+    assert_eq!(funnel.connect_or_end(THREE, &other, &mut layers), Err(Cause::LayoutDiffers));
     assert_eq!(ends(&mut funnel), [(THREE, End::Unreachable(Cause::LayoutDiffers))]);
-    assert_eq!(funnel.fate(ONE), Fate::Declared);
+    assert_eq!(funnel.end_state(ONE), EndState::Declared);
 }

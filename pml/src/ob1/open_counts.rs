@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much is in the tables, for reports, and for tests that nothing is left after MPI_Finalize (I8).
+//! How many entries the tables have: for reports, and for tests that a process which has left MPI leaves none (I8).
 
 use super::Ob1;
 use mend_base::LifecycleCounts;
@@ -7,7 +7,7 @@ use mend_base::LifecycleCounts;
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenCounts {
-    /// Context kinds of communicators that are open, or closed with operations that are not over.
+    /// Context kinds of communicators that are open, or go with their last operation.
     pub channels: u32,
     /// Operations that are not released.
     pub requests: u32,
@@ -27,7 +27,7 @@ pub struct OpenCounts {
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Counts.
+    /// The number of entries of each table now.
     pub fn open_counts(&self) -> OpenCounts {
         OpenCounts {
             channels: self.channels.len() as u32,

@@ -5,7 +5,7 @@
 use crate::Process;
 use crate::oracle::{assert_content, assert_status, content, poisoned};
 use mend_base::{Rank, Source, Tag, TagSelector};
-use mend_mpi::{Class, Detail};
+use mend_mpi::{Detail, ErrorClass};
 use mend_transport::Buffer;
 
 const TAG: Tag = Tag(1);
@@ -54,7 +54,7 @@ async fn stay(process: &Process, lengths: &[usize]) {
         let refused_send = process.mpi.ssend(world, Rank(from), TAG, &poisoned(4_000));
         for result in [wanted.await, refused_send.await] {
             let error = result.expect_err("the other rank has left");
-            assert_eq!(error.class, Class::Other);
+            assert_eq!(error.class, ErrorClass::Other);
             let (Detail::PeerLeft(rank) | Detail::PeerFreed(rank)) = error.detail else { panic!("{error}") };
             assert_eq!(rank, Rank(from));
         }

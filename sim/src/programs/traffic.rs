@@ -14,7 +14,7 @@ use crate::launcher::SimRuntime;
 use crate::oracle::{EndedBuffers, assert_content, assert_status, content, overwrite, poisoned};
 use crate::process::Transports;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
-use mend_mpi::{Class, CommKey, Detail, Operation, SendMode, Status};
+use mend_mpi::{CommKey, Detail, ErrorClass, Operation, SendMode, Status};
 use mend_transport::Buffer;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -270,7 +270,7 @@ impl Traffic {
         }
         if message.bytes > buffer.len() {
             let error = result.expect_err("a message longer than its buffer");
-            assert_eq!(error.class, Class::Truncate);
+            assert_eq!(error.class, ErrorClass::Truncate);
         } else {
             assert_status(result.expect("the sender lives"), message.from, message.tag, message.bytes);
         }

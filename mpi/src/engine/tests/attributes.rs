@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What communicators have attached, and how long a freed one exists.
+//! Attributes of communicators, and how long a freed communicator exists.
 
-use crate::scripted::{Process, Rehearsal};
+use crate::scripted::{Process, ScriptedJob};
 use crate::{Answers, Error, RequestHandle};
 use crate::{
     Blocking, CommKey, CommunicatorCreation, Detail, ErrorHandler, Request, SendMode, Started, Status, Want,
@@ -13,7 +13,7 @@ use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
 fn alone() -> Process {
-    Rehearsal::default().process(0, 1)
+    ScriptedJob::default().process(0, 1)
 }
 
 fn dup(process: &mut Process, parent: CommKey) -> CommKey {
@@ -25,7 +25,7 @@ fn bytes(length: usize) -> TypedBuffer {
     TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(length)))
 }
 
-/// A receive of at most four bytes from ourselves.
+/// A receive of at most four bytes from this process.
 fn receive(process: &mut Process, comm: CommKey) -> Request {
     let (from, tag) = (Source::Rank(Rank(0)), TagSelector::Tag(Tag(1)));
     match process.receive(comm, from, tag, bytes(4)).unwrap() {
@@ -34,7 +34,7 @@ fn receive(process: &mut Process, comm: CommKey) -> Request {
     }
 }
 
-/// A handler of the user, and how often it is referred to.
+/// An error handler of the program, and its reference count.
 fn handler() -> (ErrorHandler, impl Fn() -> usize) {
     let object = Arc::new(7u32);
     let counted = Arc::downgrade(&object);
@@ -79,7 +79,7 @@ fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_releas
     process.free(comm).unwrap();
     process.detach(detached);
     for request in [over, completed, creation, posted] {
-        // Another communicator gets neither its place nor its handler.
+        // Another communicator gets neither its index nor its handler.
         let other = dup(&mut process, world);
         assert_ne!(other.0.index, comm.0.index);
         process.free(other).unwrap();
@@ -97,7 +97,7 @@ fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_releas
 
 // Row EH4
 #[test]
-fn four_thousand_freed_communicators_go_with_their_requests_in_any_order() {
+fn four_thousand_freed_communicators_are_removed_with_their_requests_in_any_order() {
     let mut process = alone();
     let world = process.world();
     let count = process.open_counts().communicators;
@@ -120,7 +120,7 @@ fn four_thousand_freed_communicators_go_with_their_requests_in_any_order() {
     process.lifecycle_check();
 }
 
-/// Answers that nobody reads.
+/// Discards all answers.
 struct Unread;
 
 impl Answers for Unread {

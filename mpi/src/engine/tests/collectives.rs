@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A member dies while collective operations run, and the others hear of it one by one.
+//! A member dies while collective operations run, and the other members get the notice at different times.
 
-use crate::scripted::{Process, Rehearsal, peer};
-use crate::{Class, CommKey, Detail, Error, Request, Started, State, Status};
+use crate::scripted::{Process, ScriptedJob, peer};
+use crate::{CommKey, Detail, Error, ErrorClass, Request, Started, State, Status};
 use mend_base::{Instant, Random, Rank, Source, Tag, TagSelector};
 use mend_coll::Collective;
 use mend_datatype::{Datatype, Op, TypedBuffer};
@@ -12,16 +12,16 @@ use mend_transport::{Buffer, Cause, UserMemory};
 use std::sync::Arc;
 
 const TAG: Tag = Tag(4);
-/// As long as a message that is offered, and goes in several chunks.
+/// The length of a message that needs a rendezvous and several chunks.
 const LARGE: usize = 1000;
 
-/// A job whose processes all know each other.
-fn job(size: u32) -> (Rehearsal, Vec<Process>) {
-    let job = Rehearsal::default();
+/// A job whose processes are all connected.
+fn job(size: u32) -> (ScriptedJob, Vec<Process>) {
+    let job = ScriptedJob::default();
     let mut processes: Vec<_> = (0..size).map(|me| job.process(me, size)).collect();
     for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
         if me != other {
-            job.introduce(me, other);
+            job.give_contact(me, other);
         }
     }
     processes.iter_mut().for_each(progress);
@@ -55,7 +55,7 @@ fn release(process: &mut Process, started: Started) {
 fn allreduce(process: &mut Process, comm: CommKey) -> (Started, Arc<Buffer>) {
     let data = Buffer::from_bytes(&1u32.to_ne_bytes());
     let call = Collective::Allreduce { send: None, receive: ints(&data), op: Op::Sum };
-    (process.collective(comm, call).expect("nobody of it failed"), data)
+    (process.collective(comm, call).expect("no member has failed"), data)
 }
 
 fn ended(process: &Process, started: Started) -> Detail {
@@ -64,7 +64,7 @@ fn ended(process: &Process, started: Started) -> Detail {
 
 // Rows CO1, CO2, CO4, CO12
 #[test]
-fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
+fn a_published_death_ends_operations_that_run_and_lets_none_start() {
     let (job, mut processes) = job(3);
     let world = processes[0].world();
     let barriers: Vec<_> = processes[..2]
@@ -73,11 +73,11 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
         .collect();
     processes.pop();
     (0..4).for_each(|_| processes.iter_mut().for_each(progress));
-    job.say(0, Notice::Failed(peer(2)));
+    job.notify(0, Notice::Failed(peer(2)));
     assert_eq!(processes[0].failed(world), Ok(vec![Rank(2)]));
     assert_eq!(ended(&processes[0], barriers[0]), Detail::ProcFailed(Rank(2)));
-    assert_eq!(result(&processes[1], barriers[1]), None, "it has not heard");
-    // Point-to-point does not notice.
+    assert_eq!(result(&processes[1], barriers[1]), None, "the notice has not come here");
+    // Point-to-point messages between living members go on.
     let room = Buffer::zeroed(LARGE);
     let sent = processes[0]
         .send(world, Rank(1), TAG, SendMode::Synchronous, ints(&Buffer::from_bytes(&[7; LARGE])))
@@ -95,16 +95,19 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
             assert_eq!(processes[0].acknowledge(world, None), Ok(1));
         }
         let again = processes[0].collective(world, Collective::Barrier).expect_err("a member failed");
-        assert_eq!((again.class, again.detail), (Class::ProcFailed, Detail::ProcFailed(Rank(2))));
-        let group = processes[0].communicator(world).expect("it stands").group.clone();
-        assert_eq!(processes[0].dup(world).expect_err("a member failed").class, Class::ProcFailed);
+        assert_eq!((again.class, again.detail), (ErrorClass::ProcFailed, Detail::ProcFailed(Rank(2))));
+        let group = processes[0].communicator(world).expect("WORLD exists").group.clone();
+        assert_eq!(processes[0].dup(world).expect_err("a member failed").class, ErrorClass::ProcFailed);
         assert_eq!(
             processes[0].split(world, Some(0), 0).expect_err("a member failed").class,
-            Class::ProcFailed
+            ErrorClass::ProcFailed
         );
-        assert_eq!(processes[0].create(world, &group).expect_err("a member failed").class, Class::ProcFailed);
+        assert_eq!(
+            processes[0].create(world, &group).expect_err("a member failed").class,
+            ErrorClass::ProcFailed
+        );
     }
-    job.say(1, Notice::Failed(peer(2)));
+    job.notify(1, Notice::Failed(peer(2)));
     assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
     assert_eq!(ended(&processes[1], barriers[1]), Detail::ProcFailed(Rank(2)));
     for (process, barrier) in processes.iter_mut().zip(barriers) {
@@ -115,18 +118,18 @@ fn a_death_ends_what_runs_at_who_has_heard_and_nothing_starts_there_any_more() {
 
 // Row CO1
 #[test]
-fn nobody_is_blamed_for_leaving_before_the_others_are_heard_of() {
+fn an_error_names_a_member_that_left_only_after_all_others_are_known_to_live() {
     for dead in [true, false] {
         let (job, mut processes) = job(3);
         let world = processes[0].world();
         let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
         let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
-        // Rank 1 refuses to start it, because it has heard of a death, or because its program is wrong; and leaves.
-        job.say(0, Notice::Finalized(peer(1)));
+        // Rank 1 leaves without starting it, because it knows of a death, or because its program is wrong.
+        job.notify(0, Notice::Finalized(peer(1)));
         (0..3).for_each(|_| progress(&mut processes[0]));
-        assert_eq!(result(&processes[0], waiting), None, "not before 2 is heard of");
+        assert_eq!(result(&processes[0], waiting), None, "not before it is known whether 2 lives");
         assert_eq!(job.asked(), [(0, peer(2))]);
-        job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
+        job.notify(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
         (0..3).for_each(|_| progress(&mut processes[0]));
         let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
         assert_eq!(ended(&processes[0], waiting), expected);
@@ -145,7 +148,7 @@ fn an_operation_that_a_living_member_refuses_ends_when_the_others_are_known_to_l
         let made: Vec<_> = processes
             .iter_mut()
             .zip(comms)
-            .map(|(process, started)| made(process, started).expect("it was made"))
+            .map(|(process, started)| created(process, started).expect("it was made"))
             .collect();
         let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(0) };
         let waiting = processes[0].collective(made[0], call).expect("nobody has failed yet");
@@ -154,39 +157,40 @@ fn an_operation_that_a_living_member_refuses_ends_when_the_others_are_known_to_l
         (0..9).for_each(|_| processes.iter_mut().for_each(progress));
         assert_eq!(result(&processes[0], waiting), None, "the reason may be a failure");
         assert_eq!(job.asked(), [(0, peer(1)), (0, peer(2))]);
-        job.say(0, Notice::Alive(peer(1)));
-        job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
+        job.notify(0, Notice::Alive(peer(1)));
+        job.notify(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
         (0..3).for_each(|_| progress(&mut processes[0]));
         let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerFreed(Rank(1)) };
         assert_eq!(ended(&processes[0], waiting), expected);
     }
 }
 
-/// As the daemon does: one answer stands for all questions that came before it.
-fn answer_what_is_new(job: &Rehearsal, answered: &mut usize) {
+/// Answers as the node daemon does: one answer for all questions before it.
+fn answer_new_questions(job: &ScriptedJob, answered: &mut usize) {
     let asked = job.asked();
     if asked.len() > *answered {
         let (to, about) = asked[*answered];
         assert!(asked[*answered..].iter().all(|question| *question == (to, about)));
         *answered = asked.len();
-        job.say(to, Notice::Alive(about));
+        job.notify(to, Notice::Alive(about));
     }
 }
 
-/// Rank 1 waits in a barrier for rank 0, and looks now and then; of the others it has met those below `met`.
-fn asked_of(size: u32, met: u32, looks: u32, first: impl Fn(&mut Process)) -> Vec<u32> {
-    let job = Rehearsal::default();
+/// The ranks about which rank 1 asks while it waits in a barrier, after `checks` timed checks. It is connected to those below
+/// `connected`.
+fn asked_about(size: u32, connected: u32, checks: u32, first: impl Fn(&mut Process)) -> Vec<u32> {
+    let job = ScriptedJob::default();
     let mut process = job.process(1, size);
-    (0..met).filter(|&other| other != 1).for_each(|other| job.introduce(1, other));
+    (0..connected).filter(|&other| other != 1).for_each(|other| job.give_contact(1, other));
     progress(&mut process);
     let world = process.world();
     process.collective(world, Collective::Barrier).expect("nobody has failed yet");
     first(&mut process);
     let mut answered = 0;
-    for _ in 0..looks {
+    for _ in 0..checks {
         process.check();
         progress(&mut process);
-        answer_what_is_new(&job, &mut answered);
+        answer_new_questions(&job, &mut answered);
         progress(&mut process);
     }
     let mut asked: Vec<u32> = job.asked().iter().map(|(_, about)| about.number()).collect();
@@ -195,29 +199,33 @@ fn asked_of(size: u32, met: u32, looks: u32, first: impl Fn(&mut Process)) -> Ve
     asked
 }
 
-// Row CO1: however many members, and whatever the distance between questions, nobody is left out.
+// Row CO1: with any number of members, and any distance between questions, no member is left out.
 #[test]
-fn who_waits_long_asks_about_every_member_that_it_never_met() {
-    for (size, met) in (3..9).flat_map(|size| (2..size).map(move |met| (size, met))) {
-        let unconnected: Vec<u32> = (met..size).collect();
-        assert_eq!(asked_of(size, met, 20, |_| ()), unconnected, "{size} members, {met} met: soon");
-        let long_since = |process: &mut Process| process.inquiry.last_long();
-        let later = asked_of(size, met, 16 * size, long_since);
-        assert_eq!(later, unconnected, "{size} members, {met} met: later");
+fn a_long_wait_asks_about_every_unconnected_member() {
+    for (size, connected) in (3..9).flat_map(|size| (2..size).map(move |connected| (size, connected))) {
+        let unconnected: Vec<u32> = (connected..size).collect();
+        assert_eq!(
+            asked_about(size, connected, 20, |_| ()),
+            unconnected,
+            "{size} members, {connected} connected: soon"
+        );
+        let long_since = |process: &mut Process| process.unconnected_query.skip_early_checks();
+        let later = asked_about(size, connected, 16 * size, long_since);
+        assert_eq!(later, unconnected, "{size} members, {connected} connected: later");
     }
 }
 
 // Row CO1
 #[test]
-fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_questions_is_enough() {
+fn a_member_is_asked_about_again_and_one_answer_for_both_questions_is_enough() {
     let (job, mut processes) = job(3);
     let world = processes[0].world();
     let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
     let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
     processes[0].layers.net.evidence.push((2, Cause::Silent));
     progress(&mut processes[0]);
-    assert_eq!(job.asked(), [(0, peer(2))], "for it is suspected");
-    job.say(0, Notice::Finalized(peer(1)));
+    assert_eq!(job.asked(), [(0, peer(2))], "because it is suspected");
+    job.notify(0, Notice::Finalized(peer(1)));
     let mut answered = 0;
     for _ in 0..9 {
         (0..3).for_each(|_| progress(&mut processes[0]));
@@ -226,7 +234,7 @@ fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_quest
             both || result(&processes[0], waiting).is_none(),
             "the first answer may be older than a death"
         );
-        answer_what_is_new(&job, &mut answered);
+        answer_new_questions(&job, &mut answered);
     }
     assert_eq!(ended(&processes[0], waiting), Detail::PeerLeft(Rank(1)));
     assert_eq!(job.asked().len(), 2);
@@ -234,7 +242,7 @@ fn who_was_asked_about_before_is_asked_about_again_and_one_answer_for_both_quest
 
 // Row CO1
 #[test]
-fn the_answer_to_one_operation_in_doubt_is_none_to_a_later_one() {
+fn the_answer_for_one_operation_does_not_count_for_a_later_one() {
     for dead in [true, false] {
         let (job, mut processes) = job(3);
         let world = processes[0].world();
@@ -243,18 +251,18 @@ fn the_answer_to_one_operation_in_doubt_is_none_to_a_later_one() {
             process.collective(world, call).expect("nobody has failed yet")
         };
         let first = begin(&mut processes[0]);
-        job.say(0, Notice::Finalized(peer(1)));
+        job.notify(0, Notice::Finalized(peer(1)));
         (0..3).for_each(|_| progress(&mut processes[0]));
         assert_eq!(job.asked(), [(0, peer(2))]);
-        // Rank 2 lives when this question is answered, and may be dead before the next one is asked.
+        // Rank 2 lives when this question is answered, and may die before the next question.
         let second = begin(&mut processes[0]);
         (0..3).for_each(|_| progress(&mut processes[0]));
-        job.say(0, Notice::Alive(peer(2)));
+        job.notify(0, Notice::Alive(peer(2)));
         (0..3).for_each(|_| progress(&mut processes[0]));
         assert_eq!(ended(&processes[0], first), Detail::PeerLeft(Rank(1)));
         assert_eq!(result(&processes[0], second), None, "its own question is not answered");
         assert_eq!(job.asked(), [(0, peer(2)); 2]);
-        job.say(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
+        job.notify(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
         (0..3).for_each(|_| progress(&mut processes[0]));
         let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerLeft(Rank(1)) };
         assert_eq!(ended(&processes[0], second), expected);
@@ -274,12 +282,12 @@ fn a_communicator_without_the_dead_goes_on() {
     let comms: Vec<_> = halves
         .into_iter()
         .zip(&mut processes)
-        .map(|(started, process)| made(process, started).expect("it was made"))
+        .map(|(started, process)| created(process, started).expect("it was made"))
         .collect();
     let before = allreduce(&mut processes[0], comms[0]);
     let in_vain = allreduce(&mut processes[1], comms[1]);
     processes.pop();
-    (0..3).for_each(|other| job.say(other, Notice::Failed(peer(3))));
+    (0..3).for_each(|other| job.notify(other, Notice::Failed(peer(3))));
     processes.iter_mut().for_each(progress);
     let after = allreduce(&mut processes[2], comms[2]);
     (0..9).for_each(|_| processes.iter_mut().for_each(progress));
@@ -290,9 +298,9 @@ fn a_communicator_without_the_dead_goes_on() {
     assert_eq!(ended(&processes[1], in_vain.0), Detail::ProcFailed(Rank(1)), "the dead is its rank 1");
 }
 
-/// What a making came to.
-fn made(process: &mut Process, started: Started) -> Option<CommKey> {
-    let Started::Running(request) = started else { panic!("a making has a request") };
+/// The communicator that a creation created.
+fn created(process: &mut Process, started: Started) -> Option<CommKey> {
+    let Started::Running(request) = started else { panic!("a creation has a request") };
     let comm = process.created(request);
     process.release(request);
     comm
@@ -300,34 +308,38 @@ fn made(process: &mut Process, started: Started) -> Option<CommKey> {
 
 // Row CO3
 #[test]
-fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed() {
+fn a_communicator_that_only_one_member_created_refuses_messages_and_can_be_freed() {
     for named in [true, false] {
         let (job, mut processes) = job(3);
         let world = processes[0].world();
         let first = processes[0].dup(world).expect("right arguments");
         (0..4).for_each(|_| progress(&mut processes[0]));
-        let only = made(&mut processes[0], first).expect("the root of a broadcast need not wait");
+        let only = created(&mut processes[0], first).expect("the root of a broadcast need not wait");
         let second = processes[1].dup(world).expect("right arguments");
         processes.pop();
-        // The contribution that names it lies in the ring of 1, who takes it, or hears of the death before.
-        processes[1].layers.net.pace = usize::from(named);
-        job.say(1, Notice::Failed(peer(2)));
+        // The contribution with the identity has been sent to rank 1, which receives it before or after the notice of the death.
+        processes[1].layers.net.receives_max = usize::from(named);
+        job.notify(1, Notice::Failed(peer(2)));
         assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
         assert!(matches!(ended(&processes[1], second), Detail::ProcFailed(Rank(2))));
-        assert_eq!(made(&mut processes[1], second), None);
-        processes[1].layers.net.pace = usize::MAX;
-        let offer = processes[0]
+        assert_eq!(created(&mut processes[1], second), None);
+        processes[1].layers.net.receives_max = usize::MAX;
+        let sent = processes[0]
             .send(only, Rank(1), TAG, SendMode::Synchronous, ints(&Buffer::zeroed(LARGE)))
             .expect("right arguments");
         processes[0].free(only).expect("it can be freed");
         (0..9).for_each(|_| processes.iter_mut().for_each(progress));
         if named {
-            assert_eq!(ended(&processes[0], offer), Detail::PeerFreed(Rank(1)));
+            assert_eq!(ended(&processes[0], sent), Detail::PeerFreed(Rank(1)));
         } else {
-            assert_eq!(result(&processes[0], offer), None, "1 does not know that it will never have it");
+            assert_eq!(
+                result(&processes[0], sent),
+                None,
+                "rank 1 does not know the identity, and refuses nothing yet"
+            );
         }
-        release(&mut processes[0], offer);
-        // Neither waits for the other in MPI_Finalize.
+        release(&mut processes[0], sent);
+        // In MPI_Finalize no rank waits for the other.
         let mut left = [false; 2];
         for _ in 0..9 {
             for (process, left) in processes.iter_mut().zip(&mut left) {
@@ -339,19 +351,19 @@ fn a_communicator_born_at_one_alone_refuses_what_is_sent_on_it_and_can_be_freed(
     }
 }
 
-/// What one of the survivors is at.
+/// The state of a surviving rank.
 struct Survivor {
     process: Process,
-    /// Operations on WORLD so far: everybody starts the same ones in the same order.
+    /// The number of operations on WORLD so far: all ranks start the same ones in the same order.
     round: u32,
     running: Option<(Started, Arc<Buffer>)>,
     over: bool,
-    /// Buffers of what has ended, as they were then.
-    silent: Vec<(Arc<Buffer>, Vec<u8>)>,
+    /// Buffers of operations that have ended, with their content then.
+    ended: Vec<(Arc<Buffer>, Vec<u8>)>,
     created: Vec<CommKey>,
 }
 
-/// Starts operation `round` on WORLD: large enough to be offered, or not.
+/// Starts operation `round` on WORLD; its messages are eager or need a rendezvous.
 fn start(process: &mut Process, seed: u64, round: u32) -> Result<(Started, Arc<Buffer>), Error> {
     let world = process.world();
     let size = process.communicator(world).map_or(1, |world| world.size());
@@ -379,7 +391,7 @@ fn start(process: &mut Process, seed: u64, round: u32) -> Result<(Started, Arc<B
 }
 
 impl Survivor {
-    /// Makes progress, and starts the next operation when one is over; over itself at the first failure.
+    /// Makes progress, and starts the next operation when one has ended, until one fails.
     fn step(&mut self, seed: u64, dead: Rank) {
         progress(&mut self.process);
         if self.over {
@@ -399,13 +411,13 @@ impl Survivor {
             self.created.extend(self.process.created(request));
         }
         release(&mut self.process, started);
-        self.silent.push((Arc::clone(&data), data.to_vec()));
+        self.ended.push((Arc::clone(&data), data.to_vec()));
         if let Err(error) = result {
             self.fail(error, dead);
         }
     }
 
-    /// Row AK3: it can look up whom the error means.
+    /// Row AK3: MPI_Comm_get_failed lists the process that the error names.
     fn fail(&mut self, error: Error, dead: Rank) {
         assert_eq!(error.detail, Detail::ProcFailed(dead));
         let world = self.process.world();
@@ -421,23 +433,25 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
         let mut random = Random(seed);
         let size = 2 + random.below(4) as u32;
         let (job, mut processes) = job(size);
-        processes.iter_mut().for_each(|process| process.layers.net.pace = 1 + random.below(3) as usize);
+        processes
+            .iter_mut()
+            .for_each(|process| process.layers.net.receives_max = 1 + random.below(3) as usize);
         let dead = Rank(random.below(size.into()) as u32);
         let mut all: Vec<_> = processes
             .into_iter()
             .map(|process| {
-                let (silent, created) = (vec![], vec![]);
-                Some(Survivor { process, round: 0, running: None, over: false, silent, created })
+                let (ended, created) = (vec![], vec![]);
+                Some(Survivor { process, round: 0, running: None, over: false, ended, created })
             })
             .collect();
         let death = random.below(120);
-        let heard: Vec<_> = (0..size).map(|_| death + 1 + random.below(60)).collect();
+        let notified: Vec<_> = (0..size).map(|_| death + 1 + random.below(60)).collect();
         for step in 0.. {
             if step == death {
                 all[dead.index()] = None;
             }
-            (0..size).filter(|&at| heard[at as usize] == step && at != dead.0).for_each(|at| {
-                job.say(at, Notice::Failed(peer(dead.0)));
+            (0..size).filter(|&at| notified[at as usize] == step && at != dead.0).for_each(|at| {
+                job.notify(at, Notice::Failed(peer(dead.0)));
             });
             let at = random.below(size.into()) as usize;
             all[at].iter_mut().for_each(|survivor| survivor.step(seed, dead));
@@ -447,13 +461,13 @@ fn wherever_a_member_dies_the_survivors_return_write_nothing_and_leave() {
             assert!(step < 20_000, "seed {seed}: a survivor waits");
         }
         let mut all: Vec<Survivor> = all.into_iter().flatten().collect();
-        use_what_was_born(&mut all, dead);
+        use_what_was_created(&mut all, dead);
         leave(&mut all, seed);
     }
 }
 
-/// A member that has a communicator that others may not have sends on it, and frees it.
-fn use_what_was_born(all: &mut [Survivor], dead: Rank) {
+/// Each member sends on the communicators that it has created and others may not have, and frees them.
+fn use_what_was_created(all: &mut [Survivor], dead: Rank) {
     for survivor in all {
         for comm in core::mem::take(&mut survivor.created) {
             let process = &mut survivor.process;
@@ -472,7 +486,7 @@ fn use_what_was_born(all: &mut [Survivor], dead: Rank) {
     }
 }
 
-/// MPI_Finalize at all: nobody waits for anybody for ever, and nothing was written after its end.
+/// All call MPI_Finalize: no rank waits for ever, and no buffer changed after its operation had ended.
 fn leave(all: &mut [Survivor], seed: u64) {
     let mut left = vec![false; all.len()];
     for steps in 0.. {
@@ -483,13 +497,13 @@ fn leave(all: &mut [Survivor], seed: u64) {
         if left.iter().all(|left| *left) {
             break;
         }
-        assert!(steps < 2_000, "seed {seed}: somebody never leaves");
+        assert!(steps < 2_000, "seed {seed}: a rank does not leave MPI");
     }
     for survivor in all {
         let counts = survivor.process.open_counts();
         assert_eq!((counts.collectives, counts.communicators), (0, 0), "seed {seed}");
-        for (buffer, then) in &survivor.silent {
-            assert!(buffer.to_vec() == *then, "seed {seed}: a buffer changed after its end");
+        for (buffer, then) in &survivor.ended {
+            assert!(buffer.to_vec() == *then, "seed {seed}: a buffer changed after the end of its operation");
         }
     }
 }

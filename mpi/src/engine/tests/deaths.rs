@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Deaths, one at a time, each step of them the test's.
+//! Deaths of peers, one at a time: the test makes each step.
 
 use crate::communicator::Attributes;
-use crate::scripted::{Process, Rehearsal, peer};
-use crate::{Class, CommKey, Detail, Request, Started, State};
+use crate::scripted::{Process, ScriptedJob, peer};
+use crate::{CommKey, Detail, ErrorClass, Request, Started, State};
 use mend_base::{Identity, Instant, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
 use mend_datatype::TypedBuffer;
@@ -24,12 +24,12 @@ fn progress_times(count: u32, process: &mut Process) {
     }
 }
 
-/// Two ranks of three that know each other.
-fn pair() -> (Rehearsal, Process, Process) {
-    let job = Rehearsal::default();
+/// Two connected ranks of a job of three.
+fn pair() -> (ScriptedJob, Process, Process) {
+    let job = ScriptedJob::default();
     let (mut zero, mut one) = (job.process(0, 3), job.process(1, 3));
-    job.introduce(0, 1);
-    job.introduce(1, 0);
+    job.give_contact(0, 1);
+    job.give_contact(1, 0);
     for _ in 0..3 {
         progress_times(1, &mut zero);
         progress_times(1, &mut one);
@@ -61,7 +61,7 @@ fn send(process: &mut Process, to: u32, data: &[u8]) -> Started {
 
 fn failed(process: &mut Process) -> Vec<Rank> {
     let world = process.world();
-    process.failed(world).expect("WORLD stands")
+    process.failed(world).expect("WORLD exists")
 }
 
 fn ended_with(process: &Process, request: Request) -> Detail {
@@ -76,7 +76,7 @@ fn ended_with(process: &Process, request: Request) -> Detail {
 fn an_error_names_only_processes_that_are_listed() {
     let (job, mut zero, _one) = pair();
     let waiting = running(receive(&mut zero, Source::Rank(Rank(1)), &Buffer::zeroed(8)));
-    job.say(0, Notice::Failed(peer(1)));
+    job.notify(0, Notice::Failed(peer(1)));
     while zero.poll(waiting) == State::Running {
         assert!(progress(&mut zero) > 0, "a published death is an event: waiting calls poll again");
     }
@@ -87,7 +87,7 @@ fn an_error_names_only_processes_that_are_listed() {
 
 // Rows AK1, AK11, PP7
 #[test]
-fn who_failed_is_known_without_a_turn_and_what_it_had_sent_whole_is_received() {
+fn a_failure_is_known_without_progress_and_complete_messages_are_received() {
     let (job, mut zero, mut one) = pair();
     assert!(failed(&mut zero).is_empty());
     for _ in 0..3 {
@@ -96,7 +96,7 @@ fn who_failed_is_known_without_a_turn_and_what_it_had_sent_whole_is_received() {
         progress(&mut zero);
     }
     drop(one);
-    job.say(0, Notice::Failed(peer(1)));
+    job.notify(0, Notice::Failed(peer(1)));
     assert_eq!(failed(&mut zero), [Rank(1)]);
     for _ in 0..3 {
         let room = Buffer::zeroed(5);
@@ -105,24 +105,24 @@ fn who_failed_is_known_without_a_turn_and_what_it_had_sent_whole_is_received() {
     }
     let never = running(receive(&mut zero, Source::Rank(Rank(1)), &Buffer::zeroed(5)));
     assert_eq!(ended_with(&zero, never), Detail::ProcFailed(Rank(1)));
-    job.say(0, Notice::Failed(peer(2)));
+    job.notify(0, Notice::Failed(peer(2)));
     assert_eq!(failed(&mut zero), [Rank(1), Rank(2)]);
 }
 
 // Row PP7
 #[test]
-fn who_died_or_left_before_its_contact_was_looked_at_is_drained_first() {
+fn a_peer_that_died_or_left_before_its_contact_was_taken_is_drained_first() {
     for declaration in [Notice::Failed(peer(1)), Notice::Finalized(peer(1))] {
-        let job = Rehearsal::default();
+        let job = ScriptedJob::default();
         let (mut zero, mut one) = (job.process(0, 2), job.process(1, 2));
-        job.introduce(0, 1);
-        job.introduce(1, 0);
+        job.give_contact(0, 1);
+        job.give_contact(1, 0);
         let sent = send(&mut one, 0, b"before the end");
         progress_times(3, &mut one);
         assert!(matches!(sent, Started::Done(_)) || one.layers.pml.idle());
         drop(one);
-        job.say(0, declaration);
-        // The receiver has not looked at anything yet.
+        job.notify(0, declaration);
+        // The receiver has taken no notice yet.
         progress(&mut zero);
         progress(&mut zero);
         let room = Buffer::zeroed(14);
@@ -145,52 +145,52 @@ fn evidence_asks_once_and_a_peer_that_lives_goes_on() {
     let waiting = running(receive(&mut zero, Source::Rank(Rank(1)), &room));
     progress(&mut zero);
     assert_eq!(zero.poll(waiting), State::Running);
-    job.say(0, Notice::Alive(peer(1)));
+    job.notify(0, Notice::Alive(peer(1)));
     progress_times(2, &mut zero);
     assert!(matches!(zero.poll(waiting), State::Done(Ok(_))));
     assert!(failed(&mut zero).is_empty());
 }
 
 #[test]
-fn evidence_against_one_that_was_judged_is_nothing() {
+fn evidence_against_a_peer_whose_end_is_declared_is_ignored() {
     let (job, mut zero, _one) = pair();
-    job.say(0, Notice::Failed(peer(1)));
+    job.notify(0, Notice::Failed(peer(1)));
     progress(&mut zero);
     zero.layers.net.evidence = vec![(1, Cause::Exited)];
     progress_times(3, &mut zero);
     assert_eq!(job.asked(), []);
-    job.say(0, Notice::Finalized(peer(1)));
-    job.say(0, Notice::Failed(peer(1)));
+    job.notify(0, Notice::Finalized(peer(1)));
+    job.notify(0, Notice::Failed(peer(1)));
     assert_eq!(failed(&mut zero), [Rank(1)]);
     assert_eq!(zero.ends().failed(), [PeerIndex(1)]);
 }
 
 #[test]
-fn who_could_not_be_reached_and_then_failed_is_listed() {
+fn an_unreachable_peer_that_fails_is_listed() {
     let (job, mut zero, _one) = pair();
     for other in [1, 2] {
-        job.say(0, Notice::Refused { peer: peer(other), cause: Cause::NoMemory });
+        job.notify(0, Notice::Refused { peer: peer(other), cause: Cause::NoMemory });
     }
     assert!(failed(&mut zero).is_empty());
     for other in [1, 2] {
-        job.say(0, Notice::Failed(peer(other)));
+        job.notify(0, Notice::Failed(peer(other)));
     }
     assert_eq!(failed(&mut zero), [Rank(1), Rank(2)]);
 }
 
 #[test]
-fn who_left_in_order_has_not_failed() {
+fn a_peer_that_finalized_has_not_failed() {
     let (job, mut zero, _one) = pair();
-    job.say(0, Notice::Finalized(peer(1)));
-    job.say(0, Notice::Failed(peer(1)));
+    job.notify(0, Notice::Finalized(peer(1)));
+    job.notify(0, Notice::Failed(peer(1)));
     assert!(failed(&mut zero).is_empty());
 }
 
 // Row AK4
 #[test]
-fn only_members_are_listed_and_a_communicator_made_later_knows_them() {
+fn only_members_are_listed_and_a_communicator_created_later_lists_them() {
     let (job, mut zero, _one) = pair();
-    [2, 1].into_iter().for_each(|dead| job.say(0, Notice::Failed(peer(dead))));
+    [2, 1].into_iter().for_each(|dead| job.notify(0, Notice::Failed(peer(dead))));
     assert_eq!(failed(&mut zero), [Rank(2), Rank(1)]);
     let myself = zero.myself();
     assert_eq!(zero.failed(myself).unwrap(), []);
@@ -212,15 +212,15 @@ fn duplicate(process: &mut Process) -> CommKey {
 
 // Rows AK5, AK6
 #[test]
-fn the_program_acknowledges_what_was_published_communicator_by_communicator() {
+fn the_program_acknowledges_published_failures_of_one_communicator_at_a_time() {
     let (job, mut zero, _one) = pair();
     let (world, other) = (zero.world(), duplicate(&mut zero));
     assert_eq!(zero.acknowledge(world, None).unwrap(), 0);
-    job.say(0, Notice::Failed(peer(1)));
+    job.notify(0, Notice::Failed(peer(1)));
     assert_eq!(zero.acknowledge(world, Some(3)).unwrap(), 0, "it was not published yet");
     assert_eq!(failed(&mut zero), [Rank(1)]);
     assert_eq!(zero.acknowledge(world, Some(3)).unwrap(), 1);
-    job.say(0, Notice::Failed(peer(2)));
+    job.notify(0, Notice::Failed(peer(2)));
     assert_eq!(failed(&mut zero), [Rank(1), Rank(2)]);
     assert_eq!(zero.acknowledged(world).unwrap(), [Rank(1)]);
     assert_eq!(zero.acknowledged(other).unwrap(), []);
@@ -229,9 +229,9 @@ fn the_program_acknowledges_what_was_published_communicator_by_communicator() {
 }
 
 #[test]
-fn the_end_of_the_job_is_heard_although_a_question_took_the_news() {
+fn the_abort_of_the_job_is_reported_although_get_failed_took_the_notice() {
     let (job, mut zero, _one) = pair();
-    job.say(0, Notice::JobAborted { code: 3 });
+    job.notify(0, Notice::JobAborted { code: 3 });
     assert!(failed(&mut zero).is_empty());
     assert!(progress(&mut zero) > 0 && zero.has_notices());
 }
@@ -240,14 +240,14 @@ fn the_end_of_the_job_is_heard_although_a_question_took_the_news() {
 fn a_stale_communicator_is_refused() {
     let (_job, mut zero, _one) = pair();
     let stale = CommKey(mend_base::Key { index: 900, generation: 1 });
-    assert_eq!(zero.failed(stale).unwrap_err().class, Class::Comm);
-    assert_eq!(zero.acknowledge(stale, None).unwrap_err().class, Class::Comm);
-    assert_eq!(zero.acknowledged(stale).unwrap_err().class, Class::Comm);
+    assert_eq!(zero.failed(stale).unwrap_err().class, ErrorClass::Comm);
+    assert_eq!(zero.acknowledge(stale, None).unwrap_err().class, ErrorClass::Comm);
+    assert_eq!(zero.acknowledged(stale).unwrap_err().class, ErrorClass::Comm);
 }
 
 // Row EH6
 #[test]
-fn aborting_ends_the_members_and_with_everybody_the_job() {
+fn an_abort_ends_the_members_or_the_job_if_these_are_all_processes() {
     let (job, mut zero, _one) = pair();
     let (world, myself) = (zero.world(), zero.myself());
     zero.abort_members(myself, 4).unwrap();
@@ -256,15 +256,15 @@ fn aborting_ends_the_members_and_with_everybody_the_job() {
     assert_eq!(job.aborted(), [(4, vec![peer(0)]), (5, vec![]), (6, vec![peer(0)])]);
 }
 
-/// Who leaves because somebody failed is declared after that one: a collective that waits for both must hear of the failure.
+/// A peer that leaves because another failed is declared after it: a collective operation that waits for both ends with the failure.
 #[test]
-fn ends_are_published_in_the_order_of_the_verdicts() {
+fn ends_are_published_in_the_order_of_the_declarations() {
     let (job, mut zero, _one) = pair();
     let room = Buffer::zeroed(8);
     let of_one = running(receive(&mut zero, Source::Rank(Rank(1)), &room));
     let of_two = running(receive(&mut zero, Source::Rank(Rank(2)), &room));
-    job.say(0, Notice::Failed(peer(1)));
-    job.say(0, Notice::Finalized(peer(2)));
+    job.notify(0, Notice::Failed(peer(1)));
+    job.notify(0, Notice::Finalized(peer(2)));
     while zero.poll(of_two) == State::Running {
         progress(&mut zero);
     }

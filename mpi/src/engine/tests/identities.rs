@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The numbers that processes draw for the identities of communicators: none is lost where nothing fails.
+//! The numbers that processes allocate for the identities of communicators: none is lost if nothing fails.
 
-use crate::scripted::{Process, Rehearsal, peer};
+use crate::scripted::{Process, ScriptedJob, peer};
 use crate::{CommKey, CommunicatorCreation, Error, Started};
 use mend_base::{Identity, Instant};
 use mend_proto::identity::IdentityAllocator;
 
-/// A job whose processes all know each other.
+/// A job whose processes are all connected.
 fn job(size: u32) -> Vec<Process> {
-    let job = Rehearsal::default();
+    let job = ScriptedJob::default();
     let processes = (0..size).map(|me| job.process(me, size)).collect();
     for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
         if me != other {
-            job.introduce(me, other);
+            job.give_contact(me, other);
         }
     }
     processes
 }
 
-/// What all make together; `None`: no member.
+/// The communicator that each process gets from a creation by all; `None`: it is not a member.
 fn make(
     processes: &mut [Process],
     start: impl Fn(&mut Process, u32) -> Result<Started, Error>,
@@ -42,7 +42,7 @@ fn make(
     creations.into_iter().map(|(_, made)| made.expect("it was made in time")).collect()
 }
 
-/// The identity that each has of what it made, which it frees.
+/// Frees the communicators. Returns the identity of each.
 fn freed(processes: &mut [Process], made: &[Option<CommKey>]) -> Vec<Option<Identity>> {
     let each = processes.iter_mut().zip(made);
     let free = |(process, made): (&mut Process, &Option<CommKey>)| {
@@ -66,7 +66,7 @@ fn named(by: u32, number: u32) -> Option<Identity> {
 const FIRST: u32 = IdentityAllocator::FIRST;
 
 #[test]
-fn of_a_duplicate_the_naming_rank_alone_draws_a_number() {
+fn only_the_rank_that_names_a_duplicate_allocates_a_number() {
     let mut processes = job(3);
     for round in 0..50 {
         let made = make(&mut processes, |process, _| process.dup(process.world()));
@@ -77,12 +77,12 @@ fn of_a_duplicate_the_naming_rank_alone_draws_a_number() {
 }
 
 #[test]
-fn a_split_gives_the_numbers_back_that_named_nothing() {
+fn a_split_returns_the_numbers_that_no_communicator_got() {
     let mut processes = job(3);
     for round in 0..20 {
         let all = split(&mut processes, [Some(4); 3]);
         assert_eq!(all, [named(0, FIRST + round); 3]);
-        // Who is alone takes a number from the other end, which no other process meets.
+        // A communicator of one process gets a number from the other end of the range, which no other process learns.
         let parts = split(&mut processes, [Some(1), Some(2), Some(2)]);
         let expected = [named(0, u32::MAX - 1 - round), named(1, FIRST + round), named(1, FIRST + round)];
         assert_eq!(parts, expected);

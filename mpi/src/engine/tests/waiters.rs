@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which events name a sleeping thread.
+//! Which events wake a sleeping thread.
 
-use crate::scripted::{Process, Rehearsal, peer};
+use crate::scripted::{Process, ScriptedJob, peer};
 use crate::{Collective, Request, SendMode, Started, State, Waiter};
 use core::num::NonZero;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 const SLEEPER: Waiter = Waiter(NonZero::new(7).unwrap());
 
-/// Two ranks that know each other.
-fn pair() -> (Rehearsal, [Process; 2]) {
-    let job = Rehearsal::default();
+/// Two connected ranks.
+fn pair() -> (ScriptedJob, [Process; 2]) {
+    let job = ScriptedJob::default();
     let mut processes = [0, 1].map(|me| job.process(me, 2));
-    job.introduce(0, 1);
-    job.introduce(1, 0);
+    job.give_contact(0, 1);
+    job.give_contact(1, 0);
     (0..3).for_each(|_| progress(&mut processes));
     (job, processes)
 }
@@ -47,7 +47,7 @@ fn send(process: &mut Process, tag: i32) {
     process.send(world, Rank(0), Tag(tag), SendMode::Standard, bytes(&data)).expect("arguments");
 }
 
-/// What a thread does before it sleeps that waits for these requests. Whether it named one.
+/// The calls of a thread that waits for these requests, before it sleeps. Returns whether a request was noted.
 fn falls_asleep(process: &mut Process, requests: &[Request]) -> bool {
     process.note_awaited();
     for &request in requests {
@@ -62,7 +62,7 @@ fn the_end_of_an_awaited_request_names_its_waiter_once_and_no_other_end_does() {
     let room = Buffer::from_bytes(&[0]);
     let [awaited, other] = [1, 2].map(|tag| receive(&mut processes[0], tag, &room));
     assert!(falls_asleep(&mut processes[0], &[awaited]));
-    assert_eq!(processes[0].poll(other), State::Running, "polled later, it is nobody's");
+    assert_eq!(processes[0].poll(other), State::Running, "polled after the noting, it wakes no thread");
     send(&mut processes[1], 2);
     progress(&mut processes);
     progress(&mut processes);
@@ -96,7 +96,7 @@ fn a_call_that_awaits_no_request_names_none() {
 fn the_end_of_a_peer_and_an_acknowledgement_notify_all() {
     let (job, mut processes) = pair();
     let (world, before) = (processes[0].world(), processes[0].notify_all_count());
-    job.say(0, Notice::Failed(peer(1)));
+    job.notify(0, Notice::Failed(peer(1)));
     assert_eq!(processes[0].failed(world), Ok(vec![Rank(1)]));
     let published = processes[0].notify_all_count();
     assert_ne!(published, before);

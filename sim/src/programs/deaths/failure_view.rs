@@ -3,7 +3,7 @@
 
 use super::Participant;
 use mend_base::{PeerIndex, Rank};
-use mend_mpi::{Class, CommKey, Detail, Error};
+use mend_mpi::{CommKey, Detail, Error, ErrorClass};
 use std::collections::BTreeMap;
 
 /// The failures that a rank has seen, by communicator.
@@ -67,7 +67,7 @@ impl Participant {
         let Detail::ProcFailed(rank) = error.detail else {
             panic!("{error}, where only a failure may end the operation")
         };
-        assert_eq!(error.class, Class::ProcFailed);
+        assert_eq!(error.class, ErrorClass::ProcFailed);
         // Before `failed` makes progress and takes further notices.
         let place = PeerIndex(self.members(comm)[rank.index()].0);
         let listed = self.process.mpi.engine().ends().failed().contains(&place);
@@ -78,6 +78,6 @@ impl Participant {
 
     /// Whether an error means that a wildcard receive has a pending failure.
     pub(super) fn is_pending_failure(error: Error) -> bool {
-        error.class == Class::ProcFailedPending
+        error.class == ErrorClass::ProcFailedPending
     }
 }

@@ -8,7 +8,7 @@ use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned}
 use crate::process::Transports;
 use crate::record::Event;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
-use mend_mpi::{Class, CommKey, Detail, Error, Operation, SendMode, Status};
+use mend_mpi::{CommKey, Detail, Error, ErrorClass, Operation, SendMode, Status};
 use mend_transport::Buffer;
 use std::sync::Arc;
 
@@ -179,7 +179,7 @@ impl Participant {
                 assert_status(status, message.from, message.tag, message.bytes);
                 assert_content(buffer, message.id, message.bytes);
             }
-            Err(error) if error.class == Class::Truncate => {
+            Err(error) if error.class == ErrorClass::Truncate => {
                 assert!(message.bytes > buffer.len(), "{error}");
                 assert_content(buffer, message.id, message.bytes);
             }

@@ -7,7 +7,7 @@ use super::named::{Message, Started};
 use crate::oracle::{assert_status, content, poisoned};
 use crate::record::Event;
 use mend_base::{Rank, Source, Tag, TagSelector};
-use mend_mpi::{Class, Detail, Error, Status};
+use mend_mpi::{Detail, Error, ErrorClass, Status};
 use mend_transport::Buffer;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -251,7 +251,7 @@ async fn any_of(open: &mut BTreeMap<usize, (Started, Arc<Buffer>)>) -> (usize, R
         let mut pending = None;
         for (at, (operation, _)) in open.iter_mut() {
             match Pin::new(operation).poll(context) {
-                Poll::Ready(Err(error)) if error.class == Class::ProcFailedPending => {
+                Poll::Ready(Err(error)) if error.class == ErrorClass::ProcFailedPending => {
                     pending = pending.or(Some((*at, Err(error))));
                 }
                 Poll::Ready(result) => return Poll::Ready((*at, result)),

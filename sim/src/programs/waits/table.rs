@@ -7,7 +7,7 @@ use crate::launcher::SimRuntime;
 use crate::oracle::poisoned;
 use crate::process::Transports;
 use mend_base::{Source, TagSelector};
-use mend_mpi::{Class, Completed, Found, Operation, Want};
+use mend_mpi::{Completed, ErrorClass, Found, Operation, Want};
 use mend_transport::Buffer;
 
 type Started = Operation<Transports, SimRuntime>;
@@ -40,13 +40,13 @@ struct Expected {
     failure: Option<usize>,
 }
 
-fn class_of(state: State) -> Class {
+fn class_of(state: State) -> ErrorClass {
     match state {
-        Good | Null => Class::Success,
-        Failed => Class::ProcFailed,
-        Truncated => Class::Truncate,
-        Pending => Class::ProcFailedPending,
-        Active => Class::Pending,
+        Good | Null => ErrorClass::Success,
+        Failed => ErrorClass::ProcFailed,
+        Truncated => ErrorClass::Truncate,
+        Pending => ErrorClass::ProcFailedPending,
+        Active => ErrorClass::Pending,
     }
 }
 
@@ -180,9 +180,9 @@ impl Roles {
         let seen = Expected { found: answered.found, answered: which, failure };
         assert_eq!(seen, *expected, "{want:?} of {states:?}");
         let in_status = want != Want::Any && expected.failure.is_some();
-        assert_eq!(answered.returned() == Class::InStatus, in_status, "{want:?} of {states:?}");
+        assert_eq!(answered.returned() == ErrorClass::InStatus, in_status, "{want:?} of {states:?}");
         for answer in &completed.answers {
-            let class = answer.result.map_or_else(|error| error.class, |_| Class::Success);
+            let class = answer.result.map_or_else(|error| error.class, |_| ErrorClass::Success);
             assert_eq!(class, class_of(states[answer.index]), "{want:?} of {states:?}, {answer:?}");
             assert_eq!(answer.with_error, in_status, "MPI_ERROR is written with IN_STATUS alone");
         }
@@ -201,14 +201,14 @@ impl Roles {
             if *state == Pending && self.process.below(2) == 0 {
                 // Rows WT1, WT2: the request stays active.
                 let error = (&mut operations[at]).await.err();
-                assert!(error.is_none_or(|error| error.class == Class::ProcFailedPending));
+                assert!(error.is_none_or(|error| error.class == ErrorClass::ProcFailedPending));
             }
         }
         self.process.mpi.acknowledge(self.world, None).expect("the communicator exists");
         for (operation, state) in operations.into_iter().zip(states) {
             self.process.at("waits: what the call left", *state as u64);
-            let class = operation.await.map_or_else(|error| error.class, |_| Class::Success);
-            let ends = if matches!(state, Active | Pending) { Class::Success } else { class_of(*state) };
+            let class = operation.await.map_or_else(|error| error.class, |_| ErrorClass::Success);
+            let ends = if matches!(state, Active | Pending) { ErrorClass::Success } else { class_of(*state) };
             assert_eq!(class, ends);
         }
     }

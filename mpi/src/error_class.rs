@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The error classes of MPI-5.0 with the numbers of its standard ABI, and the three of fault tolerance. A code that Mend
-//! returns is always a class (the fault classes in particular: programs compare raw codes, Trap 3).
+//! The error classes of MPI-5.0 with the numbers of its standard ABI, and the three classes of fault tolerance. An error code that
+//! Mend returns is always a class, since programs compare raw codes (Trap 3).
 
 macro_rules! classes {
-    ($($variant:ident = $number:literal, $name:literal, $sentence:literal;)*) => {
+    ($($variant:ident = $number:literal, $name:literal, $description:literal;)*) => {
         /// An error class. Its number is what the C function returns.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
         #[repr(i32)]
-        pub enum Class {
-            $(#[doc = $sentence] $variant = $number,)*
+        pub enum ErrorClass {
+            $(#[doc = $description] $variant = $number,)*
         }
 
-        impl Class {
-            /// Every class, by number.
-            pub const ALL: &'static [Class] = &[$(Class::$variant),*];
+        impl ErrorClass {
+            /// All classes, in the order of their numbers.
+            pub const ALL: &'static [ErrorClass] = &[$(ErrorClass::$variant),*];
 
             /// Its name in C.
             pub const fn name(self) -> &'static str {
-                match self { $(Class::$variant => $name),* }
+                match self { $(ErrorClass::$variant => $name),* }
             }
 
-            /// What it says, as in MPI_Error_string.
-            pub const fn sentence(self) -> &'static str {
-                match self { $(Class::$variant => $sentence),* }
+            /// The description that MPI_Error_string gives.
+            pub const fn description(self) -> &'static str {
+                match self { $(ErrorClass::$variant => $description),* }
             }
         }
     };
@@ -88,46 +88,46 @@ classes! {
     Win = 56, "MPI_ERR_WIN", "the window is invalid";
     RmaFlavor = 57, "MPI_ERR_RMA_FLAVOR", "the window has the wrong flavor for this call";
     ProcAborted = 58, "MPI_ERR_PROC_ABORTED", "a peer process has aborted";
-    ValueTooLarge = 59, "MPI_ERR_VALUE_TOO_LARGE", "the value does not fit into the argument that shall hold it";
+    ValueTooLarge = 59, "MPI_ERR_VALUE_TOO_LARGE", "the value does not fit into the type of the output argument";
     Session = 60, "MPI_ERR_SESSION", "the session is invalid";
     Errhandler = 61, "MPI_ERR_ERRHANDLER", "the error handler is invalid";
-    Abi = 62, "MPI_ERR_ABI", "the ABI is not one that Mend has";
+    Abi = 62, "MPI_ERR_ABI", "the ABI is not one that Mend supports";
     ProcFailed = 101, "MPI_ERR_PROC_FAILED", "a process that the operation needs has failed";
     ProcFailedPending = 102, "MPI_ERR_PROC_FAILED_PENDING",
         "a process that may have been the sender has failed; the request is still pending";
     Revoked = 103, "MPI_ERR_REVOKED", "the communicator is revoked";
 }
 
-impl Class {
-    /// What the C function returns.
+impl ErrorClass {
+    /// The error code that a C function returns.
     pub const fn number(self) -> i32 {
         self as i32
     }
 
-    /// Whether it says that a process failed, or that the communicator was revoked.
+    /// Whether the class is one of fault tolerance: a process failed, or the communicator was revoked.
     pub const fn is_fault(self) -> bool {
-        matches!(self, Class::ProcFailed | Class::ProcFailedPending | Class::Revoked)
+        matches!(self, ErrorClass::ProcFailed | ErrorClass::ProcFailedPending | ErrorClass::Revoked)
     }
 
     /// The class with this number.
-    pub fn from_number(number: i32) -> Option<Class> {
-        Class::ALL.iter().copied().find(|class| class.number() == number)
+    pub fn from_number(number: i32) -> Option<ErrorClass> {
+        ErrorClass::ALL.iter().copied().find(|class| class.number() == number)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Class;
+    use super::ErrorClass;
 
     #[test]
     fn all_63_classes_of_the_standard_and_three_of_fault_tolerance_have_their_numbers() {
-        let numbers: Vec<i32> = Class::ALL.iter().map(|class| class.number()).collect();
+        let numbers: Vec<i32> = ErrorClass::ALL.iter().map(|class| class.number()).collect();
         let expected: Vec<i32> = (0..63).chain(101..=103).collect();
         assert_eq!(numbers, expected);
-        assert_eq!(Class::from_number(101), Some(Class::ProcFailed));
-        assert_eq!(Class::from_number(63), None);
-        for class in Class::ALL {
-            assert_eq!(Class::from_number(class.number()), Some(*class));
+        assert_eq!(ErrorClass::from_number(101), Some(ErrorClass::ProcFailed));
+        assert_eq!(ErrorClass::from_number(63), None);
+        for class in ErrorClass::ALL {
+            assert_eq!(ErrorClass::from_number(class.number()), Some(*class));
             assert!(class.name().starts_with("MPI_"));
         }
     }
