@@ -7,7 +7,7 @@
 //!        ┌──────────────────────▶ over (no request); an error if a member has failed
 //! start ─┤
 //!        └─▶ active ── progress ─▶ done ── release ──▶ released
-//!              ├─── a member has finalized ──▶ done, after a liveness query
+//!              ├─── a member has left, or gave the operation up ──▶ done, in error, after a liveness query
 //!              ├─── a member's death is published ──▶ done, in error
 //!              └─── release ──▶ removed as soon as it is done
 //! ```
@@ -80,7 +80,7 @@ struct Active {
     /// The number of the operation on its communicator, which distinguishes its messages from those of other operations.
     tag: Tag,
     creation: Option<PendingCreation>,
-    /// The schedule has ended because a member has finalized; the operation ends when the query is answered.
+    /// The schedule has ended because a member has left, or gave the operation up; the operation ends when the query is answered.
     query: Option<LivenessQuery>,
 }
 
@@ -318,7 +318,7 @@ fn progress<N: Btl, R: Runtime>(
     let channel = context.communicators.get(comm)?.collective();
     let mut channel = CollectiveChannel::new(context.layers, context.ends, channel, active.tag);
     let result = active.schedule.progress(&mut channel)?;
-    if let Err(mend_pml::Error::PeerLeft(_)) = result {
+    if let Err(mend_pml::Error::PeerLeft(_) | mend_pml::Error::PeerFreed(_)) = result {
         let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, context));
         if !query.is_answered(context.funnel) {
             return None;

@@ -102,8 +102,8 @@ pub struct Completion {
     /// All requests before this index were complete at the last poll.
     first: usize,
     polls: u32,
-    /// The number of failures that were published at the last poll; `None` before the first poll.
-    failures: Option<usize>,
+    /// The number of ends that were published at the last poll; `None` before the first poll.
+    ends: Option<usize>,
 }
 
 /// A Waitall for at most so many requests polls all of them each time.
@@ -115,7 +115,7 @@ const POLLS_PER_SURVEY: u32 = 16;
 impl Completion {
     /// Waits for `want`.
     pub fn new(want: Want) -> Self {
-        Completion { want, first: 0, polls: 0, failures: None }
+        Completion { want, first: 0, polls: 0, ends: None }
     }
 
     // Hot: per poll.
@@ -156,12 +156,14 @@ impl Completion {
     }
 
     /// Whether Waitall need not poll all requests now: the first active request is still active. All requests are polled at every
-    /// [`POLLS_PER_SURVEY`]th poll, and after a failure is published, because a fault of a later request must end the call too, and a
-    /// blocked thread is woken only once for it.
+    /// [`POLLS_PER_SURVEY`]th poll, and after the end of a peer is published, because an error of a later request must end the call
+    /// too, and a blocked thread is woken only once for it. If a receive may be unsatisfiable, all requests are polled every time,
+    /// since only this process can change that.
     fn is_early<N: Btl, R: Runtime>(&mut self, engine: &Engine<N, R>, requests: &[RequestHandle]) -> bool {
-        let failures = engine.ends().failed().len();
-        let changed = self.failures.replace(failures) != Some(failures);
-        if changed || self.polls.is_multiple_of(POLLS_PER_SURVEY) {
+        let ends = engine.ends().added();
+        let changed = self.ends.replace(ends) != Some(ends);
+        let is_due = self.polls.is_multiple_of(POLLS_PER_SURVEY);
+        if changed || is_due || engine.some_may_be_unsatisfiable() {
             return false;
         }
         while let Some(&request) = requests.get(self.first) {

@@ -295,7 +295,11 @@ impl fmt::Display for Words {
             }
             Detail::PeerLeft(rank) => return write!(f, "{} has called MPI_Finalize", process(rank)),
             Detail::PeerFreed(rank) => {
-                return write!(f, "{} has freed the communicator or called MPI_Finalize", process(rank));
+                return write!(
+                    f,
+                    "{} has freed the communicator, given up the operation, or called MPI_Finalize",
+                    process(rank)
+                );
             }
             Detail::ProcFailed(rank) => return write!(f, "{} has failed", process(rank)),
             Detail::SenderMayHaveFailed(Some(rank)) => {

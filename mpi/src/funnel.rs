@@ -274,28 +274,57 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         }
     }
 
-    /// Handles evidence, which may be wrong and may repeat. The first evidence against a peer quarantines it and asks the runtime;
-    /// further evidence changes nothing until the answer.
+    /// Handles evidence, which may be wrong and may repeat. The first evidence against a peer quarantines it. Later evidence that it
+    /// may be dead changes nothing until the runtime answers. Garbage, and causes that make a connection impossible, do not depend on
+    /// whether the peer lives: they are reported in any case.
     fn suspect<N: Btl<Endpoint = E>, R: Runtime>(
         &mut self,
         index: PeerIndex,
         cause: Cause,
         layers: &mut Layers<N, R>,
     ) {
-        let Some(Contact::Connected { endpoint, suspected: false }) = self.contacts.state(index) else {
-            mend_base::reach!("mpi.funnel: evidence again");
+        let Some(Contact::Connected { endpoint, suspected }) = self.contacts.state(index) else {
+            mend_base::reach!("mpi.funnel: evidence too late");
             return;
         };
-        mend_base::reach!("mpi.funnel: evidence");
-        layers.net.quarantine(endpoint);
-        self.contacts.set(index, Contact::Connected { endpoint, suspected: true });
         let peer = self.contacts.peer(index);
+        if peer == layers.runtime.membership().peer {
+            return self.on_evidence_against_self(index, endpoint, cause, layers);
+        }
+        if !suspected {
+            mend_base::reach!("mpi.funnel: evidence");
+            layers.net.quarantine(endpoint);
+            self.contacts.set(index, Contact::Connected { endpoint, suspected: true });
+        }
         match cause {
             Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => layers.runtime.refuse(peer, cause),
+            Cause::Exited | Cause::LinkDown | Cause::Silent if suspected => {
+                mend_base::reach!("mpi.funnel: evidence again");
+            }
             Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => {
                 self.ask(index, cause, &mut layers.runtime);
             }
         }
+    }
+
+    /// Handles evidence against this process, which lives. If it has no memory for a message to itself, it can exchange no more messages
+    /// with itself. The runtime has no part in that connection, so its end is declared here.
+    #[cold]
+    fn on_evidence_against_self<N: Btl<Endpoint = E>, R>(
+        &mut self,
+        index: PeerIndex,
+        endpoint: E,
+        cause: Cause,
+        layers: &mut Layers<N, R>,
+    ) {
+        if matches!(cause, Cause::Exited | Cause::LinkDown | Cause::Silent) {
+            mend_base::reach!("mpi.funnel: evidence that this process is dead");
+            return;
+        }
+        mend_base::reach!("mpi.funnel: unreachable for itself");
+        self.contacts.set(index, Contact::Severing { endpoint });
+        layers.net.sever(endpoint);
+        self.declared.push_back((index, End::Unreachable(cause)));
     }
 
     /// Asks the runtime whether the peer has failed.

@@ -37,6 +37,8 @@ struct JobState {
     notices: BTreeMap<u32, VecDeque<Notice>>,
     /// The calls of `Runtime::ask`: the asking rank, and the peer that it asked about.
     asked: Vec<(u32, Peer)>,
+    /// The calls of `Runtime::refuse`: the refusing rank, the peer, and the cause.
+    refused: Vec<(u32, Peer, Cause)>,
     /// The calls of `abort` (no peers) and `abort_some`, with their exit codes.
     aborted: Vec<(i32, Vec<Peer>)>,
 }
@@ -93,6 +95,11 @@ impl ScriptedJob {
     /// The calls of `Runtime::ask` so far: the asking rank, and the peer that it asked about.
     pub fn asked(&self) -> Vec<(u32, Peer)> {
         self.0.borrow().asked.clone()
+    }
+
+    /// Which processes refused which peers, and why.
+    pub fn refused(&self) -> Vec<(u32, Peer, Cause)> {
+        self.0.borrow().refused.clone()
     }
 }
 
@@ -279,7 +286,9 @@ impl Runtime for ScriptedRuntime {
         Ok(())
     }
 
-    fn refuse(&mut self, _peer: Peer, _cause: Cause) {}
+    fn refuse(&mut self, peer: Peer, cause: Cause) {
+        self.job.0.borrow_mut().refused.push((self.membership.peer.number(), peer, cause));
+    }
 
     fn ask(&mut self, peer: Peer, _cause: Cause) {
         self.job.0.borrow_mut().asked.push((self.membership.peer.number(), peer));

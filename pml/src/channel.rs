@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A communicator's context kind, opened: its name, and what each part keeps for it. [`Ob1`](crate::Ob1) lends the pieces
+//! A communicator's context kind, opened: its name, and the state of each part for it. [`Ob1`](crate::Ob1) lends the pieces
 //! to their parts.
 
 use crate::ends::Ends;
@@ -18,7 +18,7 @@ pub(crate) struct ChannelState<E> {
     context: Option<ContextId>,
     pub(crate) members: Members,
     /// Whether this is a collective context kind of which a member has failed: broken for ever. No operation starts on it any
-    /// more, and what comes is dropped, since it belongs to an operation that was given up.
+    /// more, and messages that arrive are dropped, since they belong to operations that were given up.
     broken: bool,
     /// For receiving.
     pub(crate) matching: MatchLists,

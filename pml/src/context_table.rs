@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which channel a message is for: the channels by name and by our context ids, and the messages that came before their
-//! channel. `mend_proto::identity` has the rules.
+//! Which channel a message is for: the channels by name and by our context ids, and the messages that arrived before their
+//! channel was opened. `mend_proto::identity` has the rules.
 
 use crate::envelope::Envelope;
 use mend_base::{ContextId, Identity, Key, PeerIndex};
@@ -26,7 +26,7 @@ pub(crate) struct EarlyMessage {
     pub(crate) cancels: bool,
 }
 
-/// What a name stands for.
+/// What a name denotes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named {
     Open(Key),
@@ -76,12 +76,12 @@ impl ContextTable {
         self.contexts.open(key)
     }
 
-    /// What came for a channel before it was opened, in order.
+    /// The messages that arrived for a channel before it was opened, in order.
     pub(crate) fn take_early(&mut self, name: Name) -> Vec<(PeerIndex, EarlyMessage)> {
         self.early.take(name)
     }
 
-    /// Keeps a message until its channel is opened. `Err`: there is no memory.
+    /// Stores a message until its channel is opened. `Err`: there is no memory.
     pub(crate) fn store_early(
         &mut self,
         name: Name,

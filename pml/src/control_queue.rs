@@ -2,7 +2,7 @@
 //! Control messages that wait to go out: one bounded queue for each peer, which every protocol uses, and which is served
 //! before data.
 //!
-//! A protocol opens the queues before it uses them and says how many of its messages may wait for one peer: its places.
+//! A protocol opens the queues before it uses them, and states how many of its messages may wait for one peer: its places.
 //! *Reserved* places have their memory set aside in the queue of each connected peer, so a message that finds a place free is
 //! queued whatever other protocols do and however little memory is left. Places *on demand* are a bound alone, for protocols that
 //! may owe a peer more messages than memory can be set aside for. The queue of a peer is never longer than the sum of all
@@ -123,7 +123,7 @@ impl ControlQueues {
         Some((id, &message.header[..usize::from(message.header_bytes)]))
     }
 
-    /// The first message has gone.
+    /// The first message was sent.
     pub(crate) fn pop(&mut self, peer: PeerIndex) {
         let Some(queue) = self.peers.get_mut(peer.index()).and_then(Option::as_mut) else { return };
         if let Some(message) = queue.messages.pop_front() {
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(queues.waiting(), 0);
     }
 
-    /// Capacity stands for memory: what is set aside is never given to another protocol.
+    /// The capacity of the queue is the memory that is set aside: no other protocol uses it.
     #[test]
     fn reserved_places_keep_their_memory_while_others_fill_the_queue() {
         let mut queues = ControlQueues::default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which peers have ended, how, and which of them failed, in order: the one place where a process keeps this (I1). The
+//! Which peers have ended, how, and which of them failed, in order: the one place where a process stores this (I1). The
 //! engine owns it and lends it to each call that depends on it.
 
 use crate::request::Error;
@@ -24,6 +24,7 @@ pub struct Ends {
     by_peer: BTreeMap<PeerIndex, End>,
     /// The failed peers in the order in which this process learned of them. Append-only.
     failed: Vec<PeerIndex>,
+    added: usize,
 }
 
 impl Ends {
@@ -36,6 +37,7 @@ impl Ends {
         };
         if is_new {
             self.by_peer.insert(peer, end);
+            self.added += 1;
             if end == End::Failed {
                 self.failed.push(peer);
             }
@@ -58,6 +60,12 @@ impl Ends {
     #[inline]
     pub fn none(&self) -> bool {
         self.by_peer.is_empty()
+    }
+
+    /// How many ends were added: it grows with each, also where an unreachable peer has failed.
+    #[inline]
+    pub fn added(&self) -> usize {
+        self.added
     }
 
     /// The failed peers, in the order in which this process learned of them. Every result is a prefix of all later results.
@@ -131,5 +139,6 @@ mod tests {
             assert!(ends.add(PeerIndex(peer), end));
         }
         assert_eq!(ends.failed(), [PeerIndex(2), PeerIndex(1)]);
+        assert_eq!(ends.added(), 3);
     }
 }

@@ -49,7 +49,7 @@ impl Header {
     }
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Packet {
     /// Takes part in matching.
@@ -64,17 +64,18 @@ pub(crate) enum Packet {
     Matched { key: Key },
     /// No receive will ever match it.
     Refused { key: Key, reason: Reason },
-    /// The writer, which is this rank, calls the channel so, and takes so much before a match.
+    /// The writer, which has this rank, announces its context id of the channel, and the longest message that it accepts before a
+    /// match.
     AnnounceContext { name: Name, context: ContextId, rank: Rank, eager_bytes: u32 },
-    /// The writer has closed the channel: its id is not to be used any more, and that is to be acknowledged.
+    /// The writer has closed the channel: its id must not be used any more. The receiver answers `ContextRetired`.
     RetireContext { name: Name, context: ContextId, rank: Rank },
     /// The writer uses this id no more.
     ContextRetired { context: ContextId },
     /// A piece of a stream.
     Fragment { stream: Stream },
-    /// Send nothing but an RTS before a match.
+    /// From now on send RTSes only.
     Xoff,
-    /// Send before the match again.
+    /// Eager messages may be sent again.
     Xon,
 }
 
@@ -95,7 +96,7 @@ pub(crate) enum ChannelName {
     Named(Name),
 }
 
-/// How the bytes come.
+/// How the payload is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     /// Behind the header, without an answer.
@@ -214,7 +215,7 @@ impl Packet {
     }
 
     // Hot: per message.
-    /// What a private copy of a header says; `None`: no correct peer writes that.
+    /// The content of a private copy of a header; `None`: garbage.
     #[inline]
     pub(crate) fn read(header: &[u8]) -> Option<Packet> {
         if let Ok(bytes) = <&[u8; SHORT_BYTES]>::try_from(header)

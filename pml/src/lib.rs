@@ -2,19 +2,18 @@
 //! Point-to-point in MPI order: matching, eager, rendezvous, requests. Read [`Ob1`] first.
 //!
 //! It owns no transport and no list of ended peers: the engine lends both for the length of a call ([`Lent`], [`Ends`]).
-//! [`Upcalls`] tell the engine what is for other layers.
+//! [`Upcalls`] report to the engine, and hand it the messages of other layers.
 //! Not here: what communicators mean, error classes, waiting, `MPI_PROC_NULL`.
 //!
-//! Nothing that a peer writes is believed: each header is checked whole (ranks against the group and against the peer that
-//! wrote it, tags, sequence numbers, handles by generation, lengths), and what no correct peer writes is evidence
-//! ([`Upcalls::on_error`] with [`Cause::Garbage`](mend_transport::Cause::Garbage)), after which nothing of that peer is
-//! read any more.
+//! Every header of a peer is checked: ranks against the group and against the peer that wrote it, tags, sequence numbers,
+//! handles by generation, lengths. Garbage is reported as evidence ([`Upcalls::on_error`] with
+//! [`Cause::Garbage`](mend_transport::Cause::Garbage)), and all later messages of that peer are discarded.
 //!
 //! # Parts
 //!
-//! [`Ob1`] owns the parts and routes between them: its files (`ob1/`) are the events, from a call or from the transport, and
-//! hand what one part answers to the next. A part knows plain values alone (`envelope`, `request`, `ends`, `list`, `paged`) and calls
-//! no other part; what it needs of another is lent to it for the length of a call.
+//! [`Ob1`] owns the parts. Each of its files (`ob1/`) handles one kind of event, from a call or from the transport, and passes the
+//! results of one part to the next. A part uses plain values only (`envelope`, `request`, `ends`, `list`, `paged`) and calls no other
+//! part; state of another part is lent to it for the length of a call.
 //!
 //! | part | owns | is lent |
 //! |---|---|---|
@@ -28,7 +27,7 @@
 //! | `peer_table`: `PeerTable` | links, which are discarded or closed, evidence, the peers that the engine is to connect | |
 //! | `members`: `Members` of a channel | which peer is which rank; how far failures are acknowledged and members have ended, as positions | `Ends` |
 //! | `routes`: `Routes` of a channel | endpoint, context id and next number for each rank | a peer's link |
-//! | `unconnected`: `UnconnectedSearch` | where the rounds over operations and probes stand | |
+//! | `unconnected`: `UnconnectedSearch` | the positions of the rounds over operations and probes | |
 //!
 //! | event | file | goes through |
 //! |---|---|---|

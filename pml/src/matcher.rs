@@ -230,7 +230,7 @@ pub(crate) struct Unexpected {
     pub(crate) source: Rank,
     pub(crate) tag: Tag,
     pub(crate) form: Form,
-    /// What came behind the header.
+    /// The bytes behind the header.
     pub(crate) payload: Vec<u8>,
     by_sender: Links,
     by_channel: Links,
@@ -263,9 +263,9 @@ impl Matcher {
         self.messages.try_reserve(MESSAGES_RESERVED)
     }
 
-    /// Keeps a message that arrived on this channel. `false`: there is no memory for it.
+    /// Adds a message that arrived on this channel. `false`: there is no memory for it.
     #[inline]
-    pub(crate) fn keep(&mut self, lists: &mut MatchLists, message: Unexpected) -> bool {
+    pub(crate) fn add(&mut self, lists: &mut MatchLists, message: Unexpected) -> bool {
         let source = message.source;
         let Some(key) = self.messages.try_insert(message) else { return false };
         lists.by_rank[source.index()].unexpected.push(&mut self.messages, key);
@@ -431,7 +431,7 @@ mod tests {
             assert!(!lists.may_poll(rank), "{from:?}");
             lists.unpost(&mut slab, from, key);
         }
-        assert!(matcher.keep(&mut lists, Unexpected::new(rank, Tag(1), Form::Eager, vec![])));
+        assert!(matcher.add(&mut lists, Unexpected::new(rank, Tag(1), Form::Eager, vec![])));
         assert!(!lists.may_poll(rank) && lists.has_unexpected());
     }
 
@@ -445,7 +445,7 @@ mod tests {
                 if random.once_in(2) {
                     assert!(lists.reserve(Source::Rank(rank)));
                     let message = Unexpected::new(rank, tag, Form::Eager, vec![number]);
-                    assert!(matcher.keep(&mut lists, message));
+                    assert!(matcher.add(&mut lists, message));
                     model.push((rank, tag, number));
                 } else {
                     let from = if random.once_in(2) { Source::Any } else { Source::Rank(rank) };
@@ -470,7 +470,7 @@ mod tests {
         assert!(lists.reserve(Source::Rank(Rank(0))));
         for key in keys {
             let message = Unexpected::new(Rank(0), Tag(1), Form::Rts { key, bytes: 9 }, vec![]);
-            assert!(matcher.keep(&mut lists, message));
+            assert!(matcher.add(&mut lists, message));
         }
         let found = matcher.find_rts(&lists, Rank(0), keys[1]).unwrap();
         assert_eq!(matcher.take(&mut lists, found).unwrap().bytes(), 9);

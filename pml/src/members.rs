@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The members of one channel: which peer is which rank, and two positions. One, in the order of the failures, says how far
-//! the program has acknowledged them. The other, in the order of the ranks, says how far the members have ended. The ends
-//! themselves are in [`Ends`], which is lent.
+//! The members of one channel: which peer is which rank, and two positions. One is in the order of the
+//! failures: the program has acknowledged all before it. The other is in the order of the ranks: all other members before it have
+//! ended. The ends themselves are in [`Ends`], which is lent.
 
 use crate::ends::Ends;
 use mend_base::{PeerIndex, Rank};
@@ -18,7 +18,7 @@ pub(crate) struct Members {
     acknowledged: usize,
     /// Rank of the first other member that has not ended; the number of members where all others have ended.
     first_living: u32,
-    /// The rank that [`next_other`](Members::next_other) gave last.
+    /// The rank that [`next_other`](Members::next_other) looked at last.
     last_given: u32,
 }
 
@@ -114,7 +114,7 @@ impl Members {
         acknowledged
     }
 
-    /// The next other member for which `is_wanted` holds, among the next `most`; at each call it goes on where it ended.
+    /// The next other member for which `is_wanted` holds, among the next `most`; each call begins after the member that the last one returned.
     pub(crate) fn next_other(
         &mut self,
         most: u32,

@@ -75,7 +75,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     // Hot: per progress.
-    /// Polls the transport, sends what waits. Returns how many events there were.
+    /// Polls the transport, then flushes the send queues. Returns the number of events.
     pub fn progress<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
@@ -95,7 +95,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Whether so many operations were started since the last call of progress that one is due: without it a program that
-    /// only starts operations would neither send them nor hear its peers. It stays so until progress is made.
+    /// only starts operations would neither send them nor receive anything. It holds until progress is made.
     #[inline]
     pub fn must_progress(&self) -> bool {
         self.queues.must_progress()
@@ -135,14 +135,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// The peer wrote what no correct peer writes: nothing more of it is read.
+    /// The peer wrote garbage: its messages are discarded from now on.
     #[cold]
     fn garbage(&mut self, peer: PeerIndex) {
         mend_base::reach!("pml.peers: garbage");
         self.peers.discard(peer, Cause::Garbage);
     }
 
-    /// There is no memory for what the peer wrote: what it writes is discarded from now on.
+    /// There is no memory for a message of the peer: its messages are discarded from now on.
     #[cold]
     fn out_of_memory(&mut self, peer: PeerIndex) {
         mend_base::reach!("pml.peers: no memory for what it wrote");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table by index that costs what is used of it: entries come in pages, and a page is made with its first entry. Of a
-//! thousand peers an idle process knows itself alone, whatever its number.
+//! A table by index whose memory depends on its use: entries are in pages, and a page is made with its first entry. An idle process
+//! in a job of thousands has one page.
 
 /// Entries of a page.
 const PAGE: usize = 16;

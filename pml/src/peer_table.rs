@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each peer as a link: how it is reached, whether what it writes is read, and whether anything goes to it. How a peer has
-//! ended is in [`Ends`](crate::Ends); its link is closed by that event.
+//! The link to each peer: by which endpoint the peer is reached, whether its messages are read, and whether anything is sent to it.
+//! How a peer has ended is in [`Ends`](crate::Ends); the publication of its end closes the link.
 
 use crate::paged::Paged;
 use mend_base::PeerIndex;
@@ -13,7 +13,7 @@ pub(crate) struct PeerTable<E> {
     states: Paged<PeerState<E>>,
     /// Peers that the engine is to connect.
     wanted: VecDeque<PeerIndex>,
-    /// What the next call of progress tells the engine.
+    /// Evidence that the next call of progress reports to the engine.
     evidence: Vec<(PeerIndex, Cause)>,
     /// Whether some peer's traffic is not open.
     some_discarding: bool,
@@ -29,15 +29,15 @@ struct PeerState<E> {
     wanted: bool,
 }
 
-/// Whether what a peer writes is read, and whether anything goes to it.
+/// Whether the messages of a peer are read, and whether anything is sent to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Traffic {
-    /// Both.
+    /// Its messages are read, and messages are sent to it.
     #[default]
     Open,
-    /// What it writes is discarded: it wrote garbage, or there was no memory for what it wrote.
+    /// Its messages are discarded: it wrote garbage, or there was no memory for a message of it.
     Discarding,
-    /// What it writes is discarded, and nothing goes to it: its end was published.
+    /// Its messages are discarded, and nothing is sent to it: its end was published.
     Closed,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct PeerLink<E> {
     pub(crate) endpoint: E,
     /// The longest payload of a message.
     pub(crate) packed_bytes: u32,
-    /// The longest message that it takes before a match, as far as we know.
+    /// The longest message that it accepts before a match; the own limit before the peer has announced its limit.
     pub(crate) eager_bytes: u16,
     /// The longest chunk; 0: the transport has no streams.
     pub(crate) chunk_bytes: u32,
@@ -72,14 +72,14 @@ impl<E> Default for PeerTable<E> {
 
 impl<E: Copy + Eq> PeerTable<E> {
     // Hot: per message.
-    /// Whether what `peer` writes is discarded.
+    /// Whether the messages of `peer` are discarded.
     #[inline(always)]
     pub(crate) fn is_discarding(&self, peer: PeerIndex) -> bool {
         self.some_discarding
             && self.states.get(peer.index()).is_some_and(|state| state.traffic != Traffic::Open)
     }
 
-    /// Whether the end of `peer` was published: nothing goes to it, and nothing more comes of it.
+    /// Whether the end of `peer` was published: nothing is sent to it, and no more messages of it arrive.
     pub(crate) fn is_closed(&self, peer: PeerIndex) -> bool {
         self.some_discarding
             && self.states.get(peer.index()).is_some_and(|state| state.traffic == Traffic::Closed)
@@ -123,14 +123,14 @@ impl<E: Copy + Eq> PeerTable<E> {
         before.is_some_and(|before| before.endpoint != endpoint)
     }
 
-    /// The peer says how long a message it takes before a match.
+    /// The peer has announced the longest message that it accepts before a match.
     pub(crate) fn limit_eager(&mut self, peer: PeerIndex, eager_bytes: u32) {
         if let Some(link) = self.states.get_mut(peer.index()).and_then(|state| state.link.as_mut()) {
             link.eager_bytes = eager_most(eager_bytes, link.packed_bytes);
         }
     }
 
-    /// Asks the engine to connect `peer`, unless it has, or was asked to, or the peer is closed.
+    /// Asks the engine to connect `peer`, unless the peer is connected or closed, or the engine was asked before.
     pub(crate) fn want(&mut self, peer: PeerIndex) {
         let state = self.states.at(peer.index());
         if state.is_unconnected() && !core::mem::replace(&mut state.wanted, true) {
@@ -143,7 +143,7 @@ impl<E: Copy + Eq> PeerTable<E> {
         self.wanted.pop_front()
     }
 
-    /// Discards what the peer writes from now on. The engine gets the cause as evidence.
+    /// Discards the messages of the peer from now on. The cause is reported to the engine as evidence.
     #[cold]
     pub(crate) fn discard(&mut self, peer: PeerIndex, cause: Cause) {
         let state = self.states.at(peer.index());
@@ -160,7 +160,7 @@ impl<E: Copy + Eq> PeerTable<E> {
         !self.evidence.is_empty()
     }
 
-    /// Gives the evidence; that against a peer that is not connected waits until it is.
+    /// Reports the evidence. Evidence against a peer that is not connected waits until the peer is connected.
     #[cold]
     pub(crate) fn report(&mut self, mut on_error: impl FnMut(PeerIndex, E, Cause)) {
         let states = &self.states;

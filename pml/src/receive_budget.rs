@@ -71,6 +71,9 @@ const MESSAGE_COST: u64 = 128;
 /// for each 32 other peers that send control messages to that peer at the same time.
 const PROGRESSES_MAX: u64 = 16;
 
+/// A spare buffer may have so many bytes more than twice those of its message: less than [`MESSAGE_COST`].
+const WASTE_MAX: usize = 64;
+
 /// The most spare buffers.
 const SPARE_MAX: usize = 64;
 
@@ -140,12 +143,14 @@ impl ReceiveBudget {
         !core::mem::replace(&mut self.accounts.at(from.index()).xoff_sent, true)
     }
 
-    /// A buffer of so many bytes: a spare one above the reserve, or a new one.
+    /// A buffer of so many bytes: a spare one above the reserve, or a new one. A spare one that is too short is freed, and so is one
+    /// that is so long that the message would cost much more than its account says.
     #[inline]
     fn buffer(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        let spare = if self.spare.len() > RESERVE { self.spare.pop() } else { None };
+        let fits = |buffer: &Vec<u8>| (bytes..=2 * bytes + WASTE_MAX).contains(&buffer.capacity());
+        let spare = if bytes > 0 && self.spare.len() > RESERVE { self.spare.pop() } else { None };
         let mut buffer = match spare {
-            Some(buffer) if buffer.capacity() >= bytes => buffer,
+            Some(buffer) if fits(&buffer) => buffer,
             Some(_) | None => self.new_buffer(bytes)?,
         };
         buffer.resize(bytes, 0);
@@ -266,6 +271,39 @@ mod tests {
     }
 
     #[test]
+    fn messages_that_are_here_take_no_more_than_twice_what_their_account_says() {
+        for short in [0, 1, 100] {
+            let mut budget = ReceiveBudget::new(1 << 20, 4096);
+            let mut stored = vec![];
+            while !budget.is_over() {
+                // A long message that a receive takes, then a short one that stays.
+                let long = budget.store(PEER, Payload::from(&[1; 4096][..]), false, false).unwrap();
+                budget.release(PEER, long.len(), false);
+                budget.recycle(long);
+                let short = vec![2; short];
+                stored.push(budget.store(PEER, Payload::from(&short[..]), false, false).unwrap());
+            }
+            let bytes: usize = stored.iter().map(Vec::capacity).sum();
+            assert!(bytes as u64 <= 2 * budget.held_bytes(), "{bytes} of {}", budget.held_bytes());
+        }
+    }
+
+    #[test]
+    fn the_buffer_of_a_message_serves_the_next_one_of_its_length() {
+        let mut budget = ReceiveBudget::new(1 << 20, 4096);
+        let first: Vec<_> =
+            (0..20).map(|_| budget.store(PEER, Payload::from(&[1; 8][..]), false, false).unwrap()).collect();
+        first.into_iter().for_each(|bytes| budget.recycle(bytes));
+        budget.refuse(true);
+        for _ in 0..100 {
+            let bytes = budget.store(PEER, Payload::from(&[1; 8][..]), false, false).unwrap();
+            assert!(bytes.capacity() < 100 && !budget.is_over());
+            budget.release(PEER, 8, false);
+            budget.recycle(bytes);
+        }
+    }
+
+    #[test]
     fn messages_that_wait_for_an_answer_are_bounded_by_their_number() {
         let mut budget = ReceiveBudget::new(10_000, 0);
         (0..RTS_MAX).for_each(|_| assert!(store(&mut budget, &[], true).is_ok()));
@@ -277,7 +315,7 @@ mod tests {
     #[test]
     fn without_memory_an_xoff_goes_at_once_and_reserved_buffers_last_for_a_while() {
         let mut budget = ReceiveBudget::new(4 << 20, 64);
-        let kept: Vec<_> =
+        let stored: Vec<_> =
             (0..40).map(|_| budget.store(PEER, Payload::from(&[1; 64][..]), false, false).unwrap()).collect();
         budget.refuse(true);
         let mut xoffs = vec![];
@@ -289,7 +327,7 @@ mod tests {
         assert_eq!(budget.store(PEER, Payload::from(&[2; 64][..]), false, false), Err(BudgetError::NoMemory));
         assert_eq!(budget.held_bytes(), held);
         // What is taken becomes the reserve again.
-        let taken = kept.into_iter().next().unwrap();
+        let taken = stored.into_iter().next().unwrap();
         assert!(budget.release(PEER, 64, false), "an XON: little is held");
         budget.recycle(taken);
         assert!(budget.store(PEER, Payload::from(&[2; 64][..]), false, false).is_ok());

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Large messages, and all that wait for their match: the sender sends an RTS, the receiver says in a CTS how much it wants,
-//! and the bytes follow as a stream.
+//! Rendezvous: the sender sends an RTS, the receiver answers with a CTS that states how many bytes it wants, and the bytes follow as
+//! a stream.
 //!
 //! ```text
 //!   sender                                     receiver
 //!     │ ── RTS(key, bytes) ──────────────────▶ │  matched, now or later
 //!     │ ◀─────────── CTS(key, stream, wanted) ─ │  wanted <= bytes: a shorter buffer asks for less
 //!     │ ══ chunks of the stream, wanted bytes ▶ │
-//!   Done: all went out of the buffer           Done: all came
+//!   Done: all bytes were sent                  Done: all bytes have arrived
 //! ```
 //!
 //! [`Rendezvous`] knows the streams that come in, the receives that have matched an RTS and wait for a stream's number, and, for
 //! each peer, how many of our RTSes and synchronous messages have no answer yet.
 //!
-//! A stream's number is the receiver's own: index and generation of an entry in its table of streams. What comes for
+//! The receiver chooses a stream's number: index and generation of an entry in its table of streams. A piece with
 //! another number, from another peer, or past the end is garbage. A receive that has sent a CTS ends with its last byte,
-//! with its sender, or by being given up; its stream then goes on without a request, and its bytes are dropped: so no byte
-//! is written to a buffer that is the user's again (I7).
+//! with its sender, or when it is given up. In the last case its stream goes on without a request, and its bytes are dropped: so no
+//! byte is written to a buffer that is the user's again (I7).
 
 use crate::list::NONE;
 use crate::paged::Paged;
@@ -40,9 +40,9 @@ struct Incoming {
     /// The receive; [`NONE`]: it was given up, and the bytes are dropped.
     request: Key,
     from: PeerIndex,
-    /// Bytes that have come.
-    came: u64,
-    /// Bytes that were asked for, or that come at all.
+    /// Bytes that have arrived.
+    arrived: u64,
+    /// Bytes that were asked for; after a cancellation, those that were sent.
     wanted: u64,
 }
 
@@ -75,12 +75,12 @@ pub(crate) struct CancelledStream {
     pub(crate) over: bool,
 }
 
-/// What a receive that was given up had.
+/// The state of a receive when it was given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GivenUp {
-    /// No stream yet: its sender is to be refused.
+    /// It had no stream yet: its sender is to be refused.
     PendingCts,
-    /// A stream, whose bytes are dropped.
+    /// It had a stream, whose bytes are dropped.
     Streaming,
 }
 
@@ -134,7 +134,7 @@ impl Rendezvous {
 
     /// A stream of so many bytes for a receive that [`next_cts`](Rendezvous::next_cts) gave.
     pub(crate) fn begin_stream(&mut self, request: Key, from: PeerIndex, wanted: u64) -> Stream {
-        number(self.incoming.insert(Incoming { request, from, came: 0, wanted }))
+        number(self.incoming.insert(Incoming { request, from, arrived: 0, wanted }))
     }
 
     // Hot: per chunk.
@@ -142,12 +142,12 @@ impl Rendezvous {
     pub(crate) fn on_piece(&mut self, from: PeerIndex, stream: Stream, bytes: u64) -> Result<Piece, Garbage> {
         let key = self.key_of(stream).ok_or(Garbage)?;
         let incoming = self.incoming.get_mut(key).ok_or(Garbage)?;
-        if incoming.from != from || bytes == 0 || bytes > incoming.wanted - incoming.came {
+        if incoming.from != from || bytes == 0 || bytes > incoming.wanted - incoming.arrived {
             return Err(Garbage);
         }
-        let at = incoming.came as usize;
-        incoming.came += bytes;
-        let piece = Piece { request: incoming.request, at, last: incoming.came == incoming.wanted };
+        let at = incoming.arrived as usize;
+        incoming.arrived += bytes;
+        let piece = Piece { request: incoming.request, at, last: incoming.arrived == incoming.wanted };
         if piece.last {
             self.incoming.remove(key);
         }
@@ -163,12 +163,12 @@ impl Rendezvous {
     ) -> Result<CancelledStream, Garbage> {
         let key = self.key_of(stream).ok_or(Garbage)?;
         let incoming = self.incoming.get_mut(key).ok_or(Garbage)?;
-        if incoming.from != from || sent < incoming.came || sent >= incoming.wanted {
+        if incoming.from != from || sent < incoming.arrived || sent >= incoming.wanted {
             return Err(Garbage);
         }
         incoming.wanted = sent;
         let request = core::mem::replace(&mut incoming.request, NONE);
-        let over = incoming.came == sent;
+        let over = incoming.arrived == sent;
         if over {
             self.incoming.remove(key);
         }
@@ -196,7 +196,7 @@ impl Rendezvous {
         self.sent.get(peer.index()).is_none_or(|sent| sent.all < RTS_MAX)
     }
 
-    /// An RTS or a synchronous message has gone to `peer`.
+    /// An RTS or a synchronous message was sent to `peer`.
     pub(crate) fn on_sent(&mut self, peer: PeerIndex) {
         self.sent.at(peer.index()).all += 1;
     }
@@ -206,12 +206,12 @@ impl Rendezvous {
         self.sent.at(peer.index()).all -= 1;
     }
 
-    /// A send is given up that waits for an answer, which may still come.
+    /// A send that waits for an answer is given up; the answer may still arrive.
     pub(crate) fn give_up_send(&mut self, peer: PeerIndex) {
         self.sent.at(peer.index()).given_up += 1;
     }
 
-    /// `peer` answers a send that is over. Whether one that was given up can explain that; each explains one answer.
+    /// `peer` answers a send that is over. Whether some send was given up whose answer has not arrived.
     pub(crate) fn on_late_answer(&mut self, peer: PeerIndex) -> bool {
         let sent = self.sent.at(peer.index());
         let late = sent.given_up > 0;
@@ -220,7 +220,7 @@ impl Rendezvous {
         late
     }
 
-    /// The peer has ended: nothing of its streams comes any more, and it answers nothing.
+    /// The peer has ended: no piece and no answer of it arrives any more.
     pub(crate) fn end_peer(&mut self, peer: PeerIndex) {
         let incoming = self.incoming.iter().filter(|(_, incoming)| incoming.from == peer);
         let ended: Vec<_> = incoming.map(|(key, _)| key).collect();

@@ -16,7 +16,7 @@ pub struct Channel(pub Key);
 pub struct Request(pub Key);
 
 /// To whom the requests of a channel belong: a number that the caller of [`Ob1::open`](crate::Ob1::open) chooses. A request
-/// has it until its handle is given back, also where its channel is gone before.
+/// has it until its handle is released, also where its channel was removed before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner(pub u32);
 
@@ -24,12 +24,12 @@ pub struct Owner(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiter(pub NonZero<u32>);
 
-/// What a call to send or receive has come to.
+/// The result of a call to send or receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Started {
     /// It is over, and took no request.
     Done(Status),
-    /// It goes on. Also where it is over already, but in error: the error belongs to the wait (Row PP3).
+    /// It has a request. Also where it has ended already in error: the wait reports the error (Row PP3).
     Running(Request),
 }
 
@@ -58,7 +58,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Of sends, and of operations without a message (MPI-5.0 §3.7.3). The tag stands for `MPI_ANY_TAG`, below all tags.
+    /// Of sends, and of operations without a message (MPI-5.0 §3.7.3). The tag means `MPI_ANY_TAG`: it is below all tags.
     pub const EMPTY: Status = Status { source: None, tag: Tag(-1), bytes: 0, cancelled: false };
     /// Of an operation that was cancelled.
     pub const CANCELLED: Status = Status { cancelled: true, ..Status::EMPTY };
@@ -67,7 +67,7 @@ impl Status {
 /// Why an operation ended without doing what it was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The message was longer than the buffer (`MPI_ERR_TRUNCATE`); the status names it, with the bytes that were kept.
+    /// The message was longer than the buffer (`MPI_ERR_TRUNCATE`); the status names it, with the bytes that were received.
     Truncated(Status),
     /// The peer at this rank failed.
     ProcFailed(Rank),
@@ -117,7 +117,7 @@ pub enum SendMode {
 }
 
 // Hot: per message.
-/// Copies a message that came whole to the receive's buffer, as much as it holds; what the receive ends with.
+/// Copies a message that arrived with its payload to the receive's buffer, as far as the buffer reaches. The result of the receive.
 #[inline]
 pub(crate) fn take_whole(
     data: &TypedBuffer,
@@ -125,13 +125,13 @@ pub(crate) fn take_whole(
     tag: Tag,
     payload: Payload<'_>,
 ) -> Result<Status, Error> {
-    let kept = payload.len().min(data.packed_bytes());
-    data.unpack(0, payload.part(0, kept));
-    let status = Status { source: Some(source), tag, bytes: kept as u64, cancelled: false };
+    let bytes = payload.len().min(data.packed_bytes());
+    data.unpack(0, payload.part(0, bytes));
+    let status = Status { source: Some(source), tag, bytes: bytes as u64, cancelled: false };
     outcome(status, payload.len() as u64)
 }
 
-/// The result of a receive that kept `status.bytes` of `total`.
+/// The result of a receive that received `status.bytes` of `total`.
 pub(crate) fn outcome(status: Status, total: u64) -> Result<Status, Error> {
     if total > status.bytes { Err(Error::Truncated(status)) } else { Ok(status) }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The operations that are not over, or whose end has not been asked for yet: each begins once, ends once and is
-//! released once. For each channel it counts those that are active, so that a channel that was closed goes with its last
+//! released once. For each channel it counts those that are active, so that a channel that was closed is removed with its last
 //! operation, without a search.
 //!
 //! ```text
 //!   sends      Queued ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
 //!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ CtsSent ──last chunk──▶ Done
 //!                              ├──CTS──▶ Streaming ──last chunk──▶ Done  └──RTS cancelled──┘
-//!                              └──REFUSED, of a collective──▶ RefusedSend
+//!                              └──REFUSED──▶ Done (PeerFreed)
 //! ```
-//! The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state; so does a cancellation, but that
-//! a receive in `CtsSent` goes on, unless its RTS is cancelled too, and a stream from a copy. Progress moves the others. Nothing but the first two ends
-//! `RefusedSend`, and a receive in `CtsSent` of a collective operation whose stream was cancelled.
+//! Progress moves the states. The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state. So does a
+//! cancellation, except that a receive in `CtsSent` goes on unless its RTS is cancelled too, and that a stream goes on from a
+//! copy.
 
 use crate::list::{Linked, Links, NONE};
 use crate::matcher::{POSTED, PostedReceive};
@@ -40,7 +40,7 @@ pub(crate) struct RequestTable {
 struct ChannelCount {
     /// Those that are not over.
     active: u32,
-    /// It is closed, and goes when none is left.
+    /// It is closed, and is removed when none is left.
     closing: bool,
     /// What each of its operations gets.
     owner: Option<Owner>,
@@ -70,20 +70,18 @@ const _: () = assert!(size_of::<RequestEntry>() <= 256);
 /// How far an operation is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase {
-    /// A send that waits for a connection, for room, or for its turn behind another.
+    /// A send that waits for a connection, for room, or behind another send.
     Queued { to: Rank, tag: Tag, mode: SendMode },
-    /// A send that waits for its match. `payload_sent`: it was synchronous and eager; else only the RTS has gone.
+    /// A send that waits for its match. `payload_sent`: it was synchronous and eager; else only the RTS was sent.
     RtsSent { to: Rank, payload_sent: bool },
-    /// A send of a collective operation that no receive will match: it ends with the notice of the reason.
-    RefusedSend { to: Rank },
     /// A send whose bytes go as the receiver asked for them.
     Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
-    /// The cancellation of the RTS `rts`, which waits to go behind it: an operation of its own, without a handle, so that the
-    /// channel exists until it has gone.
+    /// The cancellation of the RTS `rts`, which is sent behind it: an operation of its own, without a handle, so that the
+    /// channel exists until it is sent.
     CancelQueued { to: Rank, rts: Key },
     /// A receive without a match.
     Posted(Posted),
-    /// A receive that has matched the RTS `key` of `total` bytes; the status says how many it takes.
+    /// A receive that has matched the RTS `key` of `total` bytes; the status holds how many of them it receives.
     CtsSent { from: Rank, key: Key, status: Status, total: u64, posted: Posted },
     /// Over.
     Done(Result<Status, Error>),
@@ -232,7 +230,7 @@ impl RequestTable {
         entry.phase = phase;
     }
 
-    /// What is left of a send goes from a copy.
+    /// The rest of a send is sent from a copy.
     pub(crate) fn replace_data(&mut self, key: Key, data: TypedBuffer) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.data = data;
@@ -316,14 +314,14 @@ impl RequestTable {
         self.channels[at] = ChannelCount { owner: Some(owner), ..ChannelCount::default() };
     }
 
-    /// The channel is closed. Whether no operation is active there: it goes now, else with the last.
+    /// The channel is closed. Whether no operation is active there: then it is removed now, else with the last operation.
     pub(crate) fn close_channel(&mut self, channel: Key) -> bool {
         let count = &mut self.channels[channel.index as usize];
         count.closing = true;
         count.active == 0
     }
 
-    /// Whether the channel was closed, and goes with its last operation.
+    /// Whether the channel was closed, and is removed with its last operation.
     pub(crate) fn is_closing(&self, channel: Key) -> bool {
         self.channels.get(channel.index as usize).is_some_and(|count| count.closing)
     }
@@ -463,7 +461,7 @@ mod tests {
         let key = table.begin(CHANNEL, TypedBuffer::empty(), QUEUED).unwrap();
         table.set_phase(key, Phase::RtsSent { to: Rank(0), payload_sent: false });
         assert_eq!(table.sends(), 1);
-        table.set_phase(key, Phase::RefusedSend { to: Rank(0) });
+        table.end(key, Ok(Status::EMPTY));
         assert_eq!(table.sends(), 0);
         table.lifecycle_check();
     }
@@ -471,16 +469,16 @@ mod tests {
     #[test]
     fn an_operation_belongs_to_the_owner_of_its_channel_until_its_handle_is_given_back() {
         let mut table = table();
-        let kept = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
+        let attached = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         let failed = table.begin_ended(CHANNEL, Err(Error::NoMemory)).unwrap();
         // The channel's place goes to another channel, and that changes nothing for them.
-        table.end(kept, Ok(Status::EMPTY));
+        table.end(attached, Ok(Status::EMPTY));
         table.open_channel(CHANNEL, Owner(8));
-        assert_eq!((table.owner(kept), table.owner(failed)), (Some(Owner(7)), Some(Owner(7))));
+        assert_eq!((table.owner(attached), table.owner(failed)), (Some(Owner(7)), Some(Owner(7))));
         let detached = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         assert_eq!(table.owner(detached), Some(Owner(8)));
-        [kept, failed, detached].into_iter().for_each(|key| assert!(table.detach(key).is_some()));
-        assert_eq!([kept, failed, detached].map(|key| table.owner(key)), [None; 3]);
+        [attached, failed, detached].into_iter().for_each(|key| assert!(table.detach(key).is_some()));
+        assert_eq!([attached, failed, detached].map(|key| table.owner(key)), [None; 3]);
         assert!(table.get(detached).is_some());
     }
 

@@ -16,11 +16,11 @@ pub(crate) struct Routes<E>(Vec<Route<E>>);
 pub(crate) struct Route<E> {
     /// `None`: sends take the queue. Not connected, no context id announced yet, or the peer has ended.
     endpoint: Option<E>,
-    /// The peer's id of the channel, where `announced` says that it is known.
+    /// The peer's id of the channel, valid if `announced`.
     context: ContextId,
     /// Of the next message.
     sequence: u16,
-    /// The longest message that goes before a match.
+    /// The longest message that is sent before a match.
     eager_bytes: u16,
     announced: bool,
 }
@@ -60,7 +60,7 @@ impl<E: Copy> Routes<E> {
         }
     }
 
-    /// How many messages have gone to a rank, modulo 2^16.
+    /// How many messages were sent to a rank, modulo 2^16.
     pub(crate) fn sent(&self, rank: Rank) -> u16 {
         self.0.get(rank.index()).map_or(0, |route| route.sequence)
     }
@@ -75,7 +75,7 @@ impl<E: Copy> Route<E> {
     }
 
     // Hot: per message.
-    /// A message has gone.
+    /// A message was sent.
     #[inline(always)]
     pub(crate) fn count_sent(&mut self) {
         self.sequence = self.sequence.wrapping_add(1);
@@ -96,7 +96,7 @@ impl<E: Copy> Route<E> {
         }
     }
 
-    /// The peer calls the channel so. `false`: it has announced an id before.
+    /// The peer announces its id of the channel. `false`: it has announced one before.
     pub(crate) fn on_announced(&mut self, context: ContextId) -> bool {
         let first = !self.announced;
         if first {
@@ -105,7 +105,7 @@ impl<E: Copy> Route<E> {
         first
     }
 
-    /// The peer has closed the channel. `false`: it never called it so.
+    /// The peer has closed the channel. `false`: it never announced this id.
     pub(crate) fn on_retired(&mut self, context: ContextId) -> bool {
         let known = self.announced && self.context == context;
         if known {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What waits to go out, in which order, and when a send may go at once.
+//! The queues of what is to be sent, their order, and when a message may be sent without queueing.
 //!
 //! Each peer has three queues: control messages (`control_queue`), which never wait behind data; messages, in the order in
-//! which they were sent, so that none overtakes another; and streams, which take turns. A peer with anything in them is flush pending, and every call
-//! of progress tries again what was `Busy`.
+//! which they were sent, so that none overtakes another; and streams, which are sent round robin. A peer with anything in them is flush
+//! pending: every call of progress flushes its queues until they are empty.
 //!
 //! A peer is *congested* while messages to it are queued, or while it has sent XOFF: sends to it take the queue, where an
 //! XOFF turns them into RTSes. A program that starts operations and never makes progress would not read an XOFF, so after
-//! [`STARTS_PER_PROGRESS`] starts no message goes before the next call of progress.
+//! [`STARTS_PER_PROGRESS`] starts no message is sent before the next call of progress.
 //!
 //! What peers fill is bounded: the PML's answers by [`ANSWERS_MAX`], acknowledgements of retired ids by [`RETIRED_MAX`], both for each
 //! peer and above what a correct one can cause. The list of flush pending peers has one entry for each peer, reserved when
@@ -33,7 +33,7 @@ pub(crate) struct SendQueues {
     flush_pending: Vec<PeerIndex>,
     /// How many peers were connected, each as often as it was.
     connected: usize,
-    /// Acknowledgements of retired ids that have not gone out.
+    /// Acknowledgements of retired ids that are not sent yet.
     retired: usize,
 }
 
@@ -55,12 +55,12 @@ struct Queues {
     retired: u32,
 }
 
-/// What goes in the order of the messages.
+/// An entry of the queue of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueuedMessage {
     /// A request: a send, or the cancellation of an RTS, behind that RTS.
     Request(Key),
-    /// That the peer's context id is used no more: behind the last message that uses it.
+    /// The acknowledgement that the peer's context id is used no more, behind the last message that uses it.
     ContextRetired(ContextId),
 }
 
@@ -182,7 +182,7 @@ impl SendQueues {
         self.control.first(peer)
     }
 
-    /// The first control message has gone.
+    /// The first control message was sent.
     pub(crate) fn pop_control(&mut self, peer: PeerIndex) {
         self.control.pop(peer);
     }
@@ -192,7 +192,7 @@ impl SendQueues {
         self.queues(peer)?.messages.front().copied()
     }
 
-    /// The first message has gone; the caller updates the congestion when no more goes.
+    /// The first message was sent; the caller updates the congestion after the last one.
     pub(crate) fn pop_message(&mut self, peer: PeerIndex) {
         let Some(queues) = self.queues_mut(peer) else { return };
         if let Some(QueuedMessage::ContextRetired(_)) = queues.messages.pop_front() {
@@ -201,13 +201,13 @@ impl SendQueues {
         }
     }
 
-    /// The stream whose turn it is.
+    /// The stream of which a piece is sent next.
     pub(crate) fn stream(&self, peer: PeerIndex) -> Option<Key> {
         self.queues(peer)?.streams.front().copied()
     }
 
-    /// A piece of the first stream has gone: the next has its turn, and the first comes again unless it is over.
-    pub(crate) fn turn_streams(&mut self, peer: PeerIndex, is_over: bool) {
+    /// A piece of the first stream was sent: the stream moves to the end of the queue, or leaves it if it is over.
+    pub(crate) fn rotate_streams(&mut self, peer: PeerIndex, is_over: bool) {
         let Some(queues) = self.queues_mut(peer) else { return };
         if is_over {
             queues.streams.pop_front();
@@ -216,7 +216,7 @@ impl SendQueues {
         }
     }
 
-    /// A queued request does not go out. It never took a number, so no hole is left (I6).
+    /// Removes a request that was not sent. It has no sequence number yet, so the sequence has no gap (I6).
     pub(crate) fn remove_request(&mut self, peer: PeerIndex, key: Key) {
         if let Some(queues) = self.queues_mut(peer) {
             queues.messages.retain(|message| *message != QueuedMessage::Request(key));
@@ -224,20 +224,20 @@ impl SendQueues {
         self.update_congested(peer);
     }
 
-    /// No more of a send's stream goes out.
+    /// Removes the stream of a send: no more of it is sent.
     pub(crate) fn remove_stream(&mut self, peer: PeerIndex, key: Key) {
         if let Some(queues) = self.queues_mut(peer) {
             queues.streams.retain(|stream| *stream != key);
         }
     }
 
-    /// The stream of one request goes on as that of another.
+    /// The stream of one request is continued by another request.
     pub(crate) fn replace_stream(&mut self, peer: PeerIndex, key: Key, by: Key) {
         let streams = self.queues_mut(peer).into_iter().flat_map(|queues| &mut queues.streams);
         streams.filter(|stream| **stream == key).for_each(|stream| *stream = by);
     }
 
-    /// The peer says whether it takes messages before their match.
+    /// The peer has sent XOFF or XON.
     pub(crate) fn set_xoff(&mut self, peer: PeerIndex, xoff: bool) {
         self.peers.at(peer.index()).xoff_received = xoff;
         self.update_congested(peer);
@@ -301,7 +301,7 @@ impl SendQueues {
         self.update_congested(peer);
     }
 
-    /// Control messages and acknowledgements that have not gone out.
+    /// Control messages and acknowledgements that are not sent yet.
     pub(crate) fn unsent(&self) -> usize {
         self.control.waiting() + self.retired
     }
@@ -377,13 +377,13 @@ mod tests {
     fn streams_take_turns_and_one_that_is_over_leaves() {
         let mut queues = SendQueues::default();
         (1..4).for_each(|number| queues.push_stream(PEER, key(number)).unwrap());
-        queues.turn_streams(PEER, false);
-        queues.turn_streams(PEER, true);
+        queues.rotate_streams(PEER, false);
+        queues.rotate_streams(PEER, true);
         queues.replace_stream(PEER, key(1), key(9));
         let mut order = vec![];
         while let Some(key) = queues.stream(PEER) {
             order.push(key.index);
-            queues.turn_streams(PEER, true);
+            queues.rotate_streams(PEER, true);
         }
         assert_eq!(order, [3, 9]);
     }

@@ -3,7 +3,7 @@
 
 use mend_base::{Key, Source};
 
-/// Where the rounds stand.
+/// The positions of the rounds.
 #[derive(Default, Debug)]
 pub(crate) struct UnconnectedSearch {
     /// The slot of the operation that was last seen.
@@ -43,7 +43,7 @@ impl UnconnectedSearch {
         self.slot
     }
 
-    /// The next waiter, of the probe and so many slots; `None`: it is the probe's turn, and there was none.
+    /// The next waiter, round robin over the probe and so many slots. `None`: the probe is the next, and there was none.
     pub(crate) fn next_waiter(&mut self, slots: u32) -> Option<Waiter> {
         self.waiter = (self.waiter + 1) % (slots + 1);
         match self.waiter.checked_sub(1) {
@@ -64,11 +64,11 @@ mod tests {
     fn every_slot_and_the_probe_have_their_turns() {
         let mut search = UnconnectedSearch::default();
         assert_eq!([0; 3].map(|_| search.next_slot(2)), [1, 0, 1]);
-        let turns = [0; 3].map(|_| search.next_waiter(2));
-        assert_eq!(turns, [Some(Waiter::Operation(0)), Some(Waiter::Operation(1)), None]);
+        let waiters = [0; 3].map(|_| search.next_waiter(2));
+        assert_eq!(waiters, [Some(Waiter::Operation(0)), Some(Waiter::Operation(1)), None]);
         search.on_probe(CHANNEL, Source::Any);
-        let turns = [0; 3].map(|_| search.next_waiter(2));
-        assert_eq!(turns[2], Some(Waiter::Probe(CHANNEL, Source::Any)));
+        let waiters = [0; 3].map(|_| search.next_waiter(2));
+        assert_eq!(waiters[2], Some(Waiter::Probe(CHANNEL, Source::Any)));
         assert_eq!(search.take_probe(), Some((CHANNEL, Source::Any)));
         assert_eq!(search.take_probe(), None);
     }

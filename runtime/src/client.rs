@@ -18,9 +18,9 @@ pub trait Runtime {
     /// Requests a first contact with `peer`, once. Then both ends get [`Notice::Contact`], or, with the cause,
     /// [`Notice::Refused`].
     fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError>;
-    /// This process could not connect to `peer`. Both ends get [`Notice::Refused`].
+    /// This process could not connect to `peer`, another process. Both ends get [`Notice::Refused`].
     fn refuse(&mut self, peer: Peer, cause: Cause);
-    /// Asks whether `peer`, which is suspected, has failed: the node daemon examines it, and answers by [`Notice::Failed`] or
+    /// Asks whether `peer`, another process, which is suspected, has failed: the node daemon examines it, and answers by [`Notice::Failed`] or
     /// [`Notice::Alive`], or by [`Notice::Finalized`] if it has left. A peer that wrote [`Cause::Garbage`] is killed, so the answer
     /// is its end.
     fn ask(&mut self, peer: Peer, cause: Cause);

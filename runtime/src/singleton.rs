@@ -43,8 +43,10 @@ impl Runtime for Singleton {
         Err(RuntimeError::NoSuchPeer)
     }
 
+    /// There is no other process.
     fn refuse(&mut self, _peer: Peer, _cause: Cause) {}
 
+    /// There is no other process.
     fn ask(&mut self, _peer: Peer, _cause: Cause) {}
 
     fn fault_version(&self) -> u32 {

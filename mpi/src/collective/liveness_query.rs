@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A member has finalized without its part of a collective operation. Either the program is wrong, or another member has failed, and
-//! the member that left was notified of the failure before this process: then the error must name the failed member (Row CO1). So the
-//! operation ends with `PeerLeft` only after each other member is known to live, or its end is published.
+//! A member has finalized without its part of a collective operation, or has given the operation up. Either the program is wrong, or
+//! the member has no memory or no connection to a third one, or another member has failed and this member was notified of the failure
+//! before this process: then the error must name the failed member (Row CO1, I2). So the operation ends with `PeerLeft` or
+//! `PeerFreed` only after each other member is known to live, or its end is published.
 
 use super::Context;
 use crate::CommKey;
@@ -21,7 +22,7 @@ impl LivenessQuery {
     /// Asks the runtime about every other member of the communicator.
     #[cold]
     pub fn begin<N: Btl, R: Runtime>(comm: CommKey, context: &mut Context<'_, N, R>) -> Self {
-        mend_base::reach!("mpi.collective: a member left without its part");
+        mend_base::reach!("mpi.collective: a member left or gave up");
         let mut unanswered = BTreeMap::new();
         let members = context.communicators.get(comm).map(|entry| entry.members().clone());
         for &member in members.iter().flat_map(|members| members.iter()) {

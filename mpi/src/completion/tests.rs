@@ -240,6 +240,24 @@ fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
     assert_eq!(failure(answered), Some((40, ErrorClass::ProcFailed)));
 }
 
+/// The other processes finalize one after the other; the poll after the last one ends the call.
+#[test]
+fn a_waitall_for_many_ends_when_no_process_is_left_that_could_send() {
+    let job = ScriptedJob::default();
+    let mut process = job.process(0, 3);
+    let requests: Vec<_> = (0..40).map(|_| request(&mut process, 'P')).collect();
+    let (mut completion, mut written) = (Completion::new(Want::All), Written::default());
+    let mut answered = vec![];
+    for number in [1, 2] {
+        assert!(completion.poll(&mut process, &requests, || Some(1), &mut written).is_none());
+        job.notify(0, Notice::Finalized(peer(number)));
+        process.progress(Instant(1));
+        answered.push(completion.poll(&mut process, &requests, || Some(1), &mut written).map(Result::unwrap));
+    }
+    assert!(answered[0].is_none(), "rank 2 may still send");
+    assert_eq!(answered[1].expect("no process can send").found, Found::All { complete: true });
+}
+
 /// All other members have left: the receives that a waiting call ends, and when it ends them.
 #[test]
 fn a_call_ends_unsatisfiable_receives_only_if_it_waits_for_nothing_else() {

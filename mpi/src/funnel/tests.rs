@@ -53,6 +53,35 @@ fn evidence_asks_the_runtime_once_until_it_answers() {
 }
 
 #[test]
+fn garbage_and_refusals_of_a_suspected_peer_are_reported_too() {
+    let (job, mut funnel, mut layers) = funnel();
+    for cause in [Cause::Silent, Cause::NoMemory, Cause::Garbage, Cause::Exited] {
+        funnel.on_evidence(ONE, cause);
+    }
+    funnel.examine(&mut layers);
+    assert_eq!(job.refused(), [(0, peer(1), Cause::NoMemory)]);
+    assert_eq!(job.asked(), [(0, peer(1)); 2], "whether it is silent, and about the garbage");
+}
+
+#[test]
+fn a_process_without_memory_for_a_message_to_itself_is_unreachable_for_itself() {
+    let (job, mut funnel, mut layers) = funnel();
+    let zero = PeerIndex(0);
+    funnel.connect_or_end(zero, &card(0), &mut layers).expect("it can connect to itself");
+    funnel.on_evidence(zero, Cause::Silent);
+    funnel.examine(&mut layers);
+    assert!(!funnel.some_severing() && job.asked().is_empty(), "it lives");
+    funnel.on_evidence(zero, Cause::NoMemory);
+    funnel.on_evidence(zero, Cause::NoMemory);
+    funnel.examine(&mut layers);
+    assert!(funnel.some_severing() && ends(&mut funnel).is_empty());
+    funnel.on_severed(zero, 2);
+    funnel.examine(&mut layers);
+    assert_eq!(ends(&mut funnel), [(zero, End::Unreachable(Cause::NoMemory))]);
+    assert!(job.refused().is_empty() && job.asked().is_empty(), "the runtime knows nothing about that");
+}
+
+#[test]
 fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
     let (_job, mut funnel, mut layers) = funnel();
     for notice in [Notice::Failed(peer(1)), Notice::Finalized(peer(2)), Notice::Finalized(peer(3))] {

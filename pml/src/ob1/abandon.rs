@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Giving up: a request ends now, whatever the other side does, and its buffer is not touched any more (I7).
 //!
-//! What is on the wire of it cannot be called back, so both ends settle what is left over, without waiting:
+//! Messages of it that are on the wire arrive later. Both ends handle them without waiting:
 //!
 //! ```text
 //!   sender gives up                                   receiver
@@ -13,12 +13,12 @@
 //!     a stream: what comes of it is dropped            ══▶   sends on to the end, or gives up too
 //! ```
 //!
-//! So a stream's number is free again when its last byte has come, and never before: a late chunk meets its own stream
-//! or none. Everything left over goes with its peer at the latest.
+//! So a stream's number is free again when its last byte has arrived, and never before: a late chunk belongs to its own stream
+//! or to none. The end of the peer removes all such state.
 //!
-//! On the point-to-point context kind the other end ends in error, or, where no byte was sent, its receive is matched anew.
-//! On a collective context kind it waits for its own notice: an operation is given up there because a member died, of which
-//! all are notified, and no process may see an error that its list of failures does not explain (I2).
+//! The other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the point-to-point context
+//! kind. On a collective context kind an operation is given up because a member died, as a rule, and no process may see an
+//! error that its list of failures does not explain (I2): so the engine asks about all members before it reports the error.
 
 use super::Ob1;
 use crate::envelope::{Packet, Reason};
@@ -44,7 +44,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.dequeue(channel, to, key);
             }
             Phase::RtsSent { to, .. } => self.abandon_sent(channel, to),
-            Phase::RefusedSend { .. } => mend_base::reach!("pml.abandon: a refused send"),
             Phase::Streaming { to, stream, sent, .. } => self.cut_stream(channel, to, stream, sent, key),
             Phase::Posted(posted) => {
                 mend_base::reach!("pml.abandon: a posted receive");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A message arrives: its channel, the sequence check, the match; a receive takes it, or it is kept as unexpected.
+//! A message arrives: its channel, the sequence check, the match; a receive takes it, or it is stored as unexpected.
 
 use super::Ob1;
 use crate::context_table::{EarlyMessage, Named};
@@ -69,7 +69,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match channel.matching.arrive(source, sequence, by_name) {
             Arrival::InOrder => {
                 let matched = channel.matching.take_match(self.requests.receives(), source, tag);
-                self.deliver_or_keep(matched, key, from, source, tag, form, payload);
+                self.deliver_or_store(matched, key, from, source, tag, form, payload);
             }
             other => self.on_unusual_message(other, key, from, envelope, payload),
         }
@@ -89,7 +89,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             && let Some(channel) = self.channels.get_mut(key)
         {
             let matched = channel.matching.take_match(self.requests.receives(), source, tag);
-            self.deliver_or_keep(matched, key, from, source, tag, form, payload);
+            self.deliver_or_store(matched, key, from, source, tag, form, payload);
         }
     }
 
@@ -114,7 +114,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "the parts of an envelope, in registers")]
-    fn deliver_or_keep(
+    fn deliver_or_store(
         &mut self,
         matched: Option<Key>,
         channel: Key,
@@ -126,7 +126,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ) {
         match matched {
             Some(request) => self.deliver(request, from, source, tag, form, payload),
-            None => self.keep(channel, from, source, tag, form, payload),
+            None => self.store_unexpected(channel, from, source, tag, form, payload),
         }
     }
 
@@ -159,9 +159,17 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     // Hot: per message.
-    /// A message that no receive has asked for yet.
+    /// Stores a message that no receive has matched yet.
     #[inline(always)]
-    fn keep(&mut self, key: Key, from: PeerIndex, source: Rank, tag: Tag, form: Form, payload: Payload<'_>) {
+    fn store_unexpected(
+        &mut self,
+        key: Key,
+        from: PeerIndex,
+        source: Rank,
+        tag: Tag,
+        form: Form,
+        payload: Payload<'_>,
+    ) {
         let Some(channel) = self.channels.get(key) else { return };
         if channel.is_broken() || self.requests.is_closing(key) {
             return self.on_late(from, form);
@@ -170,13 +178,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let (bytes, unanswered) = (payload.len(), form.waits().is_some());
         let Some(payload) = self.store(from, payload, unanswered) else { return };
         let Some(channel) = self.channels.get_mut(key) else { return };
-        if !self.matcher.keep(&mut channel.matching, Unexpected::new(source, tag, form, payload)) {
+        if !self.matcher.add(&mut channel.matching, Unexpected::new(source, tag, form, payload)) {
             self.budget.release(from, bytes, unanswered);
             self.out_of_memory(from);
         }
     }
 
-    /// Keeps the bytes of a message on its sender's account. `None`: the sender is discarded.
+    /// Stores the bytes of a message on its sender's account. `None`: the sender is discarded.
     #[inline]
     fn store(&mut self, from: PeerIndex, payload: Payload<'_>, unanswered: bool) -> Option<Vec<u8>> {
         let short = self.matcher.is_short();
@@ -240,7 +248,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.refuse(from, form);
     }
 
-    /// What came too early for the channel that has just been opened.
+    /// A channel has just been opened: its early messages are handled.
     pub(super) fn on_created(&mut self, channel: Key, early: Vec<(PeerIndex, EarlyMessage)>) {
         for (from, EarlyMessage { envelope, payload, cancels }) in early {
             mend_base::reach!("pml.arrival: handed over at the creation");

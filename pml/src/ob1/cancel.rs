@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cancellation, and handles that are given back. A wait for a cancelled operation returns whatever other processes do
+//! Cancellation, and release of handles. A wait for a cancelled operation returns whatever other processes do
 //! (MPI-5.0 §3.8.4):
 //!
 //! | operation | what `cancel` does |
@@ -9,9 +9,9 @@
 //! | send, queued | leaves the queue, ends cancelled |
 //! | send, RTS sent | ends cancelled; a CANCEL_RTS follows the RTS, and a CTS that was under way is answered by the cancellation of its stream with 0 bytes |
 //! | send, synchronous, payload sent | ends, not cancelled: the match is the receiver's |
-//! | send, streaming | ends, not cancelled: the rest goes from a copy; without memory for one it goes on |
+//! | send, streaming | ends, not cancelled: the rest is sent from a copy; without memory for a copy it goes on |
 //!
-//! The receiver takes an RTS that is cancelled back, as if it had never been sent: out of its unexpected messages, or
+//! The receiver removes an RTS that is cancelled, as if it had never been sent: from its unexpected messages, or
 //! from the receive that had matched it, which is posted again at its old place and matched anew, unless it was cancelled.
 
 use super::Ob1;
@@ -22,7 +22,7 @@ use mend_base::{Key, PeerIndex, Rank};
 use mend_datatype::TypedBuffer;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Cancels an operation, where it still can be: the status says whether it was.
+    /// Cancels an operation if that is still possible. Its status tells whether it was cancelled.
     pub fn cancel(&mut self, request: Request) {
         let key = request.0;
         self.queues.count_start();
@@ -47,11 +47,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                     entry.set_cancelled();
                 }
             }
-            Phase::RefusedSend { .. } | Phase::CancelQueued { .. } | Phase::Done(_) => {}
+            Phase::CancelQueued { .. } | Phase::Done(_) => {}
         }
     }
 
-    /// A send that waits for its match, which may come meanwhile.
+    /// A send that waits for an answer; the answer may be under way.
     fn cancel_sent(&mut self, channel: Key, to: Rank, payload_sent: bool, key: Key) {
         let Some(peer) = self.member(channel, to) else { return };
         self.rendezvous.give_up_send(peer);
@@ -75,7 +75,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// A send whose bytes are asked for: it is over for its caller, and the rest goes from a copy.
+    /// A send whose stream has begun: it ends for its caller, and the rest is sent from a copy.
     fn continue_stream_from_copy(&mut self, channel: Key, to: Rank, key: Key) {
         let Some(entry) = self.requests.get(key) else { return };
         let (phase, Some(copy)) = (*entry.phase(), entry.data().copied()) else { return };
@@ -87,7 +87,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.finish(key, Ok(Status::EMPTY));
     }
 
-    /// The caller has seen that it is over. One that is not goes on without a handle.
+    /// Releases the handle of a request that is over. A request that is not over goes on without a handle.
     /// To whom it belonged, if its handle was not given back before.
     #[inline]
     pub fn release(&mut self, request: Request) -> Option<Owner> {
@@ -125,14 +125,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.requests.next_ended_waiter()
     }
 
-    /// Takes a posted receive out of its queue.
+    /// Removes a posted receive from its queue.
     pub(super) fn unpost(&mut self, channel: Key, posted: Posted, key: Key) {
         if let Some(channel) = self.channels.get_mut(channel) {
             channel.matching.unpost(self.requests.receives(), posted.from, key);
         }
     }
 
-    /// Takes a send that has not gone out of its queue.
+    /// Removes a send that was not sent from its queue.
     pub(super) fn dequeue(&mut self, channel: Key, to: Rank, key: Key) {
         if let Some(peer) = self.member(channel, to) {
             self.queues.remove_request(peer, key);

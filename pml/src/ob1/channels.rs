@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opening and closing channels, and what both ends call them (`mend_proto::identity` has the rules).
+//! Opening and closing channels, and the exchange of their context ids (`mend_proto::identity` has the rules).
 
 use super::Ob1;
 use crate::channel::ChannelState;
@@ -67,8 +67,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// MPI_Finalize has begun: nothing more is opened here. A sender that waits for an answer to what came for a communicator
-    /// that was created elsewhere alone is refused, now and later.
+    /// MPI_Finalize has begun: no channel is opened any more. Where a communicator was created at other members only, senders that
+    /// wait for an answer on it are refused, now and later.
     pub fn leave(&mut self) {
         let early = self.contexts.leave();
         self.refuse_early(early);
@@ -118,7 +118,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.answer(peer, Packet::AnnounceContext { name, context, rank, eager_bytes });
     }
 
-    /// A peer says what it calls a channel.
+    /// A peer announces its context id of a channel.
     pub(super) fn on_announce_context(
         &mut self,
         from: PeerIndex,
@@ -144,7 +144,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// A peer has freed a channel, and wants its id used no more.
+    /// A peer has closed a channel, and asks that its id is used no more.
     pub(super) fn on_retire_context(&mut self, from: PeerIndex, name: Name, context: ContextId, rank: Rank) {
         if let Named::Open(key) = self.contexts.find(name)
             && let Some(channel) = self.channels.get_mut(key)

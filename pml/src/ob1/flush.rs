@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What waits goes out: control messages, messages, pieces of streams, for each peer in this order.
+//! Sends the queues of the peers: for each peer control messages first, then messages, then pieces of streams.
 
 use super::Ob1;
 use crate::control_queue::{ControlError, Places, Protocol};
@@ -14,8 +14,8 @@ use mend_transport::{AmId, Btl, Class, Limits, SendError};
 const CHUNKS_PER_PROGRESS: u32 = 8;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// `peer` can be reached by `endpoint`. A message longer than `limits.packed_bytes_max`, or than what the peer says
-    /// that it takes before a match, goes after an RTS.
+    /// `peer` can be reached by `endpoint`. A message longer than `limits.packed_bytes_max`, or longer than the peer accepts before a
+    /// match, is sent by rendezvous.
     pub fn connected(&mut self, peer: PeerIndex, endpoint: E, limits: &Limits) {
         self.queues.add_peer(peer);
         self.budget.add_peer(peer);
@@ -87,7 +87,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// What a peer caused cannot be queued.
+    /// A message to a peer that the peer itself caused cannot be queued.
     pub(super) fn not_queued(&mut self, peer: PeerIndex, error: ControlError) {
         match error {
             ControlError::TooMany => self.garbage(peer),
@@ -111,7 +111,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Tries again what waits, for every flush pending peer.
+    /// Flushes every flush pending peer.
     pub(super) fn flush_all<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
         let mut sent = 0;
         let mut at = 0;
@@ -178,7 +178,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         sent
     }
 
-    /// Large messages to one peer take turns, chunk by chunk.
+    /// Sends pieces of the streams to one peer, round robin.
     fn flush_streams<N: Btl<Endpoint = E>>(
         &mut self,
         net: &mut N,
@@ -193,7 +193,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 mend_base::reach!("pml.flush: a stream waits");
                 break;
             };
-            self.queues.turn_streams(peer, is_over);
+            self.queues.rotate_streams(peer, is_over);
             sent += 1;
         }
         sent

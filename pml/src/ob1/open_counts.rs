@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many entries the tables have: for reports, and for tests that a process which has left MPI leaves none (I8).
+//! How many entries the tables have: for reports, and for tests that nothing is left after MPI_Finalize (I8).
 
 use super::Ob1;
 use mend_base::LifecycleCounts;
@@ -7,7 +7,7 @@ use mend_base::LifecycleCounts;
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenCounts {
-    /// Context kinds of communicators that are open, or go with their last operation.
+    /// Context kinds of communicators that are open, or closed with operations that are not over.
     pub channels: u32,
     /// Operations that are not released.
     pub requests: u32,
@@ -15,14 +15,14 @@ pub struct OpenCounts {
     pub arrived: u32,
     /// Messages for communicators that are not created here.
     pub early: u32,
-    /// Streams that come in for a receive. Of one that was given up the rest is dropped, and its sender soon cancels it or
-    /// comes to its end: a process that leaves need not wait for that.
+    /// Incoming streams of receives. The stream of a receive that was given up does not count: its bytes are dropped, and
+    /// MPI_Finalize need not wait for them.
     pub incoming: u32,
     /// Receives that have matched an RTS and wait for a stream.
     pub unanswered: u32,
-    /// What of answers and sends has not gone out.
+    /// Answers and sends that are not sent yet.
     pub unsent: u32,
-    /// What the messages that are here unread cost, in bytes.
+    /// The cost of all unexpected and early messages, in bytes.
     pub held_bytes: u64,
 }
 

@@ -22,8 +22,8 @@ use crate::request_table::{Phase, Posted, RequestEntry};
 use mend_base::{Key, PeerIndex, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// The engine publishes the end of `peer`, which stands in `ends`: the peer will never send or answer again, and nothing of it
-    /// is under way. Every request that needs the peer ends. A second call, for a peer that was unreachable and now has failed, only
+    /// The engine publishes the end of `peer`, which is in `ends`: the peer will never send or answer again, and no message of it is
+    /// under way. Every request that needs the peer ends. A second call, for a peer that was unreachable and now has failed, only
     /// makes the failure pending for wildcard receives.
     pub fn on_end(&mut self, peer: PeerIndex, ends: &Ends) {
         let Some(end) = ends.of(peer) else { return debug_assert!(false, "its end is added first") };
@@ -96,7 +96,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let rank = match *entry.phase() {
             Phase::Queued { to, .. }
             | Phase::RtsSent { to, .. }
-            | Phase::RefusedSend { to }
             | Phase::CancelQueued { to, .. }
             | Phase::Streaming { to, .. } => to,
             Phase::Posted(Posted { from: Source::Rank(from), .. }) | Phase::CtsSent { from, .. } => from,
@@ -111,7 +110,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match *entry.phase() {
             Phase::Queued { .. } => mend_base::reach!("pml.end: a queued send"),
             Phase::RtsSent { .. } => mend_base::reach!("pml.end: a send without an answer"),
-            Phase::RefusedSend { .. } => mend_base::reach!("pml.end: a refused send"),
             Phase::Streaming { .. } => mend_base::reach!("pml.end: a streaming send"),
             Phase::CancelQueued { .. } => mend_base::reach!("pml.end: the cancellation of an RTS"),
             Phase::Posted(posted) => {

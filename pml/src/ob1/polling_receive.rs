@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A receive that is not posted at first: a blocking one from a named rank polls the head of that rank's ring, and copies to
 //! the user at once where no unexpected message and no posted receive comes first
-//! (design "Shared memory"). Whatever else is at the head goes the usual way.
+//! (design "Shared memory"). Any other message at the head is handled as if progress had delivered it.
 //!
 //! [`begin_polling`](Ob1::begin_polling) says where to poll, [`poll_once`](Ob1::poll_once) polls once, and
 //! [`post`](Ob1::post) gives up polling: how often to poll, and what to do in between, is the caller's. The sequence check
@@ -112,7 +112,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.receive(lent, on, from, tag, data)
     }
 
-    /// Something else was at the head of the ring, and has gone the usual way.
+    /// Another message was at the head of the ring, and has been handled.
     #[cold]
     fn post_rest<N: Btl<Endpoint = E>>(
         &mut self,

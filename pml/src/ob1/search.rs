@@ -8,7 +8,7 @@ use crate::unconnected::{SEARCHED_MAX, Waiter};
 use mend_base::{Key, PeerIndex, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// The timed check of some posted receives, in a round. Peers that they name and that are not connected are wanted, as
+    /// The timed check of some posted receives, round robin. Peers that they name and that are not connected are wanted, as
     /// for a send.
     #[cold]
     pub fn want_awaited(&mut self) {
@@ -33,8 +33,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// A member that is not connected of a channel where an operation waits for any member: to be asked about, not to be
-    /// connected, since all members would be too many. At each call another one, as far as possible of another channel, so
-    /// that each has its turn. A probe counts until the next [`want_awaited`](Ob1::want_awaited).
+    /// connected, since all members would be too many. At each call another one, as far as possible of another channel,
+    /// round robin. A probe counts until the next [`want_awaited`](Ob1::want_awaited).
     #[cold]
     pub fn next_unconnected(&mut self) -> Option<PeerIndex> {
         let slots = self.requests.slots();
@@ -49,8 +49,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         })
     }
 
-    /// The channel on which the operation in a slot waits for any member. An operation of a collective waits for all
-    /// members: the one that it waits for may have given up because of another.
+    /// The channel on which the operation in a slot waits for any member. A collective operation waits for all
+    /// members: the member that it waits for may have given up the operation because another one failed.
     fn waits_for_any(&self, slot: u32) -> Option<Key> {
         let entry = self.requests.at(slot)?;
         let waits = match *entry.phase() {

@@ -166,13 +166,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Ok(())
     }
 
-    /// An operation that is over before it began: its error belongs to the wait.
+    /// Starts an operation that has ended in error already: the wait reports the error (Row PP3).
     pub(super) fn ended(&mut self, on: Channel, result: Result<Status, Error>) -> Result<Started, Error> {
         let key = self.requests.begin_ended(on.0, result).ok_or(Error::NoMemory)?;
         Ok(Started::Running(Request(key)))
     }
 
-    /// What an operation just begun has come to: one that is over and well needs no handle.
+    /// The result of starting an operation: one that has succeeded already needs no handle.
     pub(super) fn started(&mut self, key: Key) -> Started {
         match self.requests.get(key).map(|entry| entry.phase()) {
             Some(&Phase::Done(Ok(status))) => {

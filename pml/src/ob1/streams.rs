@@ -87,7 +87,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.finish(key, Ok(Status::EMPTY));
     }
 
-    /// No receive will match it there.
+    /// The receiver answers that no receive will match this send.
     pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key) {
         if self.unanswered_send(from, key).is_none() {
             return self.on_unasked(from, key);
@@ -107,8 +107,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Whether an answer of `from` to the request `key` is late: the request was cancelled or given up. Each such request
-    /// explains one answer.
+    /// Whether an answer of `from` to the request `key` is late: the request was cancelled or given up before. One late answer is
+    /// accepted for each such request.
     fn is_late_answer(&mut self, from: PeerIndex, key: Key) -> bool {
         self.requests.is_over(key) && self.rendezvous.on_late_answer(from)
     }
@@ -196,24 +196,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// The other end has given up what this operation needs, of which nothing can reach its buffer any more. On a
-    /// collective context kind it waits for the notice of the reason.
+    /// The other end has given up what this operation needs, of which nothing can reach its buffer any more. A collective
+    /// operation then asks for the reason before it reports anything (I2).
     fn end_refused(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
         let (Phase::RtsSent { to: rank, .. } | Phase::CtsSent { from: rank, .. }) = *entry.phase() else {
             return;
         };
-        match (self.is_collective(request), entry.phase().is_send()) {
-            (true, true) => {
-                mend_base::reach!("pml.streams: a refused send waits for the reason");
-                self.requests.set_phase(request, Phase::RefusedSend { to: rank });
-            }
-            (true, false) => mend_base::reach!("pml.streams: a cancelled receive waits for the reason"),
-            (false, _) => {
-                mend_base::reach!("pml.streams: given up by the other end");
-                self.finish(request, Err(Error::PeerFreed(rank)));
-            }
-        }
+        mend_base::reach!("pml.streams: given up by the other end");
+        self.finish(request, Err(Error::PeerFreed(rank)));
     }
 
     fn is_collective(&self, request: Key) -> bool {

@@ -68,6 +68,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             let end = ends.of(peer)?;
             Some((end == End::Failed, end.error(rank)))
         });
-        ended.reduce(|kept, next| if kept.0 && !next.0 { kept } else { next }).map(|(_, error)| error)
+        ended.reduce(|best, next| if best.0 && !next.0 { best } else { next }).map(|(_, error)| error)
     }
 }

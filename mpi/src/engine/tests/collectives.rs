@@ -136,6 +136,35 @@ fn an_error_names_a_member_that_left_only_after_all_others_are_known_to_live() {
     }
 }
 
+// Rule 7, I2
+#[test]
+fn an_operation_that_a_living_member_refuses_ends_when_the_others_are_known_to_live() {
+    for dead in [true, false] {
+        let (job, mut processes) = job(3);
+        let world = processes[0].world();
+        let comms: Vec<_> =
+            processes.iter_mut().map(|process| process.dup(world).expect("right arguments")).collect();
+        (0..9).for_each(|_| processes.iter_mut().for_each(progress));
+        let copies: Vec<_> = processes
+            .iter_mut()
+            .zip(comms)
+            .map(|(process, started)| created(process, started).expect("it was created"))
+            .collect();
+        let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(0) };
+        let waiting = processes[0].collective(copies[0], call).expect("nobody has failed yet");
+        // Rank 1 does not start the operation, and refuses its messages.
+        processes[1].free(copies[1]).expect("it can be freed");
+        (0..9).for_each(|_| processes.iter_mut().for_each(progress));
+        assert_eq!(result(&processes[0], waiting), None, "the reason may be a failure");
+        assert_eq!(job.asked(), [(0, peer(1)), (0, peer(2))]);
+        job.notify(0, Notice::Alive(peer(1)));
+        job.notify(0, if dead { Notice::Failed(peer(2)) } else { Notice::Alive(peer(2)) });
+        (0..3).for_each(|_| progress(&mut processes[0]));
+        let expected = if dead { Detail::ProcFailed(Rank(2)) } else { Detail::PeerFreed(Rank(1)) };
+        assert_eq!(ended(&processes[0], waiting), expected);
+    }
+}
+
 /// Answers as the node daemon does: one answer for all questions before it.
 fn answer_new_questions(job: &ScriptedJob, answered: &mut usize) {
     let asked = job.asked();
