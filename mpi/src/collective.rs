@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective operations under way: each a schedule (`mend-coll`) that progress moves on over the communicator's own
-//! context kind, so that the user's tags never meet it. The making of communicators is one whose result is looked at.
+//! Collective operations that run: each is a schedule (`mend-coll`) on the context kind for collective operations of its communicator, so
+//! that its messages never match receives of the program. The creation of a communicator is a collective operation too.
 //!
 //! ```text
 //!            start: progress once
-//!        ┌──────────────────────▶ over (no request); refused where a member has failed
+//!        ┌──────────────────────▶ over (no request); an error if a member has failed
 //! start ─┤
 //!        └─▶ active ── progress ─▶ done ── release ──▶ released
-//!              ├─── a member has left, or gave it up: done, in error, when the reason is known (`liveness_query`)
+//!              ├─── a member has left, or gave the operation up ──▶ done, in error, after a liveness query
 //!              ├─── a member's death is published ──▶ done, in error
-//!              └─── release: forgotten as soon as it is done
+//!              └─── release ──▶ removed as soon as it is done
 //! ```
 //!
-//! A death ends every operation of its communicators at each process that hears of it (design "Interrupted collectives"), because a
-//! member that lives may wait for one that has given up. So members differ: one that was through already has succeeded (Row CO3),
-//! and a communicator that was being made may exist at some of them alone. It holds the dead, so only messages between two go
-//! through it; members where it was not created refuse them as soon as they know its name (else when they leave), and freeing it
-//! is local. To let all know whether all have it is for agreement.
+//! When a failure is published at a process, all operations on communicators with the failed member end there (design "Interrupted
+//! collectives"), because a living member may wait for one that has ended its operation with an error. So results differ between
+//! members: an operation that has ended before has succeeded (Row CO3), and a communicator may be created at some members only. Such
+//! a communicator has a failed member, so it is of use for point-to-point messages only. A member that has not created it refuses
+//! these messages as soon as it knows the identity, or else when it finalizes. Freeing the communicator is local. Whether all members
+//! have created it is a question for an agreement.
 //!
-//! A part of the engine: it owns the operations; each call is lent the [`Context`], of which it changes the communicator's
-//! count of operations, and what the schedule starts at the PML.
+//! A part of the engine: it owns the operations. Each call borrows the [`Context`], in which it changes the communicator's count of
+//! operations, and starts sends and receives at the PML.
 
 mod channel;
 mod liveness_query;
@@ -37,7 +38,7 @@ use mend_pml::{Ends, Status, Waiter};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
-/// What an operation works with, lent for the length of a call.
+/// The other parts of the engine that operations use, borrowed during a call.
 pub(crate) struct Context<'a, N: Btl, R> {
     pub layers: &'a mut Layers<N, R>,
     pub communicators: &'a mut Communicators,
@@ -45,14 +46,14 @@ pub(crate) struct Context<'a, N: Btl, R> {
     pub ends: &'a Ends,
 }
 
-/// What became of an operation: its result, and the communicator that it made.
+/// The result of an operation, and the communicator that it created.
 type Ended = (Result<Status, Error>, Option<CommKey>);
 
-/// What starting one gave.
+/// The result of the start of an operation.
 pub(crate) enum Begun {
-    /// It is over; no request was made.
+    /// The operation is over; it has no request.
     Done(Status),
-    /// It goes on, or is a creation, of which somebody must ask what was made.
+    /// The operation has a request: it runs, or it is a creation, whose communicator the caller must take.
     Running(Key),
 }
 
@@ -63,7 +64,7 @@ struct Running {
     stage: Stage,
     /// The request was freed.
     detached: bool,
-    /// The thread that sleeps until it is over.
+    /// The thread that sleeps until the operation is over.
     waiter: Option<Waiter>,
 }
 
@@ -76,20 +77,20 @@ enum Stage {
 #[derive(Debug)]
 struct Active {
     schedule: Schedule,
-    /// Which operation of its communicator: what keeps its messages from those of the next one.
+    /// The number of the operation on its communicator, which distinguishes its messages from those of other operations.
     tag: Tag,
     creation: Option<PendingCreation>,
-    /// The schedule is over: a member has left, or gave the operation up, and the reason is not known yet.
+    /// The schedule has ended because a member has left, or gave the operation up; the operation ends when the query is answered.
     query: Option<LivenessQuery>,
 }
 
-/// Collective operations under way, and those whose result was not looked at.
+/// Collective operations that are not released.
 #[derive(Debug, Default)]
 pub(crate) struct Collectives {
     table: Slab<Running>,
-    /// Those that are not over: what progress polls.
+    /// The operations that run, which progress polls.
     active: Vec<Key>,
-    /// Each of `table` ends once.
+    /// Checks that each entry of `table` ends once.
     lifecycle_check: LifecycleCheck,
     /// Waiters of operations that have ended.
     ended_waiters: Vec<Waiter>,
@@ -97,25 +98,25 @@ pub(crate) struct Collectives {
 
 impl Collectives {
     // Hot: per progress.
-    /// Whether none is active.
+    /// Whether no operation runs.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.active.is_empty()
     }
 
-    /// How many there are.
+    /// The number of operations that are not released.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Asserts that each ends once and is released once; how many so far.
+    /// Asserts that each operation ends once and is released once. Returns the counts so far.
     pub fn lifecycle_counts(&self) -> LifecycleCounts {
         let is_over = |running: &Running| matches!(running.stage, Stage::Done(..));
         self.lifecycle_check.assert_agrees(self.table.iter().map(|(key, running)| (key, is_over(running))));
         self.lifecycle_check.counts()
     }
 
-    /// The requests that an operation waits for.
+    /// The requests for which the operation waits in its present round.
     pub fn awaited_by(&self, key: Key) -> &[mend_pml::Request] {
         match self.table.get(key).map(|running| &running.stage) {
             Some(Stage::Active(active)) => active.schedule.awaited(),
@@ -131,7 +132,7 @@ impl Collectives {
         }
     }
 
-    /// The communicator of an operation whose handle was not given back.
+    /// The communicator of an operation that is not released.
     pub fn communicator_of(&self, key: Key) -> Option<CommKey> {
         self.table.get(key).filter(|running| !running.detached).map(|running| running.comm)
     }
@@ -153,7 +154,7 @@ impl Collectives {
         let schedule = mend_coll::schedule(entry.communicator().rank, entry.communicator().size(), call);
         let tag = entry.tag();
         if let Some(entry) = context.communicators.get_mut(comm) {
-            // Where memory fails here alone, the others have this operation too: the next one must not meet it.
+            // If there is no memory here, the other members start this operation all the same: it takes its tag.
             if matches!(schedule, Ok(_) | Err(mend_coll::Error::NoMemory)) {
                 entry.count_operation();
             }
@@ -163,7 +164,7 @@ impl Collectives {
         }
         let is_creation = creation.is_some();
         let mut active = Active { schedule: schedule?, tag, creation, query: None };
-        // Its place is there before anything is sent: what has begun can go on.
+        // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
         let Some(key) = self.reserve(comm) else {
             context.communicators.end_operation(comm, context.layers);
             return Err(Error::of(Detail::NoMemory));
@@ -182,7 +183,7 @@ impl Collectives {
         }
     }
 
-    /// A place in both tables, of an operation that has not begun; `None`: there is no memory for one.
+    /// Reserves the entries of an operation that has not begun. `None`: there is no memory.
     fn reserve(&mut self, comm: CommKey) -> Option<Key> {
         self.active.try_reserve(1).ok()?;
         // One waiter for each operation of the table at most.
@@ -205,13 +206,13 @@ impl Collectives {
         key
     }
 
-    /// Makes progress on every operation that is not over; how many ended.
+    /// Makes progress on all operations that run. Returns how many ended.
     pub fn progress<N: Btl, R: Runtime>(&mut self, context: &mut Context<'_, N, R>) -> u32 {
         self.end_some(|comm, active| progress(comm, active, context))
     }
 
-    /// A step of publishing a death, after the requests: ends every operation on a communicator that holds the dead. Its
-    /// point-to-point messages go on (Row CO12), and so does every other communicator (Row CO5).
+    /// A step of publishing a failure, after the requests: ends all operations on communicators with the failed member. Point-to-point
+    /// messages on these communicators go on (Row CO12), and so do operations on others (Row CO5).
     pub fn interrupt<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, context: &mut Context<'_, N, R>) {
         self.end_some(|comm, active| {
             let entry = context.communicators.get(comm)?;
@@ -224,7 +225,7 @@ impl Collectives {
         });
     }
 
-    /// Ends those active ones of which `step` says how; how many.
+    /// Ends the running operations for which `step` returns a result. Returns how many.
     fn end_some(&mut self, mut step: impl FnMut(CommKey, &mut Active) -> Option<Ended>) -> u32 {
         let before = self.active.len();
         let mut active = core::mem::take(&mut self.active);
@@ -233,26 +234,26 @@ impl Collectives {
                 return false;
             };
             let Some((result, created)) = step(*comm, active) else { return true };
-            self.settle(key, result, created);
+            self.end(key, result, created);
             false
         });
         self.active = active;
         (before - self.active.len()) as u32
     }
 
-    /// An operation is over.
-    fn settle(&mut self, key: Key, result: Result<Status, Error>, created: Option<CommKey>) {
+    /// Ends an operation with this result.
+    fn end(&mut self, key: Key, result: Result<Status, Error>, created: Option<CommKey>) {
         let Some(running) = self.table.get_mut(key) else { return };
         running.stage = Stage::Done(result, created);
         let detached = running.detached;
         self.ended_waiters.extend(running.waiter.take());
         self.lifecycle_check.end(key);
         if detached {
-            self.forget(key);
+            self.remove(key);
         }
     }
 
-    /// The runtime says that a peer lives: queries that wait for that are answered, or ask again.
+    /// The runtime has answered that a peer lives: this answers queries, or makes them ask again.
     pub fn on_alive<N: Btl, R: Runtime>(&mut self, member: PeerIndex, context: &mut Context<'_, N, R>) {
         let mut again = false;
         for key in &self.active {
@@ -268,7 +269,7 @@ impl Collectives {
     }
 
     // Hot: per poll.
-    /// Where an operation stands.
+    /// The state of an operation.
     pub fn poll(&self, key: Key) -> State {
         match self.table.get(key).map(|running| &running.stage) {
             None => State::Done(Err(no_such_request())),
@@ -277,7 +278,7 @@ impl Collectives {
         }
     }
 
-    /// The end of an operation wakes `waiter`; nothing for one that is over.
+    /// The end of a running operation will wake `waiter`. Does nothing for an operation that is over.
     pub fn wake_at_end(&mut self, key: Key, waiter: Waiter) {
         if let Some(running) = self.table.get_mut(key)
             && matches!(running.stage, Stage::Active(_))
@@ -286,29 +287,29 @@ impl Collectives {
         }
     }
 
-    /// The waiter of an operation that has ended; each comes once.
+    /// The waiter of an operation that has ended. Each is returned once.
     pub fn next_ended_waiter(&mut self) -> Option<Waiter> {
         self.ended_waiters.pop()
     }
 
-    /// The caller will not ask for it any more: if it is over, it is forgotten; else it goes on to its end. Its communicator, where
-    /// the handle was not given back before.
+    /// Releases an operation. One that is over is removed; one that runs goes on, and is removed when it ends. Returns its communicator,
+    /// unless it was released before.
     pub fn release(&mut self, key: Key) -> Option<CommKey> {
         let comm = self.communicator_of(key)?;
         match self.table.get_mut(key) {
             Some(running) if matches!(running.stage, Stage::Active(_)) => running.detached = true,
-            _ => self.forget(key),
+            _ => self.remove(key),
         }
         Some(comm)
     }
 
-    fn forget(&mut self, key: Key) {
+    fn remove(&mut self, key: Key) {
         self.lifecycle_check.release(key);
         self.table.remove(key);
     }
 }
 
-/// Makes progress on one schedule; what came of it, if it is over.
+/// Makes progress on one operation. Returns its result if it is over.
 fn progress<N: Btl, R: Runtime>(
     comm: CommKey,
     active: &mut Active,
@@ -326,7 +327,7 @@ fn progress<N: Btl, R: Runtime>(
     Some(conclude(comm, active.creation.as_ref(), result, context))
 }
 
-/// The end of every operation: what came of it.
+/// Ends an operation: commits or rolls back a creation, and returns the result.
 fn conclude<N: Btl, R: Runtime>(
     comm: CommKey,
     creation: Option<&PendingCreation>,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The eight calls that complete requests, from one table: what each waits for, and what it answers (rows WT1-WT9).
+//! The eight calls that complete requests, by one table: when each returns, and which requests it answers (rows WT1-WT9).
 //!
-//! | call                    | ends when                                                       | answers                                  |
+//! | call                    | returns when                                                    | answers                                  |
 //! |-------------------------|-----------------------------------------------------------------|------------------------------------------|
-//! | Wait, Waitany           | one is complete or has a pending failure                        | it: a good one first, then a failed one  |
-//! | Waitall                 | all are complete, or one ended by a fault or has a pending failure | every one; those that go on are PENDING |
-//! | Waitsome                | one is complete or has a pending failure                        | all that are                             |
-//! | Test, -any, -all, -some | at once                                                         | the same, or "not yet"                   |
+//! | Wait, Waitany           | one is complete or has a pending failure                        | one: a successful one before a failed one |
+//! | Waitall                 | all are complete, or one ended by a fault or has a pending failure | all; those that go on with PENDING      |
+//! | Waitsome                | one is complete or has a pending failure                        | all of which this is true                |
+//! | Test, -any, -all, -some | at once                                                         | as the waiting call, or "not yet"        |
 //!
-//! A request has a *pending failure* when a possible sender of a receive from any source failed and that is not acknowledged:
-//! PROC_FAILED_PENDING is answered, and the request stays as it is. Before it is answered, the engine makes progress once:
-//! what has come already is received first (row PP13), and a program that waits in a loop moves on.
+//! A receive from any source has a *pending failure* when a possible sender has failed and the failure is not acknowledged. Its answer
+//! is PROC_FAILED_PENDING, and the request is not changed. Before this answer the engine makes progress once: messages that have
+//! arrived are received first (row PP13), and a program that calls in a loop makes progress.
 //!
-//! The caller hands in the requests and an [`Answers`], into which each status, index and completion is written once, in the
-//! order of the requests. A status holds its MPI_ERROR only where the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The
-//! failure that the error handler hears of is that of the lowest index.
+//! The caller passes the requests and an [`Answers`], into which each status, index and completion is written once, in the order of the
+//! requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The error handler is called
+//! for the failure with the lowest index.
 
 use crate::engine::unsatisfiable::ends_the_wait;
 use crate::{CommKey, Detail, Engine, Error, ErrorClass, RequestHandle, State};
@@ -22,7 +22,7 @@ use mend_pml::Status;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
-/// For which of its requests a call waits.
+/// The requests for which a call waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
     /// Waitall, Testall.
@@ -33,46 +33,46 @@ pub enum Want {
     Some,
 }
 
-/// What a call found.
+/// The requests that a call has answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// Not what it is after. A call that waits goes on.
+    /// None: the call must wait on, or returns `flag = false`.
     NotYet,
     /// Every request is null.
     Nothing,
-    /// All: each was answered; whether all are complete.
+    /// All.
     All {
-        /// False where some go on.
+        /// False: some requests are not complete, and go on.
         complete: bool,
     },
-    /// Any: this one was answered.
+    /// One.
     One {
-        /// Which.
+        /// Its index.
         index: usize,
-        /// False: it has a pending failure.
+        /// False: the request has a pending failure, and goes on.
         complete: bool,
     },
-    /// Some: so many were answered.
+    /// Some.
     Several {
-        /// How many.
+        /// The number of requests that were answered.
         count: usize,
     },
 }
 
-/// What a call answers, beside what went into [`Answers`].
+/// The result of a call, in addition to what it wrote into [`Answers`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Answered {
-    /// What it found.
+    /// The requests that were answered.
     pub found: Found,
-    /// The failure of lowest index, with that index: what the error handler is called with.
+    /// The failure with the lowest index, and this index: the error handler is called for it.
     pub failure: Option<(usize, Error)>,
-    /// The communicator of that request, if it names one: the one whose error handler is called.
+    /// The communicator of the failed request, whose error handler is called; `None`: the request does not exist.
     pub communicator: Option<CommKey>,
 }
 
 impl Answered {
-    /// The class that the call returns: of calls that answer several requests, IN_STATUS (row WT6: whether or not the program
-    /// wants statuses).
+    /// The class that the call returns. A call that answers several requests returns IN_STATUS, also if the program ignores the
+    /// statuses (row WT6).
     pub fn returned(&self) -> ErrorClass {
         match (self.failure, self.found) {
             (None, _) => ErrorClass::Success,
@@ -82,33 +82,34 @@ impl Answered {
     }
 }
 
-/// Where the answers go.
+/// Receives the answers of a call.
 pub trait Answers {
-    /// The request at `index` is complete and forgotten: the program's handle becomes null.
+    /// The request at `index` is complete and released: the handle of the program becomes null.
     fn completed(&mut self, index: usize);
-    /// The status at `place`, of the request at `index`; its MPI_ERROR is written only `with_error`.
-    fn status(&mut self, place: usize, index: usize, result: Result<Status, Error>, with_error: bool);
-    /// The status at `place`, which was written without one, gets the MPI_ERROR MPI_SUCCESS after all.
-    fn success(&mut self, place: usize);
-    /// The `place`th answered request is that at `index`.
-    fn index(&mut self, place: usize, index: usize);
+    /// The status at `position` of the array of statuses is that of the request at `index`. `with_error`: whether its MPI_ERROR is
+    /// written.
+    fn status(&mut self, position: usize, index: usize, result: Result<Status, Error>, with_error: bool);
+    /// The status at `position`, which was written without MPI_ERROR, gets MPI_SUCCESS as its MPI_ERROR.
+    fn success(&mut self, position: usize);
+    /// The request at `index` is written at `position` of the array of indices.
+    fn index(&mut self, position: usize, index: usize);
 }
 
 /// A call that waits for requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
     want: Want,
-    /// All before it were complete at the last poll.
+    /// All requests before this index were complete at the last poll.
     first: usize,
     polls: u32,
-    /// How many ends were published at the last poll; `None` before the first.
+    /// The number of ends that were published at the last poll; `None` before the first poll.
     ends: Option<usize>,
 }
 
-/// So many requests are polled every time.
+/// A Waitall for at most so many requests polls all of them each time.
 const ALWAYS_POLLED: usize = 16;
 
-/// Of a Waitall for more requests, so many polls look at the first active one only.
+/// A Waitall for more requests polls all of them once in so many polls, and else only the first that is active.
 const POLLS_PER_SURVEY: u32 = 16;
 
 impl Completion {
@@ -118,8 +119,8 @@ impl Completion {
     }
 
     // Hot: per poll.
-    /// The answer, once the call ends; `Err`: a handle names no request, and nothing was changed. `threads`, which is asked
-    /// where nobody is left who could send: how many threads of the program may start operations.
+    /// The result, once the call returns; `Err`: a request does not exist, and nothing was changed. `threads`: the number of threads of
+    /// the program that may start operations; called for unsatisfiable receives only.
     pub fn poll<N: Btl, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
@@ -131,7 +132,7 @@ impl Completion {
         if self.want == Want::All && requests.len() > ALWAYS_POLLED && self.is_early(engine, requests) {
             return None;
         }
-        // The commonest call waits for one request, which is cheaper to poll than to count.
+        // Most calls wait for one request. To poll it costs less than to count states.
         match single(requests).map(|one| handle_state(engine, one)) {
             Some(HandleState::Active) => {}
             Some(HandleState::Complete(Ok(status))) => {
@@ -154,10 +155,10 @@ impl Completion {
         None
     }
 
-    /// Spares Waitall a poll of every request after every progress: while the first that was active still is, all are polled
-    /// every [`POLLS_PER_SURVEY`]th time only, and whenever the end of a peer was published: an error of a later one must end the
-    /// call too, and a blocked thread is woken once for it. Where a receive may be unsatisfiable, all are polled every time: this
-    /// process alone may change that.
+    /// Whether Waitall need not poll all requests now: the first active request is still active. All requests are polled at every
+    /// [`POLLS_PER_SURVEY`]th poll, and after the end of a peer is published, because an error of a later request must end the call
+    /// too, and a blocked thread is woken only once for it. If a receive may be unsatisfiable, all requests are polled every time,
+    /// since only this process can change that.
     fn is_early<N: Btl, R: Runtime>(&mut self, engine: &Engine<N, R>, requests: &[RequestHandle]) -> bool {
         let ends = engine.ends().added();
         let changed = self.ends.replace(ends) != Some(ends);
@@ -179,7 +180,7 @@ impl Completion {
 }
 
 // Hot: per poll.
-/// Polls once: what the calls that test answer. `Err`: a handle names no request, and nothing was changed.
+/// The calls that test: polls the requests once. `Err`: a request does not exist, and nothing was changed.
 pub fn test<N: Btl, R: Runtime>(
     want: Want,
     engine: &mut Engine<N, R>,
@@ -203,14 +204,14 @@ fn is_not_yet(answered: &Result<Answered, Error>) -> bool {
     matches!(answered, Ok(Answered { found: Found::NotYet, .. }))
 }
 
-/// Where one request stands.
+/// The state of one request of a call.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum HandleState {
     Null,
     Active,
     PendingFailure(Error),
     Complete(Result<Status, Error>),
-    /// The handle names no request.
+    /// The request does not exist.
     Stale,
 }
 
@@ -230,14 +231,14 @@ fn handle_state<N: Btl, R: Runtime>(engine: &Engine<N, R>, request: RequestHandl
 }
 
 // Hot: per poll.
-/// The request of a call that has one.
+/// The request of a call for one request.
 #[inline]
 fn single(requests: &[RequestHandle]) -> Option<RequestHandle> {
     if let [one] = *requests { Some(one) } else { None }
 }
 
 // Hot: per call.
-/// The answer to a call of one request, which is complete without an error: what [`StateCounts::answer`] would answer.
+/// Answers a call for one request that is complete without an error, as [`StateCounts::answer`] would.
 #[inline]
 fn answer_single<N: Btl, R: Runtime>(
     want: Want,
@@ -262,14 +263,14 @@ fn answer_single<N: Btl, R: Runtime>(
     Answered { found, failure: None, communicator: None }
 }
 
-/// How many requests of a call stand where.
+/// The number of requests of a call in each state.
 #[derive(Clone, Copy, Default)]
 struct StateCounts {
     null: usize,
     active: usize,
     pending: usize,
     failed: usize,
-    /// Some ended by a fault.
+    /// Whether some ended by a fault.
     fault: bool,
 }
 
@@ -304,7 +305,7 @@ impl StateCounts {
     ) -> Answered {
         let with_error = self.failed + self.pending > 0;
         let mut writer =
-            Writer { engine, requests, answers, with_error, place: 0, failure: None, communicator: None };
+            Writer { engine, requests, answers, with_error, position: 0, failure: None, communicator: None };
         let found = if self.null == requests.len() {
             if want == Want::All {
                 (0..requests.len()).for_each(|index| writer.empty(index));
@@ -312,7 +313,7 @@ impl StateCounts {
             Found::Nothing
         } else {
             match want {
-                // Row WT5: waiting for the others could last for ever.
+                // Row WT5: a wait for the other requests might never end.
                 Want::All if self.active + self.pending == 0 || self.fault || self.pending > 0 => {
                     (0..requests.len()).for_each(|index| writer.every(index));
                     Found::All { complete: self.active + self.pending == 0 }
@@ -320,7 +321,7 @@ impl StateCounts {
                 Want::Any if self.active + self.null < requests.len() => writer.best(),
                 Want::Some if self.active + self.null < requests.len() => {
                     (0..requests.len()).for_each(|index| writer.ready(index));
-                    Found::Several { count: writer.place }
+                    Found::Several { count: writer.position }
                 }
                 Want::All | Want::Any | Want::Some => Found::NotYet,
             }
@@ -335,7 +336,7 @@ struct Writer<'a, N: Btl, R: Runtime, A> {
     requests: &'a [RequestHandle],
     answers: &'a mut A,
     with_error: bool,
-    place: usize,
+    position: usize,
     failure: Option<(usize, Error)>,
     communicator: Option<CommKey>,
 }
@@ -345,7 +346,7 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
         self.answers.status(index, index, Ok(Status::EMPTY), self.with_error);
     }
 
-    /// Waitall: a status for each, whatever its state.
+    /// Waitall: writes a status for the request, whatever its state is.
     fn every(&mut self, index: usize) {
         let result = match handle_state(self.engine, self.requests[index]) {
             HandleState::Null => return self.empty(index),
@@ -357,31 +358,31 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
         self.answers.status(index, index, result, self.with_error);
     }
 
-    /// The handle stands twice in the call, which completed it already.
+    /// The request occurs twice in the call, which has completed it before.
     #[cold]
     fn named_twice(&mut self, index: usize) -> Result<Status, Error> {
         if !self.with_error {
             self.with_error = true;
-            (0..index).for_each(|place| self.answers.success(place));
+            (0..index).for_each(|position| self.answers.success(position));
         }
         self.note(index, Err(Error::of(Detail::NoSuchRequest)))
     }
 
-    /// Waitsome: a status and an index for each that is complete or has a pending failure; the active are not touched
-    /// (row WT8).
+    /// Waitsome: writes a status and an index for the request if it is complete or has a pending failure. An active request is not
+    /// changed (row WT8).
     fn ready(&mut self, index: usize) {
         let result = match handle_state(self.engine, self.requests[index]) {
             HandleState::Null | HandleState::Active | HandleState::Stale => return,
             HandleState::PendingFailure(error) => self.note(index, Err(error)),
             HandleState::Complete(result) => self.complete(index, result),
         };
-        self.answers.status(self.place, index, result, self.with_error);
-        self.answers.index(self.place, index);
-        self.place += 1;
+        self.answers.status(self.position, index, result, self.with_error);
+        self.answers.index(self.position, index);
+        self.position += 1;
     }
 
-    /// Waitany: a good one before a failed one, that before one with a pending failure (row WT3); of equals the first. Its
-    /// status never holds an error.
+    /// Waitany: answers a successful request before a failed one, and this before one with a pending failure (row WT3); among equals
+    /// the first. MPI_ERROR of its status is not written.
     fn best(&mut self) -> Found {
         let order = |state: &HandleState| match state {
             HandleState::Complete(Ok(_)) => 0,
@@ -404,7 +405,7 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
         }
     }
 
-    /// The request ends with this call.
+    /// Completes the request with this result.
     fn complete(&mut self, index: usize, result: Result<Status, Error>) -> Result<Status, Error> {
         let result = self.note(index, result);
         if let RequestHandle::Request(request) = self.requests[index] {
@@ -414,7 +415,7 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
         result
     }
 
-    /// Notes the first failure. Comes before the release of the request, after which its communicator is not known.
+    /// Notes the first failure. To be called before the release of the request, after which its communicator is not known.
     fn note(&mut self, index: usize, result: Result<Status, Error>) -> Result<Status, Error> {
         if let Err(error) = result
             && self.failure.is_none()
@@ -428,8 +429,8 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
     }
 }
 
-/// Ends receives that only this process could serve, where no other thread can start anything meanwhile. Waitall ends each of
-/// them; a call that another request may still end waits for that one, since its caller may go on and send to itself.
+/// Ends unsatisfiable receives, if no other thread can start a send. Waitall ends each of them. The other calls end one only if all
+/// requests are unsatisfiable: else another request may end the call, and its caller may then send to itself.
 #[cold]
 fn end_unsatisfiable<N: Btl, R: Runtime>(
     want: Want,

@@ -297,7 +297,7 @@ impl fmt::Display for Words {
             Detail::PeerFreed(rank) => {
                 return write!(
                     f,
-                    "{} has freed the communicator, has given the operation up, or has called MPI_Finalize",
+                    "{} has freed the communicator, given up the operation, or called MPI_Finalize",
                     process(rank)
                 );
             }

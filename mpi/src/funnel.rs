@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one way in for reports about peers, from transports and runtime. What a transport reports is evidence: the funnel
-//! quarantines the peer and asks the runtime. What the runtime says is a declaration: the funnel severs the peer, and the engine
-//! publishes the end when the peer is drained (design "How a death travels").
+//! All reports about peers come in here, from the transports and from the runtime. A transport reports evidence: the funnel
+//! quarantines the peer and asks the runtime. The runtime reports a declaration: the funnel severs the peer, and the engine publishes
+//! the end of the peer when it is drained (design "How a death travels").
 //!
 //! ```text
 //!   on_error ──▶ suspect: quarantine, ask ──▶ Alive: resume
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A part of the engine: it owns the contact with each peer, evidence that is not examined yet, and ends that are declared and not
-//! published. An end that is published stands in [`Ends`] alone. The funnel calls transports, PML and runtime.
+//! published. Published ends are in [`Ends`] only. The funnel calls transports, PML and runtime.
 
 mod contact;
 
@@ -23,7 +23,7 @@ use mend_runtime::{Notice, Runtime};
 use mend_transport::{Btl, Card, Cause, ConnectError};
 use std::collections::VecDeque;
 
-/// What the shell above must act on.
+/// A notice about the job, on which the layer above must act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobNotice {
     /// The job is being ended.
@@ -33,37 +33,38 @@ pub enum JobNotice {
     },
 }
 
-/// How far the end of a peer has come.
+/// The progress of the end of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndState {
-    /// It is not declared.
+    /// The end is not declared.
     NotDeclared {
         /// The runtime was asked about the peer and has not answered.
         query_open: bool,
     },
-    /// It is declared and not published.
+    /// The end is declared and not published.
     Declared,
-    /// It is published.
+    /// The end is published.
     Published,
 }
 
-/// Evidence, declarations, and the order in which they are published.
+/// The contacts with peers, evidence, and declared ends in the order in which they are published.
 #[derive(Debug)]
 pub(crate) struct Funnel<E> {
     contacts: Contacts<E>,
-    /// What the transports reported, to be examined when they are no longer borrowed.
+    /// Evidence of the transports, which is examined when they are no longer borrowed.
     evidence: Vec<(PeerIndex, Cause)>,
+    /// Endpoints that the transports have severed, handled at the same time.
     severed: Vec<(PeerIndex, E)>,
-    /// The ends that are declared and not published, in the order of the declarations. Each is of a peer whose contact is
-    /// severing or drained.
+    /// The ends that are declared and not published, in the order of the declarations. The contact of each peer is severing or
+    /// drained.
     declared: VecDeque<(PeerIndex, End)>,
-    /// The runtime's version when its notices were taken.
+    /// The fault version of the runtime when its notices were taken last.
     seen_version: u32,
     job_notices: VecDeque<JobNotice>,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
-    /// For the peers that `job` numbered below `size`, before a runtime of this version has given any notice.
+    /// For the peers of `job` with numbers below `size`. The runtime has given no notice, and its fault version is `version`.
     pub fn new(job: Job, size: u32, version: u32) -> Self {
         Funnel {
             contacts: Contacts::new(job, size),
@@ -75,13 +76,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         }
     }
 
-    /// Whether the transports have reported nothing.
+    /// Whether there is no evidence and no severed endpoint to be examined.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.evidence.is_empty() && self.severed.is_empty()
     }
 
-    /// Evidence that a peer may have failed. It is examined after the transports have been polled.
+    /// Adds evidence that a peer may have failed. It is examined after the transports have been polled.
     #[cold]
     pub fn on_evidence(&mut self, peer: PeerIndex, cause: Cause) {
         self.evidence.push((peer, cause));
@@ -101,67 +102,68 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         runtime.fault_version() != self.seen_version
     }
 
-    /// The place of `peer`; a new one where it has none yet.
+    /// The index of `peer`. A peer that has none gets a new one.
     pub fn peer_index(&mut self, peer: Peer) -> PeerIndex {
         self.contacts.peer_index(peer)
     }
 
-    /// Who has this place.
+    /// The peer with this index.
     pub fn peer(&self, index: PeerIndex) -> Peer {
         self.contacts.peer(index)
     }
 
-    /// How far the end of a peer has come.
+    /// The progress of the end of a peer.
     pub fn end_state(&self, index: PeerIndex) -> EndState {
         match self.contacts.state(index) {
             Some(Contact::Ended) => EndState::Published,
             Some(Contact::Severing { .. } | Contact::Drained) => EndState::Declared,
-            None | Some(Contact::Asked | Contact::Connected { .. }) => {
+            None | Some(Contact::Requested | Contact::Connected { .. }) => {
                 EndState::NotDeclared { query_open: self.contacts.has_open_query(index) }
             }
         }
     }
 
-    /// Whether neither side has asked for the other, and no question about it waits.
+    /// Whether neither side has requested the contact, and the runtime has answered all queries about the peer.
     pub fn is_unknown(&self, index: PeerIndex) -> bool {
         self.contacts.state(index).is_none() && !self.contacts.has_open_query(index)
     }
 
-    /// Peers that were asked for, and have not answered.
+    /// The number of peers whose contact was requested and has not arrived.
     pub fn asked(&self) -> usize {
-        self.contacts.iter().filter(|(_, state)| *state == Contact::Asked).count()
+        self.contacts.iter().filter(|(_, state)| *state == Contact::Requested).count()
     }
 
-    /// Whether somebody is being severed.
+    /// Whether an endpoint is being severed.
     pub fn some_severing(&self) -> bool {
         self.contacts.some_severing()
     }
 
-    /// Whether the shell must act on something.
+    /// Whether there is a notice about the job.
     #[inline]
     pub fn has_job_notices(&self) -> bool {
         !self.job_notices.is_empty()
     }
 
-    /// What the shell must act on, oldest first.
+    /// The next notice about the job, oldest first.
     pub fn next_job_notice(&mut self) -> Option<JobNotice> {
         self.job_notices.pop_front()
     }
 
-    /// The shell acts on what there is for it after the next progress that has events: this makes it one.
+    /// Makes the next progress have an event if there is a notice about the job: the layer above takes such notices after progress
+    /// with events.
     pub fn announce_job_notices(&mut self, runtime: &impl Runtime) {
         if self.has_job_notices() {
             self.seen_version = runtime.fault_version().wrapping_sub(1);
         }
     }
 
-    /// The notices of the runtime are taken now; how many of the shell's there are already.
+    /// To be called before the notices of the runtime are taken. Returns the number of notices about the job that wait already.
     pub fn begin_notices(&mut self, runtime: &impl Runtime) -> u32 {
         self.seen_version = runtime.fault_version();
         self.job_notices.len() as u32
     }
 
-    /// The next end to be published. None while the peer that was declared first is still being severed.
+    /// The next end to be published; `None` while the peer that was declared first is being severed.
     pub fn next_end(&mut self) -> Option<(PeerIndex, End)> {
         let &(index, _) = self.declared.front()?;
         if let Some(Contact::Severing { .. }) = self.contacts.state(index) {
@@ -171,7 +173,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         self.declared.pop_front()
     }
 
-    /// Examines what the last progress brought. How many endpoints were severed: waiting calls poll again.
+    /// Examines the evidence of the last progress. Returns the number of endpoints that were severed.
     #[cold]
     pub fn examine<N: Btl<Endpoint = E>, R: Runtime>(&mut self, layers: &mut Layers<N, R>) -> u32 {
         for (peer, cause) in core::mem::take(&mut self.evidence) {
@@ -185,7 +187,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         count
     }
 
-    /// One notice of the runtime. A peer that it says lives, if it ever had a place.
+    /// Handles a notice of the runtime. Returns the peer that an `Alive` names, if it has an index.
     pub fn on_notice<N: Btl<Endpoint = E>, R: Runtime>(
         &mut self,
         notice: Notice,
@@ -203,20 +205,20 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         None
     }
 
-    /// Asks the runtime for a peer that something is sent to.
+    /// Requests from the runtime the contact of a peer to which a message is sent.
     #[cold]
     pub fn look_up<N: Btl<Endpoint = E>, R: Runtime>(&mut self, index: PeerIndex, layers: &mut Layers<N, R>) {
         if self.contacts.state(index).is_some() {
-            mend_base::reach!("mpi.contact: wanted again");
+            mend_base::reach!("mpi.contact: requested again");
             return;
         }
         match layers.runtime.lookup(self.contacts.peer(index)) {
-            Ok(()) => self.contacts.set(index, Contact::Asked),
+            Ok(()) => self.contacts.set(index, Contact::Requested),
             Err(_) => self.end(index, Cause::Refused),
         }
     }
 
-    /// Connects a peer whose card is here; where that fails, its end is published.
+    /// Connects a peer by its card; if that fails, declares the peer unreachable.
     pub fn connect_or_end<N: Btl<Endpoint = E>, R>(
         &mut self,
         index: PeerIndex,
@@ -248,7 +250,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         Ok(())
     }
 
-    /// First contact: the peer's card is here, as ours is there.
+    /// First contact: the card of the peer has arrived, and it has that of this process.
     fn contact<N: Btl<Endpoint = E>, R: Runtime>(
         &mut self,
         peer: Peer,
@@ -257,24 +259,24 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     ) {
         let index = self.contacts.peer_index(peer);
         match self.contacts.state(index) {
-            None => mend_base::reach!("mpi.contact: they asked"),
-            Some(Contact::Asked) => mend_base::reach!("mpi.contact: we asked"),
+            None => mend_base::reach!("mpi.contact: the peer requested it"),
+            Some(Contact::Requested) => mend_base::reach!("mpi.contact: this process requested it"),
             Some(
                 Contact::Connected { .. } | Contact::Severing { .. } | Contact::Drained | Contact::Ended,
             ) => {
-                mend_base::reach!("mpi.contact: told again");
+                mend_base::reach!("mpi.contact: notice again");
                 return;
             }
         }
         if let Err(refused) = self.connect_or_end(index, card, layers) {
-            mend_base::reach!("mpi.contact: refused by us");
+            mend_base::reach!("mpi.contact: refused by this process");
             layers.runtime.refuse(peer, refused);
         }
     }
 
-    /// Evidence: may be wrong, may repeat. The first against a peer quarantines it. Later evidence that it may be dead adds nothing
-    /// until the runtime answers. Garbage, and what makes a connection impossible, stay true when the peer lives: they are reported
-    /// in any case.
+    /// Handles evidence, which may be wrong and may repeat. The first evidence against a peer quarantines it. Later evidence that it
+    /// may be dead changes nothing until the runtime answers. Garbage, and causes that make a connection impossible, do not depend on
+    /// whether the peer lives: they are reported in any case.
     fn suspect<N: Btl<Endpoint = E>, R: Runtime>(
         &mut self,
         index: PeerIndex,
@@ -305,8 +307,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         }
     }
 
-    /// This process lives. But without memory for a message to itself it can exchange no more messages with itself. No runtime
-    /// knows more about that, so the end of that connection is declared here.
+    /// Handles evidence against this process, which lives. If it has no memory for a message to itself, it can exchange no more messages
+    /// with itself. The runtime has no part in that connection, so its end is declared here.
     #[cold]
     fn on_evidence_against_self<N: Btl<Endpoint = E>, R>(
         &mut self,
@@ -325,13 +327,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         self.declared.push_back((index, End::Unreachable(cause)));
     }
 
-    /// Asks the runtime whether it is dead.
+    /// Asks the runtime whether the peer has failed.
     pub fn ask(&mut self, index: PeerIndex, cause: Cause, runtime: &mut impl Runtime) {
         self.contacts.begin_query(index);
         runtime.ask(self.contacts.peer(index), cause);
     }
 
-    /// It was asked about, and lives.
+    /// The runtime was asked about the peer, and answers that it lives.
     fn alive<N: Btl<Endpoint = E>, R>(&mut self, peer: Peer, layers: &mut Layers<N, R>) -> Option<PeerIndex> {
         let index = self.contacts.find(peer)?;
         self.contacts.end_query(index);
@@ -343,7 +345,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         Some(index)
     }
 
-    /// A declaration is final. What the peer had sent completely is handed up before its end is published (Row PP7).
+    /// Declares the end of a peer, which is final. Its complete messages are handed up before its end is published (Row PP7).
     fn declare<N: Btl<Endpoint = E>, R: Runtime>(
         &mut self,
         peer: Peer,
@@ -359,8 +361,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
                 self.contacts.set(index, Contact::Severing { endpoint });
                 layers.net.sever(endpoint);
             }
-            None | Some(Contact::Asked) => {
-                mend_base::reach!("mpi.funnel: declaration, no way yet");
+            None | Some(Contact::Requested) => {
+                mend_base::reach!("mpi.funnel: declaration, unconnected");
                 self.contacts.set(index, Contact::Drained);
             }
             Some(Contact::Severing { .. } | Contact::Drained) => return self.declare_again(index, end),
@@ -369,7 +371,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
                     mend_base::reach!("mpi.funnel: unreachable, then failed");
                     self.contacts.set(index, Contact::Drained);
                 }
-                // The first end stands: nothing more can come or go.
+                // The first declaration is final.
                 _ => {
                     mend_base::reach!("mpi.funnel: declaration again");
                     return;
@@ -379,7 +381,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         self.declared.push_back((index, end));
     }
 
-    /// A second declaration before the end is published: the first stands, except that an unreachable peer may fail.
+    /// Handles a second declaration before the end is published: the first is final, except that an unreachable peer may fail.
     fn declare_again(&mut self, index: PeerIndex, end: End) {
         let declared = self.declared.iter_mut().find(|(of, _)| *of == index);
         if let Some((_, first @ End::Unreachable(_))) = declared
@@ -397,11 +399,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
             Some(Contact::Severing { endpoint: severing }) if severing == endpoint => {
                 self.contacts.set(index, Contact::Drained);
             }
-            _ => debug_assert!(false, "a transport reports the end of a way that was not severed"),
+            _ => {
+                debug_assert!(false, "a transport reports as severed an endpoint that was not to be severed")
+            }
         }
     }
 
-    /// This process cannot reach a peer. No declaration before it can be the cause, so its end is published at once.
+    /// Declares a peer that this process cannot reach. No declaration before it can be the cause, so its end is published at once.
     fn end(&mut self, index: PeerIndex, cause: Cause) {
         self.contacts.set(index, Contact::Drained);
         self.declared.push_front((index, End::Unreachable(cause)));

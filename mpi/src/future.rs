@@ -445,20 +445,23 @@ impl<N: Btl, R: Runtime> Answers for Collector<'_, N, R> {
         self.operations[index].handle = RequestHandle::Null;
     }
 
-    fn status(&mut self, place: usize, index: usize, result: Result<Status, Error>, with_error: bool) {
-        assert_eq!(place, self.answers.len(), "statuses are written in order");
+    fn status(&mut self, position: usize, index: usize, result: Result<Status, Error>, with_error: bool) {
+        assert_eq!(position, self.answers.len(), "statuses are written in order");
         self.answers.push(Answer { index, result, with_error });
         if self.operations[index].is_null() {
             self.operations[index].result.get_or_insert(result);
         }
     }
 
-    fn success(&mut self, place: usize) {
-        self.answers[place].with_error = true;
+    fn success(&mut self, position: usize) {
+        self.answers[position].with_error = true;
     }
 
-    fn index(&mut self, place: usize, index: usize) {
-        assert_eq!(self.answers[place].index, index, "an index belongs to the status at the same position");
+    fn index(&mut self, position: usize, index: usize) {
+        assert_eq!(
+            self.answers[position].index, index,
+            "an index belongs to the status at the same position"
+        );
     }
 }
 

@@ -37,7 +37,7 @@ struct JobState {
     notices: BTreeMap<u32, VecDeque<Notice>>,
     /// The calls of `Runtime::ask`: the asking rank, and the peer that it asked about.
     asked: Vec<(u32, Peer)>,
-    /// The calls of `Runtime::refuse`: the refusing rank, the peer and the cause.
+    /// The calls of `Runtime::refuse`: the refusing rank, the peer, and the cause.
     refused: Vec<(u32, Peer, Cause)>,
     /// The calls of `abort` (no peers) and `abort_some`, with their exit codes.
     aborted: Vec<(i32, Vec<Peer>)>,

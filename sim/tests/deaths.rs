@@ -27,7 +27,7 @@ const MUST: [&str; 34] = [
     "mpi.funnel: resumed",
     "mpi.funnel: severing takes longer",
     "mpi.funnel: declaration again",
-    "mpi.funnel: declaration, no way yet",
+    "mpi.funnel: declaration, unconnected",
     "mpi.funnel: declaration, severing",
     "mpi.collective: a member had failed",
     "mpi.collective: interrupted",

@@ -12,7 +12,7 @@ const SEEDS: u64 = 5_000;
 const MUST: [&str; 5] = [
     "mpi.completion: an unsatisfiable wait ends",
     "mpi.blocking: a pending failure ends a receive",
-    "mpi.blocking: it came with the progress before the answer",
+    "mpi.blocking: progress before the answer ended a pending failure",
     "mpi.sendrecv: the receive is cancelled",
     "mpi.sendrecv: the send continues from a copy",
 ];

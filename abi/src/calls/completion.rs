@@ -28,7 +28,7 @@ impl Answers for Users<'_> {
 
     fn status(
         &mut self,
-        place: usize,
+        position: usize,
         index: usize,
         result: Result<mend_mpi::Status, Error>,
         with_error: bool,
@@ -39,19 +39,19 @@ impl Answers for Users<'_> {
             Err(error) => Status { error: error.class.number(), ..status_of_error(&error) },
         };
         if with_error {
-            self.statuses.set(place, status);
+            self.statuses.set(position, status);
         } else {
-            self.statuses.set_without_error(place, status);
+            self.statuses.set_without_error(position, status);
         }
     }
 
-    fn success(&mut self, place: usize) {
-        self.statuses.set_success(place);
+    fn success(&mut self, position: usize) {
+        self.statuses.set_success(position);
     }
 
-    fn index(&mut self, place: usize, index: usize) {
+    fn index(&mut self, position: usize, index: usize) {
         if let Some(indices) = self.indices {
-            indices.set(place, index as c_int);
+            indices.set(position, index as c_int);
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a collective operation sees of the engine: messages to and from the ranks of its communicator, on the context kind that
-//! no user's message enters.
+//! The interface of a collective operation to the engine: messages to and from the ranks of its communicator, on a context kind that
+//! has no messages of the program.
 
 use crate::layers::Layers;
 use mend_base::{Rank, Source, Tag, TagSelector};
@@ -9,18 +9,19 @@ use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Ends, Error, Lent, Ob1, Request, SendMode, Started, State};
 use mend_transport::Btl;
 
-/// Transports, ends of peers and PML, lent to one operation for one call of progress.
+/// Transports, ends of peers and PML, borrowed by one operation for one call of progress.
 pub(super) struct CollectiveChannel<'a, N: Btl> {
     net: &'a mut N,
     ends: &'a Ends,
     pml: &'a mut Ob1<N::Endpoint>,
     channel: Channel,
-    /// Which operation of the communicator. An operation that is far ahead here meets its own messages there alone.
+    /// The number of the operation on its communicator: its messages match receives of the same operation only, also at members that
+    /// are several operations behind.
     tag: Tag,
 }
 
 impl<'a, N: Btl> CollectiveChannel<'a, N> {
-    /// For one call of progress.
+    /// The channel of an operation for one call of progress.
     pub fn new<R>(layers: &'a mut Layers<N, R>, ends: &'a Ends, channel: Channel, tag: Tag) -> Self {
         CollectiveChannel { net: &mut layers.net, ends, pml: &mut layers.pml, channel, tag }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a member has finalized without its part of a collective operation, or has given the operation up. Perhaps the program is
-//! wrong, or the member has no memory or no connection to a third one. Or the member had been notified of a failure before this
-//! process is: then the error must be that failure (Row CO1, I2). So `PeerLeft` and `PeerFreed` are not reported before each other
-//! member is declared failed, or the runtime has answered that it lives.
+//! A member has finalized without its part of a collective operation, or has given the operation up. Either the program is wrong, or
+//! the member has no memory or no connection to a third one, or another member has failed and this member was notified of the failure
+//! before this process: then the error must name the failed member (Row CO1, I2). So the operation ends with `PeerLeft` or
+//! `PeerFreed` only after each other member is known to live, or its end is published.
 
 use super::Context;
 use crate::CommKey;
@@ -12,14 +12,14 @@ use mend_runtime::Runtime;
 use mend_transport::{Btl, Cause};
 use std::collections::BTreeMap;
 
-/// Members that may have failed, and how many times the runtime has yet to say that each lives.
+/// The members that may have failed, each with the number of answers of the runtime that this query needs.
 #[derive(Debug)]
 pub(super) struct LivenessQuery {
     unanswered: BTreeMap<PeerIndex, u32>,
 }
 
 impl LivenessQuery {
-    /// Asks about every other member of the communicator.
+    /// Asks the runtime about every other member of the communicator.
     #[cold]
     pub fn begin<N: Btl, R: Runtime>(comm: CommKey, context: &mut Context<'_, N, R>) -> Self {
         mend_base::reach!("mpi.collective: a member left or gave up");
@@ -32,7 +32,7 @@ impl LivenessQuery {
             match context.funnel.end_state(member) {
                 EndState::Published => {}
                 EndState::Declared => _ = unanswered.insert(member, 1),
-                // The answer to what was asked before may be older than the death: behind it we ask again.
+                // The answer to the earlier query may be older than a failure: this query is sent after that answer.
                 EndState::NotDeclared { query_open: true } => _ = unanswered.insert(member, 2),
                 EndState::NotDeclared { query_open: false } => {
                     unanswered.insert(member, 1);
@@ -43,13 +43,13 @@ impl LivenessQuery {
         LivenessQuery { unanswered }
     }
 
-    /// Whether every member has been heard of.
+    /// Whether each member is known to live, or its end is published.
     pub fn is_answered<E: Copy + Eq + core::fmt::Debug>(&self, funnel: &Funnel<E>) -> bool {
         let published = |member| funnel.end_state(member) == EndState::Published;
         self.unanswered.iter().all(|(&member, &answers)| answers == 0 || published(member))
     }
 
-    /// The runtime says that this one lives. Whether it must be asked again, behind an older question.
+    /// The runtime has answered that `member` lives. Returns whether it must be asked again, since the answer was to an earlier query.
     pub fn on_alive(&mut self, member: PeerIndex) -> bool {
         let Some(answers) = self.unanswered.get_mut(&member) else { return false };
         *answers = answers.saturating_sub(1);
@@ -57,10 +57,10 @@ impl LivenessQuery {
     }
 }
 
-/// The answer was to an older question.
+/// Asks about a member again, after the answer to an earlier query.
 #[cold]
 pub(super) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, context: &mut Context<'_, N, R>) {
-    mend_base::reach!("mpi.collective: asked again, behind an older question");
+    mend_base::reach!("mpi.collective: asked again, after an earlier query");
     context.funnel.ask(member, Cause::Silent, &mut context.layers.runtime);
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use mend_base::{Job, PeerIndex};
 
     #[test]
-    fn a_query_behind_an_older_question_needs_two_answers() {
+    fn a_query_after_an_unanswered_one_needs_two_answers() {
         let funnel: Funnel<u32> = Funnel::new(Job(1), 3, 0);
         let mut query = LivenessQuery { unanswered: [(PeerIndex(1), 2), (PeerIndex(2), 1)].into() };
         assert!(!query.is_answered(&funnel));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The table, row by row, over requests of a production engine.
+//! Tests of each row of the table, with requests of a production engine.
 
 use super::{Answered, Answers, Completion, Found, RequestHandle, Want, test};
 use crate::scripted::{Process, ScriptedJob, peer};
@@ -25,8 +25,8 @@ fn progress(process: &mut Process) {
     }
 }
 
-/// A request in the state of a letter: C good, E failed by a fault, T truncated, P with a pending failure, A active, I null, D
-/// complete at its start, anything else stale.
+/// A request in the state that `letter` means: C successful, E failed by a fault, T truncated, P with a pending failure, A active,
+/// I null, D complete at its start, any other letter stale.
 fn request(process: &mut Process, letter: char) -> RequestHandle {
     let (world, room) = (process.world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
     let own = |from| Source::Rank(Rank(from));
@@ -68,16 +68,16 @@ impl Answers for Written {
         self.completed.push(index);
     }
 
-    fn status(&mut self, place: usize, index: usize, result: Result<Status, Error>, with_error: bool) {
-        self.statuses.push((place, index, result, with_error));
+    fn status(&mut self, position: usize, index: usize, result: Result<Status, Error>, with_error: bool) {
+        self.statuses.push((position, index, result, with_error));
     }
 
-    fn success(&mut self, place: usize) {
-        self.statuses[place].3 = true;
+    fn success(&mut self, position: usize) {
+        self.statuses[position].3 = true;
     }
 
-    fn index(&mut self, place: usize, index: usize) {
-        assert_eq!(place, self.indices.len());
+    fn index(&mut self, position: usize, index: usize) {
+        assert_eq!(position, self.indices.len());
         self.indices.push(index);
     }
 }
@@ -108,7 +108,7 @@ fn failure(answered: Answered) -> Option<(usize, ErrorClass)> {
 
 // Row WT5
 #[test]
-fn waitall_ends_with_a_fault_and_leaves_what_goes_on() {
+fn waitall_ends_with_a_fault_and_does_not_change_active_requests() {
     let (answered, written) = run(Want::All, "CAEPI");
     assert_eq!(answered.found, Found::All { complete: false });
     assert_eq!(written.completed, [0, 2]);
@@ -145,7 +145,7 @@ fn waitall_waits_on_after_an_error_that_is_no_fault() {
 
 // Row WT3
 #[test]
-fn waitany_prefers_a_good_one_then_a_failed_one_then_one_with_a_pending_failure() {
+fn waitany_prefers_success_to_failure_and_this_to_a_pending_failure() {
     assert_eq!(run(Want::Any, "APEC").0.found, Found::One { index: 3, complete: true });
     assert_eq!(run(Want::Any, "APED").0.found, Found::One { index: 3, complete: true });
     let (failed, _) = run(Want::Any, "APE");
@@ -164,7 +164,7 @@ fn waitany_prefers_a_good_one_then_a_failed_one_then_one_with_a_pending_failure(
 
 // Row WT8
 #[test]
-fn waitsome_answers_all_that_are_complete_or_pending_and_never_touches_the_active() {
+fn waitsome_answers_complete_and_pending_requests_and_no_active_one() {
     let (answered, written) = run(Want::Some, "ACIEP");
     assert_eq!(answered.found, Found::Several { count: 3 });
     assert_eq!(written.indices, [1, 3, 4]);
@@ -184,8 +184,8 @@ fn statuses_hold_an_error_only_where_the_call_returns_in_status() {
     ] {
         let (answered, written) = run(want, letters);
         assert!(!written.statuses.is_empty());
-        for (place, .., with_error) in &written.statuses {
-            assert_eq!(*with_error, expected, "{want:?} of {letters}, status {place}");
+        for (position, .., with_error) in &written.statuses {
+            assert_eq!(*with_error, expected, "{want:?} of {letters}, status {position}");
         }
         assert_eq!(answered.returned() == ErrorClass::InStatus, expected);
     }
@@ -202,7 +202,7 @@ fn a_stale_handle_is_an_error_before_anything_changes() {
 }
 
 #[test]
-fn a_handle_that_stands_twice_in_a_waitall_is_an_error_of_the_second() {
+fn a_request_that_occurs_twice_in_a_waitall_is_an_error_of_the_second() {
     let mut process = process();
     let twice = request(&mut process, 'C');
     let mut written = Written::default();
@@ -222,7 +222,7 @@ fn null_requests_alone_are_answered_with_empty_statuses() {
     assert_eq!(written.statuses[1].2, Ok(Status::EMPTY));
 }
 
-/// Of many requests a poll looks at the first active one only, but a published death is seen at once.
+/// A poll of many requests polls the first active one only, but a published failure ends the call at once.
 #[test]
 fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
     let job = ScriptedJob::default();
@@ -240,9 +240,9 @@ fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
     assert_eq!(failure(answered), Some((40, ErrorClass::ProcFailed)));
 }
 
-/// The others finalize one after the other; a poll after the last one ends the call.
+/// The other processes finalize one after the other; the poll after the last one ends the call.
 #[test]
-fn a_waitall_for_many_ends_with_the_last_process_that_could_serve_it() {
+fn a_waitall_for_many_ends_when_no_process_is_left_that_could_send() {
     let job = ScriptedJob::default();
     let mut process = job.process(0, 3);
     let requests: Vec<_> = (0..40).map(|_| request(&mut process, 'P')).collect();
@@ -255,12 +255,12 @@ fn a_waitall_for_many_ends_with_the_last_process_that_could_serve_it() {
         answered.push(completion.poll(&mut process, &requests, || Some(1), &mut written).map(Result::unwrap));
     }
     assert!(answered[0].is_none(), "rank 2 may still send");
-    assert_eq!(answered[1].expect("nobody could send").found, Found::All { complete: true });
+    assert_eq!(answered[1].expect("no process can send").found, Found::All { complete: true });
 }
 
-/// All other members have left: what a waiting call ends, and where it may.
+/// All other members have left: the receives that a waiting call ends, and when it ends them.
 #[test]
-fn a_call_ends_receives_that_nobody_could_serve_only_where_it_waits_for_nothing_else() {
+fn a_call_ends_unsatisfiable_receives_only_if_it_waits_for_nothing_else() {
     let unsatisfiable = |want, letters: &str, threads: Option<u32>| {
         let job = ScriptedJob::default();
         let mut process = job.process(0, 3);
@@ -271,7 +271,7 @@ fn a_call_ends_receives_that_nobody_could_serve_only_where_it_waits_for_nothing_
         let requests: Vec<_> = letters
             .chars()
             .map(|letter| match letter {
-                // From ourselves: nobody sends it yet.
+                // A receive from this process, which has not sent yet.
                 'S' => {
                     let (world, room) =
                         (process.world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
@@ -292,7 +292,7 @@ fn a_call_ends_receives_that_nobody_could_serve_only_where_it_waits_for_nothing_
     assert_eq!(unsatisfiable(Want::All, "PP", Some(1)), Some(Found::All { complete: true }));
     assert_eq!(unsatisfiable(Want::Some, "PP", Some(1)), Some(Found::Several { count: 1 }));
     assert_eq!(unsatisfiable(Want::Any, "PS", Some(1)), None);
-    // The first ends, which is no fault: the call waits for the other.
+    // The first receive ends, which is not a fault: the call waits for the other.
     assert_eq!(unsatisfiable(Want::All, "PS", Some(1)), None);
     assert_eq!(unsatisfiable(Want::Any, "PP", Some(2)), None);
     assert_eq!(unsatisfiable(Want::Any, "PP", None), None);

@@ -1,66 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How this process stands to each other one: who has which place in the tables, and the way to it.
+//! The contact of this process with each peer: the peer index, and the state of the connection.
 //!
 //! ```text
 //!            lookup              Notice::Contact, connect
-//! unknown ───────────▶ asked ──────────────────────────────▶ connected ◀── suspected (Notice::Alive resumes)
+//! unknown ───────────▶ requested ──────────────────────────▶ connected ◀── suspected (Notice::Alive resumes)
 //!    │                   │                                       │ Notice::Finalized, Failed, Refused: sever
 //!    └─ Refused, Finalized, Failed ─▶ drained ◀── on_severed ── severing
 //!                                        └── all that was declared before is published ──▶ ended
 //! ```
-//! Ends are published in the order of the declarations, however long each takes to drain: a peer that finalizes because another
-//! failed is declared after that one, and a call that waits for both must end with the failure.
-//! The first declaration stands, with one exception: an unreachable peer may still fail, and its failure is published too.
-//! A peer that dies before its notice `Contact` was taken is connected and severed at once, since the messages that it had sent
-//! completely lie in its outbox (Row PP7). Notices come in the order in which the runtime gave them: Contact before the
-//! declaration.
-//! A peer that neither side has asked for has no entry.
+//! Ends are published in the order of the declarations, however long it takes to drain a peer: a peer that finalizes because another
+//! has failed is declared after it, and a call that waits for both must end with the failure.
+//!
+//! The first declaration of a peer is final, with one exception: an unreachable peer may still fail, and its failure is published too.
+//!
+//! A peer that dies before its notice `Contact` is taken is connected and severed at once, since its outbox may have complete messages
+//! (Row PP7). Notices are taken in the order in which the runtime gave them: `Contact` before the declaration.
+//!
+//! A peer has no entry before one side requests the contact.
 
 use mend_base::{Job, Peer, PeerIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The way to one peer.
+/// The state of the connection to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Contact<E> {
-    /// The runtime was asked how to reach it.
-    Asked,
-    /// There is a way.
+    /// The contact was requested from the runtime.
+    Requested,
+    /// The peer has an endpoint.
     Connected {
-        /// The way.
+        /// Its endpoint.
         endpoint: E,
-        /// Evidence lies against it, and the runtime was asked: nothing goes out until it answers.
+        /// There is evidence against the peer, and it is quarantined until the runtime has answered.
         suspected: bool,
     },
-    /// The endpoint is being severed: messages that the peer had sent completely are handed up. Its end is declared.
+    /// The end of the peer is declared, and its endpoint is being severed: complete messages are handed up.
     Severing {
-        /// The way.
+        /// Its endpoint.
         endpoint: E,
     },
-    /// Nothing of it is under way any more. Its end is declared, and published after those that were declared before.
+    /// The end of the peer is declared, and all its complete messages are handed up. Its end is published after those that were
+    /// declared before it.
     Drained,
-    /// Its end is published: how it ended stands in [`Ends`](mend_pml::Ends).
+    /// The end of the peer is published: [`Ends`](mend_pml::Ends) has it.
     Ended,
 }
 
-/// All contacts, and the places of peers.
+/// The contacts with all peers, and their peer indices.
 #[derive(Debug)]
 pub(crate) struct Contacts<E> {
     job: Job,
     size: u32,
-    /// Peers that were not of the first `size`, in the order they became known: their places begin at `size`.
+    /// Peers that are not of the first `size`, in the order in which they became known: their indices begin at `size`.
     joined: Vec<Peer>,
     states: BTreeMap<PeerIndex, Contact<E>>,
-    /// The peers that the runtime was asked about and has not answered for since.
+    /// The peers about which the runtime was asked and has not answered.
     queries: BTreeSet<PeerIndex>,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
-    /// The places 0 to `size - 1` are those of the peers that `job` numbered so.
+    /// The peers 0 to `size - 1` of `job` have their numbers as indices.
     pub fn new(job: Job, size: u32) -> Self {
         Contacts { job, size, joined: Vec::new(), states: BTreeMap::new(), queries: BTreeSet::new() }
     }
 
-    /// The place of `peer`, if it ever got one.
+    /// The index of `peer`, if it has one.
     pub fn find(&self, peer: Peer) -> Option<PeerIndex> {
         if peer.job() == self.job && peer.number() < self.size {
             return Some(PeerIndex(peer.number()));
@@ -69,7 +72,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
         Some(PeerIndex(self.size + at as u32))
     }
 
-    /// The place of `peer`; a new one where it has none yet.
+    /// The index of `peer`. A peer that has none gets a new one.
     pub fn peer_index(&mut self, peer: Peer) -> PeerIndex {
         self.find(peer).unwrap_or_else(|| {
             self.joined.push(peer);
@@ -77,7 +80,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
         })
     }
 
-    /// Who has this place. Places come from this table alone.
+    /// The peer with this index, which must come from this table.
     pub fn peer(&self, index: PeerIndex) -> Peer {
         if index.0 < self.size {
             return Peer::new(self.job, index.0);
@@ -85,37 +88,37 @@ impl<E: Copy + Eq + core::fmt::Debug> Contacts<E> {
         self.joined[index.index() - self.size as usize]
     }
 
-    /// How we stand to it; `None`: neither side has asked for the other.
+    /// The state of the connection; `None`: neither side has requested the contact.
     pub fn state(&self, index: PeerIndex) -> Option<Contact<E>> {
         self.states.get(&index).copied()
     }
 
-    /// Moves on.
+    /// Sets the state of the connection.
     pub fn set(&mut self, index: PeerIndex, state: Contact<E>) {
         self.states.insert(index, state);
     }
 
-    /// The runtime is asked about it. One answer may stand for all questions before it, so how many come nobody knows.
+    /// The runtime is asked about the peer. One answer may be for several queries before it, so queries are not counted.
     pub fn begin_query(&mut self, index: PeerIndex) {
         self.queries.insert(index);
     }
 
-    /// Whether a question about it waits for its answer.
+    /// Whether the runtime was asked about the peer, and has not answered.
     pub fn has_open_query(&self, index: PeerIndex) -> bool {
         self.queries.contains(&index)
     }
 
-    /// The runtime has said something of it.
+    /// The runtime has answered about the peer, or declared its end.
     pub fn end_query(&mut self, index: PeerIndex) {
         self.queries.remove(&index);
     }
 
-    /// Whether somebody is being cut off.
+    /// Whether an endpoint is being severed.
     pub fn some_severing(&self) -> bool {
         self.states.values().any(|state| matches!(state, Contact::Severing { .. }))
     }
 
-    /// Every contact.
+    /// The peers with an entry, and the states of their connections.
     pub fn iter(&self) -> impl Iterator<Item = (PeerIndex, Contact<E>)> {
         self.states.iter().map(|(index, state)| (*index, *state))
     }
@@ -127,16 +130,16 @@ mod tests {
     use mend_base::{Job, Peer, PeerIndex};
 
     #[test]
-    fn a_peer_keeps_its_place() {
+    fn the_index_of_a_peer_does_not_change() {
         let mut contacts: Contacts<u32> = Contacts::new(Job(7), 4);
         let outsider = Peer::new(Job(9), 2);
         assert_eq!(contacts.find(Peer::new(Job(7), 3)), Some(PeerIndex(3)));
         assert_eq!(contacts.find(outsider), None);
-        let place = contacts.peer_index(outsider);
-        assert_eq!(place, PeerIndex(4));
+        let index = contacts.peer_index(outsider);
+        assert_eq!(index, PeerIndex(4));
         assert_eq!(contacts.peer_index(Peer::new(Job(7), 4)), PeerIndex(5));
-        assert_eq!(contacts.peer_index(outsider), place);
-        assert_eq!(contacts.peer(place), outsider);
+        assert_eq!(contacts.peer_index(outsider), index);
+        assert_eq!(contacts.peer(index), outsider);
         assert_eq!(contacts.peer(PeerIndex(1)), Peer::new(Job(7), 1));
     }
 }

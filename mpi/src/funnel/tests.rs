@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The funnel alone, over scripted wires: what it asks, and in which order it gives the ends.
+//! Tests of the funnel alone, over a scripted transport: its queries, and the order of the ends that it returns.
 
 use super::{EndState, Funnel};
 use crate::layers::Layers;
@@ -20,7 +20,7 @@ fn funnel() -> (ScriptedJob, Funnel<u32>, Layers<ScriptedTransport, ScriptedRunt
     (job, funnel, layers)
 }
 
-/// What the funnel gives to be published, added to `ends`.
+/// The ends that the funnel returns to be published, which are added to `ends`.
 fn publish(funnel: &mut Funnel<u32>, ends: &mut Ends) -> Vec<(PeerIndex, End)> {
     let given: Vec<_> = std::iter::from_fn(|| funnel.next_end()).collect();
     given.iter().for_each(|&(peer, end)| assert!(ends.add(peer, end)));
@@ -36,7 +36,7 @@ const TWO: PeerIndex = PeerIndex(2);
 const THREE: PeerIndex = PeerIndex(3);
 
 #[test]
-fn evidence_asks_once_until_the_runtime_answers() {
+fn evidence_asks_the_runtime_once_until_it_answers() {
     let (job, mut funnel, mut layers) = funnel();
     funnel.on_evidence(ONE, Cause::Silent);
     funnel.on_evidence(ONE, Cause::Exited);
@@ -88,7 +88,7 @@ fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
         funnel.on_notice(notice, &Ends::default(), &mut layers);
     }
     assert_eq!((funnel.end_state(ONE), funnel.some_severing()), (EndState::Declared, true));
-    // The second endpoint is severed first, and nobody connected the third peer.
+    // The second endpoint is severed first, and the third peer is not connected.
     funnel.on_severed(TWO, 1);
     assert_eq!((funnel.examine(&mut layers), ends(&mut funnel)), (1, Vec::new()));
     funnel.on_severed(ONE, 0);
@@ -99,7 +99,7 @@ fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
 }
 
 #[test]
-fn the_first_declaration_stands_but_an_unreachable_peer_may_fail() {
+fn the_first_declaration_is_final_but_an_unreachable_peer_may_fail() {
     let (_job, mut funnel, mut layers) = funnel();
     let mut ends = Ends::default();
     let refused = Notice::Refused { peer: peer(1), cause: Cause::Refused };

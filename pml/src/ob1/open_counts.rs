@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many entries the tables have: for reports, and for tests that a process which has left MPI leaves none (I8).
+//! How many entries the tables have: for reports, and for tests that nothing is left after MPI_Finalize (I8).
 
 use super::Ob1;
 use mend_base::LifecycleCounts;
@@ -7,7 +7,7 @@ use mend_base::LifecycleCounts;
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenCounts {
-    /// Context kinds of communicators that are open, or go with their last operation.
+    /// Context kinds of communicators that are open, or closed with operations that are not over.
     pub channels: u32,
     /// Operations that are not released.
     pub requests: u32,

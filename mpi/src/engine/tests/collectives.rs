@@ -145,15 +145,15 @@ fn an_operation_that_a_living_member_refuses_ends_when_the_others_are_known_to_l
         let comms: Vec<_> =
             processes.iter_mut().map(|process| process.dup(world).expect("right arguments")).collect();
         (0..9).for_each(|_| processes.iter_mut().for_each(progress));
-        let made: Vec<_> = processes
+        let copies: Vec<_> = processes
             .iter_mut()
             .zip(comms)
-            .map(|(process, started)| created(process, started).expect("it was made"))
+            .map(|(process, started)| created(process, started).expect("it was created"))
             .collect();
         let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(0) };
-        let waiting = processes[0].collective(made[0], call).expect("nobody has failed yet");
-        // Rank 1 takes no part, and refuses what is sent to it.
-        processes[1].free(made[1]).expect("it can be freed");
+        let waiting = processes[0].collective(copies[0], call).expect("nobody has failed yet");
+        // Rank 1 does not start the operation, and refuses its messages.
+        processes[1].free(copies[1]).expect("it can be freed");
         (0..9).for_each(|_| processes.iter_mut().for_each(progress));
         assert_eq!(result(&processes[0], waiting), None, "the reason may be a failure");
         assert_eq!(job.asked(), [(0, peer(1)), (0, peer(2))]);
