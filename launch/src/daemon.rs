@@ -230,7 +230,7 @@ impl Driver<'_> {
     /// The time until the next deadline; `None` if there is none.
     fn wait_at_most(&self) -> Option<Timespec> {
         let time = Instant::now();
-        let decide_in = self.node_daemon.next_deadline(now()).map(|at| (at - now()).to_std());
+        let decide_in = self.node_daemon.next_deadline().map(|at| (at - now()).to_std());
         let poll_in = self.lives.must_poll().then_some(POLL_EVERY);
         let retry_in = self.delivery.retry_at().map(|at| at.saturating_duration_since(time));
         let span = [decide_in, poll_in, retry_in].into_iter().flatten().min()?;
