@@ -242,7 +242,10 @@ impl Driver<'_> {
         while let Some(effect) = self.node_daemon.next_effect() {
             match effect {
                 Effect::WatchLife(rank, outbox) => self.watch_life(rank, outbox.as_fd()),
-                Effect::ForgetLife(rank) => self.lives.remove(rank),
+                Effect::ForgetLife(rank) => {
+                    self.lives.remove(rank);
+                    self.delivery.clear_processor(rank);
+                }
                 Effect::Examine(rank) => {
                     let condition = self.examine(rank);
                     self.node_daemon.on_examined(rank, condition);
@@ -256,6 +259,7 @@ impl Driver<'_> {
                 Effect::Kill(rank) => {
                     if self.processes.kill(rank) {
                         self.node_daemon.on_killed_alive(rank);
+                        self.delivery.clear_processor(rank);
                     }
                 }
                 Effect::Report(line) => self.messages.say_now(self.line(&line)),

@@ -110,7 +110,9 @@ impl BellPage {
         sleep::wake(word);
     }
 
-    /// Owner only: publishes on which processor its waiting thread runs; `None` while no thread waits, or while it sleeps.
+    /// Owner only, and the node daemon once the owner has ended: publishes on which processor its waiting thread runs, or has last waited;
+    /// `None` before the first wait, while it sleeps, and after its end. A rank that computes after a wait needs its processor, so others
+    /// that wait there yield to it as well.
     pub fn publish_processor(&self, slot: u32, processor: Option<u32>) {
         let published = processor.map_or(NO_PROCESSOR, |processor| processor.wrapping_add(1));
         let word = self.processor(slot);
