@@ -530,14 +530,14 @@ impl<C: Progress> WaitingCall<'_, C> {
         // As in `back_off`, for the threads that wait for any event. Not there, since each of these wake-ups may be for nothing.
         self.notify_blocked();
         let sleep_slot = &self.waiting.sleep_slot;
-        sleep_slot.announce();
+        let announced = sleep_slot.announce();
         let mut found = None;
         if self.guarded.engine.arm().is_ok() {
             self.guarded.sleeps += 1;
             let mut span = SleepSpan::FIRST;
             loop {
                 self.guarded.asleep = true;
-                let woken = self.guarded.while_released(|| sleep_slot.sleep(span));
+                let woken = self.guarded.while_released(|| sleep_slot.sleep(announced, span));
                 if !self.is_owner() {
                     // The thread that revoked the ownership has disarmed the engine and left the sleep slot.
                     return None;
