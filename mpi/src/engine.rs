@@ -86,7 +86,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let membership = runtime.membership();
         let (me, size) = (membership.peer, membership.size);
         let mut engine = Engine {
-            funnel: Funnel::new(me.job(), size, runtime.fault_version()),
+            funnel: Funnel::new(me.job(), size, runtime.notice_version()),
             layers: Layers { net, pml: Ob1::new(config), runtime },
             ends: Ends::default(),
             communicators: Communicators::new(me),
@@ -130,13 +130,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// MPI_COMM_WORLD.
-    pub fn world(&self) -> CommKey {
-        self.communicators.world()
+    pub fn comm_world(&self) -> CommKey {
+        self.communicators.comm_world()
     }
 
     /// MPI_COMM_SELF.
-    pub fn myself(&self) -> CommKey {
-        self.communicators.myself()
+    pub fn comm_self(&self) -> CommKey {
+        self.communicators.comm_self()
     }
 
     /// The communicator, until its handle is freed.

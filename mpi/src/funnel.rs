@@ -58,13 +58,13 @@ pub(crate) struct Funnel<E> {
     /// The ends that are declared and not published, in the order of the declarations. The contact of each peer is severing or
     /// drained.
     declared: VecDeque<(PeerIndex, End)>,
-    /// The fault version of the runtime when its notices were taken last.
+    /// The notice version of the runtime when its notices were taken last.
     seen_version: u32,
     job_notices: VecDeque<JobNotice>,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
-    /// For the peers of `job` with numbers below `size`. The runtime has given no notice, and its fault version is `version`.
+    /// For the peers of `job` with numbers below `size`. The runtime has given no notice, and its notice version is `version`.
     pub fn new(job: Job, size: u32, version: u32) -> Self {
         Funnel {
             contacts: Contacts::new(job, size),
@@ -99,7 +99,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     /// Whether the runtime has notices that were not taken.
     #[inline]
     pub fn has_notices(&self, runtime: &impl Runtime) -> bool {
-        runtime.fault_version() != self.seen_version
+        runtime.notice_version() != self.seen_version
     }
 
     /// The index of `peer`. A peer that has none gets a new one.
@@ -153,13 +153,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     /// with events.
     pub fn announce_job_notices(&mut self, runtime: &impl Runtime) {
         if self.has_job_notices() {
-            self.seen_version = runtime.fault_version().wrapping_sub(1);
+            self.seen_version = runtime.notice_version().wrapping_sub(1);
         }
     }
 
     /// To be called before the notices of the runtime are taken. Returns the number of notices about the job that wait already.
     pub fn begin_notices(&mut self, runtime: &impl Runtime) -> u32 {
-        self.seen_version = runtime.fault_version();
+        self.seen_version = runtime.notice_version();
         self.job_notices.len() as u32
     }
 

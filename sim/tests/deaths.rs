@@ -8,7 +8,7 @@ use mend_sim::runner::{Tally, run_deaths, run_until_deaths};
 
 const SEEDS: u64 = 10_000;
 
-/// The arms that 10,000 jobs with deaths must reach.
+/// The branches that 10,000 jobs with deaths must reach.
 const MUST: [&str; 34] = [
     "sim.killer: before MPI_Init",
     "sim.killer: before its card is published",
@@ -47,7 +47,7 @@ const MUST: [&str; 34] = [
 ];
 
 fn assert_all_reached(tally: &Tally) {
-    let missed: Vec<_> = MUST.iter().filter(|arm| !tally.arms.contains_key(*arm)).collect();
+    let missed: Vec<_> = MUST.iter().filter(|branch| !tally.branches.contains_key(*branch)).collect();
     assert!(missed.is_empty(), "no seed reached {missed:?}");
 }
 
