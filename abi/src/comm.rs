@@ -18,8 +18,8 @@ impl Comm {
     #[inline]
     pub(crate) fn key(self, engine: &Engine) -> Result<CommKey, Failure> {
         match self.0 {
-            COMM_WORLD => Ok(engine.world()),
-            COMM_SELF => Ok(engine.myself()),
+            COMM_WORLD => Ok(engine.comm_world()),
+            COMM_SELF => Ok(engine.comm_self()),
             handle => CommKey::from_bits(handle as u64).ok_or_else(no_such_communicator),
         }
     }
@@ -46,8 +46,8 @@ impl Comm {
     /// The handle of a communicator of the engine.
     pub(crate) fn of(engine: &Engine, key: CommKey) -> Comm {
         match key {
-            key if key == engine.world() => Comm(COMM_WORLD),
-            key if key == engine.myself() => Comm(COMM_SELF),
+            key if key == engine.comm_world() => Comm(COMM_WORLD),
+            key if key == engine.comm_self() => Comm(COMM_SELF),
             key => Comm::created(Some(key)),
         }
     }

@@ -5,7 +5,7 @@
 //! Plain values: no I/O, no clock, no globals, no `unsafe`. Start with [`Peer`] and [`Identity`].
 #![forbid(unsafe_code)]
 
-pub mod arms;
+pub mod branches;
 mod identity;
 mod lifecycle_check;
 pub mod parameter;

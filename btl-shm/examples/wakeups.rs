@@ -56,7 +56,7 @@ fn summary(tallies: &[Tally]) -> i32 {
         "{} messages, {} times no room, {sleeps} sleeps, {} bells, {} promotions, {} demotions",
         sum(|tally| tally.messages),
         sum(|tally| tally.statistics.busy),
-        sum(|tally| tally.statistics.rings),
+        sum(|tally| tally.statistics.bells_rung),
         sum(|tally| tally.statistics.promotions),
         sum(|tally| tally.statistics.demotions),
     );
@@ -337,9 +337,9 @@ impl<'a> Rank<'a> {
             }
         }
         let announced = self.bells.announce_sleep(self.slot);
-        let before = self.shm.statistics().arms_holding_back;
+        let before = self.shm.statistics().armed_holding_back;
         if self.shm.arm(&mut WakeSet::default()).is_ok() {
-            self.sleep(announced, self.shm.statistics().arms_holding_back > before);
+            self.sleep(announced, self.shm.statistics().armed_holding_back > before);
         }
         self.bells.leave_sleep(self.slot);
         self.shm.disarm();

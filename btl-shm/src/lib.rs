@@ -79,15 +79,15 @@ enum Callback {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Statistics {
     /// Doorbells that this process rang.
-    pub rings: u64,
+    pub bells_rung: u64,
     /// Endpoints that rang and are polled since.
     pub promotions: u64,
     /// Endpoints that were polled and ring a doorbell since.
     pub demotions: u64,
     /// Calls of `arm` that found nothing: the process could sleep.
-    pub arms: u64,
+    pub armed: u64,
     /// Calls of `arm` that found nothing but messages of endpoints that are held back: see `fairness`.
-    pub arms_holding_back: u64,
+    pub armed_holding_back: u64,
     /// Calls of `arm` that found something.
     pub pendings: u64,
     /// Messages that were found while armed although no doorbell was rung for them: see `polling`.
@@ -126,14 +126,14 @@ impl Shm {
         if let State::Open(link) = &mut self.endpoints[index].state
             && link.theirs.bell_request().has(what)
         {
-            self.ring(index);
+            self.ring_bell(index);
         }
     }
 
     #[cold]
-    pub(crate) fn ring(&mut self, index: usize) {
-        self.node.bells.ring(self.endpoints[index].slot, self.node.slot);
-        self.statistics.rings += 1;
+    pub(crate) fn ring_bell(&mut self, index: usize) {
+        self.node.bells.ring_bell(self.endpoints[index].slot, self.node.slot);
+        self.statistics.bells_rung += 1;
     }
 
     #[cold]
@@ -324,7 +324,7 @@ impl Btl for Shm {
         wake.futex = true;
         let armed = self.prepare_to_sleep();
         match armed {
-            Ok(()) => self.statistics.arms += 1,
+            Ok(()) => self.statistics.armed += 1,
             Err(Pending) => self.statistics.pendings += 1,
         }
         armed

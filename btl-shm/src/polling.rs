@@ -221,7 +221,7 @@ impl Shm {
             self.note_arrival(index, now, ring);
         } else if ring {
             // One that is held back was asked for no bell.
-            self.ring(index);
+            self.ring_bell(index);
         }
     }
 
@@ -300,7 +300,7 @@ impl Shm {
 
     fn check_ring(&mut self, index: usize) {
         if self.endpoints[index].give_overdue_credit() {
-            self.ring(index);
+            self.ring_bell(index);
         }
         let endpoint = &self.endpoints[index];
         if CHECKS_RINGS && endpoint.mode == ArrivalMode::Doorbell && endpoint.is_ready() {
@@ -376,7 +376,7 @@ impl Shm {
             self.statistics.found_without_bell += 1;
         }
         if ring {
-            self.ring(index);
+            self.ring_bell(index);
         }
     }
 
@@ -434,14 +434,14 @@ mod tests {
         let mut delivered = Delivered::default();
         to_bells(&mut receiver, &mut delivered);
         send_one(&mut sender, endpoint);
-        assert_eq!(sender.statistics().rings, 1, "a peer that has long been silent is not polled");
+        assert_eq!(sender.statistics().bells_rung, 1, "a peer that has long been silent is not polled");
         receive_one(&mut receiver, &mut delivered);
         (0..10).for_each(|_| {
             send_one(&mut sender, endpoint);
             receive_one(&mut receiver, &mut delivered);
         });
         assert_eq!(
-            (sender.statistics().rings, receiver.polled()),
+            (sender.statistics().bells_rung, receiver.polled()),
             (1, 1),
             "a peer that is polled does not ring"
         );
@@ -450,7 +450,7 @@ mod tests {
             receiver.progress(LATER, 100, &mut delivered);
         }
         send_one(&mut sender, endpoint);
-        assert_eq!((sender.statistics().rings, receiver.statistics().demotions), (2, 2));
+        assert_eq!((sender.statistics().bells_rung, receiver.statistics().demotions), (2, 2));
         receive_one(&mut receiver, &mut delivered);
         assert_eq!(delivered.messages.len(), 12);
     }
@@ -464,18 +464,18 @@ mod tests {
             receiver.progress(LATER, 100, &mut delivered);
         }
         send_one(&mut sender, endpoint);
-        assert_eq!(sender.statistics().rings, 1);
+        assert_eq!(sender.statistics().bells_rung, 1);
         receive_one(&mut receiver, &mut delivered);
         assert!(matches!(receiver.endpoints[0].mode, ArrivalMode::Polled { .. }));
         send_one(&mut sender, endpoint);
-        assert_eq!(sender.statistics().rings, 1);
+        assert_eq!(sender.statistics().bells_rung, 1);
     }
 
     /// Sends a message, and then a corrupted process overwrites the bell with a zero.
     fn send_without_bell(sender: &mut Shm, endpoint: crate::ShmEndpoint) {
-        let rings = sender.statistics().rings;
+        let rings = sender.statistics().bells_rung;
         send_one(sender, endpoint);
-        assert_eq!(sender.statistics().rings, rings + 1);
+        assert_eq!(sender.statistics().bells_rung, rings + 1);
         sender.node.bells.clear(1, 0);
     }
 

@@ -30,7 +30,7 @@ impl Shm {
         if arrived || control || !self.callbacks.is_empty() || !self.severing.is_empty() || self.is_roomy() {
             return Err(Pending);
         }
-        self.statistics.arms_holding_back += u64::from(!self.polling.held_back.is_empty());
+        self.statistics.armed_holding_back += u64::from(!self.polling.held_back.is_empty());
         Ok(())
     }
 
@@ -65,11 +65,11 @@ mod tests {
         receiver.progress(Instant(0), 100, &mut delivered);
         assert_eq!(receiver.arm(&mut WakeSet::default()), Ok(()));
         send_one(&mut sender, endpoint);
-        assert_eq!(sender.statistics().rings, 1);
+        assert_eq!(sender.statistics().bells_rung, 1);
         assert!(receiver.arm(&mut WakeSet::default()).is_err(), "there is something");
         receiver.disarm();
         receive_one(&mut receiver, &mut delivered);
         send_one(&mut sender, endpoint);
-        assert_eq!(sender.statistics().rings, 1);
+        assert_eq!(sender.statistics().bells_rung, 1);
     }
 }

@@ -115,7 +115,7 @@ impl Scene {
 
     /// All three processes make progress, send and arm.
     fn run(&mut self) {
-        self.bells.ring(VICTIM, CORRUPTED);
+        self.bells.ring_bell(VICTIM, CORRUPTED);
         let header = [self.number; 4];
         let number = [self.number; 100];
         let sent = self

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Collective operations as schedules: what each rank sends, receives, copies and reduces, in rounds. [`schedule`] builds a schedule, and
-//! [`Schedule::progress`] executes it over a [`PointToPoint`]. Neither blocks or reads a clock, so a test can run all ranks of a job in one
+//! [`Schedule::progress`] executes it over a [`MessageLayer`]. Neither blocks or reads a clock, so a test can run all ranks of a job in one
 //! thread (`tests/all_ranks.rs`). Read [`Collective`] first.
 //!
 //! Not in this crate: matching and transports (`pml`), the choice of communicator and tag (`mpi`).
@@ -13,7 +13,7 @@ mod schedule;
 
 pub use error::Error;
 pub use parameters::PARAMETERS;
-pub use schedule::{PointToPoint, Schedule};
+pub use schedule::{MessageLayer, Schedule};
 
 use mend_base::Rank;
 use mend_datatype::{Op, TypedBuffer};

@@ -24,7 +24,7 @@ use mend_transport::{Buffer, UserMemory};
 /// separates this operation from others in flight. Messages from one rank to another arrive in order. No method blocks.
 ///
 /// If a rank dies, requests that depend on it end with an error, and the engine calls [`Schedule::interrupt`].
-pub trait PointToPoint {
+pub trait MessageLayer {
     /// Starts a send. An error means that no request was made.
     fn send(&mut self, to: Rank, data: TypedBuffer) -> Result<Started, PmlError>;
     /// Starts a receive. An error means that no request was made.
@@ -83,12 +83,12 @@ enum Step {
 impl Schedule {
     /// Executes steps as far as possible without waiting. `None`: the schedule is not over. When it is over, no request of the schedule is
     /// left, and its buffers are not accessed any more.
-    pub fn progress(&mut self, p2p: &mut impl PointToPoint) -> Option<Result<(), PmlError>> {
+    pub fn progress(&mut self, layer: &mut impl MessageLayer) -> Option<Result<(), PmlError>> {
         loop {
             if let Phase::Over(result) = self.phase {
                 return Some(result);
             }
-            self.collect(p2p);
+            self.collect(layer);
             if !self.running.is_empty() {
                 return None;
             }
@@ -96,16 +96,16 @@ impl Schedule {
                 Phase::Running { truncated } if self.next == self.steps.len() => {
                     self.phase = Phase::Over(truncated.map_or(Ok(()), Err));
                 }
-                Phase::Running { .. } => self.start_round(p2p),
+                Phase::Running { .. } => self.start_round(layer),
                 Phase::Over(_) => {}
             }
         }
     }
 
     /// Ends the schedule with this error, unless it is over. Its requests are freed, and its buffers are not accessed any more.
-    pub fn interrupt(&mut self, p2p: &mut impl PointToPoint, error: PmlError) {
+    pub fn interrupt(&mut self, layer: &mut impl MessageLayer, error: PmlError) {
         if matches!(self.phase, Phase::Running { .. }) {
-            self.running.drain(..).for_each(|request| p2p.abandon(request));
+            self.running.drain(..).for_each(|request| layer.abandon(request));
             self.phase = Phase::Over(Err(error));
         }
     }
@@ -116,12 +116,12 @@ impl Schedule {
     }
 
     /// Frees the requests that have ended. The first error other than a truncation interrupts the schedule.
-    fn collect(&mut self, p2p: &mut impl PointToPoint) {
+    fn collect(&mut self, layer: &mut impl MessageLayer) {
         let mut error = None;
-        self.running.retain(|&request| match p2p.poll(request) {
+        self.running.retain(|&request| match layer.poll(request) {
             State::Running | State::PendingFailure => true,
             State::Done(result) => {
-                p2p.release(request);
+                layer.release(request);
                 let worse = matches!(error, None | Some(PmlError::Truncated(_)));
                 error = if worse { result.err().or(error) } else { error };
                 false
@@ -135,17 +135,17 @@ impl Schedule {
             }
             (Some(error), _) => {
                 mend_base::reach!("coll.schedule: a request failed");
-                self.interrupt(p2p, error);
+                self.interrupt(layer, error);
             }
         }
     }
 
-    fn start_round(&mut self, p2p: &mut impl PointToPoint) {
+    fn start_round(&mut self, layer: &mut impl MessageLayer) {
         while let Some(step) = self.steps.get(self.next) {
             self.next += 1;
             let started = match step {
-                Step::Send { to, data } => p2p.send(*to, data.share()),
-                Step::Receive { from, data } => p2p.receive(*from, data.share()),
+                Step::Send { to, data } => layer.send(*to, data.share()),
+                Step::Receive { from, data } => layer.receive(*from, data.share()),
                 Step::WaitAll => return,
                 Step::Copy { from, into } => {
                     into.copy_from(from);
@@ -159,7 +159,7 @@ impl Schedule {
             match started {
                 Ok(Started::Done(_)) => (),
                 Ok(Started::Running(request)) => self.running.push(request),
-                Err(error) => return self.interrupt(p2p, error),
+                Err(error) => return self.interrupt(layer, error),
             }
         }
     }

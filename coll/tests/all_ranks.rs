@@ -4,7 +4,7 @@
 //! execute steps and messages arrive.
 
 use mend_base::{Key, Random, Rank};
-use mend_coll::{Collective, Error, PointToPoint, Schedule, schedule};
+use mend_coll::{Collective, Error, MessageLayer, Schedule, schedule};
 use mend_datatype::{Datatype, Op, TypedBuffer};
 use mend_pml::{Error as PmlError, Request, Started, State, Status};
 use mend_transport::{Buffer, UserMemory, WriteSlot};
@@ -89,7 +89,7 @@ impl Fabric {
 /// The access of one rank to the fabric.
 struct RankPort<'a>(&'a mut Fabric, u32);
 
-impl PointToPoint for RankPort<'_> {
+impl MessageLayer for RankPort<'_> {
     fn send(&mut self, to: Rank, data: TypedBuffer) -> Result<Started, PmlError> {
         // Eager: copied from the buffer now. Rendezvous: copied on delivery.
         let eager = self.0.random.once_in(2);

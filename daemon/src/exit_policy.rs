@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The exit policy: when a job is over, and with which exit code.
 //!
-//! A *survivor* is a rank that left MPI, or that ended by itself without having joined it. The exit codes of survivors count, and
-//! those of ranks that MPI_Abort or an error handler ended. Codes of other dead ranks count only if no rank survives.
+//! A rank that left MPI, or that ended by itself without having joined it, has *not failed*. The exit codes of these ranks count,
+//! and those of ranks that MPI_Abort or an error handler ended. Codes of other dead ranks count only if there are none of these.
 
 use crate::ending::Ending;
 use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankTable, Stage};
@@ -20,7 +20,7 @@ const ENDING_TIME_LIMIT: Duration = Duration::from_millis(1_000);
 pub enum Counting {
     /// Those of the ranks that did not fail, if there are any.
     #[default]
-    Survivors,
+    NotFailed,
     /// Those of all ranks.
     Worst,
 }
@@ -41,7 +41,7 @@ pub struct Rules {
 impl Default for Rules {
     /// The rules of a command line without options.
     fn default() -> Self {
-        Rules { fault_tolerant: true, counting: Counting::Survivors, reports_deaths: false, muted: false }
+        Rules { fault_tolerant: true, counting: Counting::NotFailed, reports_deaths: false, muted: false }
     }
 }
 
@@ -130,7 +130,7 @@ impl ExitPolicy {
 
     /// The result of a job with ranks in MPI.
     fn of_members(&self, ranks: &RankTable) -> Exit {
-        let of_survivors = ranks.all().filter_map(|(_, record)| match record.stage() {
+        let of_not_failed = ranks.all().filter_map(|(_, record)| match record.stage() {
             Stage::Failed(death) => record.counted_code(&death),
             _ => record.child_ending().map(Ending::code),
         });
@@ -138,8 +138,8 @@ impl ExitPolicy {
             let dead = ranks.deaths().filter(|(_, record, death)| record.counted_code(death).is_none());
             dead.map(|(_, record, death)| record.code_of_dead(death)).max()
         };
-        let code = match (of_survivors.max(), self.rules.counting) {
-            (Some(code), Counting::Survivors) => code,
+        let code = match (of_not_failed.max(), self.rules.counting) {
+            (Some(code), Counting::NotFailed) => code,
             (Some(code), Counting::Worst) => code.max(of_dead().unwrap_or(0)),
             (None, _) => of_dead().unwrap_or(1),
         };
@@ -203,7 +203,7 @@ mod tests {
     use mend_base::{Duration, Instant, Job};
 
     const RULES: Rules =
-        Rules { fault_tolerant: true, counting: Counting::Survivors, reports_deaths: false, muted: false };
+        Rules { fault_tolerant: true, counting: Counting::NotFailed, reports_deaths: false, muted: false };
     const WORST: Rules = Rules { counting: Counting::Worst, ..RULES };
     const WITHOUT: Rules = Rules { fault_tolerant: false, ..RULES };
     const NOW: Instant = Instant(1);
@@ -280,7 +280,7 @@ mod tests {
 
     // Row CN9
     #[test]
-    fn a_job_whose_survivors_return_0_ends_with_0_and_without_a_line() {
+    fn a_job_whose_other_ranks_return_0_ends_with_0_and_without_a_line() {
         for death in [Signalled(9), Exited(0), Exited(7)] {
             named(RULES, &[Leave(Exited(0)), Die(death), Die(Signalled(11))], 0, &[]);
         }
@@ -290,7 +290,7 @@ mod tests {
 
     // Row CN9
     #[test]
-    fn the_largest_code_of_the_survivors_is_the_jobs_and_the_first_death_is_named() {
+    fn the_largest_code_of_the_ranks_that_did_not_fail_is_the_jobs_and_the_first_death_is_named() {
         let all = [Leave(Exited(2)), Die(Signalled(9)), Leave(Exited(3)), Die(Signalled(11))];
         named(
             RULES,
@@ -318,7 +318,7 @@ mod tests {
 
     // Row CN9
     #[test]
-    fn without_survivors_the_largest_of_all_counts_and_never_0() {
+    fn if_all_ranks_failed_the_largest_of_all_counts_and_never_0() {
         named(RULES, &[Die(Exited(0)), Die(Exited(0))], 1, &[(0, "[E-JOB-001]")]);
         named(RULES, &[Die(Signalled(9)), Die(Signalled(11))], 139, &[(0, "[E-JOB-001]")]);
         named(RULES, &[Die(Exited(7))], 7, &[(0, "exit code 7 before it called MPI_Finalize. Look")]);

@@ -284,7 +284,7 @@ impl RankRecord {
         }
     }
 
-    /// The code with which a failed rank counts like a survivor: one that MPI_Abort or an error handler gave, or the exit code of
+    /// The code with which a failed rank counts like that of a rank that did not fail: one that MPI_Abort or an error handler gave, or the exit code of
     /// a program that ended before it joined MPI.
     pub(crate) fn counted_code(&self, death: &Death) -> Option<u8> {
         match (death.found, death.inside, self.child_ending()) {

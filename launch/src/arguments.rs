@@ -81,7 +81,7 @@ impl Default for Job {
             settings: vec![],
             error_handler: None,
             fault_tolerant: true,
-            counting: Counting::Survivors,
+            counting: Counting::NotFailed,
             test_hooks: false,
         }
     }
@@ -317,7 +317,7 @@ impl Parser {
     fn counting(&mut self, option: &str) -> Result<Counting, UsageError> {
         match self.choice(option, &["survivors", "worst"], "survivors or worst")?.as_str() {
             "worst" => Ok(Counting::Worst),
-            _ => Ok(Counting::Survivors),
+            _ => Ok(Counting::NotFailed),
         }
     }
 
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(job.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(job.error_handler, Some("mpi_errors_return"));
         assert!(job.fault_tolerant && super::Job::default().fault_tolerant && !job.test_hooks);
-        assert_eq!(job.counting, super::Counting::Survivors);
+        assert_eq!(job.counting, super::Counting::NotFailed);
         let job = self::job("-with-ft no -exit-code worst --test-hooks a");
         assert_eq!((job.fault_tolerant, job.counting, job.test_hooks), (false, super::Counting::Worst, true));
         assert_eq!(parsed("-n 2 --help"), Ok(Invocation::Help));

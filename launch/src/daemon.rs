@@ -7,17 +7,17 @@
 //! | `Driver` (this file) | the loop, the job's command line | all parts below |
 //! | [`NodeDaemon`] | every decision (its own parts: `mend_daemon`) | nothing here |
 //! | [`connections`] | the listening socket, the ranks' connections | nothing |
-//! | [`delivery`] | bell page and fault page, retries | `NodeDaemon` for the notices, `connections` for sockets |
+//! | [`delivery`] | bell page and notice page, retries | `NodeDaemon` for the notices, `connections` for sockets |
 //! | [`life`] | the threads that sleep on life words | nothing |
 //! | [`processes`] | process descriptors of ranks | [`kill`], to reap |
-//! | [`messages`] | the socket to `mpiexec` | nothing |
+//! | [`user_reports`] | the socket to `mpiexec` | nothing |
 //! | [`kill`] | nothing: the process table of the system | nothing |
 
 pub mod connections;
 pub mod delivery;
 pub mod life;
-pub mod messages;
 pub mod processes;
+pub mod user_reports;
 
 use crate::arguments::{App, Job};
 use crate::control::{Order, Received, Report, receive, send};
@@ -32,13 +32,13 @@ use mend_runtime::daemon_protocol::{HelloRefused, Request, Welcome};
 use mend_runtime::draw;
 use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
 use mend_segment::LifeState;
-use messages::Messages;
 use processes::Processes;
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Pid, Signal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
+use user_reports::UserReports;
 
 /// Runs the job as its node daemon. The socket to `mpiexec` is our standard input.
 pub fn run(job: Job) -> Result<u8, Failure> {
@@ -76,7 +76,7 @@ struct Driver<'front> {
     delivery: Delivery,
     lives: LifeWatch,
     processes: Processes,
-    messages: Messages<'front>,
+    user_reports: UserReports<'front>,
     /// SIGCHLD for our children: ranks, wrappers, and descendants of ranks whose parent has ended.
     endings: SignalPipe,
     waits: OwnedFd,
@@ -120,7 +120,7 @@ impl<'front> Driver<'front> {
             delivery: Delivery::new(slots_for(ranks))?,
             lives: LifeWatch::new(WatchMode::chosen(hook(LIFE_WATCH).as_deref())).map_err(Failure::System)?,
             processes: Processes::new(ranks),
-            messages: Messages::new(control, &job, rules.reports_deaths),
+            user_reports: UserReports::new(control, &job, rules.reports_deaths),
             endings: signals::listen_to_endings().map_err(Failure::System)?,
             waits,
             over: None,
@@ -162,9 +162,9 @@ impl<'front> Driver<'front> {
 
     fn started(&mut self, rank: u32, started: spawn::Started) -> io::Result<()> {
         let ends = [started.stdout.as_fd(), started.stderr.as_fd()];
-        self.messages.send(&Report::Started(rank), &ends);
+        self.user_reports.send(&Report::Started(rank), &ends);
         if let Some(input) = &started.stdin {
-            self.messages.send(&Report::Input, &[input.as_fd()]);
+            self.user_reports.send(&Report::Input, &[input.as_fd()]);
         }
         self.node_daemon.on_started(rank, number(started.pid));
         let pidfd = self.processes.started(rank, started.pid)?;
@@ -182,8 +182,8 @@ impl<'front> Driver<'front> {
             }
         });
         let death = self.node_daemon.first_death().map(|line| self.line(&line));
-        let Driver { messages, .. } = self;
-        messages.finish(death.into_iter().chain(over.lines).chain(kill::unkillable(&left)), over.code);
+        let Driver { user_reports, .. } = self;
+        user_reports.finish(death.into_iter().chain(over.lines).chain(kill::unkillable(&left)), over.code);
     }
 }
 
@@ -262,7 +262,7 @@ impl Driver<'_> {
                         self.delivery.clear_processor(rank);
                     }
                 }
-                Effect::Report(line) => self.messages.say_now(self.line(&line)),
+                Effect::Report(line) => self.user_reports.say_now(self.line(&line)),
                 Effect::EndJob(JobEnd { code, lines, .. }) => {
                     let lines = lines.iter().map(|line| self.line(line)).collect();
                     self.over.get_or_insert(Over { code, lines });
@@ -274,7 +274,7 @@ impl Driver<'_> {
     /// If this fails, the rank's process descriptor or connection shows its end, a little later.
     fn watch_life(&mut self, rank: u32, outbox: BorrowedFd<'_>) {
         match self.lives.add(rank, outbox, rank, self.delivery.slots()) {
-            Err(WatchError::Thread(error)) => self.messages.life_words_are_polled(&error),
+            Err(WatchError::Thread(error)) => self.user_reports.life_words_are_polled(&error),
             Ok(()) | Err(WatchError::Outbox(_)) => {}
         }
     }
@@ -289,7 +289,7 @@ impl Driver<'_> {
     }
 
     fn line(&self, line: &mend_daemon::RankLine) -> String {
-        self.messages.line(line, self.node_daemon.process(line.rank))
+        self.user_reports.line(line, self.node_daemon.process(line.rank))
     }
 }
 
@@ -297,7 +297,7 @@ impl Driver<'_> {
 impl Driver<'_> {
     fn on_order(&mut self) {
         while self.over.is_none() {
-            match receive::<Order>(self.messages.control()) {
+            match receive::<Order>(self.user_reports.control()) {
                 Received::Nothing => return,
                 Received::Message(Order::Signal(signal), _) => self.pass_on(signal),
                 // mpiexec, if it still runs, determines the exit code itself.
@@ -373,7 +373,7 @@ impl Driver<'_> {
                 self.connections.welcome(connection, rank, &welcome, self.delivery.pages());
             }
             Err(why) => {
-                self.messages.note_mismatch(process, request, why);
+                self.user_reports.note_mismatch(process, request, why);
                 self.connections.refuse_hello(connection, why);
             }
         }

@@ -26,8 +26,8 @@ mod channel;
 mod liveness_query;
 
 use crate::communicator::{Communicators, PendingCreation};
-use crate::funnel::Funnel;
 use crate::layers::Layers;
+use crate::peer_reports::PeerReports;
 use crate::request::no_such_request;
 use crate::{CommKey, Detail, Error, State};
 use channel::CollectiveChannel;
@@ -42,7 +42,7 @@ use mend_transport::Btl;
 pub(crate) struct Context<'a, N: Btl, R> {
     pub layers: &'a mut Layers<N, R>,
     pub communicators: &'a mut Communicators,
-    pub funnel: &'a mut Funnel<N::Endpoint>,
+    pub peer_reports: &'a mut PeerReports<N::Endpoint>,
     pub ends: &'a Ends,
 }
 
@@ -320,7 +320,7 @@ fn progress<N: Btl, R: Runtime>(
     let result = active.schedule.progress(&mut channel)?;
     if let Err(mend_pml::Error::PeerLeft(_) | mend_pml::Error::PeerFreed(_)) = result {
         let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, context));
-        if !query.is_answered(context.funnel) {
+        if !query.is_answered(context.peer_reports) {
             return None;
         }
     }

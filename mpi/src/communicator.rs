@@ -168,12 +168,12 @@ impl Communicators {
     }
 
     /// MPI_COMM_WORLD.
-    pub fn world(&self) -> CommKey {
+    pub fn comm_world(&self) -> CommKey {
         self.world
     }
 
     /// MPI_COMM_SELF.
-    pub fn myself(&self) -> CommKey {
+    pub fn comm_self(&self) -> CommKey {
         self.myself
     }
 
@@ -424,7 +424,7 @@ mod tests {
         communicators: &mut Communicators,
         layers: &mut Layers<ScriptedTransport, ScriptedRuntime>,
     ) -> CommKey {
-        let entry = communicators.get(communicators.world()).unwrap();
+        let entry = communicators.get(communicators.comm_world()).unwrap();
         let (identity, members) = (Identity { creator: peer(0), number: 9 }, entry.members().clone());
         let communicator = Communicator { identity, ..entry.communicator().clone() };
         communicators.enter(communicator, members, Attributes::default(), &Ends::default(), layers).unwrap()
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn predefined_communicators_are_not_freed() {
         let (mut communicators, mut layers) = communicators();
-        for comm in [communicators.world(), communicators.myself()] {
+        for comm in [communicators.comm_world(), communicators.comm_self()] {
             let refused = communicators.free(comm, &mut layers).unwrap_err();
             assert_eq!(refused.detail, Detail::PredefinedCommunicator);
         }
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn a_rank_beyond_the_size_is_refused_at_the_engine() {
         let (communicators, _layers) = communicators();
-        let world = communicators.valid(communicators.world()).unwrap();
+        let world = communicators.valid(communicators.comm_world()).unwrap();
         assert!(world.channel_to(Rank(2)).is_ok());
         assert_eq!(world.channel_to(Rank(3)).unwrap_err().detail, Detail::NoSuchRank(Rank(3), Some(3)));
     }

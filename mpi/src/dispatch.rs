@@ -5,7 +5,7 @@
 //! id: no correct peer of this version sends it. A new protocol adds its arm to [`Dispatch`], and sends its control messages through
 //! the queue that all protocols share (`Ob1::open_control`, `Ob1::send_control`).
 
-use crate::funnel::Funnel;
+use crate::peer_reports::PeerReports;
 use mend_base::PeerIndex;
 use mend_pml::Upcalls;
 use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
@@ -39,7 +39,7 @@ pub(crate) fn protocol_of(id: AmId) -> Protocol {
 
 /// The receiver of the events that the PML does not handle itself.
 pub(crate) struct Dispatch<'a, E> {
-    pub funnel: &'a mut Funnel<E>,
+    pub peer_reports: &'a mut PeerReports<E>,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
@@ -47,7 +47,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
     fn on_message(&mut self, from: PeerIndex, id: AmId, _header: &[u8], _payload: Payload<'_>) {
         match protocol_of(id) {
             Protocol::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
-            Protocol::Reserved | Protocol::Unknown => self.funnel.on_evidence(from, Cause::Garbage),
+            Protocol::Reserved | Protocol::Unknown => self.peer_reports.on_evidence(from, Cause::Garbage),
         }
     }
 
@@ -59,18 +59,18 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
     }
 
     fn on_error(&mut self, peer: PeerIndex, _endpoint: E, cause: Cause) {
-        self.funnel.on_evidence(peer, cause);
+        self.peer_reports.on_evidence(peer, cause);
     }
 
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
-        self.funnel.on_severed(peer, endpoint);
+        self.peer_reports.on_severed(peer, endpoint);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Dispatch, PROTOCOLS, Protocol, protocol_of};
-    use crate::funnel::Funnel;
+    use crate::peer_reports::PeerReports;
     use mend_base::{Job, PeerIndex};
     use mend_pml::Upcalls;
     use mend_transport::AmId;
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn a_message_of_no_protocol_is_evidence_against_its_sender() {
         for id in [AmId(2), AmId(99)] {
-            let mut funnel: Funnel<u32> = Funnel::new(Job(1), 2, 0);
+            let mut peer_reports: PeerReports<u32> = PeerReports::new(Job(1), 2, 0);
             let nothing: &[u8] = &[];
-            Dispatch { funnel: &mut funnel }.on_message(PeerIndex(1), id, &[], nothing.into());
-            assert!(!funnel.is_empty());
+            Dispatch { peer_reports: &mut peer_reports }.on_message(PeerIndex(1), id, &[], nothing.into());
+            assert!(!peer_reports.is_empty());
         }
     }
 }

@@ -16,8 +16,8 @@ mod waiting;
 use crate::collective::{Collectives, Context};
 use crate::communicator::{CommEntry, Communicators};
 use crate::dispatch::Dispatch;
-use crate::funnel::Funnel;
 use crate::layers::Layers;
+use crate::peer_reports::PeerReports;
 use crate::request::{CompletedRequests, Started, State};
 use crate::unconnected_query::UnconnectedQuery;
 use crate::waiters::Waiters;
@@ -36,7 +36,7 @@ pub use reports::OpenCounts;
 #[derive(Debug)]
 pub struct Engine<N: Btl, R: Runtime> {
     layers: Layers<N, R>,
-    funnel: Funnel<N::Endpoint>,
+    peer_reports: PeerReports<N::Endpoint>,
     ends: Ends,
     communicators: Communicators,
     collectives: Collectives,
@@ -86,7 +86,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let membership = runtime.membership();
         let (me, size) = (membership.peer, membership.size);
         let mut engine = Engine {
-            funnel: Funnel::new(me.job(), size, runtime.fault_version()),
+            peer_reports: PeerReports::new(me.job(), size, runtime.notice_version()),
             layers: Layers { net, pml: Ob1::new(config), runtime },
             ends: Ends::default(),
             communicators: Communicators::new(me),
@@ -99,9 +99,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             phase: Phase::Running,
             repeated_progress: 0,
         };
-        let index = engine.funnel.peer_index(me);
+        let index = engine.peer_reports.peer_index(me);
         engine.communicators.open_predefined(me, size, index, &mut engine.layers)?;
-        if engine.funnel.connect_or_end(index, &card, &mut engine.layers).is_err() {
+        if engine.peer_reports.connect_or_end(index, &card, &mut engine.layers).is_err() {
             engine.publish_ends();
         }
         Ok(engine)
@@ -112,11 +112,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn progress(&mut self, now: Instant) -> u32 {
         self.now = now;
         let Layers { net, pml, .. } = &mut self.layers;
-        let mut events = pml.progress(net, now, &mut Dispatch { funnel: &mut self.funnel });
-        if !self.funnel.is_empty() {
+        let mut events = pml.progress(net, now, &mut Dispatch { peer_reports: &mut self.peer_reports });
+        if !self.peer_reports.is_empty() {
             events += self.examine_evidence();
         }
-        if self.funnel.has_notices(&self.layers.runtime) {
+        if self.peer_reports.has_notices(&self.layers.runtime) {
             events += self.take_notices();
         }
         if !self.collectives.is_idle() {
@@ -130,13 +130,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// MPI_COMM_WORLD.
-    pub fn world(&self) -> CommKey {
-        self.communicators.world()
+    pub fn comm_world(&self) -> CommKey {
+        self.communicators.comm_world()
     }
 
     /// MPI_COMM_SELF.
-    pub fn myself(&self) -> CommKey {
-        self.communicators.myself()
+    pub fn comm_self(&self) -> CommKey {
+        self.communicators.comm_self()
     }
 
     /// The communicator, until its handle is freed.
@@ -204,7 +204,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[inline(always)]
     pub fn poll_once(&mut self, polling: &mut Polling<N::Endpoint>) -> Option<Result<Started, Error>> {
         let Layers { net, pml, .. } = &mut self.layers;
-        let mut up = Dispatch { funnel: &mut self.funnel };
+        let mut up = Dispatch { peer_reports: &mut self.peer_reports };
         let lent = Lent { net, ends: &self.ends };
         let result = pml.poll_once(lent, self.now, polling, &mut up)?;
         Some(result.map_err(Error::from).map(|receive| self.started(receive)))
@@ -364,8 +364,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Splits the borrow of the engine: the collective operations, and the parts that they use.
     fn collectives_and_context(&mut self) -> (&mut Collectives, Context<'_, N, R>) {
-        let Engine { layers, communicators, funnel, ends, collectives, .. } = self;
-        (collectives, Context { layers, communicators, funnel, ends })
+        let Engine { layers, communicators, peer_reports, ends, collectives, .. } = self;
+        (collectives, Context { layers, communicators, peer_reports, ends })
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The semantics of MPI: the engine of one process, requests, error classes, creation of communicators, the funnel through
+//! The semantics of MPI: the engine of one process, requests, error classes, creation of communicators, `PeerReports`, through
 //! which every failure is reported, the calls that wait, and futures over requests. Read [`Engine`] first.
 //!
 //! Nothing here blocks, reads a clock or the environment, or calls the user's code (Rules 5, 6, 10): an engine is a value, and
@@ -10,15 +10,15 @@
 //!
 //! | part (file)                     | owns                                                     | may call                         |
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
-//! | `Funnel` (funnel)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
+//! | `PeerReports` (peer_reports)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
 //! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
 //! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests; identities | PML                |
-//! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `Funnel` |
+//! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
 //! | `CompletedRequests` (request)   | requests that were complete at their start, with their communicator | nothing       |
 //! | `Watched` (watched)             | the endpoints from which the waiting call expects a message | nothing                          |
 //! | `Waiters` (waiters)             | the requests that a thread waits for before it sleeps; the count of events that wake all threads | nothing                        |
 //! | `UnconnectedQuery` (unconnected_query)             | the time at which a waiting call asks about an unconnected peer | nothing                          |
-//! | `Dispatch` (dispatch)           | the protocol of each active message and completion            | `Funnel`, and each protocol         |
+//! | `Dispatch` (dispatch)           | the protocol of each active message and completion            | `PeerReports`, and each protocol         |
 //! | `Layers` (layers)               | transports, PML, runtime: borrowed by the parts during a call              |                                  |
 //!
 //! The engine finds datatypes and reduction operations by their handles (datatypes); the predefined ones need no table.
@@ -37,9 +37,9 @@ mod engine;
 mod error;
 mod error_class;
 mod error_handler;
-mod funnel;
 mod future;
 mod layers;
+mod peer_reports;
 mod request;
 #[cfg(test)]
 mod scripted;
@@ -55,9 +55,9 @@ pub use engine::{Engine, OpenCounts, StartError};
 pub use error::{Code, Detail, Error, cause_words};
 pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;
-pub use funnel::JobNotice;
 pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
 pub use mend_coll::Collective;
 pub use mend_pml::{Config, End, Ends, Polling, SendMode, Status, Waiter};
+pub use peer_reports::JobNotice;
 pub use request::{CommKey, Request, RequestHandle, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

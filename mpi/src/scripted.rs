@@ -294,7 +294,7 @@ impl Runtime for ScriptedRuntime {
         self.job.0.borrow_mut().asked.push((self.membership.peer.number(), peer));
     }
 
-    fn fault_version(&self) -> u32 {
+    fn notice_version(&self) -> u32 {
         let job = self.job.0.borrow();
         let waiting = job.notices.get(&self.membership.peer.number()).map_or(0, VecDeque::len);
         self.version.wrapping_add(waiting as u32)

@@ -178,7 +178,7 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U>
     }
 
     fn on_sendable(&mut self, to: PeerIndex, _endpoint: E) {
-        self.ob1.list(to);
+        self.ob1.schedule_flush(to);
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {

@@ -261,7 +261,7 @@ impl SendQueues {
     }
 
     /// `peer` is connected, and something waits to go to it.
-    pub(crate) fn list(&mut self, peer: PeerIndex) {
+    pub(crate) fn schedule_flush(&mut self, peer: PeerIndex) {
         let state = self.peers.at(peer.index());
         if !core::mem::replace(&mut state.flush_pending, true) {
             self.flush_pending.push(peer);
@@ -406,7 +406,7 @@ mod tests {
     fn a_peer_is_listed_once_and_leaves_the_list_when_all_has_gone() {
         let mut queues = SendQueues::default();
         queues.push(PEER, QueuedMessage::Request(key(1))).unwrap();
-        (0..2).for_each(|_| queues.list(PEER));
+        (0..2).for_each(|_| queues.schedule_flush(PEER));
         assert_eq!((queues.flush_pending(0), queues.flush_pending(1)), (Some(PEER), None));
         queues.drop_quiet();
         assert!(queues.has_flush_pending());

@@ -8,7 +8,7 @@ use mend_transport::{Card, Cause};
 /// so it holds no locks.
 ///
 /// No call blocks: a request is made once, and its answer comes as a [`Notice`]. One load tells whether there are notices
-/// ([`fault_version`](Runtime::fault_version)); [`notice`](Runtime::notice) is called only when it has changed.
+/// ([`notice_version`](Runtime::notice_version)); [`notice`](Runtime::notice) is called only when it has changed.
 pub trait Runtime {
     /// Which process this is, and how many were started together. Never changes.
     fn membership(&self) -> &Membership;
@@ -26,12 +26,12 @@ pub trait Runtime {
     fn ask(&mut self, peer: Peer, cause: Cause);
     /// Changes whenever [`notice`](Runtime::notice) has something new. One load of a cache line that is not written while
     /// nothing fails.
-    fn fault_version(&self) -> u32;
+    fn notice_version(&self) -> u32;
     /// Checks that the node daemon is still there, and that it has sent nothing without changing the version; otherwise
-    /// `fault_version` changes. A system call, which a sleeping process makes at each timed check, and a waiting one about once a
+    /// `notice_version` changes. A system call, which a sleeping process makes at each timed check, and a waiting one about once a
     /// millisecond. Without this check the end of the node daemon would never be noticed, as it changes no version.
     fn check(&mut self) {}
-    /// The next notice; `None` if there is none now. Never blocks. After `fault_version` has changed, it must be called until it
+    /// The next notice; `None` if there is none now. Never blocks. After `notice_version` has changed, it must be called until it
     /// returns `None`.
     fn notice(&mut self) -> Option<Notice>;
     /// Leaves MPI: this process has sent everything, and needs no other process any more.

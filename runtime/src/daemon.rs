@@ -16,7 +16,7 @@ use crate::environment::Address;
 use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
 use crate::start_error::StartError;
 use mend_base::Peer;
-use mend_segment::{BellPage, FaultView, above_standard_streams};
+use mend_segment::{BellPage, NoticeView, above_standard_streams};
 use mend_transport::{Card, Cause};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Client {
     socket: OwnedFd,
     membership: Membership,
-    faults: FaultView,
+    notice_page: NoticeView,
     state: State,
     published: bool,
     finalized: bool,
@@ -77,7 +77,7 @@ impl Client {
             Arrival::Packet(packet) => packet,
             Arrival::Nothing | Arrival::Closed => return Err(StartError::Closed),
         };
-        let (welcome, bells, faults) = welcomed(packet).inspect_err(|_| give_up(&socket))?;
+        let (welcome, bells, notice_page) = welcomed(packet).inspect_err(|_| give_up(&socket))?;
         let membership = Membership {
             peer: welcome.peer,
             size: welcome.size,
@@ -89,7 +89,7 @@ impl Client {
         let client = Client {
             socket,
             membership,
-            faults,
+            notice_page,
             state: State::Open,
             published: false,
             finalized: false,
@@ -204,8 +204,8 @@ impl Runtime for Client {
     /// Also changes when a call or a [`check`](Runtime::check) found that the node daemon has ended, and at every call while a
     /// packet waits for room in the socket: then `notice` has something to do.
     #[inline]
-    fn fault_version(&self) -> u32 {
-        let version = self.faults.version(self.membership.slot);
+    fn notice_version(&self) -> u32 {
+        let version = self.notice_page.version(self.membership.slot);
         if self.state != State::Lost && !self.readable && self.unsent.is_empty() {
             return version;
         }
@@ -310,17 +310,17 @@ fn open(address: &Address) -> Result<OwnedFd, StartError> {
     }
 }
 
-fn welcomed(packet: Packet) -> Result<(Welcome, BellPage, FaultView), StartError> {
+fn welcomed(packet: Packet) -> Result<(Welcome, BellPage, NoticeView), StartError> {
     let answer = if packet.whole { decode(&packet.bytes) } else { None };
     let welcome = match answer {
         Some(Answer::Welcome(welcome)) => welcome,
         Some(Answer::HelloRefused(why)) => return Err(StartError::HelloRefused(why)),
         _ => return Err(StartError::Garbage),
     };
-    let [bells, faults] = &packet.descriptors[..] else { return Err(StartError::Garbage) };
+    let [bells, notice_page] = &packet.descriptors[..] else { return Err(StartError::Garbage) };
     let bells = BellPage::map(bells.as_fd(), welcome.slots)?;
-    let faults = FaultView::map(faults.as_fd(), welcome.slots)?;
-    Ok((welcome, bells, faults))
+    let notice_page = NoticeView::map(notice_page.as_fd(), welcome.slots)?;
+    Ok((welcome, bells, notice_page))
 }
 
 fn namespaces() -> Namespaces {
@@ -342,7 +342,7 @@ mod tests {
     use crate::packet::{Arrival, Waiting, receive, send};
     use crate::{Notice, Runtime, RuntimeError, StartError, draw};
     use mend_base::{Job, Peer};
-    use mend_segment::{BellPage, FaultPage};
+    use mend_segment::{BellPage, NoticePage};
     use mend_transport::Card;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
     use std::os::fd::{AsFd, OwnedFd};
@@ -351,7 +351,7 @@ mod tests {
     const JOB: Job = Job(9);
 
     /// A listening socket that answers one hello with `answer`. The thread returns the connection, which the test then uses.
-    fn daemon(answer: Answer) -> (Address, JoinHandle<(OwnedFd, FaultPage)>) {
+    fn daemon(answer: Answer) -> (Address, JoinHandle<(OwnedFd, NoticePage)>) {
         let address =
             Address { socket: draw::random_bytes(), network: namespace("net"), secret: [3; 16], rank: 0 };
         let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).unwrap();
@@ -364,10 +364,10 @@ mod tests {
                 panic!("no hello")
             };
             assert!(matches!(decode(&hello.bytes), Some(Request::Hello(hello)) if hello.secret == [3; 16]));
-            let ((_, bells), (faults, faults_file)) =
-                (BellPage::create(17).unwrap(), FaultPage::create(17).unwrap());
-            send(socket.as_fd(), &encode(&answer), &[bells.as_fd(), faults_file.as_fd()], Waiting::Allowed);
-            (socket, faults)
+            let ((_, bells), (notice_page, notice_file)) =
+                (BellPage::create(17).unwrap(), NoticePage::create(17).unwrap());
+            send(socket.as_fd(), &encode(&answer), &[bells.as_fd(), notice_file.as_fd()], Waiting::Allowed);
+            (socket, notice_page)
         });
         (address, daemon)
     }
@@ -377,11 +377,11 @@ mod tests {
         Welcome { peer, size: 2, slot: 0, slots: 17, local_ranks: 2, fault_tolerant: true }
     }
 
-    fn joined() -> (Client, OwnedFd, FaultPage) {
+    fn joined() -> (Client, OwnedFd, NoticePage) {
         let (address, daemon) = daemon(Answer::Welcome(welcome()));
         let (client, _) = Client::connect(&address).unwrap();
-        let (socket, faults) = daemon.join().unwrap();
-        (client, socket, faults)
+        let (socket, notice_page) = daemon.join().unwrap();
+        (client, socket, notice_page)
     }
 
     fn say(socket: &OwnedFd, bytes: &[u8]) {
@@ -390,12 +390,12 @@ mod tests {
 
     #[test]
     fn the_version_changes_with_a_notice_and_the_end_of_the_daemon_is_reported_once() {
-        let (mut client, socket, faults) = joined();
-        let before = client.fault_version();
+        let (mut client, socket, notice_page) = joined();
+        let before = client.notice_version();
         assert!(client.notice().is_none());
         say(&socket, &encode(&Answer::Finalized(vec![Peer::new(JOB, 1), Peer::new(JOB, 1)])));
-        faults.bump(0);
-        assert_ne!(client.fault_version(), before);
+        notice_page.bump(0);
+        assert_ne!(client.notice_version(), before);
         assert!(matches!(client.notice(), Some(Notice::Finalized(peer)) if peer.number() == 1));
         assert!(matches!(client.notice(), Some(Notice::Finalized(_))));
         assert!(client.notice().is_none());
@@ -408,32 +408,32 @@ mod tests {
     #[test]
     fn a_check_finds_that_the_daemon_was_killed_and_its_last_packets_are_read() {
         let (mut client, socket, _faults) = joined();
-        let before = client.fault_version();
+        let before = client.notice_version();
         client.check();
-        assert_eq!(client.fault_version(), before);
+        assert_eq!(client.notice_version(), before);
         // The node daemon was killed before it changed the version.
         say(&socket, &encode(&Answer::Finalized(vec![Peer::new(JOB, 1)])));
         drop(socket);
-        assert_eq!(client.fault_version(), before);
+        assert_eq!(client.notice_version(), before);
         client.check();
-        assert_ne!(client.fault_version(), before);
+        assert_ne!(client.notice_version(), before);
         assert!(matches!(client.notice(), Some(Notice::Finalized(_))));
         assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })));
         client.check();
         assert!(client.notice().is_none());
-        assert_eq!(client.fault_version(), before);
+        assert_eq!(client.notice_version(), before);
     }
 
     #[test]
     fn no_extra_version_equals_one_of_the_page() {
-        let (mut client, socket, faults) = joined();
+        let (mut client, socket, notice_page) = joined();
         client.readable = true;
-        let extra_versions: Vec<u32> = (0..64).map(|_| client.fault_version()).collect();
+        let extra_versions: Vec<u32> = (0..64).map(|_| client.notice_version()).collect();
         client.readable = false;
         for number in 0..64 {
-            let version = client.fault_version();
+            let version = client.notice_version();
             assert!(!extra_versions.contains(&version), "bump {number}");
-            faults.bump(0);
+            notice_page.bump(0);
         }
         drop(socket);
     }
@@ -441,14 +441,14 @@ mod tests {
     #[test]
     fn a_check_that_finds_a_packet_makes_the_version_change_until_it_is_read() {
         let (mut client, socket, _faults) = joined();
-        let before = client.fault_version();
+        let before = client.notice_version();
         say(&socket, &encode(&Answer::Alive(Peer::new(JOB, 1))));
         client.check();
-        assert_ne!(client.fault_version(), before);
+        assert_ne!(client.notice_version(), before);
         assert!(matches!(client.notice(), Some(Notice::Alive(_))));
         assert!(client.notice().is_none());
         client.check();
-        assert_eq!(client.fault_version(), before);
+        assert_eq!(client.notice_version(), before);
     }
 
     #[test]
@@ -467,9 +467,9 @@ mod tests {
     #[test]
     fn a_slow_daemon_blocks_no_rank_and_gets_everything_in_order() {
         let (mut client, socket, _faults) = joined();
-        let quiet = client.fault_version();
+        let quiet = client.notice_version();
         let mut asked = 0;
-        while client.fault_version() == quiet {
+        while client.notice_version() == quiet {
             client.lookup(Peer::new(JOB, 1)).unwrap();
             asked += 1;
         }
@@ -483,7 +483,7 @@ mod tests {
                 received += 1;
             }
         }
-        assert_eq!(client.fault_version(), client.fault_version());
+        assert_eq!(client.notice_version(), client.notice_version());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
-//!        ◀─ Welcome + bells, faults ───              or HelloRefused, whose bytes never change with the version
+//!        ◀─ Welcome + bells, notices ──              or HelloRefused, whose bytes never change with the version
 //!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, Finalize, Abort, AbortSome, GiveUp: in any order
 //!        ◀─ Contact + outbox ──────────              Refused, Finalized, Failed, Alive, JobAborted
 //! ```
@@ -125,7 +125,7 @@ pub enum HelloRefused {
 /// What the daemon sends.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Accepts a hello; the descriptors of bell page and fault page are in the same packet.
+    /// Accepts a hello; the descriptors of bell page and notice page are in the same packet.
     Welcome(Welcome),
     /// Refuses a hello.
     HelloRefused(HelloRefused),

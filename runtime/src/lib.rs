@@ -26,5 +26,5 @@ pub use exit::exit_code;
 pub use parameters::PARAMETERS;
 pub use process::Stat;
 pub use singleton::Singleton;
-pub use start::{AnyRuntime, Launched, NodeSlot, connect_from_environment};
+pub use start::{AnyRuntime, LaunchData, Launched, connect_from_environment};
 pub use start_error::StartError;

@@ -49,7 +49,7 @@ impl Runtime for Singleton {
     /// There is no other process.
     fn ask(&mut self, _peer: Peer, _cause: Cause) {}
 
-    fn fault_version(&self) -> u32 {
+    fn notice_version(&self) -> u32 {
         0
     }
 

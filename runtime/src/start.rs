@@ -18,13 +18,13 @@ use std::ffi::OsString;
 pub struct Launched {
     /// The connection to the launcher.
     pub runtime: AnyRuntime,
-    /// The node slot of this process, and the settings of the command line.
-    pub place: NodeSlot,
+    /// What the node daemon told this process about its node and the command line.
+    pub data: LaunchData,
 }
 
-/// The node slot of a process, and the settings of the command line.
+/// What the node daemon tells a process that joins: its node slot, the settings of the command line, the first error handler.
 #[derive(Debug)]
-pub struct NodeSlot {
+pub struct LaunchData {
     /// Index of bells and sleep words.
     pub slot: u32,
     /// How many node slots there are.
@@ -72,8 +72,8 @@ fn connect(variable: impl Fn(&str) -> Option<OsString>) -> Result<Launched, Star
         },
     };
     let Membership { slot, slots, .. } = *runtime.membership();
-    let place = NodeSlot { slot, slots, bells, settings, error_handler: handler.unwrap_or_default() };
-    Ok(Launched { runtime, place })
+    let data = LaunchData { slot, slots, bells, settings, error_handler: handler.unwrap_or_default() };
+    Ok(Launched { runtime, data })
 }
 
 /// Reads one of our variables; an empty value counts as unset.
@@ -133,10 +133,10 @@ impl Runtime for AnyRuntime {
 
     // Called in each call of progress, so it branches and uses no `dyn`.
     #[inline]
-    fn fault_version(&self) -> u32 {
+    fn notice_version(&self) -> u32 {
         match self {
-            AnyRuntime::Daemon(client) => client.fault_version(),
-            AnyRuntime::Singleton(singleton) => singleton.fault_version(),
+            AnyRuntime::Daemon(client) => client.notice_version(),
+            AnyRuntime::Singleton(singleton) => singleton.notice_version(),
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let launched = connect(with(&[("MEND_INITIAL_ERRHANDLER", "mpi_errors_return")])).unwrap();
         assert!(matches!(launched.runtime, AnyRuntime::Singleton(_)));
         assert_eq!(launched.runtime.membership().size, 1);
-        assert_eq!(launched.place.slots, 1);
+        assert_eq!(launched.data.slots, 1);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl BellPage {
 
     // Hot: per rung message.
     /// Rings the bell of `sender` at `receiver`, and wakes the receiver if it sleeps.
-    pub fn ring(&self, receiver: u32, sender: u32) {
+    pub fn ring_bell(&self, receiver: u32, sender: u32) {
         // SYNC: bell byte, with `is_rung`: a receiver that sees the byte sees the slot that was published before it.
         self.bells(receiver)[sender as usize].store(1, Ordering::Release);
         let word = self.sleep_word(receiver);
@@ -58,13 +58,13 @@ impl BellPage {
     #[inline]
     pub fn is_any_rung(&self, receiver: u32) -> bool {
         let words: &[AtomicU64] = self.mapping.slice(self.row(receiver), (self.slots as usize).div_ceil(8));
-        // SYNC: bell byte, with `ring`.
+        // SYNC: bell byte, with `ring_bell`.
         words.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
     /// Whether the bell of `sender` at `receiver` is rung.
     pub fn is_rung(&self, receiver: u32, sender: u32) -> bool {
-        // SYNC: bell byte, with `ring`.
+        // SYNC: bell byte, with `ring_bell`.
         self.bells(receiver)[sender as usize].load(Ordering::Acquire) != 0
     }
 
@@ -79,7 +79,7 @@ impl BellPage {
         let bells = self.bells(receiver);
         let (head, tail) = bells.split_at_checked(first as usize)?;
         let round = (first..self.slots).zip(tail).chain((0..first).zip(head));
-        // SYNC: bell byte, with `ring`.
+        // SYNC: bell byte, with `ring_bell`.
         round
             .take(at_most as usize)
             .find(|(_, bell)| bell.load(Ordering::Acquire) != 0)
@@ -186,7 +186,7 @@ mod tests {
     fn a_bell_is_seen_by_its_receiver_alone_until_it_is_cleared() {
         let (daemons, file) = BellPage::create(70).unwrap();
         let page = BellPage::map(file.as_fd(), 70).unwrap();
-        page.ring(3, 69);
+        page.ring_bell(3, 69);
         assert!(daemons.is_rung(3, 69));
         assert!(!daemons.is_rung(3, 68));
         assert!(!daemons.is_rung(4, 69));
@@ -201,7 +201,7 @@ mod tests {
     fn a_process_that_is_rung_after_its_announcement_does_not_sleep() {
         let (page, _file) = BellPage::create(2).unwrap();
         let announced = page.announce_sleep(0);
-        page.ring(0, 1);
+        page.ring_bell(0, 1);
         assert_eq!(page.sleep(0, announced, Duration::from_millis(60_000)), Woken::Rung);
         page.leave_sleep(0);
     }
@@ -210,7 +210,7 @@ mod tests {
     fn a_ring_of_the_last_sleep_does_not_end_the_next() {
         let (page, _file) = BellPage::create(2).unwrap();
         let _ = page.announce_sleep(0);
-        page.ring(0, 1);
+        page.ring_bell(0, 1);
         page.leave_sleep(0);
         let announced = page.announce_sleep(0);
         assert_eq!(page.sleep(0, announced, Duration::from_millis(2)), Woken::TimedOut);

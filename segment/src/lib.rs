@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory that several processes see: an outbox per process with rings to each peer, the bell page, sleep words,
-//! the fault page, life words.
+//! the notice page, life words.
 //!
 //! Each page has one writer: a process writes only its own outbox, which the others map read-only (sealed memory
 //! files). The one exception, the [`BellPage`], holds hints only. The interface is safe: what another process wrote
@@ -20,8 +20,6 @@ pub mod cgroup;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
-mod fault_page;
-#[cfg(not(loom))]
 mod header;
 #[cfg(not(loom))]
 mod layout;
@@ -35,6 +33,8 @@ mod mailbox;
 mod mapping;
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(not(loom))]
+mod notice_page;
 #[cfg(not(loom))]
 mod outbox;
 #[cfg(not(loom))]
@@ -50,19 +50,20 @@ pub use bell_request::BellRequest;
 #[cfg(not(loom))]
 pub use error::SegmentError;
 #[cfg(not(loom))]
-pub use fault_page::{FaultPage, FaultView};
-#[cfg(not(loom))]
 pub use layout::{
     CHUNK_AREA, CHUNK_SLOTS, CONTROL_BYTES_MAX, CONTROL_SLOTS, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, Ring,
 };
 #[cfg(not(loom))]
 pub use life::{
-    Call, LIVES_AT_ONCE, Life, LifeState, LifeView, Seen, can_sleep_on_lives, sleep_on_life, sleep_on_lives,
+    Interrupt, LIVES_AT_ONCE, Life, LifeState, LifeView, Seen, can_sleep_on_lives, sleep_on_life,
+    sleep_on_lives,
 };
 #[cfg(not(loom))]
 pub use limits::bytes_left as memory_left;
 #[cfg(not(loom))]
 pub use mapping::above_standard_streams;
+#[cfg(not(loom))]
+pub use notice_page::{NoticePage, NoticeView};
 #[cfg(not(loom))]
 pub use outbox::{Block, ChunkProducer, Outbox};
 #[cfg(not(loom))]

@@ -236,12 +236,12 @@ impl LifeView {
 
 /// A word that interrupts a thread that waits on life words: other threads of the process increment it.
 #[derive(Debug, Default)]
-pub struct Call(AtomicU32);
+pub struct Interrupt(AtomicU32);
 
-impl Call {
+impl Interrupt {
     /// Ends the wait of threads on this word, or their next one with an older count.
-    pub fn ring(&self) {
-        // SYNC: what was done before the call, with `Call::count`.
+    pub fn notify(&self) {
+        // SYNC: what was done before the notification, with `Interrupt::count`.
         self.0.fetch_add(1, Ordering::Release);
         // Nothing to do about an error: the word lies in our own memory.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX as u32);
@@ -249,7 +249,7 @@ impl Call {
 
     /// How often it was incremented.
     pub fn count(&self) -> u32 {
-        // SYNC: what was done before the call, with `Call::ring`.
+        // SYNC: what was done before the notification, with `Interrupt::notify`.
         self.0.load(Ordering::Acquire)
     }
 }
@@ -265,10 +265,14 @@ pub fn can_sleep_on_lives() -> bool {
     none == Err(Errno::INVAL)
 }
 
-/// Waits until one of at most [`LIVES_AT_ONCE`] words differs from its given value, or `call` from `counted`. May
+/// Waits until one of at most [`LIVES_AT_ONCE`] words differs from its given value, or `interrupt` from `counted`. May
 /// return without a reason. Only where [`can_sleep_on_lives`].
-pub fn sleep_on_lives<'a>(lives: impl Iterator<Item = (&'a LifeView, Seen)>, call: &Call, counted: u32) {
-    let own = waiter(&call.0, counted, futex::WaitFlags::PRIVATE);
+pub fn sleep_on_lives<'a>(
+    lives: impl Iterator<Item = (&'a LifeView, Seen)>,
+    interrupt: &Interrupt,
+    counted: u32,
+) {
+    let own = waiter(&interrupt.0, counted, futex::WaitFlags::PRIVATE);
     let lives = lives.map(|(life, Seen(word))| waiter(&life.word, word, futex::WaitFlags::empty()));
     let all: Vec<futex::Wait> = core::iter::once(own).chain(lives).collect();
     assert!(all.len() <= LIVES_AT_ONCE + 1, "more lives than one thread can sleep on");
@@ -284,8 +288,8 @@ fn waiter(word: &AtomicU32, seen: u32, flags: futex::WaitFlags) -> futex::Wait {
     wait
 }
 
-/// Waits until this word differs from its given value, but not longer than `at_most`. For systems without futex_waitv: a
-/// `Call` does not end this wait.
+/// Waits until this word differs from its given value, but not longer than `at_most`. For systems without futex_waitv: an
+/// `Interrupt` does not end this wait.
 pub fn sleep_on_life(life: &LifeView, Seen(word): Seen, at_most: mend_base::Duration) {
     // Woken, timed out, another value, or a signal handler ran: in each case the caller reads the word.
     let _ = futex::wait(&life.word, futex::Flags::empty(), word, Some(&timespec(at_most)));

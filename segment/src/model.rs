@@ -60,7 +60,7 @@ impl Process {
         }
     }
 
-    /// As `BellPage::ring`.
+    /// As `BellPage::ring_bell`.
     fn ring(&self) -> bool {
         self.bell.store(1, Ordering::Release);
         self.sleep.rouse()

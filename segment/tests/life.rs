@@ -4,7 +4,8 @@
 
 use mend_base::Duration;
 use mend_segment::{
-    Call, Life, LifeState, LifeView, Outbox, can_sleep_on_lives, memory_left, sleep_on_life, sleep_on_lives,
+    Interrupt, Life, LifeState, LifeView, Outbox, can_sleep_on_lives, memory_left, sleep_on_life,
+    sleep_on_lives,
 };
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -320,25 +321,29 @@ fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
     }
     let mut owners: Vec<Owner> = (0..5).map(|_| Owner::start(true, Inside::step)).collect();
     owners.iter_mut().for_each(Owner::await_step);
-    let (call, give_up) = (Call::default(), Instant::now() + std::time::Duration::from_secs(60));
+    let (interrupt, give_up) = (Interrupt::default(), Instant::now() + std::time::Duration::from_secs(60));
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
-            while call.count() < 1_000 {
-                let counted = call.count();
-                sleep_on_lives(owners.iter().map(|owner| (&owner.view, owner.view.read().1)), &call, counted);
+            while interrupt.count() < 1_000 {
+                let counted = interrupt.count();
+                sleep_on_lives(
+                    owners.iter().map(|owner| (&owner.view, owner.view.read().1)),
+                    &interrupt,
+                    counted,
+                );
             }
         });
         while !sleeper.is_finished() {
-            call.ring();
+            interrupt.notify();
             assert!(Instant::now() < give_up);
             std::thread::yield_now();
         }
     });
-    let counted = call.count();
+    let counted = interrupt.count();
     owners[3].kill(libc::SIGKILL);
     while owners[3].view.state() != LifeState::Dead {
         assert!(Instant::now() < give_up);
-        sleep_on_lives(owners.iter().map(|owner| (&owner.view, owner.view.read().1)), &call, counted);
+        sleep_on_lives(owners.iter().map(|owner| (&owner.view, owner.view.read().1)), &interrupt, counted);
     }
     assert!([0, 1, 2, 4].iter().all(|&other| owners[other].view.state() == LifeState::Lives));
 }

@@ -61,7 +61,7 @@ struct RankState {
     woken: Arc<Flag>,
     /// The process is stopped until this step.
     stopped_until: u64,
-    /// Of a sleeping process: its fault version when it began to sleep.
+    /// Of a sleeping process: its notice version when it began to sleep.
     asleep: Option<u32>,
 }
 
@@ -391,7 +391,7 @@ impl Cluster {
             return engine.disarm();
         }
         reach!("sim.cluster: asleep");
-        let version = engine.runtime().fault_version();
+        let version = engine.runtime().notice_version();
         drop(engine);
         self.ranks[rank as usize].asleep = Some(version);
     }
@@ -400,7 +400,7 @@ impl Cluster {
     fn is_asleep(&mut self, rank: u32) -> bool {
         let Some(version) = self.ranks[rank as usize].asleep else { return false };
         let Some(running) = &self.ranks[rank as usize].running else { return false };
-        let notified = running.mpi.engine().runtime().fault_version() != version;
+        let notified = running.mpi.engine().runtime().notice_version() != version;
         let rung = self.network.borrow_mut().take_bell(rank);
         if !(notified || rung || self.is_woken(rank)) {
             return true;

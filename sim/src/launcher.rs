@@ -54,7 +54,7 @@ struct Process {
     self_notices: VecDeque<Notice>,
     /// Notices that its engine can take.
     notices: VecDeque<Notice>,
-    /// See [`mend_runtime::Runtime::fault_version`].
+    /// See [`mend_runtime::Runtime::notice_version`].
     version: u32,
 }
 

@@ -4,7 +4,7 @@
 use crate::killer::Killer;
 use crate::network::{Faults, GarbageWriter};
 use crate::{Cluster, Summary, programs};
-use mend_base::{Random, arms};
+use mend_base::{Random, branches};
 use mend_daemon::{Counting, Rules};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +16,8 @@ pub struct Tally {
     pub jobs: BTreeMap<&'static str, u64>,
     /// The sums over all jobs.
     pub total: Summary,
-    /// How often each named arm of the code was reached. Empty in a build without the feature `arms`.
-    pub arms: BTreeMap<&'static str, u64>,
+    /// How often each named branch of the code was reached. Empty in a build without the feature `branches`.
+    pub branches: BTreeMap<&'static str, u64>,
 }
 
 /// A job that failed.
@@ -64,7 +64,7 @@ pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fai
     let muted = random.once_in(8);
     let rules = Rules {
         fault_tolerant: !random.once_in(6),
-        counting: if random.once_in(3) { Counting::Worst } else { Counting::Survivors },
+        counting: if random.once_in(3) { Counting::Worst } else { Counting::NotFailed },
         reports_deaths: random.once_in(3),
         muted,
     };
@@ -116,7 +116,7 @@ fn run(
 /// Runs the jobs of the seeds from `first` on, until a rank has died in `count` of them, or a job fails.
 pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
-    drop(arms::take());
+    drop(branches::take());
     let mut with_deaths = 0;
     for seed in first.. {
         if with_deaths == count {
@@ -126,7 +126,7 @@ pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, Failure> {
         with_deaths += u64::from(summary.deaths > 0);
         tally.add(name, summary);
     }
-    tally.arms = arms::take();
+    tally.branches = branches::take();
     Ok(tally)
 }
 
@@ -136,12 +136,12 @@ pub type RunSeed = fn(u64, bool) -> Result<(&'static str, Summary), Failure>;
 /// Runs the jobs of `seeds`, up to the first that fails.
 pub fn run_seeds(run: RunSeed, seeds: impl Iterator<Item = u64>) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
-    drop(arms::take());
+    drop(branches::take());
     for seed in seeds {
         let (name, summary) = run(seed, false)?;
         tally.add(name, summary);
     }
-    tally.arms = arms::take();
+    tally.branches = branches::take();
     Ok(tally)
 }
 
@@ -189,7 +189,7 @@ impl Tally {
             self.total.steps, self.total.delivered, self.total.requests, self.total.deaths
         )];
         lines.extend(self.jobs.iter().map(|(name, count)| format!("{count:10}  jobs of {name}")));
-        lines.extend(self.arms.iter().map(|(arm, count)| format!("{count:10}  {arm}")));
+        lines.extend(self.branches.iter().map(|(branch, count)| format!("{count:10}  {branch}")));
         lines.join("\n")
     }
 }

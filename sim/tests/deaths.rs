@@ -8,7 +8,7 @@ use mend_sim::runner::{Tally, run_deaths, run_until_deaths};
 
 const SEEDS: u64 = 10_000;
 
-/// The arms that 10,000 jobs with deaths must reach.
+/// The branches that 10,000 jobs with deaths must reach.
 const MUST: [&str; 34] = [
     "sim.killer: before MPI_Init",
     "sim.killer: before its card is published",
@@ -22,13 +22,13 @@ const MUST: [&str; 34] = [
     "sim.cluster: stopped, and not dead",
     "sim.cluster: asleep",
     "sim.cluster: woken",
-    "mpi.funnel: evidence",
-    "mpi.funnel: evidence again",
-    "mpi.funnel: resumed",
-    "mpi.funnel: severing takes longer",
-    "mpi.funnel: declaration again",
-    "mpi.funnel: declaration, unconnected",
-    "mpi.funnel: declaration, severing",
+    "mpi.peer_reports: evidence",
+    "mpi.peer_reports: evidence again",
+    "mpi.peer_reports: resumed",
+    "mpi.peer_reports: severing takes longer",
+    "mpi.peer_reports: declaration again",
+    "mpi.peer_reports: declaration, unconnected",
+    "mpi.peer_reports: declaration, severing",
     "mpi.collective: a member had failed",
     "mpi.collective: interrupted",
     "pml.receive: from an ended peer",
@@ -47,7 +47,7 @@ const MUST: [&str; 34] = [
 ];
 
 fn assert_all_reached(tally: &Tally) {
-    let missed: Vec<_> = MUST.iter().filter(|arm| !tally.arms.contains_key(*arm)).collect();
+    let missed: Vec<_> = MUST.iter().filter(|branch| !tally.branches.contains_key(*branch)).collect();
     assert!(missed.is_empty(), "no seed reached {missed:?}");
 }
 

@@ -49,7 +49,7 @@ fn idle_engines_are_small() {
 
 fn a_thousand_ranks_complete_a_barrier() {
     let barrier = program(|process: Process| async move {
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         process.mpi.barrier(world).await.expect("all members live");
     });
     let summary = Cluster::new(1, ENGINES, barrier).run().unwrap_or_else(|report| panic!("{report}"));

@@ -37,7 +37,7 @@ fn with_faults<F: Future<Output = ()> + 'static>(
 
 /// Waits until this rank knows that all other ranks have left.
 async fn until_others_have_left(process: &Process) {
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     for rank in (0..process.size).map(Rank).filter(|rank| *rank != process.rank) {
         let buffer = poisoned(0);
         let never = process.mpi.receive(world, Source::Rank(rank), TagSelector::Tag(Tag(99)), &buffer).await;
@@ -52,7 +52,7 @@ fn a_wildcard_receives_a_message_to_itself_when_all_others_have_left() {
             return;
         }
         until_others_have_left(&process).await;
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         let buffer = poisoned(5_000);
         let received = process.mpi.receive(world, Source::Any, TagSelector::Any, &buffer);
         let sent = process.mpi.send(world, Rank(0), TAG, &Buffer::from_bytes(&content(1, 5_000)));
@@ -68,7 +68,7 @@ fn a_wildcard_ends_when_all_others_have_left() {
         if process.rank != Rank(0) {
             return;
         }
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         let ended = process.mpi.receive(world, Source::Any, TagSelector::Any, &poisoned(8)).await;
         assert_eq!(ended.expect_err("no other rank is left").class, ErrorClass::Other);
     });
@@ -77,7 +77,7 @@ fn a_wildcard_ends_when_all_others_have_left() {
 #[test]
 fn a_collective_ends_when_a_member_finalizes_without_it() {
     passes_always(4, |process| async move {
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         if process.rank == Rank(2) {
             return;
         }
@@ -90,7 +90,7 @@ fn a_collective_ends_when_a_member_finalizes_without_it() {
 #[test]
 fn two_ranks_that_finalize_with_unreceived_rts_to_each_other_both_leave() {
     passes_always(2, |process| async move {
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         let other = Rank(1 - process.rank.0);
         // Dropped at once, as by MPI_Request_free. The other rank never receives it.
         drop(process.mpi.ssend(world, other, TAG, &poisoned(9_000)));
@@ -101,7 +101,7 @@ fn two_ranks_that_finalize_with_unreceived_rts_to_each_other_both_leave() {
 fn false_evidence_loses_and_reorders_no_message() {
     let faults = Faults { false_evidence_once_in: 4, ..Faults::default() };
     with_faults(2, faults, |process| async move {
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         for id in 0..20 {
             let bytes = [0, 40, 3_000][id as usize % 3];
             if process.rank == Rank(0) {
@@ -122,7 +122,7 @@ fn false_evidence_loses_and_reorders_no_message() {
 fn a_refused_connection_is_reported_at_both_ends() {
     let faults = Faults { refusal_once_in: 1, ..Faults::default() };
     with_faults(2, faults, |process| async move {
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         let other = Rank(1 - process.rank.0);
         let sent = process.mpi.ssend(world, other, TAG, &poisoned(3)).await;
         let error = sent.expect_err("no connection can be made");
@@ -133,7 +133,7 @@ fn a_refused_connection_is_reported_at_both_ends() {
 #[test]
 fn wrong_arguments_are_refused_and_leave_no_request() {
     passes_always(2, |process| async move {
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         let data = poisoned(1);
         let wrong = [
             (process.mpi.send(world, Rank(2), TAG, &data).await, ErrorClass::Rank),
@@ -156,7 +156,7 @@ fn wrong_arguments_are_refused_and_leave_no_request() {
 #[test]
 fn receives_match_in_the_order_in_which_they_were_posted() {
     passes_always(2, |process| async move {
-        let world = process.mpi.engine().world();
+        let world = process.mpi.engine().comm_world();
         let pattern = process.shared_random.borrow_mut().below(64);
         let lengths = [3, 900, 20_000, 0, 64, 5];
         if process.rank == Rank(0) {
@@ -192,7 +192,7 @@ fn receives_match_in_the_order_in_which_they_were_posted() {
 fn a_job_ends_whether_a_planned_death_comes_before_or_after_the_exit_of_its_rank() {
     let script = program(|process: Process| async move {
         if process.rank == Rank(0) {
-            let world = process.mpi.engine().world();
+            let world = process.mpi.engine().comm_world();
             let never = process.mpi.receive(world, Source::Rank(Rank(1)), TagSelector::Any, &poisoned(0));
             never.await.expect_err("rank 1 sends nothing");
         }

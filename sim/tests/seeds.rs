@@ -9,24 +9,24 @@ use std::path::Path;
 
 const SEEDS: u64 = 10_000;
 
-/// Every arm that the code names: the table shows 0 for an arm that no seed has reached.
-fn named_arms() -> Vec<String> {
-    let mut arms = Vec::new();
+/// Every branch that the code names: the table shows 0 for a branch that no seed has reached.
+fn named_branches() -> Vec<String> {
+    let mut branches = Vec::new();
     for package in ["mpi", "pml", "proto", "coll"] {
-        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(package).join("src"), &mut arms);
+        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(package).join("src"), &mut branches);
     }
-    arms
+    branches
 }
 
-fn collect(folder: &Path, arms: &mut Vec<String>) {
+fn collect(folder: &Path, branches: &mut Vec<String>) {
     for entry in fs::read_dir(folder).expect("the sources are here") {
         let path = entry.expect("the sources can be read").path();
         if path.is_dir() {
-            collect(&path, arms);
+            collect(&path, branches);
         } else {
             let text = fs::read_to_string(&path).expect("sources are text");
             let named = text.split("reach!(\"").skip(1).filter_map(|rest| rest.split('"').next());
-            arms.extend(named.map(str::to_owned));
+            branches.extend(named.map(str::to_owned));
         }
     }
 }
@@ -40,10 +40,10 @@ fn ten_thousand_seeds() {
     match run_seeds(run_seed, first..first + count) {
         Ok(mut tally) => {
             assert!(tally.total.requests > 0, "this build does not check the lifecycle of requests");
-            let arms = named_arms();
-            assert!(arms.len() >= 20, "the sources name {} arms", arms.len());
-            for arm in arms {
-                tally.arms.entry(arm.leak()).or_default();
+            let branches = named_branches();
+            assert!(branches.len() >= 20, "the sources name {} branches", branches.len());
+            for branch in branches {
+                tally.branches.entry(branch.leak()).or_default();
             }
             println!("{count} seeds from {first}\n{}", tally.table());
         }

@@ -8,7 +8,7 @@ use mend_sim::runner::{run_seeds, run_waits};
 
 const SEEDS: u64 = 5_000;
 
-/// The arms that 5,000 jobs must reach.
+/// The branches that 5,000 jobs must reach.
 const MUST: [&str; 5] = [
     "mpi.completion: an unsatisfiable wait ends",
     "mpi.blocking: a pending failure ends a receive",
@@ -27,7 +27,7 @@ fn five_thousand_seeds_of_calls_that_wait() {
     match run_seeds(run_waits, seeds) {
         Ok(tally) => {
             println!("{count} seeds from {first}\n{}", tally.table());
-            let missed: Vec<_> = MUST.iter().filter(|arm| !tally.arms.contains_key(*arm)).collect();
+            let missed: Vec<_> = MUST.iter().filter(|branch| !tally.branches.contains_key(*branch)).collect();
             assert!(count < SEEDS || missed.is_empty(), "no seed reached {missed:?}");
         }
         Err(failure) => panic!(

@@ -160,7 +160,7 @@ impl Kill {
             }
         }
         let well = ended.exited_with(0) && ended.stderr.is_empty();
-        // Once the launcher has read its finalize, the rank is a survivor, whose end by a signal counts.
+        // Once the launcher has read its finalize, the rank has not failed, and its end by a signal counts.
         let left =
             self.phase == Phase::Finalize && ended.exited_with(137) && ended.stderr.contains("E-JOB-004");
         if watchdog.fired() || !well && !left {

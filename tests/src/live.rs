@@ -40,7 +40,7 @@ pub struct Mapping {
     pub left_out_of_dumps: bool,
 }
 
-/// The mappings of memory files (memfd): outboxes, bell page, fault page, its own and the others'.
+/// The mappings of memory files (memfd): outboxes, bell page, notice page, its own and the others'.
 pub fn memory_files(pid: u32) -> Vec<Mapping> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
     parse_memory_files(&text)

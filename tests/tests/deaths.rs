@@ -55,13 +55,13 @@ fn every_survivor_is_notified_of_a_rank_of_1_gib_that_dumps_core_and_the_core_is
 #[test]
 fn every_blocked_call_returns_with_its_class() {
     for call in CALLS {
-        blocked_in(call, 8, "told by the fault page", &[]);
+        blocked_in(call, 8, "told by the notice page", &[]);
     }
 }
 
 // The same with evidence and questions only: the node daemon sends no notices of deaths by itself.
 #[test]
-fn every_blocked_call_returns_with_its_class_when_the_fault_page_is_muted() {
+fn every_blocked_call_returns_with_its_class_when_the_notice_page_is_muted() {
     for call in CALLS {
         blocked_in(call, 8, "muted", &[("MEND_TEST_MUTED", "1")]);
     }

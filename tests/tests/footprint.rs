@@ -88,7 +88,7 @@ fn every_mapping_of_an_outbox_is_left_out_of_core_dumps() {
     let pids = running.processes("abort");
     let mappings: Vec<_> = pids.iter().flat_map(|&pid| live::memory_files(pid)).collect();
     let _ = running.end();
-    // Each rank has its own outbox, the bell page and the fault page, and the outboxes of those that it has met.
+    // Each rank has its own outbox, the bell page and the notice page, and the outboxes of those that it has met.
     assert!(mappings.len() >= 4 * 3, "{} memory files are mapped", mappings.len());
     let dumped: Vec<_> = mappings.iter().filter(|mapping| !mapping.left_out_of_dumps).collect();
     assert!(dumped.is_empty(), "{dumped:?}");

@@ -104,7 +104,7 @@ fn outcome(victim: Victim, ranks: u32, killed: usize, ended: &Ended) -> Result<(
         Some(0) if ended.stderr.is_empty() => Ok(()),
         Some(0) => Err("a death that the program survives prints nothing"),
         Some(137) if killed == ranks as usize => Ok(()),
-        // A rank that has left MPI is a survivor, whose end by a signal counts.
+        // A rank that has left MPI has not failed: its end by a signal counts.
         Some(137) if ended.stderr.contains("E-JOB-004") => Ok(()),
         _ => Err("the exit code"),
     }

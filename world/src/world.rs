@@ -181,19 +181,19 @@ pub enum StartError {
 
 impl World {
     fn make(threads: Threads) -> Result<World, StartError> {
-        let Launched { runtime, place } = mend_runtime::connect_from_environment()?;
-        let (settings, unknown_parameters) = settings_from_environment(&place.settings)?;
+        let Launched { runtime, data } = mend_runtime::connect_from_environment()?;
+        let (settings, unknown_parameters) = settings_from_environment(&data.settings)?;
         if !settings.allows("coll", "basic") {
             return Err(StartError::NoCollective);
         }
         let launched = matches!(runtime, AnyRuntime::Daemon(_));
         let emergency_channel = runtime.emergency_channel();
         let local_ranks = runtime.membership().local_ranks;
-        let (slot, slots) = (place.slot, place.slots);
-        let bells = Arc::new(place.bells);
+        let (slot, slots) = (data.slot, data.slots);
+        let bells = Arc::new(data.bells);
         let shm = if settings.allows("btl", "shm") && slots > 1 {
-            let place = mend_btl_shm::NodeSlot { slot, slots, bells: Arc::clone(&bells) };
-            Some(Shm::new(place, settings.number("pml.eager_bytes") as u32, &settings)?)
+            let node = mend_btl_shm::NodeSlot { slot, slots, bells: Arc::clone(&bells) };
+            Some(Shm::new(node, settings.number("pml.eager_bytes") as u32, &settings)?)
         } else {
             None
         };
@@ -212,7 +212,7 @@ impl World {
             waiting,
             settings,
             unknown_parameters,
-            error_handler: place.error_handler,
+            error_handler: data.error_handler,
             launched,
             emergency_channel,
             helper: Mutex::new(Some(helper)),

@@ -181,7 +181,7 @@ const TABLE: &[Soak] = &[
     },
     Soak {
         name: "told",
-        sentence: "garbage by a living peer, a core dump of 1 GiB, every blocked call, the fault page muted",
+        sentence: "garbage by a living peer, a core dump of 1 GiB, every blocked call, the notice page muted",
         long: seconds(60),
         short: seconds(60),
         sample: Some(seconds(60)),

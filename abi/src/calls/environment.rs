@@ -51,7 +51,7 @@ fn start(required: c_int) -> Result<c_int, Failure> {
 
 fn set_initial_error_handler(world: &World) {
     world.with(|engine| {
-        for comm in [engine.world(), engine.myself()] {
+        for comm in [engine.comm_world(), engine.comm_self()] {
             let set = engine.set_error_handler(comm, error_handlers::initial());
             debug_assert!(set.is_ok(), "predefined communicators exist from Init to Finalize");
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends notices to ranks. A notice is sent when the rank's socket has room; after the packet is in the socket, the rank's version
-//! on the fault page is incremented, and the rank is woken.
+//! on the notice page is incremented, and the rank is woken.
 
 use super::connections::Connections;
 use mend_daemon::NodeDaemon;
 use mend_runtime::daemon_protocol::{Answer, encode};
 use mend_runtime::packet::{Sent, Waiting, send};
-use mend_segment::{BellPage, FaultPage, SegmentError};
+use mend_segment::{BellPage, NoticePage, SegmentError};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 pub struct Delivery {
     bells: BellPage,
     bells_file: OwnedFd,
-    faults: FaultPage,
-    faults_file: OwnedFd,
+    notice_page: NoticePage,
+    notice_file: OwnedFd,
     slots: u32,
     /// Set while some socket has no room: when to try again, and the pause before that time.
     retry: Option<(Instant, Duration)>,
@@ -33,8 +33,8 @@ impl Delivery {
     /// For a node with `slots` slots.
     pub fn new(slots: u32) -> Result<Self, SegmentError> {
         let (bells, bells_file) = BellPage::create(slots)?;
-        let (faults, faults_file) = FaultPage::create(slots)?;
-        Ok(Delivery { bells, bells_file, faults, faults_file, slots, retry: None })
+        let (notice_page, notice_file) = NoticePage::create(slots)?;
+        Ok(Delivery { bells, bells_file, notice_page, notice_file, slots, retry: None })
     }
 
     /// How many slots the node has.
@@ -42,9 +42,9 @@ impl Delivery {
         self.slots
     }
 
-    /// The descriptors of bell page and fault page.
+    /// The descriptors of bell page and notice page.
     pub fn pages(&self) -> [BorrowedFd<'_>; 2] {
-        [self.bells_file.as_fd(), self.faults_file.as_fd()]
+        [self.bells_file.as_fd(), self.notice_file.as_fd()]
     }
 
     /// When to try again, if some socket had no room.
@@ -91,7 +91,7 @@ impl Delivery {
             }
         }
         if any {
-            self.faults.bump(rank);
+            self.notice_page.bump(rank);
             self.bells.wake(rank);
         }
         outcome

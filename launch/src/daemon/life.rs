@@ -10,7 +10,7 @@
 
 use mend_base::Duration;
 use mend_segment::{
-    Call, LIVES_AT_ONCE, LifeState, LifeView, Seen, SegmentError, can_sleep_on_lives, sleep_on_life,
+    Interrupt, LIVES_AT_ONCE, LifeState, LifeView, Seen, SegmentError, can_sleep_on_lives, sleep_on_life,
     sleep_on_lives,
 };
 use rustix::event::{EventfdFlags, eventfd};
@@ -114,7 +114,7 @@ struct WatchThread {
 #[derive(Debug, Default)]
 struct CommandInbox {
     commands: Mutex<Vec<Command>>,
-    call: Call,
+    interrupt: Interrupt,
     over: AtomicBool,
 }
 
@@ -249,14 +249,14 @@ impl WatchThread {
 
     fn send(&self, command: Command) {
         lock(&self.inbox.commands).push(command);
-        self.inbox.call.ring();
+        self.inbox.interrupt.notify();
     }
 }
 
 impl Drop for WatchThread {
     fn drop(&mut self) {
         self.inbox.over.store(true, Ordering::Relaxed);
-        self.inbox.call.ring();
+        self.inbox.interrupt.notify();
     }
 }
 
@@ -265,7 +265,7 @@ impl CommandInbox {
     fn watch(&self, marks: &MarkQueue, alone: bool) {
         let mut watched: Vec<WatchedLife> = vec![];
         loop {
-            let counted = self.call.count();
+            let counted = self.interrupt.count();
             if self.over.load(Ordering::Relaxed) {
                 return;
             }
@@ -280,7 +280,7 @@ impl CommandInbox {
             match (alone, &watched[..]) {
                 (true, []) => return,
                 (true, _) => lives.for_each(|(view, seen)| sleep_on_life(view, seen, SLEEP_AT_MOST)),
-                (false, _) => sleep_on_lives(lives, &self.call, counted),
+                (false, _) => sleep_on_lives(lives, &self.interrupt, counted),
             }
         }
     }

@@ -83,17 +83,17 @@ fn card_of(rank: u32) -> Card {
 
 /// Sleeps as an engine would until a notice comes, and returns it.
 fn next_notice(launched: &mut Launched) -> Notice {
-    let slot = launched.place.slot;
+    let slot = launched.data.slot;
     loop {
-        let version = launched.runtime.fault_version();
+        let version = launched.runtime.notice_version();
         if let Some(notice) = launched.runtime.notice() {
             return notice;
         }
-        let announced = launched.place.bells.announce_sleep(slot);
-        if launched.runtime.fault_version() == version {
-            let _ = launched.place.bells.sleep(slot, announced, mend_base::Duration::from_millis(10_000));
+        let announced = launched.data.bells.announce_sleep(slot);
+        if launched.runtime.notice_version() == version {
+            let _ = launched.data.bells.sleep(slot, announced, mend_base::Duration::from_millis(10_000));
         }
-        launched.place.bells.leave_sleep(slot);
+        launched.data.bells.leave_sleep(slot);
     }
 }
 
@@ -510,7 +510,7 @@ fn mixed(layout: i32) -> ExitCode {
 fn settings() -> ExitCode {
     let mut launched = hello();
     let processors = rustix::thread::sched_getaffinity(None).unwrap().count();
-    println!("{:?} {:?} {processors}", launched.place.settings, launched.place.error_handler);
+    println!("{:?} {:?} {processors}", launched.data.settings, launched.data.error_handler);
     launched.runtime.finalize();
     ExitCode::SUCCESS
 }

@@ -4,7 +4,7 @@
 
 use crate::layers::Layers;
 use mend_base::{Rank, Source, Tag, TagSelector};
-use mend_coll::PointToPoint;
+use mend_coll::MessageLayer;
 use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Ends, Error, Lent, Ob1, Request, SendMode, Started, State};
 use mend_transport::Btl;
@@ -27,7 +27,7 @@ impl<'a, N: Btl> CollectiveChannel<'a, N> {
     }
 }
 
-impl<N: Btl> PointToPoint for CollectiveChannel<'_, N> {
+impl<N: Btl> MessageLayer for CollectiveChannel<'_, N> {
     fn send(&mut self, to: Rank, data: TypedBuffer) -> Result<Started, Error> {
         let lent = Lent { net: &mut *self.net, ends: self.ends };
         self.pml.send(lent, self.channel, to, self.tag, SendMode::Standard, data)

@@ -6,7 +6,7 @@
 
 use super::Context;
 use crate::CommKey;
-use crate::funnel::{EndState, Funnel};
+use crate::peer_reports::{EndState, PeerReports};
 use mend_base::PeerIndex;
 use mend_runtime::Runtime;
 use mend_transport::{Btl, Cause};
@@ -26,17 +26,17 @@ impl LivenessQuery {
         let mut unanswered = BTreeMap::new();
         let members = context.communicators.get(comm).map(|entry| entry.members().clone());
         for &member in members.iter().flat_map(|members| members.iter()) {
-            if context.funnel.peer(member) == context.layers.runtime.membership().peer {
+            if context.peer_reports.peer(member) == context.layers.runtime.membership().peer {
                 continue;
             }
-            match context.funnel.end_state(member) {
+            match context.peer_reports.end_state(member) {
                 EndState::Published => {}
                 EndState::Declared => _ = unanswered.insert(member, 1),
                 // The answer to the earlier query may be older than a failure: this query is sent after that answer.
                 EndState::NotDeclared { query_open: true } => _ = unanswered.insert(member, 2),
                 EndState::NotDeclared { query_open: false } => {
                     unanswered.insert(member, 1);
-                    context.funnel.ask(member, Cause::Silent, &mut context.layers.runtime);
+                    context.peer_reports.ask(member, Cause::Silent, &mut context.layers.runtime);
                 }
             }
         }
@@ -44,8 +44,8 @@ impl LivenessQuery {
     }
 
     /// Whether each member is known to live, or its end is published.
-    pub fn is_answered<E: Copy + Eq + core::fmt::Debug>(&self, funnel: &Funnel<E>) -> bool {
-        let published = |member| funnel.end_state(member) == EndState::Published;
+    pub fn is_answered<E: Copy + Eq + core::fmt::Debug>(&self, peer_reports: &PeerReports<E>) -> bool {
+        let published = |member| peer_reports.end_state(member) == EndState::Published;
         self.unanswered.iter().all(|(&member, &answers)| answers == 0 || published(member))
     }
 
@@ -61,24 +61,24 @@ impl LivenessQuery {
 #[cold]
 pub(super) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, context: &mut Context<'_, N, R>) {
     mend_base::reach!("mpi.collective: asked again, after an earlier query");
-    context.funnel.ask(member, Cause::Silent, &mut context.layers.runtime);
+    context.peer_reports.ask(member, Cause::Silent, &mut context.layers.runtime);
 }
 
 #[cfg(test)]
 mod tests {
     use super::LivenessQuery;
-    use crate::funnel::Funnel;
+    use crate::peer_reports::PeerReports;
     use mend_base::{Job, PeerIndex};
 
     #[test]
     fn a_query_after_an_unanswered_one_needs_two_answers() {
-        let funnel: Funnel<u32> = Funnel::new(Job(1), 3, 0);
+        let peer_reports: PeerReports<u32> = PeerReports::new(Job(1), 3, 0);
         let mut query = LivenessQuery { unanswered: [(PeerIndex(1), 2), (PeerIndex(2), 1)].into() };
-        assert!(!query.is_answered(&funnel));
+        assert!(!query.is_answered(&peer_reports));
         assert!(query.on_alive(PeerIndex(1)));
         assert!(!query.on_alive(PeerIndex(2)));
-        assert!(!query.is_answered(&funnel));
+        assert!(!query.is_answered(&peer_reports));
         assert!(!query.on_alive(PeerIndex(1)));
-        assert!(query.is_answered(&funnel));
+        assert!(query.is_answered(&peer_reports));
     }
 }

@@ -28,7 +28,7 @@ fn progress(process: &mut Process) {
 /// A request in the state that `letter` means: C successful, E failed by a fault, T truncated, P with a pending failure, A active,
 /// I null, D complete at its start, any other letter stale.
 fn request(process: &mut Process, letter: char) -> RequestHandle {
-    let (world, room) = (process.world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
+    let (world, room) = (process.comm_world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
     let own = |from| Source::Rank(Rank(from));
     let started = match letter {
         'C' => Started::Running(process.complete(world, Status { bytes: 9, ..Status::EMPTY }).unwrap()),
@@ -274,7 +274,7 @@ fn a_call_ends_unsatisfiable_receives_only_if_it_waits_for_nothing_else() {
                 // A receive from this process, which has not sent yet.
                 'S' => {
                     let (world, room) =
-                        (process.world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
+                        (process.comm_world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
                     let own = Source::Rank(Rank(0));
                     match process.receive(world, own, TagSelector::Any, room).unwrap() {
                         Started::Running(request) => RequestHandle::Request(request),

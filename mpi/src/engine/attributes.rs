@@ -34,7 +34,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// [`error_handler`](Engine::error_handler).
     pub fn rank_in_world(&self, comm: CommKey, rank: Rank) -> Option<Rank> {
         let member = self.communicators.get(comm)?.communicator().peer(rank)?;
-        self.communicators.get(self.communicators.world())?.communicator().group.rank_of(member)
+        self.communicators.get(self.communicators.comm_world())?.communicator().group.rank_of(member)
     }
 
     /// The communicator of a request that is not released.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the end of a peer is published: evidence and notices go through the funnel; each end that the funnel returns is added to
+//! How the end of a peer is published: evidence and notices go through `PeerReports`; each end that `PeerReports` returns is added to
 //! [`Ends`](mend_pml::Ends), then ends requests, then collective operations (I2, design "How a death travels"). Waiting calls poll
 //! again, since the end of a peer counts as an event.
 
@@ -15,7 +15,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Examines the evidence of the last progress. Returns the number of endpoints that were severed.
     #[cold]
     pub(super) fn examine_evidence(&mut self) -> u32 {
-        let severed = self.funnel.examine(&mut self.layers);
+        let severed = self.peer_reports.examine(&mut self.layers);
         self.publish_ends();
         severed
     }
@@ -23,10 +23,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Takes all notices of the runtime. Returns how many.
     #[cold]
     pub(super) fn take_notices(&mut self) -> u32 {
-        let mut taken = self.funnel.begin_notices(&self.layers.runtime);
+        let mut taken = self.peer_reports.begin_notices(&self.layers.runtime);
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
-            if let Some(alive) = self.funnel.on_notice(notice, &self.ends, &mut self.layers) {
+            if let Some(alive) = self.peer_reports.on_notice(notice, &self.ends, &mut self.layers) {
                 let (collectives, mut context) = self.collectives_and_context();
                 collectives.on_alive(alive, &mut context);
             }
@@ -38,7 +38,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Requests from the runtime the contact of a peer to which a message is sent.
     #[cold]
     pub(super) fn look_up(&mut self, peer: PeerIndex) {
-        self.funnel.look_up(peer, &mut self.layers);
+        self.peer_reports.look_up(peer, &mut self.layers);
         self.publish_ends();
     }
 
@@ -46,18 +46,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// transport makes no more progress now.
     #[cold]
     pub(super) fn catch_up(&mut self) {
-        if self.funnel.has_notices(&self.layers.runtime) {
+        if self.peer_reports.has_notices(&self.layers.runtime) {
             self.take_notices();
         }
-        while self.funnel.some_severing() {
+        while self.peer_reports.some_severing() {
             let Layers { net, pml, .. } = &mut self.layers;
-            let events = pml.progress(net, self.now, &mut Dispatch { funnel: &mut self.funnel });
+            let events = pml.progress(net, self.now, &mut Dispatch { peer_reports: &mut self.peer_reports });
             if events + self.examine_evidence() == 0 {
-                mend_base::reach!("mpi.funnel: severing takes longer");
+                mend_base::reach!("mpi.peer_reports: severing takes longer");
                 break;
             }
         }
-        self.funnel.announce_job_notices(&self.layers.runtime);
+        self.peer_reports.announce_job_notices(&self.layers.runtime);
     }
 
     /// Progress within a call that is about to report the pending failure of a receive: messages that have arrived are received first
@@ -72,7 +72,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[cold]
     pub(super) fn progress_within_a_call(&mut self) {
         self.progress(self.now);
-        self.funnel.announce_job_notices(&self.layers.runtime);
+        self.peer_reports.announce_job_notices(&self.layers.runtime);
     }
 
     /// The number of calls of [`progress_again`](Engine::progress_again); wraps.
@@ -80,10 +80,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.repeated_progress
     }
 
-    /// Publishes the ends that the funnel returns, in the order of I2: no error names a failed process that `ends` does not list
+    /// Publishes the ends that `PeerReports` returns, in the order of I2: no error names a failed process that `ends` does not list
     /// (Row AK3).
     pub(super) fn publish_ends(&mut self) {
-        while let Some((peer, end)) = self.funnel.next_end() {
+        while let Some((peer, end)) = self.peer_reports.next_end() {
             if !self.ends.add(peer, end) {
                 continue;
             }

@@ -58,12 +58,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Whether there is a notice about the job, on which the layer above must act.
     #[inline]
     pub fn has_notices(&self) -> bool {
-        self.funnel.has_job_notices()
+        self.peer_reports.has_job_notices()
     }
 
     /// The next notice about the job, oldest first.
     pub fn notices(&mut self) -> Option<JobNotice> {
-        self.funnel.next_job_notice()
+        self.peer_reports.next_job_notice()
     }
 
     /// The ends of peers that this process has published.
@@ -92,7 +92,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             communicators: self.communicators.len() as u32,
             collectives: self.collectives.len() as u32,
             completed: self.completed.len() as u32,
-            asked: self.funnel.asked() as u32,
+            asked: self.peer_reports.asked() as u32,
             pml: self.layers.pml.open_counts(),
         }
     }

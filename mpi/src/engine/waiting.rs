@@ -66,13 +66,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.watched.is_ready(|endpoint| self.layers.net.ready(endpoint))
-            || self.funnel.has_notices(&self.layers.runtime)
+            || self.peer_reports.has_notices(&self.layers.runtime)
             || !self.layers.pml.idle()
     }
 
     /// To be called before a thread sleeps: adds the addresses to sleep on. `Pending`: progress would find an event.
     pub fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
-        if self.funnel.has_notices(&self.layers.runtime) || !self.funnel.is_empty() {
+        if self.peer_reports.has_notices(&self.layers.runtime) || !self.peer_reports.is_empty() {
             return Err(Pending);
         }
         self.layers.net.arm(wake)
@@ -91,9 +91,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.layers.net.check_peers();
         if self.unconnected_query.is_due()
             && let Some(peer) = self.layers.pml.next_unconnected()
-            && self.funnel.is_unknown(peer)
+            && self.peer_reports.is_unknown(peer)
         {
-            self.funnel.ask(peer, Cause::Silent, &mut self.layers.runtime);
+            self.peer_reports.ask(peer, Cause::Silent, &mut self.layers.runtime);
         }
         self.layers.pml.want_awaited();
     }

@@ -70,7 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(cancel) = self.requests.begin(channel, TypedBuffer::empty(), phase) else { return };
         self.requests.detach(cancel);
         match self.queues.push(peer, QueuedMessage::Request(cancel)) {
-            Ok(()) => self.list(peer),
+            Ok(()) => self.schedule_flush(peer),
             Err(_) => self.finish(cancel, Ok(Status::EMPTY)),
         }
     }

@@ -158,7 +158,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         // Behind whatever still uses it, so not as an answer.
         match self.queues.push(from, QueuedMessage::ContextRetired(context)) {
-            Ok(()) => self.list(from),
+            Ok(()) => self.schedule_flush(from),
             Err(error) => self.not_queued(from, error),
         }
     }

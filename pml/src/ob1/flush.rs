@@ -23,7 +23,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if self.peers.connect(peer, endpoint, limits, self.config.eager_bytes) {
             self.slow_down(peer);
         }
-        self.list(peer);
+        self.schedule_flush(peer);
     }
 
     /// A peer that a send or a receive needs and that is not connected, each once.
@@ -59,20 +59,20 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ) -> Result<(), ControlError> {
         if !self.peers.is_closed(peer) {
             self.queues.push_control(peer, protocol, header)?;
-            self.list(peer);
+            self.schedule_flush(peer);
         }
         Ok(())
     }
 
     /// Lists `peer` for the next flush if something waits to go to it, or has it connected first.
-    pub(super) fn list(&mut self, peer: PeerIndex) {
+    pub(super) fn schedule_flush(&mut self, peer: PeerIndex) {
         if self.queues.is_quiet(peer) || self.peers.is_closed(peer) {
             return;
         }
         if self.peers.link(peer).is_none() {
             self.peers.want(peer);
         } else {
-            self.queues.list(peer);
+            self.queues.schedule_flush(peer);
         }
     }
 
@@ -82,7 +82,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return;
         }
         match self.queues.push_answer(peer, packet.write().as_bytes()) {
-            Ok(()) => self.list(peer),
+            Ok(()) => self.schedule_flush(peer),
             Err(error) => self.not_queued(peer, error),
         }
     }

@@ -72,7 +72,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             self.requests.forget(key);
             return Err(Error::NoMemory);
         }
-        self.list(peer);
+        self.schedule_flush(peer);
         if !self.queues.must_progress() {
             self.queues.count_start();
             self.flush(net, peer);

@@ -74,7 +74,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.streams: asked for");
         self.requests.set_phase(key, Phase::Streaming { to, stream, sent: 0, wanted, chunk: FIRST_CHUNK });
-        self.list(from);
+        self.schedule_flush(from);
     }
 
     /// The receiver has matched a synchronous send, or wants nothing of an RTS.

@@ -94,7 +94,7 @@ impl Runtime for SimRuntime {
         }
     }
 
-    fn fault_version(&self) -> u32 {
+    fn notice_version(&self) -> u32 {
         self.launcher.borrow().processes[self.me() as usize].version
     }
 

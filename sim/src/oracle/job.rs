@@ -213,7 +213,7 @@ impl JobOracle {
         assert_eq!(self.reported.len(), expected, "each failure is to be reported once: {self:?}");
     }
 
-    /// Whether the rank is a survivor (as [`Counting::Survivors`] has it), and its exit code.
+    /// Whether the rank did not fail (as in [`Counting::NotFailed`]), and its exit code.
     fn code_of(&self, rank: u32) -> (bool, u8) {
         let record = &self.ranks[rank as usize];
         let ending = record.ending.expect("all processes have ended");
@@ -236,9 +236,9 @@ impl JobOracle {
             let endings = self.ranks.iter().filter_map(|record| record.ending);
             return endings.map(Ending::code).max().unwrap_or(0);
         }
-        let survivors = largest(|(survivor, _)| *survivor);
+        let not_failed = largest(|(not_failed, _)| *not_failed);
         match self.rules.counting {
-            Counting::Survivors if survivors.is_some() => survivors.unwrap_or(0),
+            Counting::NotFailed if not_failed.is_some() => not_failed.unwrap_or(0),
             _ => largest(|_| true).unwrap_or(1),
         }
     }

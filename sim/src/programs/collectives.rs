@@ -16,7 +16,7 @@ pub(super) type Pending = (Operation<Transports, SimRuntime>, Option<(Arc<Buffer
 
 /// All ranks draw the same operations from their shared random numbers.
 pub async fn run(process: Process) {
-    let comm = process.mpi.engine().world();
+    let comm = process.mpi.engine().comm_world();
     let count = 1 + process.shared_random.borrow_mut().below(20);
     let mut pending: Vec<Pending> = Vec::new();
     for number in 0..count {

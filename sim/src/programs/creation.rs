@@ -21,7 +21,7 @@ struct Known {
 
 /// All ranks draw the same steps. A rank takes part in a step if it is a member of the communicator of that step.
 pub async fn run(process: Process) {
-    let world = Known { members: (0..process.size).collect(), key: Some(process.mpi.engine().world()) };
+    let world = Known { members: (0..process.size).collect(), key: Some(process.mpi.engine().comm_world()) };
     let mut all = vec![world];
     let steps = 1 + process.shared_random.borrow_mut().below(12);
     for step in 0..steps {

@@ -32,7 +32,7 @@ pub(super) struct Participant {
 
 /// One job.
 pub async fn run(process: Process) {
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     let failure_view = FailureView::default();
     let mut participant = Participant {
         process: process.clone(),

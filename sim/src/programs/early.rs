@@ -25,7 +25,7 @@ pub async fn run(process: Process) {
 }
 
 async fn leave_early(process: &Process, lengths: &[usize]) {
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     process.at("early: send", 0);
     for to in (0..process.size).step_by(2) {
         for (id, bytes) in (0..).zip(lengths) {
@@ -36,7 +36,7 @@ async fn leave_early(process: &Process, lengths: &[usize]) {
 }
 
 async fn stay(process: &Process, lengths: &[usize]) {
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     process.pause().await;
     for from in (1..process.size).step_by(2) {
         let (source, tag) = (Source::Rank(Rank(from)), TagSelector::Tag(TAG));

@@ -13,7 +13,7 @@ const RECEIVES_BETWEEN_MAX: u64 = 80;
 
 /// Each sender waits for each of its sends, so it always has one message in flight.
 pub async fn run(process: Process) {
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     if process.rank != Rank(0) {
         for id in 0..MESSAGES_EACH {
             process.at("fairness: send", id);

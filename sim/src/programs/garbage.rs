@@ -9,7 +9,7 @@ use mend_transport::Buffer;
 
 /// Each rank exchanges messages with each rank, in standard and synchronous mode.
 pub async fn run(process: Process) {
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     let garbage_writer = process.garbage_writer();
     let lengths: Vec<usize> = {
         let mut shared_random = process.shared_random.borrow_mut();

@@ -12,7 +12,7 @@ const TAG: Tag = Tag(11);
 
 /// Each rank exchanges one message with each rank, and then enters a barrier, which may fail.
 pub async fn run(process: Process) {
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     let bytes = [4, 600, 20_000][process.shared_random.borrow_mut().below(3) as usize];
     let mut ended_buffers = EndedBuffers::default();
     let mut sent = Vec::new();

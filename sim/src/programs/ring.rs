@@ -11,7 +11,7 @@ const TAG: Tag = Tag(7);
 
 /// In each lap rank 0 sends first and receives last; every other rank forwards.
 pub async fn run(process: Process) {
-    let (world, size) = (process.mpi.engine().world(), process.size);
+    let (world, size) = (process.mpi.engine().comm_world(), process.size);
     let next = Rank((process.rank.0 + 1) % size);
     let before = Rank((process.rank.0 + size - 1) % size);
     for lap in 0..LAPS {
@@ -30,7 +30,7 @@ pub async fn run(process: Process) {
 
 async fn take(process: &Process, from: Rank, lap: u64) {
     process.at("ring: receive", lap);
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     let buffer = poisoned(bytes_of(lap) + 5);
     let status = process.mpi.receive(world, Source::Rank(from), TagSelector::Tag(TAG), &buffer).await;
     assert_status(status.expect("the rank before lives"), from, TAG, bytes_of(lap));

@@ -112,7 +112,7 @@ struct Receive {
 pub async fn run(process: Process) {
     let plan = draw_plan(&process);
     process.at("traffic: dup", 0);
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     let mut comms = [world; 4];
     for comm in &mut comms[1..] {
         *comm = process.mpi.dup(world).await.expect("all members live").expect("this rank is a member");

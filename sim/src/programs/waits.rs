@@ -35,7 +35,7 @@ struct Roles {
 
 /// One job.
 pub async fn run(process: Process) {
-    let world = process.mpi.engine().world();
+    let world = process.mpi.engine().comm_world();
     let (first, scenario) = {
         let mut shared_random = process.shared_random.borrow_mut();
         (shared_random.below(u64::from(process.size)) as u32, shared_random.below(12))

@@ -128,7 +128,7 @@ impl Process {
     /// Sends a message to queue `at`, as another process does.
     fn send(&self, at: usize) {
         self.sent[at].fetch_add(1, Ordering::SeqCst);
-        self.bells.ring(0, 1);
+        self.bells.ring_bell(0, 1);
     }
 
     fn receive(&self, at: usize) {

@@ -128,7 +128,7 @@ pub fn stops(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
 /// Garbage, core dumps, and detection times of deaths; run once, whatever the duration.
 pub fn told(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
     let (cargo, seed) = killing(place, "deaths");
-    let sentence = "garbage is fenced, a core dump is notified, with and without the fault page";
+    let sentence = "garbage is fenced, a core dump is notified, with and without the notice page";
     let step = Step::new("told", sentence, cargo).within(COMPILING);
     Ok(vec![Step { seed: Some(seed), ..step }])
 }

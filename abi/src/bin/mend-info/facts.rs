@@ -3,7 +3,7 @@
 
 use mend_base::parameter::{Kind, Origin, Parameter, Settings};
 use mend_runtime::environment::{COMMAND_LINE, foreign_launcher, read_assignments};
-use mend_segment::{FaultPage, FaultView};
+use mend_segment::{NoticePage, NoticeView};
 use std::os::fd::AsFd as _;
 
 /// All of it.
@@ -142,8 +142,8 @@ fn excluded(settings: &Settings, framework: &str) -> String {
 
 /// Makes what shared memory is made of, and lets it go: a sealed memory file, mapped once writable and once for reading.
 fn shared_memory() -> Result<String, String> {
-    let (page, descriptor) = FaultPage::create(1).map_err(|error| error.to_string())?;
-    FaultView::map(descriptor.as_fd(), 1).map_err(|error| error.to_string())?;
+    let (page, descriptor) = NoticePage::create(1).map_err(|error| error.to_string())?;
+    NoticeView::map(descriptor.as_fd(), 1).map_err(|error| error.to_string())?;
     drop(page);
     Ok("memory files can be made, sealed and mapped here".to_owned())
 }

@@ -45,7 +45,7 @@ fn handler() -> (ErrorHandler, impl Fn() -> usize) {
 fn a_child_inherits_the_error_handler_and_not_the_name() {
     let mut process = alone();
     let (handler, references) = handler();
-    let world = process.world();
+    let world = process.comm_world();
     assert_eq!(process.name(world).unwrap(), b"MPI_COMM_WORLD");
     let parent = dup(&mut process, world);
     process.set_name(parent, b"caf\xe9").unwrap();
@@ -65,7 +65,7 @@ fn a_child_inherits_the_error_handler_and_not_the_name() {
 #[test]
 fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_released() {
     let mut process = alone();
-    let world = process.world();
+    let world = process.comm_world();
     let comm = dup(&mut process, world);
     let (handler, references) = handler();
     process.set_error_handler(comm, handler).unwrap();
@@ -99,7 +99,7 @@ fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_releas
 #[test]
 fn four_thousand_freed_communicators_are_removed_with_their_requests_in_any_order() {
     let mut process = alone();
-    let world = process.world();
+    let world = process.comm_world();
     let count = process.open_counts().communicators;
     let open: Vec<_> = (0..4000)
         .map(|_| {
@@ -133,7 +133,7 @@ impl Answers for Unread {
 #[test]
 fn a_failed_call_for_several_requests_names_the_communicator_of_the_first_that_failed() {
     let mut process = alone();
-    let world = process.world();
+    let world = process.comm_world();
     let (good, bad) = (dup(&mut process, world), dup(&mut process, world));
     let requests = [good, bad].map(|comm| receive(&mut process, comm));
     process.send(good, Rank(0), Tag(1), SendMode::Standard, bytes(4)).unwrap();

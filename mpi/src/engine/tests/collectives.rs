@@ -66,7 +66,7 @@ fn ended(process: &Process, started: Started) -> Detail {
 #[test]
 fn a_published_death_ends_operations_that_run_and_lets_none_start() {
     let (job, mut processes) = job(3);
-    let world = processes[0].world();
+    let world = processes[0].comm_world();
     let barriers: Vec<_> = processes[..2]
         .iter_mut()
         .map(|process| process.collective(world, Collective::Barrier).expect("nobody has failed yet"))
@@ -121,7 +121,7 @@ fn a_published_death_ends_operations_that_run_and_lets_none_start() {
 fn an_error_names_a_member_that_left_only_after_all_others_are_known_to_live() {
     for dead in [true, false] {
         let (job, mut processes) = job(3);
-        let world = processes[0].world();
+        let world = processes[0].comm_world();
         let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
         let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
         // Rank 1 leaves without starting it, because it knows of a death, or because its program is wrong.
@@ -141,7 +141,7 @@ fn an_error_names_a_member_that_left_only_after_all_others_are_known_to_live() {
 fn an_operation_that_a_living_member_refuses_ends_when_the_others_are_known_to_live() {
     for dead in [true, false] {
         let (job, mut processes) = job(3);
-        let world = processes[0].world();
+        let world = processes[0].comm_world();
         let comms: Vec<_> =
             processes.iter_mut().map(|process| process.dup(world).expect("right arguments")).collect();
         (0..9).for_each(|_| processes.iter_mut().for_each(progress));
@@ -183,7 +183,7 @@ fn asked_about(size: u32, connected: u32, checks: u32, first: impl Fn(&mut Proce
     let mut process = job.process(1, size);
     (0..connected).filter(|&other| other != 1).for_each(|other| job.give_contact(1, other));
     progress(&mut process);
-    let world = process.world();
+    let world = process.comm_world();
     process.collective(world, Collective::Barrier).expect("nobody has failed yet");
     first(&mut process);
     let mut answered = 0;
@@ -219,7 +219,7 @@ fn a_long_wait_asks_about_every_unconnected_member() {
 #[test]
 fn a_member_is_asked_about_again_and_one_answer_for_both_questions_is_enough() {
     let (job, mut processes) = job(3);
-    let world = processes[0].world();
+    let world = processes[0].comm_world();
     let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
     let waiting = processes[0].collective(world, call).expect("nobody has failed yet");
     processes[0].layers.net.evidence.push((2, Cause::Silent));
@@ -245,7 +245,7 @@ fn a_member_is_asked_about_again_and_one_answer_for_both_questions_is_enough() {
 fn the_answer_for_one_operation_does_not_count_for_a_later_one() {
     for dead in [true, false] {
         let (job, mut processes) = job(3);
-        let world = processes[0].world();
+        let world = processes[0].comm_world();
         let begin = |process: &mut Process| {
             let call = Collective::Bcast { data: ints(&Buffer::zeroed(LARGE)), root: Rank(1) };
             process.collective(world, call).expect("nobody has failed yet")
@@ -273,7 +273,7 @@ fn the_answer_for_one_operation_does_not_count_for_a_later_one() {
 #[test]
 fn a_communicator_without_the_dead_goes_on() {
     let (job, mut processes) = job(4);
-    let world = processes[0].world();
+    let world = processes[0].comm_world();
     let halves: Vec<_> = (0u32..)
         .zip(&mut processes)
         .map(|(rank, process)| process.split(world, Some(rank % 2), 0).expect("right arguments"))
@@ -311,7 +311,7 @@ fn created(process: &mut Process, started: Started) -> Option<CommKey> {
 fn a_communicator_that_only_one_member_created_refuses_messages_and_can_be_freed() {
     for named in [true, false] {
         let (job, mut processes) = job(3);
-        let world = processes[0].world();
+        let world = processes[0].comm_world();
         let first = processes[0].dup(world).expect("right arguments");
         (0..4).for_each(|_| progress(&mut processes[0]));
         let only = created(&mut processes[0], first).expect("the root of a broadcast need not wait");
@@ -365,7 +365,7 @@ struct Survivor {
 
 /// Starts operation `round` on WORLD; its messages are eager or need a rendezvous.
 fn start(process: &mut Process, seed: u64, round: u32) -> Result<(Started, Arc<Buffer>), Error> {
-    let world = process.world();
+    let world = process.comm_world();
     let size = process.communicator(world).map_or(1, |world| world.size());
     let mut random = Random(seed ^ u64::from(round) << 32);
     let each = [1, 60][random.below(2) as usize];
@@ -420,7 +420,7 @@ impl Survivor {
     /// Row AK3: MPI_Comm_get_failed lists the process that the error names.
     fn fail(&mut self, error: Error, dead: Rank) {
         assert_eq!(error.detail, Detail::ProcFailed(dead));
-        let world = self.process.world();
+        let world = self.process.comm_world();
         assert_eq!(self.process.failed(world), Ok(vec![dead]));
         self.over = true;
     }

@@ -42,7 +42,7 @@ fn bytes(buffer: &Arc<Buffer>) -> TypedBuffer {
 }
 
 fn receive(process: &mut Process, from: Source, room: &Arc<Buffer>) -> Started {
-    let world = process.world();
+    let world = process.comm_world();
     process.receive(world, from, TagSelector::Tag(TAG), bytes(room)).expect("the arguments are right")
 }
 
@@ -54,13 +54,13 @@ fn running(started: Started) -> Request {
 }
 
 fn send(process: &mut Process, to: u32, data: &[u8]) -> Started {
-    let world = process.world();
+    let world = process.comm_world();
     let data = bytes(&Buffer::from_bytes(data));
     process.send(world, Rank(to), TAG, SendMode::Standard, data).expect("the arguments are right")
 }
 
 fn failed(process: &mut Process) -> Vec<Rank> {
-    let world = process.world();
+    let world = process.comm_world();
     process.failed(world).expect("WORLD exists")
 }
 
@@ -192,7 +192,7 @@ fn only_members_are_listed_and_a_communicator_created_later_lists_them() {
     let (job, mut zero, _one) = pair();
     [2, 1].into_iter().for_each(|dead| job.notify(0, Notice::Failed(peer(dead))));
     assert_eq!(failed(&mut zero), [Rank(2), Rank(1)]);
-    let myself = zero.myself();
+    let myself = zero.comm_self();
     assert_eq!(zero.failed(myself).unwrap(), []);
     let later = duplicate(&mut zero);
     assert_eq!(zero.failed(later).unwrap(), [Rank(2), Rank(1)]);
@@ -200,7 +200,7 @@ fn only_members_are_listed_and_a_communicator_created_later_lists_them() {
 }
 
 fn duplicate(process: &mut Process) -> CommKey {
-    let entry = process.communicators.get(process.world()).unwrap();
+    let entry = process.communicators.get(process.comm_world()).unwrap();
     let identity = Identity { creator: peer(0), number: 77 };
     let again = Communicator { identity, ..entry.communicator().clone() };
     let members = Arc::clone(entry.members());
@@ -214,7 +214,7 @@ fn duplicate(process: &mut Process) -> CommKey {
 #[test]
 fn the_program_acknowledges_published_failures_of_one_communicator_at_a_time() {
     let (job, mut zero, _one) = pair();
-    let (world, other) = (zero.world(), duplicate(&mut zero));
+    let (world, other) = (zero.comm_world(), duplicate(&mut zero));
     assert_eq!(zero.acknowledge(world, None).unwrap(), 0);
     job.notify(0, Notice::Failed(peer(1)));
     assert_eq!(zero.acknowledge(world, Some(3)).unwrap(), 0, "it was not published yet");
@@ -249,7 +249,7 @@ fn a_stale_communicator_is_refused() {
 #[test]
 fn an_abort_ends_the_members_or_the_job_if_these_are_all_processes() {
     let (job, mut zero, _one) = pair();
-    let (world, myself) = (zero.world(), zero.myself());
+    let (world, myself) = (zero.comm_world(), zero.comm_self());
     zero.abort_members(myself, 4).unwrap();
     zero.abort_members(world, 5).unwrap();
     zero.abort_alone(6);

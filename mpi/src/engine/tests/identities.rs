@@ -55,7 +55,7 @@ fn freed(processes: &mut [Process], made: &[Option<CommKey>]) -> Vec<Option<Iden
 }
 
 fn split(processes: &mut [Process], colors: [Option<u32>; 3]) -> Vec<Option<Identity>> {
-    let made = make(processes, |process, rank| process.split(process.world(), colors[rank as usize], 0));
+    let made = make(processes, |process, rank| process.split(process.comm_world(), colors[rank as usize], 0));
     freed(processes, &made)
 }
 
@@ -69,7 +69,7 @@ const FIRST: u32 = IdentityAllocator::FIRST;
 fn only_the_rank_that_names_a_duplicate_allocates_a_number() {
     let mut processes = job(3);
     for round in 0..50 {
-        let made = make(&mut processes, |process, _| process.dup(process.world()));
+        let made = make(&mut processes, |process, _| process.dup(process.comm_world()));
         assert_eq!(freed(&mut processes, &made), [named(0, FIRST + round); 3]);
     }
     let pair = split(&mut processes, [None, Some(0), Some(0)]);
@@ -95,7 +95,7 @@ fn a_split_returns_the_numbers_that_no_communicator_got() {
 fn communicators_of_one_process_leave_the_numbers_of_others_without_a_gap() {
     let mut processes = job(3);
     for round in 0..20 {
-        let made = make(&mut processes, |process, _| process.dup(process.myself()));
+        let made = make(&mut processes, |process, _| process.dup(process.comm_self()));
         let alone = freed(&mut processes, &made);
         assert_eq!(alone, [0, 1, 2].map(|rank| named(rank, u32::MAX - 1 - round)));
     }

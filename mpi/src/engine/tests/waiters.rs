@@ -31,7 +31,7 @@ fn bytes(buffer: &Arc<Buffer>) -> TypedBuffer {
 }
 
 fn receive(process: &mut Process, tag: i32, room: &Arc<Buffer>) -> Request {
-    let (world, tag) = (process.world(), TagSelector::Tag(Tag(tag)));
+    let (world, tag) = (process.comm_world(), TagSelector::Tag(Tag(tag)));
     running(process.receive(world, Source::Rank(Rank(1)), tag, bytes(room)).expect("arguments"))
 }
 
@@ -43,7 +43,7 @@ fn running(started: Started) -> Request {
 }
 
 fn send(process: &mut Process, tag: i32) {
-    let (world, data) = (process.world(), Buffer::from_bytes(&[1]));
+    let (world, data) = (process.comm_world(), Buffer::from_bytes(&[1]));
     process.send(world, Rank(0), Tag(tag), SendMode::Standard, bytes(&data)).expect("arguments");
 }
 
@@ -77,7 +77,7 @@ fn the_end_of_an_awaited_request_names_its_waiter_once_and_no_other_end_does() {
 #[test]
 fn the_end_of_a_collective_operation_names_its_waiter() {
     let (_job, mut processes) = pair();
-    let world = processes[0].world();
+    let world = processes[0].comm_world();
     let barrier = running(processes[0].collective(world, Collective::Barrier).expect("nobody failed"));
     assert!(falls_asleep(&mut processes[0], &[barrier]));
     assert!(processes[1].collective(world, Collective::Barrier).is_ok());
@@ -95,7 +95,7 @@ fn a_call_that_awaits_no_request_names_none() {
 #[test]
 fn the_end_of_a_peer_and_an_acknowledgement_notify_all() {
     let (job, mut processes) = pair();
-    let (world, before) = (processes[0].world(), processes[0].notify_all_count());
+    let (world, before) = (processes[0].comm_world(), processes[0].notify_all_count());
     job.notify(0, Notice::Failed(peer(1)));
     assert_eq!(processes[0].failed(world), Ok(vec![Rank(1)]));
     let published = processes[0].notify_all_count();

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 
 /// The socket to `mpiexec`, and what the lines for the user contain.
 #[derive(Debug)]
-pub struct Messages<'front> {
+pub struct UserReports<'front> {
     control: BorrowedFd<'front>,
     host: String,
     /// The program of each rank.
@@ -21,10 +21,10 @@ pub struct Messages<'front> {
     says_polled: bool,
 }
 
-impl<'front> Messages<'front> {
+impl<'front> UserReports<'front> {
     /// `reports`: the user asked for a report of every death.
     pub fn new(control: BorrowedFd<'front>, job: &Job, reports: bool) -> Self {
-        Messages {
+        UserReports {
             control,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             programs: job.programs().map(|app| app.program.to_string_lossy().into_owned()).collect(),

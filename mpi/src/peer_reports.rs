@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All reports about peers come in here, from the transports and from the runtime. A transport reports evidence: the funnel
-//! quarantines the peer and asks the runtime. The runtime reports a declaration: the funnel severs the peer, and the engine publishes
+//! All reports about peers come in here, from the transports and from the runtime. A transport reports evidence: `PeerReports`
+//! quarantines the peer and asks the runtime. The runtime reports a declaration: `PeerReports` severs the peer, and the engine publishes
 //! the end of the peer when it is drained (design "How a death travels").
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A part of the engine: it owns the contact with each peer, evidence that is not examined yet, and ends that are declared and not
-//! published. Published ends are in [`Ends`] only. The funnel calls transports, PML and runtime.
+//! published. Published ends are in [`Ends`] only. `PeerReports` calls transports, PML and runtime.
 
 mod contact;
 
@@ -49,7 +49,7 @@ pub(crate) enum EndState {
 
 /// The contacts with peers, evidence, and declared ends in the order in which they are published.
 #[derive(Debug)]
-pub(crate) struct Funnel<E> {
+pub(crate) struct PeerReports<E> {
     contacts: Contacts<E>,
     /// Evidence of the transports, which is examined when they are no longer borrowed.
     evidence: Vec<(PeerIndex, Cause)>,
@@ -58,15 +58,15 @@ pub(crate) struct Funnel<E> {
     /// The ends that are declared and not published, in the order of the declarations. The contact of each peer is severing or
     /// drained.
     declared: VecDeque<(PeerIndex, End)>,
-    /// The fault version of the runtime when its notices were taken last.
+    /// The notice version of the runtime when its notices were taken last.
     seen_version: u32,
     job_notices: VecDeque<JobNotice>,
 }
 
-impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
-    /// For the peers of `job` with numbers below `size`. The runtime has given no notice, and its fault version is `version`.
+impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
+    /// For the peers of `job` with numbers below `size`. The runtime has given no notice, and its notice version is `version`.
     pub fn new(job: Job, size: u32, version: u32) -> Self {
-        Funnel {
+        PeerReports {
             contacts: Contacts::new(job, size),
             evidence: Vec::new(),
             severed: Vec::new(),
@@ -95,11 +95,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     }
 }
 
-impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
+impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     /// Whether the runtime has notices that were not taken.
     #[inline]
     pub fn has_notices(&self, runtime: &impl Runtime) -> bool {
-        runtime.fault_version() != self.seen_version
+        runtime.notice_version() != self.seen_version
     }
 
     /// The index of `peer`. A peer that has none gets a new one.
@@ -153,13 +153,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
     /// with events.
     pub fn announce_job_notices(&mut self, runtime: &impl Runtime) {
         if self.has_job_notices() {
-            self.seen_version = runtime.fault_version().wrapping_sub(1);
+            self.seen_version = runtime.notice_version().wrapping_sub(1);
         }
     }
 
     /// To be called before the notices of the runtime are taken. Returns the number of notices about the job that wait already.
     pub fn begin_notices(&mut self, runtime: &impl Runtime) -> u32 {
-        self.seen_version = runtime.fault_version();
+        self.seen_version = runtime.notice_version();
         self.job_notices.len() as u32
     }
 
@@ -284,7 +284,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         layers: &mut Layers<N, R>,
     ) {
         let Some(Contact::Connected { endpoint, suspected }) = self.contacts.state(index) else {
-            mend_base::reach!("mpi.funnel: evidence too late");
+            mend_base::reach!("mpi.peer_reports: evidence too late");
             return;
         };
         let peer = self.contacts.peer(index);
@@ -292,14 +292,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
             return self.on_evidence_against_self(index, endpoint, cause, layers);
         }
         if !suspected {
-            mend_base::reach!("mpi.funnel: evidence");
+            mend_base::reach!("mpi.peer_reports: evidence");
             layers.net.quarantine(endpoint);
             self.contacts.set(index, Contact::Connected { endpoint, suspected: true });
         }
         match cause {
             Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => layers.runtime.refuse(peer, cause),
             Cause::Exited | Cause::LinkDown | Cause::Silent if suspected => {
-                mend_base::reach!("mpi.funnel: evidence again");
+                mend_base::reach!("mpi.peer_reports: evidence again");
             }
             Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => {
                 self.ask(index, cause, &mut layers.runtime);
@@ -318,10 +318,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         layers: &mut Layers<N, R>,
     ) {
         if matches!(cause, Cause::Exited | Cause::LinkDown | Cause::Silent) {
-            mend_base::reach!("mpi.funnel: evidence that this process is dead");
+            mend_base::reach!("mpi.peer_reports: evidence that this process is dead");
             return;
         }
-        mend_base::reach!("mpi.funnel: unreachable for itself");
+        mend_base::reach!("mpi.peer_reports: unreachable for itself");
         self.contacts.set(index, Contact::Severing { endpoint });
         layers.net.sever(endpoint);
         self.declared.push_back((index, End::Unreachable(cause)));
@@ -338,7 +338,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         let index = self.contacts.find(peer)?;
         self.contacts.end_query(index);
         if let Some(Contact::Connected { endpoint, suspected: true }) = self.contacts.state(index) {
-            mend_base::reach!("mpi.funnel: resumed");
+            mend_base::reach!("mpi.peer_reports: resumed");
             layers.net.resume(endpoint);
             self.contacts.set(index, Contact::Connected { endpoint, suspected: false });
         }
@@ -357,23 +357,23 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         self.contacts.end_query(index);
         match self.contacts.state(index) {
             Some(Contact::Connected { endpoint, .. }) => {
-                mend_base::reach!("mpi.funnel: declaration, severing");
+                mend_base::reach!("mpi.peer_reports: declaration, severing");
                 self.contacts.set(index, Contact::Severing { endpoint });
                 layers.net.sever(endpoint);
             }
             None | Some(Contact::Requested) => {
-                mend_base::reach!("mpi.funnel: declaration, unconnected");
+                mend_base::reach!("mpi.peer_reports: declaration, unconnected");
                 self.contacts.set(index, Contact::Drained);
             }
             Some(Contact::Severing { .. } | Contact::Drained) => return self.declare_again(index, end),
             Some(Contact::Ended) => match (ends.of(index), end) {
                 (Some(End::Unreachable(_)), End::Failed) => {
-                    mend_base::reach!("mpi.funnel: unreachable, then failed");
+                    mend_base::reach!("mpi.peer_reports: unreachable, then failed");
                     self.contacts.set(index, Contact::Drained);
                 }
                 // The first declaration is final.
                 _ => {
-                    mend_base::reach!("mpi.funnel: declaration again");
+                    mend_base::reach!("mpi.peer_reports: declaration again");
                     return;
                 }
             },
@@ -387,10 +387,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Funnel<E> {
         if let Some((_, first @ End::Unreachable(_))) = declared
             && end == End::Failed
         {
-            mend_base::reach!("mpi.funnel: unreachable, then failed, while severing");
+            mend_base::reach!("mpi.peer_reports: unreachable, then failed, while severing");
             *first = end;
         } else {
-            mend_base::reach!("mpi.funnel: declaration again");
+            mend_base::reach!("mpi.peer_reports: declaration again");
         }
     }
 
