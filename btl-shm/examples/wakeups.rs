@@ -11,7 +11,7 @@
 use mend_base::parameter::{Declared, Settings};
 use mend_base::{Duration, Instant, PeerIndex, Random};
 use mend_btl_shm::{NodeSlot, PARAMETERS, Shm, ShmEndpoint, Statistics};
-use mend_segment::{BellPage, Woken};
+use mend_segment::{AnnouncedSleep, BellPage, Woken};
 use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -336,10 +336,10 @@ impl<'a> Rank<'a> {
                 break;
             }
         }
-        self.bells.announce_sleep(self.slot);
+        let announced = self.bells.announce_sleep(self.slot);
         let before = self.shm.statistics().arms_holding_back;
         if self.shm.arm(&mut WakeSet::default()).is_ok() {
-            self.sleep(self.shm.statistics().arms_holding_back > before);
+            self.sleep(announced, self.shm.statistics().arms_holding_back > before);
         }
         self.bells.leave_sleep(self.slot);
         self.shm.disarm();
@@ -347,7 +347,7 @@ impl<'a> Rank<'a> {
     }
 
     /// `holds_back`: messages of peers that have had their share are held back on purpose, and are not late.
-    fn sleep(&mut self, holds_back: bool) {
+    fn sleep(&mut self, announced: AnnouncedSleep, holds_back: bool) {
         let mut span = Duration::from_millis(1);
         if cfg!(mend_mutation = "no_settle") {
             span = FOR_EVER;
@@ -355,7 +355,7 @@ impl<'a> Rank<'a> {
         loop {
             self.tally.sleeps += 1;
             let due = self.now() + span;
-            let woken = self.bells.sleep(self.slot, span);
+            let woken = self.bells.sleep(self.slot, announced, span);
             if woken == Woken::Rung {
                 return;
             }

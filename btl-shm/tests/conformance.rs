@@ -5,7 +5,7 @@
 use mend_base::Duration;
 use mend_base::parameter::{Declared, Settings};
 use mend_btl_shm::{NodeSlot, PARAMETERS, Shm};
-use mend_segment::{BellPage, Life, Woken};
+use mend_segment::{AnnouncedSleep, BellPage, Life, Woken};
 use mend_transport::conformance::Fixture;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 struct Node {
     bells: Arc<BellPage>,
     processes: Vec<Option<Process>>,
+    announced: Vec<Option<AnnouncedSleep>>,
 }
 
 /// A thread that holds the life word of a "process". The kernel marks it when the thread ends, as when a process does.
@@ -56,7 +57,7 @@ impl Fixture for Node {
         };
         let all: Vec<Shm> = (0..slots).map(make).collect();
         let processes = all.iter().map(|shm| Some(Process::start(shm.life()))).collect();
-        (Node { bells, processes }, all)
+        (Node { bells, processes, announced: vec![None; count] }, all)
     }
 
     fn abandon(&mut self, index: usize, btl: Shm) {
@@ -65,11 +66,12 @@ impl Fixture for Node {
     }
 
     fn announce_sleep(&mut self, index: usize) {
-        self.bells.announce_sleep(index as u32);
+        self.announced[index] = Some(self.bells.announce_sleep(index as u32));
     }
 
     fn was_woken(&mut self, index: usize) -> Option<bool> {
-        let woken = self.bells.sleep(index as u32, Duration(0)) == Woken::Rung;
+        let announced = self.announced[index].take().expect("a sleep is announced before it ends");
+        let woken = self.bells.sleep(index as u32, announced, Duration(0)) == Woken::Rung;
         self.bells.leave_sleep(index as u32);
         Some(woken)
     }

@@ -296,7 +296,7 @@ fn any_content_of_the_doorbell_page_costs_no_more_than_a_poll() {
             let at = random.below(bytes.min(u64::from(SLOTS) * 128));
             scene.bells.overwrite(at as usize, random.bits() as u8);
         }
-        scene.bells.announce_sleep(VICTIM);
+        let _ = scene.bells.announce_sleep(VICTIM);
         scene.run();
         scene.bells.leave_sleep(VICTIM);
         scene.run();

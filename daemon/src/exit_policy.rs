@@ -199,7 +199,8 @@ mod tests {
     use crate::ending::Ending::{self, Exited, Signalled};
     use crate::ranks::{FoundBy, RankTable};
     use crate::sentences::report;
-    use mend_base::{Duration, Instant};
+    use crate::{Effect, NodeDaemon};
+    use mend_base::{Duration, Instant, Job};
 
     const RULES: Rules =
         Rules { fault_tolerant: true, counting: Counting::Survivors, reports_deaths: false, muted: false };
@@ -370,6 +371,23 @@ mod tests {
         assert_eq!(next_deadline(&table, RULES, now), Some(now + KILL_TIME_LIMIT));
         assert!(decide(&table, RULES, now + KILL_TIME_LIMIT).is_some());
         assert_eq!(next_deadline(&table, RULES, now + KILL_TIME_LIMIT), None);
+    }
+
+    #[test]
+    fn a_deadline_that_passes_after_the_last_decision_is_still_the_next() {
+        let mut daemon = NodeDaemon::new(Job(1), 1, RULES);
+        daemon.on_started(0, 100);
+        daemon.on_joined(0, 100);
+        daemon.on_garbage(0, NOW);
+        let deadline = NOW + KILL_TIME_LIMIT;
+        daemon.on_time(Instant(deadline.0 - 1));
+        assert!(
+            !core::iter::from_fn(|| daemon.next_effect()).any(|effect| matches!(effect, Effect::EndJob(_)))
+        );
+        // However late it is now, the deadline has not been decided.
+        assert_eq!(daemon.next_deadline(), Some(deadline));
+        daemon.on_time(deadline);
+        assert_eq!(daemon.next_deadline(), None);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct NodeDaemon {
     seen_ends: VecDeque<SeenEnd>,
     /// Ranks that have failed, and whose death is not reported yet.
     unreported: Vec<u32>,
+    /// The time of the last call of [`on_time`](NodeDaemon::on_time).
+    decided_at: Instant,
     /// Why the job is over, if it is.
     over: Option<JobEndReason>,
     effects: VecDeque<Effect>,
@@ -120,6 +122,7 @@ impl NodeDaemon {
             examined: VecDeque::new(),
             seen_ends: VecDeque::new(),
             unreported: vec![],
+            decided_at: Instant(0),
             over: None,
             effects: VecDeque::new(),
         }
@@ -155,9 +158,9 @@ impl NodeDaemon {
         self.notifier.next(rank)
     }
 
-    /// When [`on_time`](NodeDaemon::on_time) has to be called at the latest.
-    pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        self.policy.next_deadline(&self.ranks, now)
+    /// When [`on_time`](NodeDaemon::on_time) has to be called at the latest. A deadline that has passed since its last call counts.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.policy.next_deadline(&self.ranks, self.decided_at)
     }
 
     /// The ranks of a job that is over which die by themselves, and may be writing their cores. None if the user asked for the end.
@@ -386,6 +389,7 @@ impl NodeDaemon {
     /// Reports deaths once it is known how the processes ended, and ends the job if it is over. Must also be called after each
     /// other input.
     pub fn on_time(&mut self, now: Instant) {
+        self.decided_at = now;
         let ranks = &self.ranks;
         let effects = &mut self.effects;
         self.unreported.retain(|&rank| match sentences::report(ranks, rank) {

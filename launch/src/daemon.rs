@@ -230,7 +230,7 @@ impl Driver<'_> {
     /// The time until the next deadline; `None` if there is none.
     fn wait_at_most(&self) -> Option<Timespec> {
         let time = Instant::now();
-        let decide_in = self.node_daemon.next_deadline(now()).map(|at| (at - now()).to_std());
+        let decide_in = self.node_daemon.next_deadline().map(|at| (at - now()).to_std());
         let poll_in = self.lives.must_poll().then_some(POLL_EVERY);
         let retry_in = self.delivery.retry_at().map(|at| at.saturating_duration_since(time));
         let span = [decide_in, poll_in, retry_in].into_iter().flatten().min()?;
@@ -242,7 +242,10 @@ impl Driver<'_> {
         while let Some(effect) = self.node_daemon.next_effect() {
             match effect {
                 Effect::WatchLife(rank, outbox) => self.watch_life(rank, outbox.as_fd()),
-                Effect::ForgetLife(rank) => self.lives.remove(rank),
+                Effect::ForgetLife(rank) => {
+                    self.lives.remove(rank);
+                    self.delivery.clear_processor(rank);
+                }
                 Effect::Examine(rank) => {
                     let condition = self.examine(rank);
                     self.node_daemon.on_examined(rank, condition);
@@ -256,6 +259,7 @@ impl Driver<'_> {
                 Effect::Kill(rank) => {
                     if self.processes.kill(rank) {
                         self.node_daemon.on_killed_alive(rank);
+                        self.delivery.clear_processor(rank);
                     }
                 }
                 Effect::Report(line) => self.messages.say_now(self.line(&line)),

@@ -35,8 +35,11 @@ const SILENCE: Duration = Duration::from_millis(100);
 /// How long `mpiexec` waits for its own last lines to be printed, when it waits for nothing else.
 const FINAL_LINES_TIME_LIMIT: Duration = Duration::from_millis(100);
 
-/// How long the node daemon may take to kill the ranks: a little more than it waits for processes that do not die.
-const KILL_TIME_LIMIT: Duration = kill::TIME_LIMIT.saturating_add(Duration::from_secs(1));
+/// How long the node daemon may take to kill the ranks before `mpiexec` kills it, and then the ranks.
+const KILL_TIME_LIMIT: Duration = Duration::from_millis(2_500);
+
+// what a signal that ends jobs has not ended is killed within 5 s.
+const _: () = assert!(END_TIME_LIMIT.as_millis() + KILL_TIME_LIMIT.as_millis() < 5_000);
 
 /// Runs the job to its end, and returns the exit code of `mpiexec`.
 pub fn run(job: &Job) -> Result<u8, Failure> {
@@ -250,7 +253,7 @@ impl<'job> Front<'job> {
             self.kill(Order::Kill);
         }
         if self.enforce_at.is_some_and(|at| now >= at) {
-            // The node daemon is stopped or hangs. It was not reaped yet, so its process id cannot have been reused.
+            // The node daemon hangs. It was not reaped yet, so its process id cannot have been reused.
             let _ = rustix::process::kill_process(self.node_daemon, Signal::KILL);
             self.enforce_at = None;
         }
@@ -274,6 +277,14 @@ impl<'job> Front<'job> {
         }
         self.enforce_at.get_or_insert_with(|| Instant::now() + KILL_TIME_LIMIT);
         send(self.control.as_fd(), &order, &[]);
+        self.continue_node_daemon();
+    }
+
+    /// Continues a node daemon that somebody has stopped. It was not reaped yet, so its process id cannot have been reused.
+    fn continue_node_daemon(&self) {
+        if self.state == State::Running {
+            let _ = rustix::process::kill_process(self.node_daemon, Signal::CONT);
+        }
     }
 
     fn read_node_daemon(&mut self) -> io::Result<()> {
@@ -389,6 +400,7 @@ impl<'job> Front<'job> {
                 if self.forced_code.is_none() {
                     self.forced_code = Some(signal_code(signal.as_raw()));
                     self.pass_on(signal);
+                    self.continue_node_daemon();
                     self.kill_at = Some(Instant::now() + END_TIME_LIMIT);
                 }
                 if again {

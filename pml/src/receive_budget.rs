@@ -147,8 +147,9 @@ impl ReceiveBudget {
     /// that is so long that the message would cost much more than its account says.
     #[inline]
     fn buffer(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        let fits = |buffer: &Vec<u8>| (bytes..=2 * bytes + WASTE_MAX).contains(&buffer.capacity());
-        let spare = if bytes > 0 && self.spare.len() > RESERVE { self.spare.pop() } else { None };
+        // Of a buffer that is too short the difference wraps around, and is too great.
+        let fits = |buffer: &Vec<u8>| buffer.capacity().wrapping_sub(bytes) <= bytes + WASTE_MAX;
+        let spare = if self.spare.len() > RESERVE { self.spare.pop() } else { None };
         let mut buffer = match spare {
             Some(buffer) if fits(&buffer) => buffer,
             Some(_) | None => self.new_buffer(bytes)?,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ends the job, or this process, where the engine may not be entered: in a signal handler that interrupted a thread inside
-//! the engine, or in another thread of a program that promised to use MPI from one. It uses a second descriptor of the node
-//! daemon's socket, whose packets do not mix. It takes no lock, allocates nothing, and reads nothing that the interrupted thread
-//! may be writing.
+//! Ends the job, or some of its processes, without the engine. A signal handler may have interrupted a thread inside the engine, or
+//! inside the allocator; another thread of a program that promised to use MPI from one may be there. The channel is a second
+//! descriptor of the node daemon's socket, whose packets do not mix. It takes no lock, allocates nothing, and reads nothing that the
+//! interrupted thread may be writing.
 
-use crate::daemon_protocol::{Request, write_abort_some};
+use crate::daemon_protocol::{ABORT_SOME_MAX, Request, write_abort_some};
 use crate::packet::{Sent, Waiting, send};
 use mend_base::{Peer, Wire, Writer};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,15 +23,40 @@ impl EmergencyChannel {
 
     /// Requests the end of the job. Returns whether the request was sent. Async-signal-safe.
     pub fn abort(&self, code: i32) -> bool {
-        self.say(|out| Request::Abort(code).write(out))
+        self.say::<ABORT_BYTES_MAX>(|out| Request::Abort(code).write(out))
     }
 
     /// Requests the end of this process alone, with `code`. Returns whether the request was sent. Async-signal-safe.
     pub fn abort_alone(&self, code: i32) -> bool {
-        self.say(|out| write_abort_some(out, code, &[self.me]))
+        self.say::<ABORT_BYTES_MAX>(|out| write_abort_some(out, code, &[self.me]))
     }
 
-    fn say(&self, write: impl FnOnce(&mut Writer<'_>)) -> bool {
+    /// Requests the end of these peers with `code`. Returns whether all requests were sent. Async-signal-safe, if `peers` is. Names
+    /// this process last, as the node daemon may kill it before it has named the others.
+    pub fn abort_some(&self, code: i32, peers: impl Iterator<Item = Peer>) -> bool {
+        let (mut part, mut named, mut with_me) = ([self.me; ABORT_SOME_MAX], 0, false);
+        for peer in peers {
+            if peer == self.me {
+                with_me = true;
+                continue;
+            }
+            if named == part.len() {
+                if !self.say_some(code, &part) {
+                    return false;
+                }
+                named = 0;
+            }
+            part[named] = peer;
+            named += 1;
+        }
+        (named == 0 || self.say_some(code, &part[..named])) && (!with_me || self.abort_alone(code))
+    }
+
+    fn say_some(&self, code: i32, peers: &[Peer]) -> bool {
+        self.say::<ABORT_SOME_BYTES_MAX>(|out| write_abort_some(out, code, peers))
+    }
+
+    fn say<const BYTES_MAX: usize>(&self, write: impl FnOnce(&mut Writer<'_>)) -> bool {
         let mut bytes = [0; BYTES_MAX];
         let mut out = Writer::new(&mut bytes);
         write(&mut out);
@@ -40,13 +65,16 @@ impl EmergencyChannel {
     }
 }
 
-/// Longer than either request.
-const BYTES_MAX: usize = 32;
+/// Longer than a request that names one peer or none.
+const ABORT_BYTES_MAX: usize = 32;
+
+/// Longer than a request that names [`ABORT_SOME_MAX`] peers.
+const ABORT_SOME_BYTES_MAX: usize = ABORT_BYTES_MAX + ABORT_SOME_MAX * size_of::<u64>();
 
 #[cfg(test)]
 mod tests {
     use super::EmergencyChannel;
-    use crate::daemon_protocol::{Request, decode};
+    use crate::daemon_protocol::{ABORT_SOME_MAX, Request, decode};
     use crate::packet::{Arrival, Waiting, receive};
     use mend_base::{Job, Peer};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -69,5 +97,22 @@ mod tests {
         assert!(matches!(received(&daemons), Some(Request::AbortSome(i32::MIN, who)) if who == [ME]));
         drop(daemons);
         assert!(!emergency_channel.abort(1) && !emergency_channel.abort_alone(1));
+    }
+
+    #[test]
+    fn some_peers_are_named_in_as_many_requests_as_they_need_and_this_process_last() {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, daemons) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let emergency_channel = EmergencyChannel::new(ours, ME);
+        let peers = || (0..ABORT_SOME_MAX as u32 + 5).map(|number| Peer::new(Job(7), number));
+        assert!(emergency_channel.abort_some(4, peers()));
+        let mut named = Vec::new();
+        for expected in [ABORT_SOME_MAX, 4, 1] {
+            let Some(Request::AbortSome(4, part)) = received(&daemons) else { panic!("some were named") };
+            assert_eq!(part.len(), expected);
+            named.extend(part);
+        }
+        assert_eq!(named.pop(), Some(ME));
+        assert!(named.into_iter().eq(peers().filter(|&peer| peer != ME)));
     }
 }

@@ -6,7 +6,7 @@
 //! into it costs others at most a useless poll or a late one. The node daemon creates it.
 
 use crate::mapping::{self, Access, Mapping};
-use crate::sleep::{self, SleepWord, Woken};
+use crate::sleep::{self, AnnouncedSleep, SleepWord, Woken};
 use crate::{SegmentError, reserve};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use mend_base::Duration;
@@ -87,14 +87,14 @@ impl BellPage {
     }
 
     /// Owner only: announces that it polls everything once more and then sleeps.
-    pub fn announce_sleep(&self, slot: u32) {
-        self.sleep_word(slot).announce();
+    pub fn announce_sleep(&self, slot: u32) -> AnnouncedSleep {
+        self.sleep_word(slot).announce()
     }
 
     /// Owner only: sleeps until a bell is rung, but at most for `at_most`. Returns at once if one was rung since the
-    /// announcement.
-    pub fn sleep(&self, slot: u32, at_most: Duration) -> Woken {
-        sleep::wait(self.sleep_word(slot), at_most)
+    /// announcement, or if another thread of the owner has left this sleep.
+    pub fn sleep(&self, slot: u32, announced: AnnouncedSleep, at_most: Duration) -> Woken {
+        sleep::wait(self.sleep_word(slot), announced, at_most)
     }
 
     /// Owner only: announces that it is awake, so that no sender needs to call the kernel.
@@ -110,7 +110,9 @@ impl BellPage {
         sleep::wake(word);
     }
 
-    /// Owner only: publishes on which processor its waiting thread runs; `None` while no thread waits, or while it sleeps.
+    /// Owner only, and the node daemon once the owner has ended: publishes on which processor its waiting thread runs, or has last waited;
+    /// `None` before the first wait, while it sleeps, and after its end. A rank that computes after a wait needs its processor, so others
+    /// that wait there yield to it as well.
     pub fn publish_processor(&self, slot: u32, processor: Option<u32>) {
         let published = processor.map_or(NO_PROCESSOR, |processor| processor.wrapping_add(1));
         let word = self.processor(slot);
@@ -198,20 +200,33 @@ mod tests {
     #[test]
     fn a_process_that_is_rung_after_its_announcement_does_not_sleep() {
         let (page, _file) = BellPage::create(2).unwrap();
-        page.announce_sleep(0);
+        let announced = page.announce_sleep(0);
         page.ring(0, 1);
-        assert_eq!(page.sleep(0, Duration::from_millis(60_000)), Woken::Rung);
+        assert_eq!(page.sleep(0, announced, Duration::from_millis(60_000)), Woken::Rung);
         page.leave_sleep(0);
     }
 
     #[test]
     fn a_ring_of_the_last_sleep_does_not_end_the_next() {
         let (page, _file) = BellPage::create(2).unwrap();
-        page.announce_sleep(0);
+        let _ = page.announce_sleep(0);
         page.ring(0, 1);
         page.leave_sleep(0);
-        page.announce_sleep(0);
-        assert_eq!(page.sleep(0, Duration::from_millis(2)), Woken::TimedOut);
+        let announced = page.announce_sleep(0);
+        assert_eq!(page.sleep(0, announced, Duration::from_millis(2)), Woken::TimedOut);
+        page.leave_sleep(0);
+    }
+
+    #[test]
+    fn a_thread_does_not_sleep_on_the_announcement_of_another_thread() {
+        let (page, _file) = BellPage::create(2).unwrap();
+        // The first thread announces its sleep, and is off its processor while the second one takes over.
+        let first = page.announce_sleep(0);
+        page.leave_sleep(0);
+        page.wake(0);
+        let second = page.announce_sleep(0);
+        assert_eq!(page.sleep(0, first, Duration::from_millis(60_000)), Woken::Rung);
+        assert_eq!(page.sleep(0, second, Duration::from_millis(2)), Woken::TimedOut);
         page.leave_sleep(0);
     }
 
@@ -222,8 +237,8 @@ mod tests {
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| {
                 for _ in 0..1000 {
-                    page.announce_sleep(0);
-                    while page.sleep(0, Duration::from_millis(100)) == Woken::TimedOut {}
+                    let announced = page.announce_sleep(0);
+                    while page.sleep(0, announced, Duration::from_millis(100)) == Woken::TimedOut {}
                     page.leave_sleep(0);
                 }
             });

@@ -70,6 +70,6 @@ pub use peer_block::{BlockAddress, ChunkConsumer, PeerBlock};
 pub use ring::{
     Bounds, Consumer, Garbage, HEADER_BYTES_MAX, PayloadMut, PayloadRef, Producer, RingMessage, SlotHeader,
 };
-pub use sleep::Woken;
 #[cfg(not(loom))]
 pub use sleep::timespec;
+pub use sleep::{AnnouncedSleep, Woken};

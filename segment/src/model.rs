@@ -76,7 +76,7 @@ impl Process {
     /// Sleeps, unless `look` finds something; returns when there may be something.
     fn sleep_unless(&self, look: impl Fn() -> bool) {
         self.bell_request.store(1, Ordering::Release);
-        self.sleep.announce();
+        let announced = self.sleep.announce();
         if self.last_look(&look) {
             return self.sleep.leave();
         }
@@ -87,7 +87,7 @@ impl Process {
         }
         // The kernel compares the word under its lock, and a time-out that never comes is left out.
         let mut lock = self.kernel.lock().unwrap();
-        while self.sleep.asleep().is_some() {
+        while self.sleep.is_asleep(announced) {
             lock = self.sleepers.wait(lock).unwrap();
         }
         drop(lock);

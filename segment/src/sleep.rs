@@ -22,6 +22,11 @@ use crate::atomic::{AtomicU32, Ordering, fence};
 #[derive(Debug)]
 pub struct SleepWord(AtomicU32);
 
+/// An announced sleep: the value of the word until it is rung or left.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AnnouncedSleep(u32);
+
 const STATE: u32 = 0b11;
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -36,18 +41,18 @@ impl SleepWord {
     }
 
     /// The owner will poll once more and then sleep.
-    pub(crate) fn announce(&self) {
-        let word = self.0.load(Ordering::Relaxed);
+    pub(crate) fn announce(&self) -> AnnouncedSleep {
+        let asleep = self.0.load(Ordering::Relaxed) & !STATE | ASLEEP;
         // SYNC: asleep before the last poll, with no other side: the word is only a hint, so correctness requires no
         // order. The fence (on a cold path) makes the poll that follows see all but what is in a sender's store buffer.
-        self.0.store(word & !STATE | ASLEEP, Ordering::Release);
+        self.0.store(asleep, Ordering::Release);
         fence(Ordering::SeqCst);
+        AnnouncedSleep(asleep)
     }
 
-    /// The value of the word while the owner sleeps; `None` if it was rung, or never announced.
-    pub(crate) fn asleep(&self) -> Option<u32> {
-        let word = self.0.load(Ordering::Acquire);
-        (word & STATE == ASLEEP).then_some(word)
+    /// Whether this sleep was neither rung nor left. A later sleep has another generation.
+    pub(crate) fn is_asleep(&self, announced: AnnouncedSleep) -> bool {
+        self.0.load(Ordering::Acquire) == announced.0
     }
 
     /// The owner is awake, in the next generation.
@@ -86,18 +91,21 @@ unsafe impl crate::mapping::Shared for SleepWord {}
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// A bell was rung, or a signal came.
+    /// A bell was rung, the sleep was left, or a signal came.
     Rung,
     /// Nothing came; the caller polls all the same.
     TimedOut,
 }
 
-/// Waits on a word that is asleep, across processes.
+/// Waits on a word while this sleep lasts, across processes. The word is compared with the announcement, and is not read anew: the
+/// thread may have been off its processor since, and another thread of the process may have announced the next sleep.
 #[cfg(not(loom))]
-pub(crate) fn wait(word: &SleepWord, at_most: mend_base::Duration) -> Woken {
+pub(crate) fn wait(word: &SleepWord, announced: AnnouncedSleep, at_most: mend_base::Duration) -> Woken {
     use rustix::thread::futex;
-    let Some(asleep) = word.asleep() else { return Woken::Rung };
-    match futex::wait(word.word(), futex::Flags::empty(), asleep, Some(&timespec(at_most))) {
+    if !word.is_asleep(announced) {
+        return Woken::Rung;
+    }
+    match futex::wait(word.word(), futex::Flags::empty(), announced.0, Some(&timespec(at_most))) {
         Err(rustix::io::Errno::TIMEDOUT) => Woken::TimedOut,
         // Woken, another value, or a signal handler ran: the caller polls.
         _ => Woken::Rung,

@@ -3,18 +3,49 @@
 //! process.
 
 use mend_segment::cgroup::{self, Level, Version};
+use rustix::io::Errno;
 use rustix::process::getppid;
-use rustix::thread::sched_getaffinity;
 
 /// How many processors the ranks of this node may use together, as far as one rank can tell. The larger of two affinity masks: that of this
 /// process, and that of the node daemon, which counts if each rank is bound to its own processors. At most the quota of the control
 /// group, and at least 1.
 pub fn usable() -> u32 {
-    let count = |process| sched_getaffinity(process).map_or(1, |set| set.count());
-    let mask = count(None).max(count(getppid()));
+    let parent = getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+    let mask = in_affinity_mask(0).max(in_affinity_mask(parent));
     let quota = cgroup::levels("cpu").iter().filter_map(quota).min();
     mask.min(quota.unwrap_or(mask)).max(1)
 }
+
+/// How many processors the affinity mask of a process has; 0: of this one. 1 if the mask cannot be read.
+fn in_affinity_mask(process: libc::pid_t) -> u32 {
+    count_growing(|words| {
+        let bytes = size_of_val(words);
+        // SAFETY: `words` is writable for `bytes` bytes, and any bits are valid in it.
+        let result = unsafe { libc::sched_getaffinity(process, bytes, words.as_mut_ptr().cast()) };
+        if result == 0 { Ok(()) } else { Err(last_error()) }
+    })
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// The number of bits that `read` sets. The kernel refuses a mask that is shorter than its own with EINVAL; its own has a bit for each
+/// possible processor, and `cpu_set_t` only 1024 bits.
+fn count_growing(mut read: impl FnMut(&mut [u64]) -> Result<(), Errno>) -> u32 {
+    let mut words = vec![0; 16];
+    while words.len() <= MASK_WORDS_MAX {
+        match read(&mut words) {
+            Ok(()) => return words.iter().map(|word| word.count_ones()).sum(),
+            Err(Errno::INVAL) => words = vec![0; 2 * words.len()],
+            Err(_) => break,
+        }
+    }
+    1
+}
+
+/// More than any kernel has.
+const MASK_WORDS_MAX: usize = 1 << 14;
 
 /// The quota in processors, rounded up; `None`: no limit.
 fn quota(level: &Level) -> Option<u32> {
@@ -58,7 +89,8 @@ pub fn preemptions() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{current, parse_max, preemptions, ratio, usable};
+    use super::{count_growing, current, in_affinity_mask, parse_max, preemptions, ratio, usable};
+    use rustix::io::Errno;
 
     #[test]
     fn a_thread_that_yields_to_another_on_its_processor_is_counted_as_preempted() {
@@ -78,6 +110,23 @@ mod tests {
             scope.spawn(yields);
             scope.spawn(yields);
         });
+    }
+
+    #[test]
+    fn a_mask_with_more_than_1024_processors_is_counted() {
+        let kernel = |words: &mut [u64]| {
+            if words.len() < 64 {
+                return Err(Errno::INVAL);
+            }
+            words[..40].fill(u64::MAX);
+            Ok(())
+        };
+        assert_eq!(count_growing(kernel), 2_560);
+        assert_eq!(count_growing(|_| Err(Errno::INVAL)), 1);
+        assert_eq!(count_growing(|_| Err(Errno::SRCH)), 1);
+        if let Ok(short) = rustix::thread::sched_getaffinity(None) {
+            assert_eq!(in_affinity_mask(0), short.count());
+        }
     }
 
     #[test]

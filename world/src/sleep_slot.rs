@@ -4,7 +4,7 @@
 use crate::processors;
 use crate::spin_policy::ProcessorObserver;
 use mend_base::Duration;
-use mend_segment::{BellPage, Woken};
+use mend_segment::{AnnouncedSleep, BellPage, Woken};
 use std::sync::Arc;
 
 /// The slot of this process in the bell page.
@@ -21,14 +21,14 @@ impl SleepSlot {
     }
 
     /// Announces a sleep: from now until [`leave`](SleepSlot::leave), a process that sends to this one wakes it.
-    pub fn announce(&self) {
+    pub fn announce(&self) -> AnnouncedSleep {
         self.bells.publish_processor(self.slot, None);
-        self.bells.announce_sleep(self.slot);
+        self.bells.announce_sleep(self.slot)
     }
 
-    /// Sleeps for at most `span`, after [`announce`](SleepSlot::announce).
-    pub fn sleep(&self, span: SleepSpan) -> Woken {
-        self.bells.sleep(self.slot, span.0)
+    /// Sleeps for at most `span`, unless this sleep has ended meanwhile.
+    pub fn sleep(&self, announced: AnnouncedSleep, span: SleepSpan) -> Woken {
+        self.bells.sleep(self.slot, announced, span.0)
     }
 
     /// Ends the announced sleep.
@@ -157,7 +157,7 @@ mod tests {
         other.clear_processor();
         assert!(!mine.processor(&mut Observed::default()).shares_with_rank());
         assert!(both_seen());
-        other.announce();
+        let _ = other.announce();
         assert!(!mine.processor(&mut Observed::default()).shares_with_rank());
         other.leave();
     }

@@ -156,6 +156,14 @@ impl<C: Progress> Guarded<C> {
     /// Wakes the blocked threads whose wait may be over after the last events.
     #[cold]
     fn notify_blocked(&mut self) {
+        self.notify_waiters();
+        self.roles.blocked.wake_for_event();
+    }
+
+    /// As [`notify_blocked`](Guarded::notify_blocked), except the threads that wait for any event. Wakes no thread if nothing has changed,
+    /// so a thread that was woken may call it.
+    #[cold]
+    fn notify_waiters(&mut self) {
         while let Some(waiter) = self.engine.next_ended_waiter() {
             self.roles.blocked.wake(waiter);
         }
@@ -164,7 +172,6 @@ impl<C: Progress> Guarded<C> {
             self.notified_all = notify_all_count;
             self.roles.blocked.wake_all();
         }
-        self.roles.blocked.wake_for_event();
     }
 
     /// Ends the ownership of another thread, and wakes that thread if it sleeps.
@@ -356,7 +363,7 @@ impl<C: Progress> WaitingCall<'_, C> {
     fn notify_others_at_end(&mut self) {
         let guarded = &mut *self.guarded;
         self.semaphore.iter().for_each(|semaphore| guarded.roles.leave(semaphore.waiter()));
-        guarded.notify_blocked();
+        notify_others(guarded, self.waiting);
         guarded.roles.choose_standby();
     }
 
@@ -366,6 +373,8 @@ impl<C: Progress> WaitingCall<'_, C> {
             self.guarded.revoke_ownership(self.waiting);
         }
         self.ownership = Some(self.guarded.roles.acquire());
+        // The start of the call may have taken messages of blocked threads, or published a death.
+        self.notify_blocked();
     }
 
     /// Gets the role of this thread, which does not own progress: it sleeps as a standby or blocked thread, or becomes the owner. Returns what
@@ -381,6 +390,8 @@ impl<C: Progress> WaitingCall<'_, C> {
         if found.is_some() {
             return found;
         }
+        // The poll may have made progress.
+        guarded.notify_waiters();
         let condition = if has_requests { WakeCondition::RequestEnd } else { WakeCondition::AnyEvent };
         match guarded.roles.assign(semaphore.waiter(), revoked) {
             Role::Owner(ownership) => {
@@ -482,6 +493,10 @@ impl<C: Progress> WaitingCall<'_, C> {
         let guarded = &mut *self.guarded;
         guarded.timing.set_now(now);
         guarded.check_if_due(now);
+        // A poll that returned nothing may have made progress.
+        if !guarded.roles.blocked.is_empty() {
+            guarded.notify_waiters();
+        }
         let idle = now - *idle_since.get_or_insert(now);
         match guarded.timing.next(now, idle, &self.waiting.sleep_slot, &self.waiting.poll_limit) {
             Next::Poll => {}
@@ -512,15 +527,17 @@ impl<C: Progress> WaitingCall<'_, C> {
 
     /// Sleeps until there is an event, another thread of this process wakes this one, or the ownership is revoked.
     fn sleep<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
+        // As in `back_off`, for the threads that wait for any event. Not there, since each of these wake-ups may be for nothing.
+        self.notify_blocked();
         let sleep_slot = &self.waiting.sleep_slot;
-        sleep_slot.announce();
+        let announced = sleep_slot.announce();
         let mut found = None;
         if self.guarded.engine.arm().is_ok() {
             self.guarded.sleeps += 1;
             let mut span = SleepSpan::FIRST;
             loop {
                 self.guarded.asleep = true;
-                let woken = self.guarded.while_released(|| sleep_slot.sleep(span));
+                let woken = self.guarded.while_released(|| sleep_slot.sleep(announced, span));
                 if !self.is_owner() {
                     // The thread that revoked the ownership has disarmed the engine and left the sleep slot.
                     return None;
@@ -533,9 +550,9 @@ impl<C: Progress> WaitingCall<'_, C> {
                 self.guarded.check();
                 let events = self.guarded.engine.progress(now);
                 found = poll(&mut self.guarded.engine);
+                self.notify_blocked();
                 if events > 0 {
                     self.guarded.late_wakes += 1;
-                    self.notify_blocked();
                 }
                 if events > 0 || found.is_some() {
                     break;

@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::fork;
-use crate::guard::{Guard, Threads};
+use crate::guard::{CriticalSection, Guard, Threads};
 use crate::helper::Helper;
 use crate::life::{self, LivenessOwner};
 use crate::parameters::DECLARED;
@@ -14,6 +14,7 @@ use crate::spin_policy::SpinLimits;
 use crate::statistics::Statistics;
 use crate::threads;
 use crate::wait::{self, Guarded, Progress, StartResult, Waiting};
+use core::mem::ManuallyDrop;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use mend_base::parameter::{Assignments, ParameterError, Settings};
@@ -313,30 +314,66 @@ impl World {
     /// `MPI_Abort` and fatal error handlers: asks the launcher to end the processes in `scope`, and ends this process if it still lives after
     /// [`ABORT_GRACE`].
     ///
-    /// May be called from a signal handler that interrupted this thread in the critical section. Then the engine cannot be used: the
-    /// emergency channel ends this process for [`AbortScope::ThisProcess`], and the whole job otherwise.
+    /// May be called from a signal handler. For [`AbortScope::Job`] and [`AbortScope::ThisProcess`] it takes no lock, allocates nothing and
+    /// does not use the engine. Only the engine knows [`AbortScope::Members`]: if the handler interrupted this thread in the critical
+    /// section, the whole job is ended instead.
     pub fn abort(&self, scope: AbortScope, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
-        // Only the engine knows the members of a communicator, so this waits for the guard if another thread may hold it.
-        let may_wait = !self.guard.is_serialized() && matches!(scope, AbortScope::Members(_));
-        let asked = loop {
-            if let Some(mut guarded) = self.guard.try_enter() {
-                scope.end(&mut guarded.engine, code);
-                break true;
-            }
-            if !may_wait || clock::now() > deadline {
-                break self.emergency_channel.as_ref().is_some_and(|channel| match scope {
-                    AbortScope::Job | AbortScope::Members(_) => channel.abort(code),
-                    AbortScope::ThisProcess => channel.abort_alone(code),
-                });
-            }
-            std::thread::yield_now();
-        };
-        // The launcher kills this process, also while it polls. Without a launcher, or if it is gone, this process ends itself.
-        while asked && self.launched && clock::now() < deadline {
+        // Without a launcher there are no other processes to end.
+        let asked = self.launched
+            && match &self.emergency_channel {
+                Some(channel) => self.request_end(channel, scope, code, deadline),
+                None => self.request_end_by_engine(scope, code, deadline),
+            };
+        // The launcher kills this process, also while it polls. If the launcher is gone, this process ends itself.
+        while asked && clock::now() < deadline {
             std::thread::yield_now();
         }
         leave_process(code)
+    }
+
+    fn request_end(
+        &self,
+        channel: &EmergencyChannel,
+        scope: AbortScope,
+        code: i32,
+        deadline: Instant,
+    ) -> bool {
+        let comm = match scope {
+            AbortScope::Job => return channel.abort(code),
+            AbortScope::ThisProcess => return channel.abort_alone(code),
+            AbortScope::Members(comm) => comm,
+        };
+        let Some(guarded) = self.enter_to_abort(scope, deadline) else { return channel.abort(code) };
+        let size = guarded.engine.runtime().membership().size;
+        match guarded.engine.members(comm) {
+            Some(group) if group.size() != size => channel.abort_some(code, group.iter()),
+            _ => channel.abort(code),
+        }
+    }
+
+    /// For a process that had no descriptor left for the emergency channel.
+    fn request_end_by_engine(&self, scope: AbortScope, code: i32, deadline: Instant) -> bool {
+        self.enter_to_abort(scope, deadline).map(|mut guarded| scope.end(&mut guarded.engine, code)).is_some()
+    }
+
+    /// Enters the guard if no thread holds it. If another thread may hold it, waits for it until `deadline`, but only for the members of a
+    /// communicator. The guard is not left again: to wake the threads that wait for it takes a lock, which the interrupted thread may hold.
+    fn enter_to_abort(
+        &self,
+        scope: AbortScope,
+        deadline: Instant,
+    ) -> Option<ManuallyDrop<CriticalSection<'_, Guarded<Engine>>>> {
+        let may_wait = !self.guard.is_serialized() && matches!(scope, AbortScope::Members(_));
+        loop {
+            if let Some(guarded) = self.guard.try_enter() {
+                return Some(ManuallyDrop::new(guarded));
+            }
+            if !may_wait || clock::now() > deadline {
+                return None;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// The values of all parameters.

@@ -52,6 +52,11 @@ impl Delivery {
         self.retry.map(|(at, _)| at)
     }
 
+    /// Ranks yield to a rank that waits on their processor: publishes that `rank`, which has ended, waits no more.
+    pub fn clear_processor(&self, rank: u32) {
+        self.bells.publish_processor(rank, None);
+    }
+
     /// Sends each rank its notices, as far as there is room.
     pub fn send_all(&mut self, node_daemon: &mut NodeDaemon, connections: &Connections) {
         let mut without_room = false;
@@ -95,3 +100,19 @@ impl Delivery {
 
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::Delivery;
+    use mend_segment::BellPage;
+
+    #[test]
+    fn no_rank_yields_to_one_that_has_ended() {
+        let delivery = Delivery::new(4).unwrap();
+        let rank = BellPage::map(delivery.pages()[0], 4).unwrap();
+        rank.publish_processor(1, Some(7));
+        assert_eq!(rank.next_on_processor(0, 7, 0, 4), Some(1));
+        delivery.clear_processor(1);
+        assert_eq!(rank.next_on_processor(0, 7, 0, 4), None);
+    }
+}

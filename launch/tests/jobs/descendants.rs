@@ -73,6 +73,16 @@ fn a_job_whose_node_daemon_is_stopped_can_be_ended() {
     assert_eq!(run.end().code, 124);
 }
 
+#[test]
+fn after_ctrl_c_nothing_is_left_of_a_job_whose_node_daemon_is_stopped() {
+    let run = start(&["-n", "2", "sh", "-c", "trap '' INT; exec sleep 1000"]);
+    run.until_processes(4);
+    signal(run.node_daemon(), Signal::STOP);
+    run.signal(Signal::INT);
+    run.until_nothing_is_left();
+    assert_eq!(run.end().code, 130);
+}
+
 /// How many children of that process have ended and were not reaped.
 fn zombies_of(parent: i32) -> usize {
     let stats = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {

@@ -89,9 +89,9 @@ fn next_notice(launched: &mut Launched) -> Notice {
         if let Some(notice) = launched.runtime.notice() {
             return notice;
         }
-        launched.place.bells.announce_sleep(slot);
+        let announced = launched.place.bells.announce_sleep(slot);
         if launched.runtime.fault_version() == version {
-            let _ = launched.place.bells.sleep(slot, mend_base::Duration::from_millis(10_000));
+            let _ = launched.place.bells.sleep(slot, announced, mend_base::Duration::from_millis(10_000));
         }
         launched.place.bells.leave_sleep(slot);
     }

@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::{CommKey, Detail, Error, JobNotice};
 use mend_base::{LifecycleCounts, Peer};
+use mend_comm::Group;
 use mend_pml::Ends;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -27,8 +28,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// MPI_Abort: ends the members of the communicator, or the job if these are all its processes. The handle may have been freed:
     /// the error of a request on a freed communicator may end the members too (Row EH5).
     pub fn abort_members(&mut self, comm: CommKey, code: i32) -> Result<(), Error> {
-        let entry = self.communicators.get(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
-        let members: Vec<Peer> = entry.communicator().group.iter().collect();
+        let members = self.members(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
+        let members: Vec<Peer> = members.iter().collect();
         let runtime = &mut self.layers.runtime;
         if members.len() as u32 == runtime.membership().size {
             runtime.abort(code);
@@ -36,6 +37,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             runtime.abort_some(code, &members);
         }
         Ok(())
+    }
+
+    /// The members of a communicator, also if its handle was freed. Allocates nothing.
+    pub fn members(&self, comm: CommKey) -> Option<&Group> {
+        self.communicators.get(comm).map(|entry| &*entry.communicator().group)
     }
 
     /// Ends this process alone.

@@ -102,8 +102,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.requests.detach(request.0)
     }
 
-    /// As [`detach`](Ob1::detach), of a send whose buffer is the caller's again at once: what is left of it goes from a copy.
-    /// `Err`: there is no memory for one, and nothing was done.
+    /// As [`detach`](Ob1::detach), for a send whose buffer the caller uses again at once: the rest is sent from a copy. `Err`: there
+    /// is no memory for a copy, and nothing was done.
     pub fn continue_from_copy(&mut self, request: Request) -> Result<Option<Owner>, Error> {
         let Some(entry) = self.requests.get(request.0) else { return Ok(None) };
         if entry.phase().is_send() {

@@ -299,3 +299,81 @@ fn a_blocked_thread_gets_its_message_after_the_owner_of_progress_has_left() {
         });
     }
 }
+
+/// Runs `work` while a thread waits for each of the queues 1 and 2, and returns how many of the two waits ended within 2 s.
+fn ended_beside(process: &Process, wait_for: impl Fn(usize) + Sync, work: impl FnOnce() + Send) -> u64 {
+    let ended = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for at in 1..4 {
+            let (ended, wait_for) = (&ended, &wait_for);
+            scope.spawn(move || {
+                wait_for(at);
+                ended.fetch_add(1, Ordering::SeqCst);
+            });
+            // The last one owns progress.
+            process.until_blocked(at - 1);
+            // Sleeps: after some watch periods without progress no thread is standby.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        scope.spawn(work);
+        let begin = std::time::Instant::now();
+        while ended.load(Ordering::SeqCst) < 2 && begin.elapsed().as_secs() < 2 {
+            std::thread::yield_now();
+        }
+        let in_time = ended.load(Ordering::SeqCst);
+        [0, 1, 2, 3].into_iter().for_each(|at| process.send(at));
+        in_time
+    })
+}
+
+/// A message of queues 1 and 2, without a bell.
+fn send_to_blocked(engine: &mut CountingEngine) {
+    (1..3).for_each(|at| _ = engine.sent[at].fetch_add(1, Ordering::SeqCst));
+}
+
+#[test]
+fn a_call_whose_start_takes_messages_of_blocked_threads_wakes_them_before_it_waits() {
+    let process = Process::spinning_us(0);
+    let begin = || {
+        let start = |engine: &mut CountingEngine| {
+            send_to_blocked(engine);
+            engine.progress(Instant(0));
+            StartResult::<(), ()>::Incomplete(())
+        };
+        start_and_wait(&process.guard, &process.waiting, start, |(), engine| engine.take(0));
+    };
+    assert_eq!(ended_beside(&process, |at| process.receive(at), begin), 2);
+}
+
+/// Waits for queue 0 with a poll that makes progress itself, and takes the messages of queues 1 and 2 in its tenth call.
+fn wait_and_progress_in_a_poll(process: &Process) {
+    let mut polls = 0;
+    wait(&process.guard, &process.waiting, |engine| {
+        polls += 1;
+        if polls == 10 {
+            send_to_blocked(engine);
+            engine.progress(Instant(0));
+        }
+        engine.take(0)
+    });
+}
+
+#[test]
+fn a_poll_that_takes_messages_of_blocked_threads_wakes_them() {
+    // The owner of progress polls, yields, or sleeps.
+    let long = Duration::from_millis(1_000_000);
+    for (spin, yielding) in [(long, long), (Duration(0), long), (Duration(0), Duration(0))] {
+        let process = Process::new(spin, yielding);
+        let work = || wait_and_progress_in_a_poll(&process);
+        assert_eq!(ended_beside(&process, |at| process.receive(at), work), 2);
+    }
+}
+
+#[test]
+fn a_poll_that_takes_messages_of_threads_that_wait_for_any_event_wakes_them() {
+    let process = Process::spinning_us(50);
+    let probe = |at: usize| {
+        wait(&process.guard, &process.waiting, |engine| (engine.arrived[at] > 0).then_some(()));
+    };
+    assert_eq!(ended_beside(&process, probe, || wait_and_progress_in_a_poll(&process)), 2);
+}

@@ -54,7 +54,11 @@ fn assert_nothing_left(cluster: &Cluster, nodes: impl IntoIterator<Item = usize>
         assert!(ob1.requests.len() == 0, "seed {seed}: {at} keeps {:?}", ob1.requests);
         assert!(ob1.rendezvous.streams().is_empty(), "seed {seed}: {at} keeps streams");
         assert!(ob1.matcher.len() == 0 && ob1.rendezvous.pending() == 0, "seed {seed}: {at} keeps messages");
-        assert!(cluster.nodes[at].heard.errors.is_empty(), "seed {seed}: {:?}", cluster.nodes[at].heard);
+        assert!(
+            cluster.nodes[at].reported.errors.is_empty(),
+            "seed {seed}: {:?}",
+            cluster.nodes[at].reported
+        );
     }
 }
 
@@ -77,13 +81,13 @@ fn a_queued_send_that_is_given_up_leaves_no_hole_for_those_behind_it() {
     let on = known(&mut cluster, ContextKind::PointToPoint);
     cluster.fabric.borrow_mut().room = 0;
     let given_up = cluster.send(0, on[0], 1, 1, b"first");
-    let kept = cluster.send(0, on[0], 1, 1, b"second");
+    let second = cluster.send(0, on[0], 1, 1, b"second");
     abandon(&mut cluster, 0, given_up);
     cluster.fabric.borrow_mut().room = 64;
     cluster.settle();
     let (_, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 6);
     assert_eq!(buffer.to_vec(), b"second");
-    cluster.nodes[0].ob1.release(request(kept));
+    cluster.nodes[0].ob1.release(request(second));
     assert_nothing_left(&cluster, 0..2, 1);
 }
 
@@ -236,28 +240,28 @@ fn both_ends_may_give_up_at_the_same_time() {
 
 #[test]
 fn an_answer_is_late_only_where_something_was_given_up_and_else_garbage() {
-    let spoiled = |label: i32, twice: bool| {
+    let evidence = |label: i32, twice: bool| {
         let mut cluster = Cluster::new(2, 3);
         let on = known(&mut cluster, ContextKind::PointToPoint);
         let rts = cluster.send(0, on[0], 1, label, &pattern(1, LARGE));
         until(&mut cluster, [0, 1], |cluster| cluster.nodes[1].ob1.matcher.len() == 1);
         let key = request(rts).0;
         abandon(&mut cluster, 0, rts);
-        let mut say = |packet: Packet| {
+        let mut answer = |packet: Packet| {
             cluster.nodes[1].ob1.answer(PeerIndex(0), packet);
             cluster.settle();
-            cluster.nodes[0].heard.errors.len()
+            cluster.nodes[0].reported.errors.len()
         };
         let made_up = mend_base::Key { index: key.index, generation: key.generation + 2 };
         if twice {
-            assert_eq!(say(Packet::Matched { key }), 0, "late");
-            say(Packet::Matched { key })
+            assert_eq!(answer(Packet::Matched { key }), 0, "late");
+            answer(Packet::Matched { key })
         } else {
-            say(Packet::Matched { key: made_up })
+            answer(Packet::Matched { key: made_up })
         }
     };
-    assert_eq!(spoiled(1, true), 1, "answered twice");
-    assert_eq!(spoiled(1, false), 1, "never given out");
+    assert_eq!(evidence(1, true), 1, "answered twice");
+    assert_eq!(evidence(1, false), 1, "never given out");
 }
 
 #[test]
@@ -272,7 +276,7 @@ fn a_cancelled_stream_of_another_peer_or_of_more_than_was_sent_is_garbage() {
         let (from, sent) = if other { (2, 0) } else { (1, LARGE as u64 * u64::from(more)) };
         cluster.nodes[from].ob1.answer(PeerIndex(0), Packet::Cancel { stream, sent });
         cluster.settle();
-        assert_eq!(cluster.nodes[0].heard.errors, [(PeerIndex(from as u32), Cause::Garbage)]);
+        assert_eq!(cluster.nodes[0].reported.errors, [(PeerIndex(from as u32), Cause::Garbage)]);
     }
 }
 
@@ -282,7 +286,7 @@ fn a_failure_breaks_a_collective_context_kind_and_no_other() {
         let mut cluster = Cluster::new(3, seed);
         let user = cluster.open(2, ContextKind::PointToPoint);
         let on = known(&mut cluster, ContextKind::Collective);
-        // One is here unread, one has its RTS here, one comes later; 1 has not learned of the failure.
+        // One is here unread, one has its RTS here, one comes later; 1 is not notified of the failure.
         cluster.send(1, on[1], 0, 5, b"unread");
         let before = cluster.send(1, on[1], 0, 5, &pattern(1, LARGE));
         until(&mut cluster, [0, 1], |cluster| cluster.nodes[0].ob1.matcher.len() == 2);
@@ -313,7 +317,7 @@ fn a_failure_breaks_a_collective_context_kind_and_no_other() {
         assert_eq!(cluster.poll(0, named), State::Running);
         assert_talks(&mut cluster, &user, 0, 1);
         abandon(&mut cluster, 0, named);
-        // It learns it too.
+        // Rank 1 is notified too.
         cluster.nodes[1].end(2, End::Failed);
         for waiting in [before, after, waits] {
             abandon(&mut cluster, 1, waiting);
@@ -395,8 +399,8 @@ struct Operation {
 
 const ANY: u32 = 9;
 
-/// Traffic of three; the last one fails, and the two others learn it at different moments.
-struct Story {
+/// Traffic of three; the last one fails, and the two others are notified at different moments.
+struct Traffic {
     seed: u64,
     random: Random,
     cluster: Cluster,
@@ -404,10 +408,10 @@ struct Story {
     user: Vec<Channel>,
     operations: Vec<Operation>,
     /// Buffers of what has ended, as they were then.
-    silent: Vec<(Arc<Buffer>, Vec<u8>)>,
+    ended_buffers: Vec<(Arc<Buffer>, Vec<u8>)>,
 }
 
-impl Story {
+impl Traffic {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let streams_max = [1, 2, 1 << 10][random.below(3) as usize];
@@ -415,14 +419,17 @@ impl Story {
         cluster.fabric.borrow_mut().busy_once_in = [0, 3][random.below(2) as usize];
         let (collective, user) =
             (cluster.open(1, ContextKind::Collective), cluster.open(2, ContextKind::PointToPoint));
-        Story { seed, random, cluster, collective, user, operations: vec![], silent: vec![] }
+        Traffic { seed, random, cluster, collective, user, operations: vec![], ended_buffers: vec![] }
     }
 
     /// One rank does something.
-    fn step(&mut self, at: usize, heard: bool) {
-        // A rank that has learned it starts nothing on the collective context kind any more.
-        let context_kind =
-            if self.random.once_in(2) || heard { ContextKind::PointToPoint } else { ContextKind::Collective };
+    fn step(&mut self, at: usize, is_notified: bool) {
+        // A rank that is notified starts nothing on the collective context kind any more.
+        let context_kind = if self.random.once_in(2) || is_notified {
+            ContextKind::PointToPoint
+        } else {
+            ContextKind::Collective
+        };
         let on = if context_kind == ContextKind::PointToPoint { self.user[at] } else { self.collective[at] };
         let (other, label) = (self.random.below(3) as u32, self.random.below(2) as i32);
         let length = [4, 4096, 60_000][self.random.below(3) as usize];
@@ -453,8 +460,8 @@ impl Story {
         }
     }
 
-    /// One of the others learns it, and gives up what it runs on the collective context kind.
-    fn hear(&mut self, at: usize) {
+    /// One of the others is notified, and gives up its operations on the collective context kind.
+    fn notify(&mut self, at: usize) {
         while !self.cluster.fabric.borrow().queues[2][at].iter().all(|queue| queue.is_empty()) {
             self.cluster.progress_at(at);
         }
@@ -469,7 +476,7 @@ impl Story {
             if let Started::Running(request) = started {
                 self.cluster.nodes[at].ob1.abandon(request);
             }
-            self.silent.extend(buffer.map(|buffer| (Arc::clone(&buffer), buffer.to_vec())));
+            self.ended_buffers.extend(buffer.map(|buffer| (Arc::clone(&buffer), buffer.to_vec())));
         }
     }
 
@@ -516,7 +523,7 @@ impl Story {
             self.progress_at(at, 1);
         }
         assert_nothing_left(&self.cluster, 0..2, seed);
-        for (buffer, then) in &self.silent {
+        for (buffer, then) in &self.ended_buffers {
             assert!(buffer.to_vec() == *then, "seed {seed}: a buffer changed after its end");
         }
         for node in &self.cluster.nodes[..2] {
@@ -528,20 +535,20 @@ impl Story {
 #[test]
 fn a_failure_that_is_learned_late_and_unequally_ends_everything_and_leaves_nothing() {
     for seed in 0..600 {
-        let mut story = Story::new(seed);
-        let death = story.random.below(150);
-        let learned = [0, 1].map(|_| death + story.random.below(80));
+        let mut traffic = Traffic::new(seed);
+        let death = traffic.random.below(150);
+        let notified = [0, 1].map(|_| death + traffic.random.below(80));
         for step in 0..300 {
-            let at = story.random.below(if step < death { 3 } else { 2 }) as usize;
-            story.step(at, at < 2 && step > learned[at]);
+            let at = traffic.random.below(if step < death { 3 } else { 2 }) as usize;
+            traffic.step(at, at < 2 && step > notified[at]);
             if step == death {
-                story.die();
+                traffic.die();
             }
-            (0..2).filter(|&at| step == learned[at]).for_each(|at| story.hear(at));
+            (0..2).filter(|&at| step == notified[at]).for_each(|at| traffic.notify(at));
         }
-        story.die();
-        (0..40).for_each(|call| story.progress_at(call % 2, 1));
-        story.check_living();
-        story.check_end();
+        traffic.die();
+        (0..40).for_each(|call| traffic.progress_at(call % 2, 1));
+        traffic.check_living();
+        traffic.check_end();
     }
 }

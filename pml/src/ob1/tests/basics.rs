@@ -269,7 +269,7 @@ fn messages_to_oneself_go_through_the_loopback_like_any_others() {
     let on = ob1.open(identity, kind, Rank(0), members, crate::Owner(0), &ends);
     let endpoint = net.connect(PeerIndex(0), &card).unwrap();
     ob1.connected(PeerIndex(0), endpoint, net.limits(endpoint));
-    let mut heard = Nothing;
+    let mut reported = Nothing;
     for (size, mode) in [(0, SendMode::Synchronous), (8, SendMode::Standard), (300_000, SendMode::Standard)] {
         let bytes = pattern(1, size);
         let data = TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&bytes)));
@@ -284,7 +284,7 @@ fn messages_to_oneself_go_through_the_loopback_like_any_others() {
         };
         let mut turns = 0;
         while !(done(&ob1, sent) && done(&ob1, received)) {
-            ob1.progress(&mut net, Instant(0), &mut heard);
+            ob1.progress(&mut net, Instant(0), &mut reported);
             turns += 1;
             assert!(turns < 10_000, "{size} {mode:?} does not arrive");
         }

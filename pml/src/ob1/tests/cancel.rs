@@ -67,9 +67,9 @@ fn a_queued_send_that_is_cancelled_never_goes_out() {
     let (mut cluster, on) = known(1);
     cluster.fabric.borrow_mut().room = 0;
     let cancelled = cluster.send(0, on[0], 1, 1, b"first");
-    let kept = cluster.send(0, on[0], 1, 1, b"second");
+    let second = cluster.send(0, on[0], 1, 1, b"second");
     cancel(&mut cluster, 0, cancelled);
-    assert_eq!((cluster.poll(0, cancelled), cluster.poll(0, kept)), (CANCELLED, State::Running));
+    assert_eq!((cluster.poll(0, cancelled), cluster.poll(0, second)), (CANCELLED, State::Running));
     cluster.fabric.borrow_mut().room = 64;
     cluster.settle();
     assert_eq!(cluster.receive(1, on[1], rank(0), tag(1), 6).1.to_vec(), b"second");
@@ -123,12 +123,12 @@ fn a_receive_that_had_matched_a_cancelled_rts_takes_what_came_behind_it() {
         let (mut cluster, on) = known(3);
         let (started, buffer) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
         let cancelled = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
-        let kept = cluster.send_as(0, on[0], 1, 1, &pattern(2, behind), SendMode::Synchronous);
+        let second = cluster.send_as(0, on[0], 1, 1, &pattern(2, behind), SendMode::Synchronous);
         (0..100).for_each(|_| _ = cluster.progress_at(1));
         assert_eq!(cluster.nodes[1].ob1.matcher.len(), 1);
         cancel(&mut cluster, 0, cancelled);
         cluster.settle();
-        assert_eq!((cluster.poll(0, cancelled), cluster.poll(0, kept)), (CANCELLED, NOT_CANCELLED));
+        assert_eq!((cluster.poll(0, cancelled), cluster.poll(0, second)), (CANCELLED, NOT_CANCELLED));
         let State::Done(Ok(status)) = cluster.poll(1, started) else { panic!("not received") };
         assert_eq!(status.bytes, behind as u64);
         assert_eq!(buffer.to_vec()[..behind], pattern(2, behind));
@@ -313,11 +313,11 @@ fn a_cancelled_rts_for_a_communicator_that_is_not_created_is_gone_when_it_is() {
     let cancelled = cluster.send(0, on, 1, 1, &pattern(1, LARGE));
     cluster.settle();
     cancel(&mut cluster, 0, cancelled);
-    let kept = cluster.send(0, on, 1, 1, b"kept");
+    let second = cluster.send(0, on, 1, 1, b"next");
     cluster.settle();
-    assert_eq!((cluster.poll(0, cancelled), cluster.poll(0, kept)), (CANCELLED, NOT_CANCELLED));
+    assert_eq!((cluster.poll(0, cancelled), cluster.poll(0, second)), (CANCELLED, NOT_CANCELLED));
     let late = cluster.open_at(1, 5, ContextKind::PointToPoint);
-    assert_eq!(cluster.receive(1, late, rank(0), tag(1), 4).1.to_vec(), b"kept");
+    assert_eq!(cluster.receive(1, late, rank(0), tag(1), 4).1.to_vec(), b"next");
     cluster.settle();
     assert_works(&mut cluster, &[on, late]);
 }

@@ -22,7 +22,7 @@ fn a_control_message_connects_its_peer_and_goes_before_data() {
     assert_eq!((control.id, &control.header[..]), (ID, &b"state"[..]));
     assert!(first(DATA).is_some());
     cluster.settle();
-    assert_eq!(cluster.nodes[1].heard.others, [(PeerIndex(0), ID)]);
+    assert_eq!(cluster.nodes[1].reported.others, [(PeerIndex(0), ID)]);
     let (received, _) = cluster.receive(1, on[1], rank(0), tag(0), 4);
     assert!(matches!(received, Started::Done(_)));
 }
@@ -46,7 +46,7 @@ fn a_reserved_message_is_queued_while_the_answers_of_the_pml_fill_the_queue() {
     assert!(!ob1.idle());
     cluster.fabric.borrow_mut().room = 64;
     cluster.settle();
-    assert_eq!(cluster.nodes[0].heard.others, [(PeerIndex(1), ID); 3]);
+    assert_eq!(cluster.nodes[0].reported.others, [(PeerIndex(1), ID); 3]);
     cluster.nodes[1].ob1.send_control(PeerIndex(0), protocol, b"state").expect("the places are free again");
 }
 

@@ -307,7 +307,7 @@ fn a_failure_leaves_nothing_in_any_queue() {
         cluster.receive(0, on[0], rank(1), tag(label), 1 << 20)
     });
     let other = cluster.send(2, on[2], 0, 3, &large);
-    let (kept, buffer) = cluster.receive(0, on[0], rank(2), tag(3), 1 << 20);
+    let (receive, buffer) = cluster.receive(0, on[0], rank(2), tag(3), 1 << 20);
     while cluster.nodes[0].ob1.rendezvous.pending() < 2 || receives[0].1.to_vec()[0] == 0 {
         (0..3).for_each(|at| assert!(cluster.progress_at(at) < 1000));
     }
@@ -331,7 +331,7 @@ fn a_failure_leaves_nothing_in_any_queue() {
     // Row PP23.
     assert_eq!(receives.each_ref().map(|(_, buffer)| buffer.to_vec()), before);
     // Row PP8.
-    assert!(matches!(cluster.poll(0, kept), State::Done(Ok(_))), "the next stream began");
+    assert!(matches!(cluster.poll(0, receive), State::Done(Ok(_))), "the next stream began");
     assert_eq!(cluster.poll(2, other), State::Done(Ok(Status::EMPTY)));
     assert_eq!(buffer.to_vec(), large);
     let ob1 = &cluster.nodes[0].ob1;
@@ -497,7 +497,7 @@ fn after_a_failure_at_any_moment_no_request_waits_for_the_failed_peer() {
             );
         }
         for node in &cluster.nodes[..2] {
-            assert!(node.heard.errors.is_empty(), "seed {seed}");
+            assert!(node.reported.errors.is_empty(), "seed {seed}");
             assert!(node.ob1.rendezvous.streams().len() <= node.ob1.requests.len(), "seed {seed}");
         }
     }

@@ -164,14 +164,14 @@ impl Port {
     }
 }
 
-/// What an engine heard.
+/// The events that were reported to an engine.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct Reported {
     pub(super) errors: Vec<(PeerIndex, Cause)>,
     pub(super) others: Vec<(PeerIndex, AmId)>,
 }
 
-impl Upcalls<u32> for Heard {
+impl Upcalls<u32> for Reported {
     fn on_message(&mut self, from: PeerIndex, id: AmId, _: &[u8], _: Payload<'_>) {
         self.others.push((from, id));
     }
@@ -187,7 +187,7 @@ pub(super) struct Node {
     pub(super) ob1: Ob1<u32>,
     pub(super) ends: Ends,
     pub(super) port: Port,
-    pub(super) heard: Heard,
+    pub(super) reported: Reported,
 }
 
 impl Node {
@@ -265,7 +265,7 @@ impl Cluster {
             ob1: Ob1::new(config),
             ends: Ends::default(),
             port: Port { me, fabric: Rc::clone(&fabric), limits: limits.clone() },
-            heard: Heard::default(),
+            reported: Reported::default(),
         };
         Cluster { nodes: (0..size).map(node).collect(), fabric, connects: true }
     }
@@ -332,8 +332,8 @@ impl Cluster {
         if self.connects {
             self.connect(at);
         }
-        let Node { ob1, port, heard, .. } = &mut self.nodes[at];
-        ob1.progress(port, Instant(0), heard)
+        let Node { ob1, port, reported, .. } = &mut self.nodes[at];
+        ob1.progress(port, Instant(0), reported)
     }
 
     /// Connects the peers that `at` wants.
@@ -380,7 +380,7 @@ impl Cluster {
     /// No process reported garbage.
     pub(super) fn assert_clean(&self) {
         for node in &self.nodes {
-            assert!(node.heard.errors.is_empty(), "{:?}", node.heard.errors);
+            assert!(node.reported.errors.is_empty(), "{:?}", node.reported.errors);
         }
     }
 }

@@ -72,11 +72,11 @@ fn whatever_a_peer_writes_is_evidence_or_harmless_and_the_others_go_on() {
             cluster.progress_at(0);
             cluster.progress_at(2);
         }
-        let errors = &cluster.nodes[0].heard.errors;
+        let errors = &cluster.nodes[0].reported.errors;
         assert!(errors.len() <= 1, "seed {seed}: {errors:?}");
         assert!(errors.iter().all(|&error| error == (PeerIndex(2), Cause::Garbage)), "seed {seed}");
         found += errors.len();
-        assert!(cluster.nodes[1].heard.errors.is_empty(), "seed {seed}");
+        assert!(cluster.nodes[1].reported.errors.is_empty(), "seed {seed}");
         // The engine fences it.
         cluster.nodes[0].end(2, crate::End::Failed);
         let bytes = pattern(seed, 6000);

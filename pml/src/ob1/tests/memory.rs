@@ -76,10 +76,10 @@ fn a_peer_whose_message_cannot_be_kept_is_unreachable_for_lack_of_memory() {
     let mut cluster = Cluster::new(3, 3);
     let on = cluster.open(1, ContextKind::PointToPoint);
     cluster.nodes[1].ob1.budget.refuse(true);
-    // The receiver has nothing in reserve: it has kept no message before.
+    // The receiver has nothing in reserve: it has stored no message before.
     cluster.send(0, on[0], 1, 1, b"too much");
     cluster.settle();
-    assert_eq!(cluster.nodes[1].heard.errors, [(PeerIndex(0), Cause::NoMemory)]);
+    assert_eq!(cluster.nodes[1].reported.errors, [(PeerIndex(0), Cause::NoMemory)]);
     // A posted receive needs no memory for its message.
     let (started, _) = cluster.receive(1, on[1], rank(2), tag(1), 8);
     cluster.send(2, on[2], 1, 1, b"posted");
@@ -99,11 +99,11 @@ fn a_peer_that_reads_no_xoff_becomes_unreachable_and_what_it_sent_is_bounded() {
         cluster.fabric.borrow_mut().queues[1][0][super::fabric::CONTROL].clear();
         (0..2).for_each(|at| _ = cluster.progress_at(at));
         assert!(cluster.nodes[1].ob1.budget.held_bytes() <= most);
-        if !cluster.nodes[1].heard.errors.is_empty() {
+        if !cluster.nodes[1].reported.errors.is_empty() {
             break;
         }
     }
-    assert_eq!(cluster.nodes[1].heard.errors, [(PeerIndex(0), Cause::NoMemory)]);
+    assert_eq!(cluster.nodes[1].reported.errors, [(PeerIndex(0), Cause::NoMemory)]);
 }
 
 #[test]

@@ -16,8 +16,8 @@ fn polling(on: &[Channel], cluster: &mut Cluster, from: Source) -> (Polling<u32>
 }
 
 fn poll(cluster: &mut Cluster, polling: &mut Polling<u32>) -> Option<Result<Started, Error>> {
-    let Node { ob1, ends, port, heard } = &mut cluster.nodes[1];
-    ob1.poll_once(Lent { net: port, ends }, Instant(0), polling, heard)
+    let Node { ob1, ends, port, reported } = &mut cluster.nodes[1];
+    ob1.poll_once(Lent { net: port, ends }, Instant(0), polling, reported)
 }
 
 fn known() -> (Cluster, Vec<Channel>) {

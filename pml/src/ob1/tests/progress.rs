@@ -73,7 +73,11 @@ fn a_loop_of_detached_sends_to_a_failed_peer_leaves_no_request() {
         }
     };
     detach(&mut cluster);
-    assert_eq!(cluster.nodes[0].ob1.requests.len(), 1_000, "the peer is silent, and may receive them yet");
+    assert_eq!(
+        cluster.nodes[0].ob1.requests.len(),
+        1_000,
+        "the peer makes no progress, and may receive them later"
+    );
     cluster.nodes[0].end(1, End::Failed);
     assert_eq!(cluster.nodes[0].ob1.requests.len(), 0);
     detach(&mut cluster);

@@ -76,7 +76,7 @@ impl Traffic {
             2 => 4096,
             _ => self.random.below(ROOM as u64),
         };
-        // The first bytes say which message it is.
+        // The first bytes are the number of the message.
         let number = self.sent.len() as u64;
         let mut bytes = number.to_le_bytes().to_vec();
         bytes.extend(pattern(number, length as usize));
