@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be wrong with an argument: one row for each cause, with its error class, its code E-CALL-..., the cause in words, and
-//! what to do. `docs/errors.md` explains each code.
+//! Errors of arguments: one row for each cause, with its error class, its code E-CALL-..., the cause in words, and what the user can
+//! do. `docs/errors.md` lists each code.
 
 use crate::generated::constants::{
     ERR_ARG, ERR_BASE, ERR_BUFFER, ERR_COMM, ERR_COUNT, ERR_ERRHANDLER, ERR_GROUP, ERR_INFO, ERR_KEYVAL,
@@ -8,7 +8,7 @@ use crate::generated::constants::{
 };
 use core::ffi::c_int;
 
-/// What is wrong with an argument.
+/// The cause of an error of an argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ArgumentError {
     NegativeCount,
@@ -96,7 +96,7 @@ impl ArgumentError {
                 ERR_REQUEST,
                 8,
                 "the request does not exist, or has ended before",
-                "wait for a request once; a completed one is MPI_REQUEST_NULL afterwards",
+                "wait for a request once; after its completion the handle is MPI_REQUEST_NULL",
             ),
             ArgumentError::NullPointer => (ERR_ARG, 9, "a pointer is null", "give the address of a variable"),
             ArgumentError::Group => {
@@ -105,14 +105,14 @@ impl ArgumentError {
             ArgumentError::GroupRank => (
                 ERR_RANK,
                 11,
-                "a rank is not one of the group, or is named twice",
+                "a rank is not in the group, or occurs twice",
                 "ranks go from 0 to the size of the group less one",
             ),
             ArgumentError::Errhandler => (
                 ERR_ERRHANDLER,
                 12,
                 "the error handler does not exist",
-                "use one that was created for communicators and not freed, or a predefined one",
+                "use an error handler that was created for communicators and not freed, or a predefined one",
             ),
             ArgumentError::Info => (ERR_INFO, 13, "the info object does not exist", "use MPI_INFO_NULL"),
             ArgumentError::Overlong => (

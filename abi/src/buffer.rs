@@ -10,7 +10,7 @@ use mend_mpi::DatatypeHandle;
 use mend_transport::UserMemory;
 use mend_world::Engine;
 
-/// A buffer as the program named it, of which nothing is checked but the count.
+/// A buffer as the program passed it; only the count is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffer {
     pub(crate) address: *const c_void,
@@ -20,7 +20,7 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     // Hot: per message.
-    /// The buffer. Null is an address like any other where no byte of it is used.
+    /// The buffer, checked. Null is a valid address if the buffer has no bytes.
     #[inline(always)]
     pub(crate) fn typed(self, engine: &Engine) -> Result<TypedBuffer, Failure> {
         typed(self.address, self.count, engine.datatype(self.datatype)?)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls' own code, one file for each chapter. Arguments are checked before, by the kinds in `abi/table`. An `Err` goes to the
-//! error handler.
+//! The code of the calls, one file for each chapter. Arguments are checked before, by their kinds in `abi/table`. The error handler is
+//! called for an `Err`.
 
 pub(crate) mod collective;
 pub(crate) mod communicator;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Communicators as the program names them: the predefined handles, and the engine's keys.
+//! Handles of communicators: the predefined handles, and keys of the engine.
 
 use crate::failure::Failure;
 use crate::generated::constants::{COMM_NULL, COMM_SELF, COMM_WORLD};
@@ -38,7 +38,7 @@ impl Comm {
         })
     }
 
-    /// The same where only its existence is asked for.
+    /// An error if the communicator does not exist.
     pub(crate) fn check(self, world: &World) -> Result<(), Failure> {
         self.read(world, |_| ())
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What happens after a failed call: which error handler is called, and which processes a fatal one ends.
+//! The disposition of a failed call: which error handler is called, and which processes a fatal handler ends.
 
 use crate::comm::Comm;
 use crate::error_class::{class_of, is_fault};
@@ -37,7 +37,7 @@ pub(crate) fn disposition(call: &'static str, raised: Raised, arguments: &[Argum
     }
 }
 
-/// What the error handler of an object does, and the communicator that is passed to it.
+/// The action of the error handler of an object, and the communicator that is passed to it.
 fn action_of(object: ErrorObject) -> (Action, Handle) {
     match object {
         // Errors on files go to the null file's handler, which returns (MPI-5.0 §14.7).
@@ -53,7 +53,7 @@ fn action_of(object: ErrorObject) -> (Action, Handle) {
     }
 }
 
-/// Of a communicator whose handle is valid, or that was freed while a request on it was not released.
+/// The action of a communicator's error handler. The handle is valid, or was freed while a request on it was not released.
 fn of_comm(comm: Handle) -> Option<(Action, Handle)> {
     mend_world::get()?.inspect(|engine| {
         let key = Comm(comm).key(engine).ok()?;
@@ -61,13 +61,14 @@ fn of_comm(comm: Handle) -> Option<(Action, Handle)> {
     })
 }
 
-/// Of errors without an object (MPI-5.0 §9.3).
+/// The action for errors without an object (MPI-5.0 §9.3).
 fn of_process() -> (Action, Handle) {
     of_comm(COMM_SELF).unwrap_or_else(|| (Action::from(&error_handlers::initial()), COMM_NULL))
 }
 
-/// Which processes a fatal error ends. After a failure of another process it is this process only: other ranks go on until an operation
-/// of their own involves the dead (Row EH1). MPI_ERRORS_ABORT is as MPI_Abort on the communicator (MPI-5.0 §9.3, Row EH5).
+/// The processes that a fatal error ends. After a failure of another process it is this process only: other ranks go on until an
+/// operation of their own involves the failed process (Row EH1). MPI_ERRORS_ABORT ends the processes that MPI_Abort on the
+/// communicator ends (MPI-5.0 §9.3, Row EH5).
 fn abort_scope(action: Action, object: Handle, code: c_int) -> AbortScope {
     match action {
         Action::Abort => Comm(object).members(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What every exported function does before and after the call's own code.
+//! The code of every exported function before and after the code of the call itself.
 //!
 //! ```text
 //!   C ──▶ MPI_X ──▶ outcome: checks, the call's own code, under catch_unwind ──▶ Ok ─────────────────────▶ MPI_SUCCESS
@@ -39,7 +39,7 @@ fn outside() -> Failure {
 }
 
 // Hot: per message.
-/// Runs a call's own code. A panic in it is a bug of Mend, and an error of class MPI_ERR_INTERN.
+/// Runs the code of a call. A panic in it is a bug of Mend, and becomes an error of class MPI_ERR_INTERN.
 #[inline(always)]
 pub(crate) fn outcome(body: impl FnOnce(&Cell<ErrorObject>) -> Result<(), Failure>) -> Result<(), Raised> {
     let object = Cell::new(ErrorObject::Process);
@@ -105,7 +105,7 @@ macro_rules! export {
             non_snake_case,
             unused_variables,
             clippy::missing_safety_doc,
-            reason = "names and contract are MPI's; what is not supported looks at nothing"
+            reason = "MPI defines names and contract; an unsupported call reads no argument"
         )]
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result $body
 
@@ -114,7 +114,7 @@ macro_rules! export {
             non_snake_case,
             unused_variables,
             clippy::missing_safety_doc,
-            reason = "names and contract are MPI's; what is not supported looks at nothing"
+            reason = "MPI defines names and contract; an unsupported call reads no argument"
         )]
         pub unsafe extern "C-unwind" fn $twin($($argument: $type),*) -> $result $body
     )* };

@@ -18,7 +18,7 @@ pub(crate) struct Codes {
 
 #[derive(Debug, Default)]
 struct Added {
-    /// Its class; itself, if it is one.
+    /// The class of the code; the code itself, if it is a class.
     class: c_int,
     string: Option<String>,
 }
@@ -56,12 +56,12 @@ impl Codes {
         }
     }
 
-    /// Sets the text of an added code; whether there is one.
+    /// Sets the text of an added code. Returns whether the code exists.
     pub(crate) fn set_string(&mut self, code: c_int, string: Option<String>) -> bool {
         self.added.get_mut(&code).map(|added| added.string = string).is_some()
     }
 
-    /// Removes an added class without codes, or an added code; whether it could be removed.
+    /// Removes an added class without codes, or an added code. Returns whether it was removed.
     pub(crate) fn remove(&mut self, code: c_int, is_class: bool) -> bool {
         let in_use = self.added.iter().any(|(&other, added)| added.class == code && other != code);
         let fits = self.added.get(&code).is_some_and(|added| (added.class == code) == is_class);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Error handlers: the predefined ones, and those that the program made, with the handles that it has of them (MPI-5.0 §9.3.4).
-//! Which communicator has which, the engine knows ([`mend_mpi::ErrorHandler`]).
+//! Error handlers: the predefined ones, and those that the program created, with the handles that the program has (MPI-5.0 §9.3.4).
+//! The engine stores the error handler of each communicator ([`mend_mpi::ErrorHandler`]).
 //!
-//! The table stands outside Init and Finalize, where error handlers may be made and freed. One lock protects it. Nothing else is
-//! locked while it is held, the engine is not entered, and no code of the program runs.
+//! The table exists before Init and after Finalize too, where error handlers may be created and freed. One lock protects it. While
+//! it is held, no other lock is taken, the engine is not entered, and no code of the program runs.
 
 use crate::generated::constants::{ERRHANDLER_NULL, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN};
 use crate::handle::{self, Handle};
@@ -17,7 +17,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 /// A user's error handler: variadic in C; arguments after the second are never passed.
 pub(crate) type Function = unsafe extern "C-unwind" fn(*mut Handle, *mut c_int, ...);
 
-/// What an error handler does. `Copy`, because a user's function may longjmp past the frame that has it.
+/// The action of an error handler. `Copy`, because a user's function may longjmp past the frame that has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     /// Ends the job; after a failure of another process, ends this process only.
@@ -38,13 +38,13 @@ impl From<&ErrorHandler> for Action {
             ErrorHandler::Return => Action::Return,
             ErrorHandler::User(object) => match object.downcast_ref::<UserHandler>() {
                 Some(user) => Action::Call(user.function),
-                None => unreachable!("the engine was given none but these"),
+                None => unreachable!("the engine has no other kind of handler"),
             },
         }
     }
 }
 
-/// The initial error handler: that of predefined communicators, and of errors outside Init and Finalize
+/// The initial error handler: for predefined communicators, and for errors before Init and after Finalize
 /// (`mpiexec --initial-errhandler`, MPI-5.0 §11.2.4). Init has refused unknown names.
 pub(crate) fn initial() -> ErrorHandler {
     static INITIAL: OnceLock<InitialErrorHandler> = OnceLock::new();
@@ -59,11 +59,11 @@ pub(crate) fn initial() -> ErrorHandler {
     }
 }
 
-/// A handler that the program made. It exists as long as the program has a handle of it, or a communicator has it.
+/// An error handler that the program created. It exists as long as the program has a handle of it, or a communicator has it.
 #[derive(Debug)]
 struct UserHandler {
     function: Function,
-    /// The handle that the program was given last. Changed only under the table's lock.
+    /// The handle that the program got last. Changed only under the lock of the table.
     handle: AtomicUsize,
 }
 
@@ -71,7 +71,7 @@ struct UserHandler {
 #[derive(Debug)]
 struct Entry {
     handler: Arc<UserHandler>,
-    /// How often the program was given this handle, minus how often it freed it.
+    /// The number of times that the program got this handle, less the number of times that it freed it.
     references: u32,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn create(function: Function) -> Handle {
     with_table(|table| table.add(handler))
 }
 
-/// The error handler that a handle names.
+/// The error handler with this handle.
 pub(crate) fn find(handle: Handle) -> Option<ErrorHandler> {
     match handle {
         ERRORS_ARE_FATAL => Some(ErrorHandler::Fatal),
@@ -110,7 +110,7 @@ pub(crate) fn handle_of(handler: ErrorHandler) -> Handle {
         ErrorHandler::Return => ERRORS_RETURN,
         ErrorHandler::User(object) => match object.downcast::<UserHandler>() {
             Ok(user) => with_table(|table| table.handle_of(user)),
-            Err(_) => unreachable!("the engine was given none but these"),
+            Err(_) => unreachable!("the engine has no other kind of handler"),
         },
     }
 }
@@ -180,12 +180,12 @@ mod tests {
     fn a_freed_handler_exists_as_long_as_a_communicator_has_it() {
         let mine = create(some_function());
         let attached = find(mine).unwrap();
-        let ErrorHandler::User(object) = &attached else { panic!("it is the user's") };
+        let ErrorHandler::User(object) = &attached else { panic!("the program created it") };
         let object = std::sync::Arc::downgrade(object);
         free(mine).unwrap();
         assert!(find(mine).is_none() && free(mine).is_none());
         assert!(matches!(Action::from(&attached), Action::Call(_)));
-        // The program asks for it, and has a handle again.
+        // The program gets a handle again by MPI_Comm_get_errhandler.
         let again = handle_of(attached.clone());
         assert!(find(again).is_some());
         assert_eq!(handle_of(attached.clone()), again);

@@ -10,7 +10,7 @@ use core::ffi::c_int;
 /// The object on which an error occurred: its error handler is called (MPI-5.0 §9.3).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ErrorObject {
-    /// No object: the error handler of MPI_COMM_SELF is called, outside Init and Finalize the initial one.
+    /// No object: the error handler of MPI_COMM_SELF is called; before Init and after Finalize, the initial error handler.
     Process,
     Comm(Handle),
     File,
@@ -18,7 +18,7 @@ pub(crate) enum ErrorObject {
     Session,
     /// No object yet: the error handler that the call names is called.
     Errhandler(Handle),
-    /// A request on this communicator, and what that one's error handler did when the request ended.
+    /// A request on this communicator, and the action of the communicator's error handler at the end of the request.
     Request(Handle, Action),
 }
 
@@ -45,12 +45,12 @@ pub(crate) enum Why {
 /// A failed call, without the object that its arguments name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
-    /// What the error handler is called with.
+    /// The code that is passed to the error handler.
     pub(crate) code: c_int,
-    /// What the call returns: the same, except in calls on several requests.
+    /// The code that the call returns: the same, except in calls on several requests.
     pub(crate) returned: c_int,
     pub(crate) why: Why,
-    /// The object, where it is not the one that the call names.
+    /// The object, if it is not the one that the call names.
     pub(crate) object: Option<ErrorObject>,
 }
 
@@ -59,7 +59,7 @@ impl Failure {
         Failure { code, returned: code, why, object: None }
     }
 
-    /// On another object.
+    /// The failure with another object.
     pub(crate) fn on(mut self, object: ErrorObject) -> Self {
         self.object = Some(object);
         self

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handles: predefined ones are the numbers of the ABI, below 0x1000. Others are a generation (odd while the object exists, so
-//! never zero) above 32 bits of index (I4). Each is looked up when it is used; a stale one is an error.
+//! Handles. Predefined handles are the numbers of the ABI, below 0x1000. Other handles are a generation (odd while the object exists, so
+//! never zero) above 32 bits of index (I4). A handle is looked up when it is used; a stale handle is an error.
 
 use mend_base::Key;
 
-/// A handle as C passes it: as wide as a pointer, never one.
+/// A handle as C passes it: as wide as a pointer, but never dereferenced.
 pub(crate) type Handle = usize;
 
 /// Predefined handles are below this.
@@ -15,7 +15,7 @@ pub(crate) fn of_key(key: Key) -> Handle {
     (key.generation as usize) << 32 | key.index as usize
 }
 
-/// The table entry that a handle names, if it is not predefined.
+/// The key of the table entry with this handle; `None`: the handle is predefined.
 pub(crate) fn key(handle: Handle) -> Option<Key> {
     let generation = (handle >> 32) as u32;
     (generation % 2 == 1).then_some(Key { index: handle as u32, generation })
@@ -28,9 +28,9 @@ mod tests {
 
     #[test]
     fn our_handles_come_back_as_they_went_and_are_never_predefined() {
-        for place in [Key { index: 0, generation: 1 }, Key { index: u32::MAX, generation: u32::MAX }] {
-            assert_eq!(key(of_key(place)), Some(place));
-            assert!(of_key(place) >= PREDEFINED_END);
+        for entry in [Key { index: 0, generation: 1 }, Key { index: u32::MAX, generation: u32::MAX }] {
+            assert_eq!(key(of_key(entry)), Some(entry));
+            assert!(of_key(entry) >= PREDEFINED_END);
         }
         assert_eq!(key(0x101), None);
         assert_eq!(key(0), None);

@@ -5,12 +5,12 @@
 //! ([`check`]), runs the call's own code ([`calls`]) under `catch_unwind` ([`entry`]), and passes an error to the error handler
 //! of its object ([`disposition`]), last, from a frame with nothing to drop: handlers longjmp and throw.
 //!
-//! Objects are the engine's: communicators with names and error handlers, requests, datatypes. This crate has tables only of
-//! what exists outside Init and Finalize too: error handlers of the program ([`error_handlers`]), error codes, groups, memory of
-//! `MPI_Alloc_mem`. Each has a lock of its own. Not here: what MPI means (`mpi`), waiting and exclusion (`world`).
+//! The engine has the objects: communicators with names and error handlers, requests, datatypes. This crate has tables only of objects
+//! that exist before Init and after Finalize too: error handlers of the program ([`error_handlers`]), error codes, groups, memory of
+//! `MPI_Alloc_mem`. Each table has its own lock. Not here: the semantics of MPI (`mpi`), waiting and mutual exclusion (`world`).
 //!
 //! Read [`entry`] first, then one of [`calls`].
-#![allow(clippy::too_many_arguments, reason = "the functions of MPI have as many")]
+#![allow(clippy::too_many_arguments, reason = "functions of MPI have so many arguments")]
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("handles of Mend need 64 bits");

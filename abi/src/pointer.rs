@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pointers of the user, unverified. By MPI's contract with its caller they point to what the prototype says until the call
-//! returns. Null is refused when one of these types is constructed. Values are copied in and out; there is never a reference, because
+//! Pointers of the user, unverified. By the contract of MPI with its caller they point to objects of the types in the prototype until
+//! the call returns. Null is refused when one of these types is constructed. Values are copied in and out, without references, because
 //! the user may pass one address twice.
 
 use crate::argument_error::ArgumentError;
@@ -36,14 +36,14 @@ impl<T: Copy> Out<T> {
 /// Pointer to a count: an int, or an MPI_Count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OutCount {
-    /// Of the call with int counts.
+    /// An int, in a call with int counts.
     Small(Out<c_int>),
-    /// Of the large-count call.
+    /// An MPI_Count, in a large-count call.
     Large(Out<i64>),
 }
 
 impl OutCount {
-    /// Writes `value`, or `otherwise` where it does not fit into an int.
+    /// Writes `value`; or `otherwise`, if `value` does not fit into an int.
     pub(crate) fn set(self, value: i64, otherwise: c_int) {
         match self {
             OutCount::Small(out) => out.set(c_int::try_from(value).unwrap_or(otherwise)),
@@ -126,7 +126,7 @@ impl Text {
     }
 }
 
-/// Pointer to room for text, of a size that the standard gives by a constant.
+/// Pointer to a buffer for text. A constant of the standard gives its size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutText(*mut c_char);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The report of a fatal error: rank and host, the call with its arguments, the cause, what to do, and a code that docs/errors.md
-//! explains. It is one write, so that lines of different ranks do not mix.
+//! lists. The report is one write, so that lines of different ranks do not mix.
 
 use crate::comm::Comm;
 use crate::failure::{ErrorObject, Raised, Why};
@@ -141,14 +141,16 @@ fn report_text(call: &str, why: Why, code: c_int, in_world: Option<Rank>) -> Rep
         Why::Unsupported => ours(
             1,
             format!("{call} is not supported by this version of Mend"),
-            "docs/abi.md lists the calls that are; the program may test for MPI_ERR_UNSUPPORTED_OPERATION",
+            "docs/abi.md lists the supported calls; the program may test for MPI_ERR_UNSUPPORTED_OPERATION",
         ),
         Why::TooEarly => {
             ours(2, format!("{call} was called before MPI_Init"), "call MPI_Init or MPI_Init_thread first")
         }
-        Why::TooLate => {
-            ours(3, format!("{call} was called after MPI_Finalize"), "make it the program's last MPI call")
-        }
+        Why::TooLate => ours(
+            3,
+            format!("{call} was called after MPI_Finalize"),
+            "make MPI_Finalize the last MPI call of the program",
+        ),
         Why::Forked => ours(
             4,
             format!("{call} was called in a process that a rank forked"),
@@ -214,7 +216,7 @@ fn rank_in_world(raised: Raised) -> Option<Rank> {
     mend_world::get()?.inspect(|engine| engine.rank_in_world(Comm(comm).key(engine).ok()?, rank))
 }
 
-/// The name of this host, as the kernel has it.
+/// The name of this host, from the kernel.
 pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
@@ -223,7 +225,7 @@ pub(crate) fn host_name() -> String {
     }
 }
 
-/// Rank in MPI_COMM_WORLD, host and process, as far as they are known.
+/// Rank in MPI_COMM_WORLD, host and process id of this process.
 fn this_process() -> String {
     let rank = mend_world::get().and_then(|world| {
         world.inspect(|engine| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handles of requests, and waiting for an operation of which the program has none.
+//! Handles of requests, and the wait for an operation without a handle.
 
 use crate::argument_error::ArgumentError;
 use crate::comm::Comm;
@@ -11,15 +11,15 @@ use crate::status::Status;
 use mend_mpi::{Blocking, CommKey, Detail, Error, Request, RequestHandle, Started};
 use mend_world::{Engine, StartResult, World};
 
-/// The handle of all requests that completed when they were started and whose status is empty, such as sends. It takes no slot in
-/// any table. A number between `MPI_REQUEST_NULL` and the datatypes that the ABI does not use.
+/// The handle of all requests that were complete at their start and whose status is empty, such as sends. It needs no entry in a
+/// table. A number between `MPI_REQUEST_NULL` and the datatypes that the ABI does not use.
 pub(crate) const REQUEST_DONE: Handle = 0x181;
 
 /// As [`REQUEST_DONE`], for receives from `MPI_PROC_NULL`, whose status differs.
 pub(crate) const REQUEST_DONE_PROC_NULL: Handle = 0x182;
 
 // Hot: per message.
-/// The program's handle of a send that was started.
+/// The handle of a send that was started.
 #[inline]
 pub(crate) fn handle_of_send(started: Started) -> Handle {
     match started {
@@ -28,7 +28,7 @@ pub(crate) fn handle_of_send(started: Started) -> Handle {
     }
 }
 
-/// The program's handle of a receive that was started on `comm`; its status is asked for later.
+/// The handle of a receive that was started on `comm`. A complete receive has an entry too, for its status.
 #[inline]
 pub(crate) fn handle_of_receive(
     engine: &mut Engine,
@@ -43,7 +43,7 @@ pub(crate) fn handle_of_receive(
 }
 
 // Hot: per message.
-/// Waits for an operation of which the program has no handle.
+/// Waits for an operation without a handle.
 #[inline]
 pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status, Failure> {
     match started {
@@ -53,7 +53,7 @@ pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status
 }
 
 // Hot: per message.
-/// Starts an operation and waits for it. Enters the engine once where the operation is over at once or soon.
+/// Starts an operation and waits for it. Enters the engine only once if the operation ends at once or soon.
 #[inline]
 pub(crate) fn run(
     world: &World,
@@ -69,7 +69,7 @@ pub(crate) fn run(
     })
 }
 
-/// Waits for a request of which the program has no handle.
+/// Waits for a request without a handle.
 pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, Failure> {
     run(world, |engine| {
         engine.watch_request(request);
@@ -77,7 +77,7 @@ pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, 
     })
 }
 
-/// The status that goes with an error: that of a message that was too long, else an empty one.
+/// The status for an error: that of the message if it was too long, else an empty one.
 pub(crate) fn status_of_error(error: &Error) -> Status {
     match error.detail {
         Detail::Truncated(status) => Status::of(status),
@@ -85,7 +85,7 @@ pub(crate) fn status_of_error(error: &Error) -> Status {
     }
 }
 
-/// The engine's name of a request of the program.
+/// The request of the engine with this handle.
 #[inline]
 pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, Failure> {
     match handle {
@@ -98,8 +98,8 @@ pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, Failure> {
     }
 }
 
-/// The failure of a request on `comm`, whose handle may be freed (Row EH4). What its error handler does is looked up here, while the
-/// engine is not left: the next call that makes or frees a communicator may remove this one.
+/// The failure of a request on `comm`, whose handle may have been freed (Row EH4). The action of its error handler is read here, before
+/// the engine is left: the next call that creates or frees a communicator may remove this one.
 #[cold]
 pub(crate) fn failure_of(engine: &Engine, comm: Option<CommKey>, error: Error) -> Failure {
     let failure = Failure::from(error);

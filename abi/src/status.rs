@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `MPI_Status`: 32 bytes, of which the five ints at the end are the library's. Here they hold the received bytes (64 bits
-//! in two) and whether the request was cancelled.
+//! `MPI_Status`: 32 bytes. The five ints at its end are for the library: they have the number of received bytes (64 bits in two ints)
+//! and whether the request was cancelled.
 
 use crate::generated::constants::{ANY_SOURCE, ANY_TAG, PROC_NULL, SUCCESS};
 use core::ffi::c_int;
 
-/// As C lays it out.
+/// The status in the layout of C.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
@@ -22,11 +22,11 @@ impl Status {
     pub(crate) const EMPTY: Status =
         Status { source: ANY_SOURCE, tag: ANY_TAG, error: SUCCESS, internal: [0; 5] };
 
-    /// Of a receive from `MPI_PROC_NULL` (MPI-5.0 §3.10).
+    /// The status of a receive from `MPI_PROC_NULL` (MPI-5.0 §3.10).
     pub(crate) const PROC_NULL: Status = Status { source: PROC_NULL, ..Status::EMPTY };
 
     // Hot: per message.
-    /// The status of the engine in C's layout.
+    /// A status of the engine, in the layout of C.
     #[inline]
     pub(crate) fn of(status: mend_mpi::Status) -> Status {
         let Some(source) = status.source else {
@@ -91,7 +91,7 @@ impl Statuses {
         unsafe { internal.write(status.internal) };
     }
 
-    /// The same of the status at `index`: what calls that return several do where none of them failed.
+    /// Writes all fields of the status at `index` but MPI_ERROR, as calls for several requests do if none of them failed.
     #[inline]
     pub(crate) fn set_without_error(self, index: usize, status: Status) {
         if !self.0.is_null() {
@@ -99,7 +99,7 @@ impl Statuses {
         }
     }
 
-    /// Writes the error alone, of a status that [`set_without_error`](Statuses::set_without_error) wrote.
+    /// Writes MPI_ERROR of a status that [`set_without_error`](Statuses::set_without_error) wrote.
     #[cold]
     pub(crate) fn set_success(self, index: usize) {
         if !self.0.is_null() {
@@ -111,7 +111,7 @@ impl Statuses {
         }
     }
 
-    /// Writes the status at `index`, its error too: what calls do that return MPI_ERR_IN_STATUS.
+    /// Writes the status at `index` with MPI_ERROR, as calls that return MPI_ERR_IN_STATUS do.
     #[inline]
     pub(crate) fn set(self, index: usize, status: Status) {
         if !self.0.is_null() {

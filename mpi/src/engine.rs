@@ -296,7 +296,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.make_due_progress();
     }
 
-    /// MPI_Cancel: a receive that no message has matched is cancelled; every other operation goes on (MPI-5.0 §3.8.4).
+    /// MPI_Cancel: a receive that no message has matched, or a send whose bytes have not left, is cancelled; every other operation goes
+    /// on (MPI-5.0 §3.8.4).
     pub fn cancel(&mut self, request: Request) {
         if let Request::PointToPoint(key) = request {
             self.layers.pml.cancel(mend_pml::Request(key));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective operations (MPI-5.0 chapter 6). Which buffers matter depends on the rank's role and on `MPI_IN_PLACE`, so
-//! counts and datatypes are checked here, where the role is known.
+//! Collective operations (MPI-5.0 chapter 6). The rank's role and `MPI_IN_PLACE` decide which buffers are significant, so counts and
+//! datatypes are checked here, where the role is known.
 
 use crate::buffer::{Buffer, typed};
 use crate::check::{self, ArgumentError};
@@ -15,7 +15,7 @@ use mend_datatype::{Datatype, Op, TypedBuffer};
 use mend_mpi::{Collective, DatatypeHandle, OpHandle, Started};
 use mend_world::{Engine, World};
 
-/// Starts what `call` gives, and waits for it.
+/// Starts the operation that `call` returns, and waits for it.
 fn run(
     world: &World,
     comm: Comm,
@@ -30,7 +30,7 @@ fn run(
     finish(world, started).map(|_| ())
 }
 
-/// A buffer as the program named it, of which nothing is checked: whether it matters depends on the rank's role.
+/// A buffer as the program passed it, unchecked: the rank's role decides whether it is significant.
 #[derive(Clone, Copy)]
 struct Part {
     address: *const c_void,
@@ -43,14 +43,14 @@ impl Part {
         self.address as usize == IN_PLACE
     }
 
-    /// `blocks` blocks of it.
+    /// The buffer with `blocks` blocks, checked.
     fn typed(self, engine: &Engine, blocks: u32) -> Result<TypedBuffer, Failure> {
         let count =
             check::count(self.count)?.checked_mul(u64::from(blocks)).ok_or(ArgumentError::Overlong)?;
         Buffer { address: self.address, count, datatype: self.datatype }.typed(engine)
     }
 
-    /// The same, or `None` in place.
+    /// As `typed`; `None`: the argument is MPI_IN_PLACE.
     fn unless_in_place(self, engine: &Engine, blocks: u32) -> Result<Option<TypedBuffer>, Failure> {
         if self.is_in_place() { Ok(None) } else { self.typed(engine, blocks).map(Some) }
     }
@@ -76,7 +76,7 @@ pub(crate) fn bcast(
     run(world, comm, |engine, _| Ok(Collective::Bcast { data: buffer.typed(engine)?, root }))
 }
 
-/// Operation and datatype of a reduction, which fit together.
+/// Operation and datatype of a reduction; an error if the operation is not defined for the datatype.
 pub(super) fn reduction(
     engine: &Engine,
     op: OpHandle,

@@ -52,7 +52,7 @@ pub(crate) fn compare(world: &World, one: Comm, other: Comm, result: Out<c_int>)
     Ok(())
 }
 
-/// Starts to make a communicator, and waits for it.
+/// Starts the creation of a communicator, and waits for it.
 fn make(
     world: &World,
     made: Out<Handle>,
@@ -91,7 +91,7 @@ pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>
     make(world, made, |engine| Ok(engine.create(comm.key(engine)?, &members)?))
 }
 
-/// Local: it completes also if members have failed (Trap 11).
+/// Local, so it completes also if members have failed (Trap 11).
 pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), Failure> {
     let handle = comm.get();
     let freed = world.with(|engine| -> Result<(), Failure> { Ok(engine.free(Comm(handle).key(engine)?)?) });
@@ -142,7 +142,7 @@ pub(crate) fn get_attr(
     if key == KEYVAL_INVALID {
         return Err(ArgumentError::Keyval.into());
     }
-    // Predefined attributes are MPI_COMM_WORLD's, and a duplicate has copies of them: every communicator has them here.
+    // The standard attaches predefined attributes to MPI_COMM_WORLD, and a duplicate has copies. Here every communicator has them.
     let address: *const c_int = match key {
         TAG_UB => &raw const TAG_UPPER_BOUND,
         IO => &raw const ANY_RANK_DOES_IO,
@@ -162,7 +162,7 @@ pub(crate) fn get_attr(
             Some(number) => core::ptr::from_ref(number),
             None => return Ok(()),
         },
-        // Row CN3: not set where the first death ends the job.
+        // Row CN3: the attribute is not set in a job that the first failure ends.
         FT => match world.inspect(|engine| engine.is_fault_tolerant()) {
             true => &raw const TOLERATES_FAILURES,
             false => return Ok(()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waiting for requests, testing, freeing and cancelling them (MPI-5.0 §3.7.3-3.8.4). `mpi`'s `completion` has the rules of the
-//! eight calls that wait and test; here their results are written to the program's arrays.
+//! The calls that wait for requests, test, free and cancel them (MPI-5.0 §3.7.3-3.8.4). `completion` of the crate `mpi` has the rules of
+//! the eight calls that wait and test; here their results are written to the arrays of the program.
 
 use crate::argument_error::ArgumentError;
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use core::ffi::c_int;
 use mend_mpi::{Answered, Answers, Completion, Detail, Error, Found, Request, RequestHandle, Want};
 use mend_world::{Engine, World};
 
-/// The program's arrays.
+/// The arrays of the program into which a call writes.
 struct Users<'a> {
     handles: &'a [Handle],
     requests: OutArray<Handle>,
@@ -56,7 +56,7 @@ impl Answers for Users<'_> {
     }
 }
 
-/// Copies of handles, in the program's and in the engine's form: the program's array is read once.
+/// Copies of handles, in the forms of the program and of the engine: the array of the program is read only once.
 #[expect(
     clippy::large_enum_variant,
     reason = "it lives in the call's frame, so that few handles need no heap"
@@ -67,7 +67,7 @@ enum Copied {
     Many(Vec<Handle>, Vec<RequestHandle>),
 }
 
-/// How many handles are copied without memory from the heap.
+/// So many handles are copied without memory from the heap.
 const FEW: usize = 64;
 
 impl Copied {
@@ -84,7 +84,7 @@ impl Copied {
         Ok(Copied::Few(handles, names, count))
     }
 
-    /// On the heap. Where there is no memory, the program can still wait for fewer at a time.
+    /// On the heap. Without memory the call fails, and the program can wait for fewer requests at a time.
     fn many(requests: OutArray<Handle>, count: usize) -> Result<Copied, Failure> {
         let (mut handles, mut names) = (Vec::new(), Vec::new());
         handles.try_reserve_exact(count).map_err(|_| Error::of(Detail::NoMemory))?;
@@ -125,7 +125,7 @@ fn answer(engine: &Engine, answered: Result<Answered, Error>) -> Result<(Found, 
     Ok((answered.found, failure))
 }
 
-/// Waits until the call ends.
+/// Waits until the call returns a result.
 fn waited(
     world: &World,
     want: Want,
@@ -319,8 +319,8 @@ fn counted(found: Found) -> c_int {
 pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Failure> {
     let handle = request_of(request.get())?;
     world.with(|engine| {
-        if let Some(standing) = standing(handle, engine)? {
-            engine.detach(standing);
+        if let Some(request) = open_request(handle, engine)? {
+            engine.detach(request);
         }
         Ok::<(), Failure>(())
     })?;
@@ -328,19 +328,19 @@ pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Fa
     Ok(())
 }
 
-/// Cancels what still can be cancelled: receives without a match, sends whose bytes have not left (MPI-5.0 §3.8.4).
+/// Cancels a receive that no message has matched, or a send whose bytes have not left (MPI-5.0 §3.8.4). Other operations go on.
 pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure> {
     let handle = request_of(request.get())?;
     world.with(|engine| {
-        if let Some(standing) = standing(handle, engine)? {
-            engine.cancel(standing);
+        if let Some(request) = open_request(handle, engine)? {
+            engine.cancel(request);
         }
         Ok(())
     })
 }
 
-/// The engine's request; `None`: complete at its start, without an entry. An error where the handle is null or stale.
-fn standing(handle: RequestHandle, engine: &Engine) -> Result<Option<Request>, Failure> {
+/// The request of the engine; `None`: the request was complete at its start, and has no entry. An error if the handle is null or stale.
+fn open_request(handle: RequestHandle, engine: &Engine) -> Result<Option<Request>, Failure> {
     match handle {
         RequestHandle::Done => Ok(None),
         RequestHandle::Request(request) if engine.has_request(request) => Ok(Some(request)),

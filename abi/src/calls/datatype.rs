@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sizes, extents and names of predefined datatypes (MPI-5.0 §5.1.5-5.1.9). This version makes no others.
+//! Sizes, extents and names of predefined datatypes (MPI-5.0 §5.1.5-5.1.9). This version has no other datatypes.
 
 use crate::failure::Failure;
 use crate::generated::constants::{MAX_OBJECT_NAME, UNDEFINED};
@@ -10,8 +10,8 @@ use mend_datatype::Datatype;
 use mend_mpi::DatatypeHandle;
 use mend_world::World;
 
-/// The datatype that a handle names, at any time. A predefined one is found without entering the engine, in which another thread may
-/// be.
+/// The datatype with this handle, also before Init and after Finalize. A predefined datatype is found without entering the engine, in
+/// which another thread may be.
 pub(crate) fn find(handle: DatatypeHandle) -> Result<Datatype, Failure> {
     let predefined = handle.predefined();
     match mend_world::get() {
@@ -43,7 +43,7 @@ pub(crate) fn get_extent(
     Ok(())
 }
 
-/// From the first byte of an element to its last: less than the extent where padding ends it.
+/// The bytes from the first to the last of an element: less than the extent if padding follows the last.
 pub(crate) fn get_true_extent(
     _world: &World,
     datatype: DatatypeHandle,

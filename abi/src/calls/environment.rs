@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Beginning and end, versions, names and clocks (MPI-5.0 chapters 9 and 11).
+//! Init, Finalize and Abort, versions, names and clocks (MPI-5.0 chapters 9 and 11).
 
 use crate::argument_error::ArgumentError;
 use crate::comm::Comm;
@@ -22,7 +22,7 @@ static PROVIDED: AtomicI32 = AtomicI32::new(THREAD_SINGLE);
 /// The thread that called Init.
 static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
 
-/// The kernel's number of the calling thread.
+/// The thread id of the calling thread.
 fn this_thread() -> u64 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::gettid() as u64 }
@@ -58,7 +58,7 @@ fn set_initial_error_handler(world: &World) {
     });
 }
 
-/// Rank 0 warns about `MEND_` variables that are no parameters; the environment is the same in the whole job.
+/// Rank 0 warns about variables `MEND_...` that are not parameters, since the environment is the same in the whole job.
 fn report_unknown_parameters(world: &World) {
     let is_first = || Comm(COMM_WORLD).read(world, |world| world.rank.0 == 0);
     if world.unknown_parameters().is_empty() || !is_first().unwrap_or(true) {
@@ -70,7 +70,7 @@ fn report_unknown_parameters(world: &World) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// The arguments are left alone: the launcher adds none to the program's.
+/// The arguments are not changed: the launcher adds none to those of the program.
 pub(crate) fn init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> Result<(), Failure> {
     start(THREAD_SINGLE).map(|_| ())
 }
@@ -110,8 +110,8 @@ pub(crate) fn is_thread_main(_world: &World, flag: Out<c_int>) -> Result<(), Fai
     Ok(())
 }
 
-/// Ends the members of the communicator and this process; other processes go on (Row EH6). A process that a rank forked ends
-/// itself alone: it is no rank of the job.
+/// Ends the members of the communicator and this process; other processes go on (Row EH6). A process that a rank forked ends only
+/// itself, since it is not a rank of the job.
 pub(crate) fn abort(comm: Comm, code: c_int) -> Result<(), Failure> {
     if mend_world::stage() == Stage::Forked {
         mend_world::leave_process(code)
@@ -119,7 +119,7 @@ pub(crate) fn abort(comm: Comm, code: c_int) -> Result<(), Failure> {
     world()?.abort(comm.members(), code)
 }
 
-/// Seconds of the host's monotonic clock: the same for all processes of a host, between hosts not synchronized.
+/// Seconds of the monotonic clock of the host. All processes of a host have the same clock; clocks of hosts are not synchronized.
 pub(crate) fn wtime() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a timespec of ours; with this clock and a good address the call does not fail.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Error handlers, classes, codes and strings (MPI-5.0 §9.3-9.5). Codes of Mend are classes, so that `code == class` holds for
-//! all of them (the fault classes in particular: Trap 3); users may add their own.
+//! Error handlers, classes, codes and strings (MPI-5.0 §9.3-9.5). Each code of Mend is equal to its class (Trap 3); programs may add
+//! their own codes.
 
 use crate::argument_error::ArgumentError;
 use crate::comm::Comm;
@@ -92,7 +92,7 @@ pub(crate) fn comm_get_errhandler(world: &World, comm: Comm, out: Out<Handle>) -
     Ok(())
 }
 
-/// Success, if the handler comes back (MPI-5.0 §9.3.4).
+/// Returns success if the handler returns (MPI-5.0 §9.3.4).
 pub(crate) fn comm_call_errhandler(world: &World, comm: Comm, code: c_int) -> Result<(), Failure> {
     comm.check(world)?;
     Err(Failure { returned: crate::generated::constants::SUCCESS, ..Failure::new(code, Why::User) })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which members failed, and which failures the program acknowledges: the extension for fault tolerance, under `MPI_` and `MPIX_`
-//! names. All calls are local, are legal on a communicator with failed members, and never return the error of a failed process.
+//! Failed members, and the acknowledgement of failures: the extension for fault tolerance, under `MPI_` and `MPIX_` names. All calls
+//! are local, are valid on a communicator with failed members, and never return the error of a failed process.
 
 use crate::argument_error::ArgumentError;
 use crate::comm::Comm;
@@ -27,7 +27,7 @@ pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Resul
     Ok(())
 }
 
-/// Acknowledges the first `count` of the known failures; `acknowledged`: how many are acknowledged now (Row AK5).
+/// Acknowledges the first `count` of the known failures. `acknowledged` is set to the number of acknowledged failures (Row AK5).
 pub(crate) fn ack_failed(
     world: &World,
     comm: Comm,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Groups (MPI-5.0 §7.3): values of `comm` under handles. An empty result is `MPI_GROUP_EMPTY` itself.
+//! Groups (MPI-5.0 §7.3): values of the crate `comm`, with handles. The handle of an empty result is `MPI_GROUP_EMPTY`.
 
 use crate::argument_error::ArgumentError;
 use crate::comm::Comm;
@@ -15,7 +15,7 @@ use mend_comm::{Comparison, Group, GroupError};
 use mend_world::World;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Groups that the program has handles of.
+/// The groups for which the program has handles.
 static GROUPS: LazyLock<Mutex<Slab<Arc<Group>>>> = LazyLock::new(Mutex::default);
 
 fn groups() -> MutexGuard<'static, Slab<Arc<Group>>> {
@@ -28,7 +28,7 @@ pub(super) fn insert(group: Arc<Group>) -> Handle {
     handle::of_key(groups().insert(group))
 }
 
-/// The group that the user names.
+/// The group with this handle.
 pub(crate) fn group_of(handle: Handle) -> Result<Arc<Group>, Failure> {
     if handle == GROUP_EMPTY {
         return Ok(Arc::default());
@@ -37,7 +37,7 @@ pub(crate) fn group_of(handle: Handle) -> Result<Arc<Group>, Failure> {
     found.ok_or_else(|| ArgumentError::Group.into())
 }
 
-/// Gives the program a group.
+/// Writes the handle of a group for the program.
 pub(super) fn set_group(group: Group, out: Out<Handle>) {
     out.set(match group.is_empty() {
         true => GROUP_EMPTY,
@@ -84,7 +84,7 @@ pub(crate) fn translate_ranks(
     let (from, to) = (group_of(from)?, group_of(to)?);
     out.check(count)?;
     let ranks = ranks.copy(count)?;
-    // PROC_NULL stays what it is (MPI-5.0 §7.3.1).
+    // MPI_PROC_NULL is translated to itself (MPI-5.0 §7.3.1).
     let real = checked(ranks.iter().copied().filter(|&rank| rank != PROC_NULL))?;
     let mut translated = from.translate(&real, &to)?.into_iter();
     for (index, &rank) in ranks.iter().enumerate() {

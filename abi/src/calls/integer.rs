@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handles as integers (MPI-5.0 §20.4). Predefined handles are their own numbers. For other handles the integer is their index, and a
-//! table maps it back to the whole handle: an index has one object at a time, so the table is never larger than the objects' tables.
+//! Handles as integers (MPI-5.0 §20.4). The integer of a predefined handle is its number. The integer of another handle is its index, and
+//! a table maps it back to the whole handle: an index has one object at a time, so the table is not larger than the tables of objects.
 
 use crate::handle::{Handle, PREDEFINED_END};
 use core::ffi::c_int;
@@ -61,14 +61,14 @@ fn to_int(kind: Kind, handle: Handle) -> c_int {
     if handle < PREDEFINED_END {
         return handle as c_int;
     }
-    // Requests keep which table they are of in their two upper bits: they are rotated down, so that integers stay positive.
+    // The two upper bits of the index of a request are its kind. They are rotated down, so that the integer is positive.
     let place = (handle as u32).rotate_left(2) & PLACE_MASK;
     let integer = place + PREDEFINED_END as u32;
     integers().insert((kind, integer), handle);
     integer as c_int
 }
 
-/// An integer that no handle was given for becomes a handle that no object has.
+/// An integer that is not that of a handle becomes a handle that no object has.
 fn from_int(kind: Kind, integer: c_int) -> Handle {
     let integer = integer as u32;
     if (integer as Handle) < PREDEFINED_END {
@@ -80,7 +80,7 @@ fn from_int(kind: Kind, integer: c_int) -> Handle {
 /// Leaves room for the predefined handles below 2^31.
 const PLACE_MASK: u32 = 0x3fff_ffff;
 
-/// Not predefined, and of an even generation: no object has this handle.
+/// A handle that no object has: it is not predefined, and has an even generation.
 const UNKNOWN: Handle = PREDEFINED_END;
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `MPI_Alloc_mem` (MPI-5.0 §9.2). In this version it is ordinary memory of this process, which peers cannot
-//! copy from directly.
+//! `MPI_Alloc_mem` (MPI-5.0 §9.2). In this version the memory is private to this process: peers cannot copy from it directly.
 //!
-//! Under a memory limit the kernel kills where it should refuse, and only when memory is touched. So all pages are
-//! touched here, in steps small enough that all ranks of a node may take one at once; the limit is read before each step.
+//! Under a memory limit the kernel does not refuse memory, but kills the process that touches it. So all pages are touched here, in
+//! steps small enough that all ranks of a node may make one at the same time. The limit is read before each step.
 
 use crate::argument_error::ArgumentError;
 use crate::failure::Failure;
@@ -14,9 +13,9 @@ use mend_world::World;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A page: what devices and vectors want, and what the kernel gives at once.
+/// The alignment, which is enough for devices and vector instructions, and the unit in which the kernel gives memory.
 const PAGE: usize = 4096;
-/// How many bytes are touched between two readings of the limit.
+/// So many bytes are touched between two readings of the limit.
 const STEP: usize = 256 << 10;
 
 /// An anonymous mapping, unmapped when dropped.
@@ -38,7 +37,7 @@ impl Pages {
     fn reserve(&self, keep_free: u64) -> Result<(), Failure> {
         for step in (0..self.bytes).step_by(STEP) {
             let Some(left) = mend_segment::memory_left() else { return Ok(()) };
-            // The first reading is compared with the whole size, so that a request that can never fit takes nothing from others.
+            // The first reading is compared with the whole size, so that a request that cannot fit takes no memory from others.
             let wanted = if step == 0 { self.bytes } else { STEP };
             if (wanted as u64).saturating_add(keep_free) > left {
                 return Err(ArgumentError::Memory.into());

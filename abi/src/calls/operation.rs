@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Predefined reduction operations (MPI-5.0 §6.9). This version makes no others.
+//! Predefined reduction operations (MPI-5.0 §6.9). This version has no other operations.
 
 use crate::buffer::typed;
 use crate::calls::collective::reduction;
@@ -12,7 +12,7 @@ use mend_world::World;
 
 pub(crate) fn commutative(world: &World, op: OpHandle, flag: Out<c_int>) -> Result<(), Failure> {
     let op = world.inspect(|engine| engine.op(op))?;
-    // MPI_REPLACE gives the later of two; all others commute.
+    // The result of MPI_REPLACE is its second operand; all other operations commute.
     flag.set(c_int::from(op.reduces() || op == Op::NoOp));
     Ok(())
 }

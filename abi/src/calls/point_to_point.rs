@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sends, receives and probes (MPI-5.0 chapter 3). `MPI_PROC_NULL` is answered here (§3.10); the engine knows ranks only.
+//! Sends, receives and probes (MPI-5.0 chapter 3). Calls with `MPI_PROC_NULL` (§3.10) complete here; the engine has ranks only.
 
 use crate::buffer::Buffer;
 use crate::comm::Comm;
@@ -90,7 +90,7 @@ fn immediate(
     Ok(())
 }
 
-/// The calls by mode: one that waits, one that gives a request.
+/// The calls of each send mode: one blocks, one returns a request.
 macro_rules! sends {
     ($($send:ident $isend:ident $mode:ident;)*) => { $(
         pub(crate) fn $send(

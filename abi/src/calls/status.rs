@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading and setting statuses (MPI-5.0 §3.2.5, §13.3). Legal at any time.
+//! The calls that read and set statuses (MPI-5.0 §3.2.5, §13.3). They are valid at any time.
 
 use crate::argument_error::ArgumentError;
 use crate::calls::datatype::find;
@@ -11,7 +11,8 @@ use core::ffi::c_int;
 use mend_datatype::Datatype;
 use mend_mpi::DatatypeHandle;
 
-/// Whole elements; `MPI_UNDEFINED` where the bytes are no whole number of them, or too many for the result (§3.2.5).
+/// The number of whole elements; `MPI_UNDEFINED` if the bytes are not a whole number of elements, or the number does not fit into the
+/// result (§3.2.5).
 fn elements(status: &Status, datatype: Datatype) -> i64 {
     let (bytes, size) = (status.bytes(), datatype.size() as u64);
     if bytes % size != 0 {
@@ -25,7 +26,8 @@ pub(crate) fn get_count(status: Status, datatype: DatatypeHandle, count: OutCoun
     Ok(())
 }
 
-/// Basic elements: a pair has two, of which the first may come alone (§5.1.11). Every other predefined type is one.
+/// The number of basic elements: a pair has two, of which only the first may have been received (§5.1.11). Every other predefined
+/// type is one.
 fn basic_elements(status: &Status, datatype: Datatype) -> i64 {
     let Some(first) = datatype.first_of_pair() else { return elements(status, datatype) };
     let (bytes, size) = (status.bytes(), datatype.size() as u64);

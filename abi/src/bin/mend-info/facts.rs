@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What there is to say, before it becomes text or JSON.
+//! The facts that mend-info prints, before they are written as text or JSON.
 
 use mend_base::parameter::{Kind, Origin, Parameter, Settings};
 use mend_runtime::environment::{COMMAND_LINE, foreign_launcher, read_assignments};
 use mend_segment::{NoticePage, NoticeView};
 use std::os::fd::AsFd as _;
 
-/// All of it.
+/// All facts.
 pub struct Facts {
     /// Names and values.
     pub versions: Vec<(&'static str, String)>,
     /// Names and values.
     pub host: Vec<(&'static str, String)>,
-    /// Every row of the table.
+    /// Every parameter.
     pub parameters: Vec<Value>,
     /// Every component.
     pub components: Vec<Component>,
-    /// What is wrong with what was set.
+    /// Errors of the settings.
     pub problems: Vec<String>,
-    /// Whether a rank would refuse to start with it.
+    /// Whether a rank would refuse to start with these errors.
     pub refused: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct Value {
     pub row: &'static Parameter,
     /// Its value, as written.
     pub value: String,
-    /// Who said so.
+    /// The place where it was set.
     pub origin: Origin,
 }
 
@@ -36,16 +36,16 @@ pub struct Value {
 pub struct Component {
     /// `btl`, `coll`, `runtime`.
     pub framework: &'static str,
-    /// As in the parameter of the framework.
+    /// Its name in the parameter of the framework.
     pub name: &'static str,
     /// What it does.
     pub description: &'static str,
-    /// Why it can run here; or why not.
+    /// `Ok`: why it can run here; `Err`: why it cannot.
     pub runs: Result<String, String>,
 }
 
 impl Facts {
-    /// Looks around. Starts nothing: what is tried is undone at once.
+    /// Collects the facts of this host. Starts no process, and removes what its trials create.
     pub fn gather() -> Facts {
         let (settings, problems, refused) = settings();
         let parameters = mend_world::DECLARED
@@ -140,7 +140,7 @@ fn excluded(settings: &Settings, framework: &str) -> String {
     format!("left out by {framework} = {value} ({})", origin_words(origin))
 }
 
-/// Makes what shared memory is made of, and lets it go: a sealed memory file, mapped once writable and once for reading.
+/// Tries the parts of shared memory: creates a sealed memory file, maps it writable and read-only, and removes it.
 fn shared_memory() -> Result<String, String> {
     let (page, descriptor) = NoticePage::create(1).map_err(|error| error.to_string())?;
     NoticeView::map(descriptor.as_fd(), 1).map_err(|error| error.to_string())?;
@@ -148,7 +148,7 @@ fn shared_memory() -> Result<String, String> {
     Ok("memory files can be made, sealed and mapped here".to_owned())
 }
 
-/// Who said so, in words.
+/// The place where a value was set, in words.
 pub fn origin_words(origin: Origin) -> &'static str {
     match origin {
         Origin::Default => "default",
@@ -158,7 +158,7 @@ pub fn origin_words(origin: Origin) -> &'static str {
     }
 }
 
-/// What values a parameter takes, in words.
+/// The values that a parameter accepts, in words.
 pub fn kind_words(kind: Kind) -> String {
     match kind {
         Kind::Number(least, most) => format!("a number from {least} to {most}"),

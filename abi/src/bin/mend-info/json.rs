@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For programs.
+//! The facts as JSON, for programs.
 
 use crate::facts::{Component, Facts, Value, kind_words, origin_words};
 use mend_base::parameter::variable;

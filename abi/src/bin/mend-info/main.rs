@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `mend-info`: what Mend is and could do here. Versions, facts of the host that it decides by, every parameter with its value
-//! and where that came from, every component with why it can or cannot run. Text, or JSON with `--json`.
+//! `mend-info`: prints versions, facts of the host on which decisions of Mend depend, every parameter with its value and the place
+//! where it was set, and every component with the reason why it can or cannot run. As text, or with `--json` as JSON.
 #![forbid(unsafe_code)]
 
 mod facts;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         }
     };
     let facts = facts::Facts::gather();
-    // A reader that has gone (`| head`) is no error of ours.
+    // A reader that has closed the pipe (`| head`) is not an error.
     let _ = std::io::stdout().write_all(print(&facts).as_bytes());
     for problem in &facts.problems {
         eprintln!("mend-info: {problem}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For people.
+//! The facts as text, for people.
 
 use crate::facts::{Facts, kind_words, origin_words};
 use core::fmt::Write as _;
