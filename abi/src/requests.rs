@@ -36,7 +36,7 @@ pub(crate) fn handle_of_receive(
     started: Started,
 ) -> Result<Handle, Failure> {
     let request = match started {
-        Started::Done(status) => engine.complete(comm, status)?,
+        Started::Done(status) => engine.add_completed(comm, status)?,
         Started::Running(request) => request,
     };
     Ok(request.to_bits() as Handle)

@@ -7,7 +7,7 @@ use crate::{Callback, NOBODY, Shm, ShmEndpoint};
 use mend_segment::{CHUNK_SLOTS, CONTROL_SLOTS, Garbage, MAILBOXES, MESSAGE_SLOTS};
 use mend_transport::{Cause, Sink};
 
-/// The length of each ring: no more is drained, as threads of a dead process may still write for a moment.
+/// The most that is drained from a dead peer: one length of each ring, since its threads may still write for a moment.
 const RING_LENGTHS: Quota = Quota {
     rings: [CONTROL_SLOTS as u32, MESSAGE_SLOTS as u32, CHUNK_SLOTS as u32],
     states: MAILBOXES as u32,

@@ -27,7 +27,7 @@ const CHECKS_BEHIND_MAX: u32 = 256;
 /// a sender that can run has run, also on a busy processor.
 const TIMED_CHECKS_BEHIND_MAX: u32 = 5;
 
-/// The same as a time: a program that computes and tests now and then makes few checks.
+/// The same as a time, for programs that call MPI_Test rarely and so make few checks.
 const BEHIND_MAX: Duration = Duration::from_millis(31);
 
 const _: () = assert!(SHARE as usize == mend_segment::MESSAGE_SLOTS);

@@ -33,7 +33,7 @@ use polling::Polling;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The slot of this process on its node, as the launcher assigned it.
+/// The slot of this process on its node, as the node daemon assigned it.
 #[derive(Clone, Debug)]
 pub struct NodeSlot {
     /// The index of this process among the processes of its node.
@@ -57,7 +57,7 @@ pub struct Shm {
     polling: Polling,
     /// Endpoints with a send that found no room.
     blocked: Vec<u32>,
-    /// Endpoints for whose peers our block says that this process waits for room.
+    /// Endpoints whose peers are asked, in the block that we write for them, to ring when there is room.
     waiting: Vec<u32>,
     /// Endpoints that are being severed.
     severing: Vec<u32>,
@@ -80,9 +80,9 @@ enum Callback {
 pub struct Statistics {
     /// Doorbells that this process rang.
     pub bells_rung: u64,
-    /// Endpoints that rang and are polled since.
+    /// Changes of an endpoint from doorbell to polling.
     pub promotions: u64,
-    /// Endpoints that were polled and ring a doorbell since.
+    /// Changes of an endpoint from polling to doorbell.
     pub demotions: u64,
     /// Calls of `arm` that found nothing: the process could sleep.
     pub armed: u64,

@@ -46,7 +46,7 @@ pub(crate) fn how_it_ended(record: &RankRecord) -> Option<String> {
     })
 }
 
-/// The first of these that a signal killed.
+/// The first of the ranks that `of` selects whose child a signal killed.
 pub(crate) fn killed_outside(ranks: &RankTable, of: impl Fn(&RankRecord) -> bool) -> Option<RankLine> {
     let outside = ranks.all().filter(|(_, record)| of(record));
     let mut killed = outside.filter_map(|(rank, record)| match record.child_ending()? {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective operations that run: each is a schedule (`mend-coll`) on the context kind for collective operations of its communicator, so
+//! Collective operations that run: each is a schedule (`mend-coll`) on the collective context of its communicator, so
 //! that its messages never match receives of the program. The creation of a communicator is a collective operation too.
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //! members: an operation that has ended before has succeeded (Row CO3), and a communicator may be created at some members only. Such
 //! a communicator has a failed member, so it is of use for point-to-point messages only. A member that has not created it refuses
 //! these messages as soon as it knows the identity, or else when it finalizes. Freeing the communicator is local. Whether all members
-//! have created it is a question for an agreement.
+//! have created it can be found out only by an agreement (MPIX_Comm_agree, not implemented yet).
 //!
 //! A part of the engine: it owns the operations. Each call borrows the [`Context`], in which it changes the communicator's count of
 //! operations, and starts sends and receives at the PML.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The communicators of one process, with the two channels of each at the PML, one for each context kind. [`create`] creates
+//! The communicators of one process, with the two channels of each at the PML, one for each context. [`create`] creates
 //! communicators; freeing one is local (design "Context ids"): without a barrier or an agreement on a number.
 //!
 //! A part of the engine: it owns the table of communicators and allocates the identities of this process; it opens and closes
@@ -367,7 +367,7 @@ impl Communicators {
             && !layers.pml.is_used(identity)
         {
             mend_base::reach!("mpi.collective: not created here, and perhaps by another member");
-            layers.pml.never(identity);
+            layers.pml.never_open(identity);
         }
     }
 

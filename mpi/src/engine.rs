@@ -32,7 +32,7 @@ use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
 pub use reports::OpenCounts;
 
-/// The MPI of one process, as a value: a test may have a thousand of them.
+/// All MPI state of one process, as a value: a test may have a thousand of them.
 #[derive(Debug)]
 pub struct Engine<N: Btl, R: Runtime> {
     layers: Layers<N, R>,
@@ -65,7 +65,7 @@ enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StartError {
     /// The runtime did not accept the card of this process.
-    #[error("the launcher did not take this process's card: {0}")]
+    #[error("the node daemon did not take this process's card: {0}")]
     Runtime(#[from] RuntimeError),
     /// The predefined communicators could not be created.
     #[error(transparent)]
@@ -341,8 +341,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         has_copy
     }
 
-    /// Creates a request on `comm` that is complete, for a handle of the program.
-    pub fn complete(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
+    /// Adds a request on `comm` that is complete, for a handle of the program.
+    pub fn add_completed(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
         let request = self.completed.add(comm, status)?;
         self.communicators.add_request(comm);
         Ok(request)

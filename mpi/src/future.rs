@@ -131,7 +131,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     ) -> Blocked<N, R, Blocking> {
         self.block(|engine| match poll_then_post(engine, comm, from, tag, data)? {
             Started::Running(request) => Ok(Blocking::new(request)),
-            Started::Done(status) => Ok(Blocking::new(engine.complete(comm, status)?)),
+            Started::Done(status) => Ok(Blocking::new(engine.add_completed(comm, status)?)),
         })
     }
 
@@ -267,7 +267,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         let (handle, result) = match started {
             Ok(Started::Running(request)) => (RequestHandle::Request(request), None),
             Ok(Started::Done(Status::EMPTY)) => (RequestHandle::Done, None),
-            Ok(Started::Done(status)) => match self.engine_mut().complete(comm, status) {
+            Ok(Started::Done(status)) => match self.engine_mut().add_completed(comm, status) {
                 Ok(request) => (RequestHandle::Request(request), None),
                 Err(error) => (RequestHandle::Null, Some(Err(error))),
             },
@@ -293,7 +293,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.block(|engine| {
             let request = match start(engine)? {
                 Started::Running(request) => request,
-                Started::Done(status) => engine.complete(comm, status)?,
+                Started::Done(status) => engine.add_completed(comm, status)?,
             };
             Ok(CommunicatorCreation::new(request))
         })

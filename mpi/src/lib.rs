@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The semantics of MPI: the engine of one process, requests, error classes, creation of communicators, `PeerReports`, through
-//! which every failure is reported, the calls that wait, and futures over requests. Read [`Engine`] first.
+//! The semantics of MPI: the engine of one process, requests, error classes, creation of communicators, reports about
+//! peers, the calls that wait, and futures over requests. Read [`Engine`] first.
 //!
 //! Nothing here blocks, reads a clock or the environment, or calls the user's code (Rules 5, 6, 10): an engine is a value, and
 //! its owner calls [`progress`](Engine::progress). Not here: the choice of transports and runtime (`world` or `sim` makes it),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A communicator's context kind, opened: its name, and the state of each part for it. [`Ob1`](crate::Ob1) lends the pieces
+//! One context of a communicator, opened: its name, and the state of each part for it. [`Ob1`](crate::Ob1) lends the pieces
 //! to their parts.
 
 use crate::ends::Ends;
@@ -10,14 +10,14 @@ use mend_base::{ContextId, ContextKind, PeerIndex, Rank};
 use mend_proto::identity::Name;
 use std::sync::Arc;
 
-/// A communicator's context kind, opened.
+/// One context of a communicator, opened.
 #[derive(Debug)]
 pub(crate) struct ChannelState<E> {
     name: Name,
     /// Our id of it; `None`: ids had run out, and every message carries the full identity.
     context: Option<ContextId>,
     pub(crate) members: Members,
-    /// Whether this is a collective context kind of which a member has failed: broken for ever. No operation starts on it any
+    /// Whether this is a collective context of which a member has failed: broken for ever. No operation starts on it any
     /// more, and messages that arrive are dropped, since they belong to operations that were given up.
     broken: bool,
     /// For receiving.
@@ -70,7 +70,7 @@ impl<E: Copy> ChannelState<E> {
         self.broken
     }
 
-    /// The first member that failed, if the channel is broken: failures are never acknowledged on a collective context kind.
+    /// The first member that failed, if the channel is broken: failures are never acknowledged on a collective context.
     #[inline]
     pub(crate) fn broken_by(&self, ends: &Ends) -> Option<Rank> {
         if self.broken { self.members.pending_failure(ends) } else { None }

@@ -100,7 +100,7 @@ impl ContextTable {
     }
 
     /// The name will never be opened: what waits for it.
-    pub(crate) fn never(&mut self, name: Name) -> Vec<(PeerIndex, EarlyMessage)> {
+    pub(crate) fn never_open(&mut self, name: Name) -> Vec<(PeerIndex, EarlyMessage)> {
         assert!(!self.names.contains_key(&name), "the channel is open");
         self.early.retire(name)
     }
@@ -205,7 +205,7 @@ mod tests {
         for number in [1, 2] {
             assert!(table.store_early(name(number), PEER, early(name(number))).is_ok());
         }
-        assert_eq!(table.never(name(1)).len(), 1);
+        assert_eq!(table.never_open(name(1)).len(), 1);
         assert!(table.is_used(name(1)) && !table.is_used(name(2)));
         assert_eq!(table.leave().len(), 1);
         assert_eq!(table.find(name(2)), Named::Retired, "nothing is opened any more");

@@ -3,7 +3,7 @@
 //! without a meaning are zero. `Card::LAYOUT` numbers this layout.
 //!
 //! ```text
-//! messages, by the receiver's context id               messages, by full identity (first contact)
+//! messages, by the receiver's context id               messages, by full identity (until it announces its id)
 //!  0 kind  1 zero  2 context u16                        0 kind | 0x80  1 context kind  2 sequence u16
 //!  4 sequence u16  6 zero u16                           4 tag i32   8 source rank u32
 //!  8 tag i32      12 source rank u32                   12 identity (creator u64, number u32)

@@ -18,16 +18,16 @@
 //! | part | owns | is lent |
 //! |---|---|---|
 //! | `matcher`: `MatchLists` of a channel, `Matcher` | posted receives and unexpected messages in order; the one sequence check, the one decision which receive takes a message | the slab of receives |
-//! | `request_table`: `RequestTable` | operations from begin to end and to whom they belong, the lifecycle check, what is active on each channel | |
-//! | `send_queues`: `SendQueues` | messages and streams that wait for each peer; congestion, XOFF received; starts since progress | |
-//! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and each protocol's places | |
-//! | `receive_budget`: `ReceiveBudget` | the cost of what each peer has here unmatched, when XOFF and XON go, buffers | |
+//! | `request_table`: `RequestTable` | all operations with their owners, the lifecycle check, the number of active operations on each channel | |
+//! | `send_queues`: `SendQueues` | messages and streams that wait for each peer; congestion, XOFF received; the number of operations started since the last progress | |
+//! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and the capacity that each protocol has reserved | |
+//! | `receive_budget`: `ReceiveBudget` | bytes of unmatched messages of each peer; when XOFF and XON are sent; spare buffers | |
 //! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
 //! | `context_table`: `ContextTable` | names and context ids of channels, early messages, retired names | |
 //! | `peer_table`: `PeerTable` | links, which are discarded or closed, evidence, the peers that the engine is to connect | |
 //! | `members`: `Members` of a channel | which peer is which rank; how far failures are acknowledged and members have ended, as positions | `Ends` |
 //! | `routes`: `Routes` of a channel | endpoint, context id and next number for each rank | a peer's link |
-//! | `unconnected`: `UnconnectedSearch` | the positions of the rounds over operations and probes | |
+//! | `unconnected`: `UnconnectedSearch` | the positions of the round-robin search for unconnected peers | |
 //!
 //! | event | file | goes through |
 //! |---|---|---|

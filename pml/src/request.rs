@@ -7,7 +7,7 @@ use mend_base::{Key, Rank, Tag};
 use mend_datatype::TypedBuffer;
 use mend_transport::{Cause, Payload};
 
-/// A context kind of a communicator, opened: what sends and receives name. Stale ones are refused (I4).
+/// One context of a communicator, opened: sends and receives name it. A stale one is refused (I4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Channel(pub Key);
 
@@ -49,7 +49,7 @@ pub enum State {
 pub struct Status {
     /// Its sender; `None`: `MPI_PROC_NULL`, and the empty status (whose source the caller reads as any).
     pub source: Option<Rank>,
-    /// Its label.
+    /// The tag of the message.
     pub tag: Tag,
     /// How many packed bytes were received.
     pub bytes: u64,

@@ -29,7 +29,7 @@ pub(crate) struct RequestTable {
     channels: Vec<ChannelCount>,
     /// Sends that are not over.
     sends: usize,
-    /// Those that sleep until a request is over that has ended.
+    /// Waiters whose request has ended and that were not woken yet.
     ended_waiters: Vec<Waiter>,
     #[cfg(test)]
     refuses: bool,

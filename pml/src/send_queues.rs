@@ -31,7 +31,7 @@ pub(crate) struct SendQueues {
     answers: Protocol,
     peers: Paged<PeerQueues>,
     flush_pending: Vec<PeerIndex>,
-    /// How many peers were connected, each as often as it was.
+    /// The number of connections made so far.
     connected: usize,
     /// Acknowledgements of retired ids that are not sent yet.
     retired: usize,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which operations are asked next about peers that are not connected: rounds over the operations and the last probe.
+//! The round-robin positions of the search for unconnected peers for which an operation, or the last probe, waits.
 
 use mend_base::{Key, Source};
 
-/// The positions of the rounds.
+/// The positions of the search.
 #[derive(Default, Debug)]
 pub(crate) struct UnconnectedSearch {
-    /// The slot of the operation that was last seen.
+    /// The slot of the operation at which the last search by slots stopped.
     slot: u32,
-    /// The waiter that was last asked about: 0 for the probe, one more than its slot for an operation.
+    /// The waiter at which the last search by waiters stopped: 0 for the probe, one more than its slot for an operation.
     waiter: u32,
-    /// Where and for what source the last probe since found no message.
+    /// The channel and source of the last probe that found no message.
     probed: Option<(Key, Source)>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Waiter {
     Operation(u32),
 }
 
-/// Operations, and members of one channel, in one call.
+/// One call looks at no more than this many operations, and at no more than this many members of a channel.
 pub(crate) const SEARCHED_MAX: u32 = 64;
 
 impl UnconnectedSearch {
@@ -37,13 +37,13 @@ impl UnconnectedSearch {
         self.probed.take()
     }
 
-    /// The next slot of so many.
+    /// The next slot, of `slots`.
     pub(crate) fn next_slot(&mut self, slots: u32) -> u32 {
         self.slot = (self.slot + 1) % slots;
         self.slot
     }
 
-    /// The next waiter, round robin over the probe and so many slots. `None`: the probe is the next, and there was none.
+    /// The next waiter, round robin over the probe and `slots` slots. `None`: the probe is the next, and there was none.
     pub(crate) fn next_waiter(&mut self, slots: u32) -> Option<Waiter> {
         self.waiter = (self.waiter + 1) % (slots + 1);
         match self.waiter.checked_sub(1) {
@@ -61,7 +61,7 @@ mod tests {
     const CHANNEL: Key = Key { index: 1, generation: 1 };
 
     #[test]
-    fn every_slot_and_the_probe_have_their_turns() {
+    fn every_slot_and_the_probe_come_in_rotation() {
         let mut search = UnconnectedSearch::default();
         assert_eq!([0; 3].map(|_| search.next_slot(2)), [1, 0, 1]);
         let waiters = [0; 3].map(|_| search.next_waiter(2));

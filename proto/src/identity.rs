@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Identities and context ids of communicators, and messages for communicators that are not created yet (design "Context ids").
 //!
-//! Processes do not agree on context ids. Each *receiver* chooses an id for a context kind of a communicator, announces the id to the
+//! Processes do not agree on context ids. Each *receiver* chooses an id for a context of a communicator, announces the id to the
 //! senders, and reuses the id when every such sender has acknowledged that it does not use the id any more:
 //!
 //! ```text
@@ -29,12 +29,12 @@ pub use early_messages::EarlyMessages;
 
 use mend_base::{ContextKind, Identity, Peer, Reader, Wire, Writer};
 
-/// The scope of matching: a context kind of a communicator. Never reused.
+/// The name of one context: the scope of matching. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Name {
     /// The communicator.
     pub identity: Identity,
-    /// The context kind.
+    /// Which of the two contexts of the communicator.
     pub context_kind: ContextKind,
 }
 

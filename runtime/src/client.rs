@@ -4,7 +4,7 @@
 use mend_base::Peer;
 use mend_transport::{Card, Cause};
 
-/// A process's connection to its launcher: to the node daemon, to none (a singleton), or to the simulator. Owned by one engine,
+/// A process's connection to its node daemon; without one (a singleton) or in the simulator, what replaces it. Owned by one engine,
 /// so it holds no locks.
 ///
 /// No call blocks: a request is made once, and its answer comes as a [`Notice`]. One load tells whether there are notices

@@ -75,8 +75,8 @@ impl Life {
         Ok(())
     }
 
-    /// Releases the word, which the calling thread holds, so that another thread can [`take`](Life::take) it. In
-    /// between no death would be seen.
+    /// Releases the word, which the calling thread holds, so that another thread can [`take`](Life::take) it. A
+    /// death between the two is not seen.
     pub fn release(&self) {
         // SAFETY: the mutex was made in `begin`, before a thread could hold it; a thread that does not hold it is refused (EPERM).
         let refused = unsafe { libc::pthread_mutex_unlock(self.mutex()) };

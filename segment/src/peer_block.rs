@@ -109,8 +109,8 @@ impl PeerBlock {
     }
 
     // Hot: per poll.
-    /// Whether the peer has made its block for us. Before that nothing of it may be read, because reading a hole
-    /// takes memory.
+    /// Whether the peer has made its block for us. Before that nothing of it may be read, because reading an
+    /// unallocated page of a memfd allocates it.
     pub fn is_made(&mut self) -> Result<bool, Garbage> {
         if self.made { Ok(true) } else { self.read_directory() }
     }

@@ -5,8 +5,8 @@
 //! the limits up the tree and the memory used under them are read first, and a reservation that would not fit is
 //! refused.
 //!
-//! No lock is held between that and the fallocate, and all processes of a node may be there at once, having read the
-//! same figure. So each leaves free what all of them together may be about to reserve: [`keep_free`].
+//! No lock is held between that and the fallocate, and all processes of a node may do this at the same time, after they have
+//! read the same figure. So each leaves free what all of them together may be about to reserve: [`keep_free`].
 
 use crate::SegmentError;
 use crate::layout::{BLOCK_BYTES, BLOCK_CHUNKS, header_bytes};

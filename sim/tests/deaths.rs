@@ -41,7 +41,7 @@ const MUST: [&str; 34] = [
     "pml.end: a posted receive",
     "pml.end: a matched receive",
     "pml.end: all others have ended, but our own message is under way",
-    "pml.end: messages of a broken collective context kind",
+    "pml.end: messages of a broken collective context",
     "pml.abandon: a streaming send",
     "pml.abandon: a matched receive",
 ];

@@ -140,8 +140,8 @@ pub enum Class {
     Data,
     /// Control messages: they have separate slots, and never wait behind data.
     Control,
-    /// A state, such as credit or a heartbeat: it replaces the last unread state of the same [`AmId`], and is never `Busy` on a
-    /// connected endpoint.
+    /// The newest value of something, such as a counter: it replaces an unread older value of the same [`AmId`], and is never `Busy`
+    /// on a connected endpoint.
     Mailbox,
 }
 

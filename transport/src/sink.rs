@@ -10,7 +10,7 @@ use mend_base::PeerIndex;
 /// [`Btl::take_message`](crate::Btl::take_message). The peer is named by the index that `connect` was given. Where a callback names
 /// an endpoint as well, it concerns this endpoint only: a peer may have several.
 ///
-/// A callback may panic. The transport counts its event as delivered before the call, so the event is not delivered again if the
+/// A callback may panic. The transport counts the event as delivered before it calls, so the event is not delivered again if the
 /// caller catches the panic and goes on.
 pub trait Sink<E> {
     /// A complete message arrived. `header` is a private copy; `payload` is valid during this call only, and a peer may change

@@ -197,7 +197,7 @@ impl World {
         } else {
             None
         };
-        // Before another process can map the outbox: the engine publishes the card.
+        // Before `Engine::new`, which publishes the card: from then on other processes can map the outbox.
         let life = shm.as_ref().map(Shm::life);
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
@@ -311,21 +311,21 @@ impl World {
         drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// `MPI_Abort` and fatal error handlers: asks the launcher to end the processes in `scope`, and ends this process if it still lives after
-    /// [`ABORT_GRACE`].
+    /// `MPI_Abort` and fatal error handlers: asks the node daemon to end the processes in `scope`, and ends this process if it still lives
+    /// after [`ABORT_GRACE`].
     ///
     /// May be called from a signal handler. For [`AbortScope::Job`] and [`AbortScope::ThisProcess`] it takes no lock, allocates nothing and
     /// does not use the engine. Only the engine knows [`AbortScope::Members`]: if the handler interrupted this thread in the critical
     /// section, the whole job is ended instead.
     pub fn abort(&self, scope: AbortScope, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
-        // Without a launcher there are no other processes to end.
+        // Without a node daemon there are no other processes to end.
         let asked = self.launched
             && match &self.emergency_channel {
                 Some(channel) => self.request_end(channel, scope, code, deadline),
                 None => self.request_end_by_engine(scope, code, deadline),
             };
-        // The launcher kills this process, also while it polls. If the launcher is gone, this process ends itself.
+        // The node daemon kills this process, also while it polls. If the node daemon is gone, this process ends itself.
         while asked && clock::now() < deadline {
             std::thread::yield_now();
         }
@@ -400,10 +400,10 @@ impl World {
 /// Threads of the process that this library started: the helper.
 const OWN_THREADS: u32 = 1;
 
-/// How long a process that aborts waits to be killed by the launcher.
+/// How long a process that aborts waits to be killed by the node daemon.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 
-/// Ends this process if its job was aborted or its launcher is gone (Rule 7).
+/// Ends this process if its job was aborted or its node daemon is gone (Rule 7).
 #[cold]
 fn end_with_the_job(engine: &mut Engine) {
     if let Some(JobNotice::Aborted { code }) = engine.notices() {

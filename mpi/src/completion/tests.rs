@@ -31,7 +31,7 @@ fn request(process: &mut Process, letter: char) -> RequestHandle {
     let (world, room) = (process.comm_world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
     let own = |from| Source::Rank(Rank(from));
     let started = match letter {
-        'C' => Started::Running(process.complete(world, Status { bytes: 9, ..Status::EMPTY }).unwrap()),
+        'C' => Started::Running(process.add_completed(world, Status { bytes: 9, ..Status::EMPTY }).unwrap()),
         'E' => process.receive(world, own(2), TagSelector::Tag(Tag(1)), room).unwrap(),
         'T' => {
             let long = TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(8)));
@@ -45,7 +45,7 @@ fn request(process: &mut Process, letter: char) -> RequestHandle {
         'I' => return RequestHandle::Null,
         'D' => return RequestHandle::Done,
         _ => {
-            let request = process.complete(world, Status::EMPTY).unwrap();
+            let request = process.add_completed(world, Status::EMPTY).unwrap();
             process.release(request);
             return RequestHandle::Request(request);
         }

@@ -5,20 +5,20 @@
 //!
 //! ```text
 //!   sender gives up                                   receiver
-//!     an RTS without an answer: forgotten; the answer that  ──  Matched, Refused: nothing more
-//!     still comes is known by its key's generation               CTS: ◀── Cancel(stream, 0)
-//!     a stream: ── Cancel(stream, bytes sent) ───────────────▶  takes so many, then forgets the stream
+//!     an RTS without an answer: forgotten; a late answer    ──  Matched, Refused: nothing more
+//!     has a key with an old generation                           CTS: ◀── Cancel(stream, 0)
+//!     a stream: ── Cancel(stream, bytes sent) ───────────────▶  receives that many, then forgets the stream
 //!   receiver gives up                                 sender
 //!     an RTS without a stream: ── Refused ────────────────▶  no receive will match it there
-//!     a stream: what comes of it is dropped            ══▶   sends on to the end, or gives up too
+//!     a stream: bytes that arrive are dropped          ══▶   sends on to the end, or gives up too
 //! ```
 //!
 //! So a stream's number is free again when its last byte has arrived, and never before: a late chunk belongs to its own stream
 //! or to none. The end of the peer removes all such state.
 //!
-//! The other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the point-to-point context
-//! kind. On a collective context kind an operation is given up because a member died, as a rule, and no process may see an
-//! error that its list of failures does not explain (I2): so the engine asks about all members before it reports the error.
+//! The other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the point-to-point
+//! context. On a collective context an operation is given up because a member died, as a rule, and no process may see an error
+//! that its list of failures does not explain (I2): so the engine asks about all members before it reports the error.
 
 use super::Ob1;
 use crate::envelope::{Packet, Reason};

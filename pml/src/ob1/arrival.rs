@@ -85,7 +85,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         payload: Payload<'_>,
     ) {
         let Envelope { tag, source, form, .. } = envelope;
-        if self.is_first_contact(arrival, key, from, source)
+        if self.is_accepted(arrival, key, from, source)
             && let Some(channel) = self.channels.get_mut(key)
         {
             let matched = channel.matching.take_match(self.requests.receives(), source, tag);
@@ -93,9 +93,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// What the sequence check found that is not usual: a message by name announces our id; the others are dropped.
+    /// Whether a message is accepted after the sequence check. A message by full identity is accepted, and our id is announced to its
+    /// sender. A message out of sequence is garbage and is not accepted.
     #[cold]
-    fn is_first_contact(&mut self, arrival: Arrival, key: Key, from: PeerIndex, source: Rank) -> bool {
+    fn is_accepted(&mut self, arrival: Arrival, key: Key, from: PeerIndex, source: Rank) -> bool {
         match arrival {
             Arrival::InOrder => return true,
             Arrival::Unannounced => {
@@ -301,7 +302,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let by_name = matches!(name, ChannelName::Named(_));
         let arrival = channel.matching.arrive(source, sequence, by_name);
-        if !self.is_first_contact(arrival, key, from, source) {
+        if !self.is_accepted(arrival, key, from, source) {
             return;
         }
         let (Some(sender), Some(channel)) = (form.waits(), self.channels.get_mut(key)) else { return };

@@ -13,7 +13,7 @@ use mend_proto::identity::Name;
 use std::sync::Arc;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// Opens one context kind of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order. Its
+    /// Opens one context of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order. Its
     /// requests belong to `owner`.
     pub fn open(
         &mut self,
@@ -58,11 +58,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// This communicator will not be opened here: its creation failed. A sender that waits for an answer is refused, now and
-    /// later.
-    pub fn never(&mut self, identity: Identity) {
+    /// The communicator will never be opened here: its creation failed. Senders that wait for an answer are refused, now and later.
+    pub fn never_open(&mut self, identity: Identity) {
         for name in names_of(identity) {
-            let early = self.contexts.never(name);
+            let early = self.contexts.never_open(name);
             self.refuse_early(early);
         }
     }

@@ -64,7 +64,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Ok(())
     }
 
-    /// Lists `peer` for the next flush if something waits to go to it, or has it connected first.
+    /// Schedules `peer` for the next flush if something waits to be sent to it; an unconnected peer is connected first.
     pub(super) fn schedule_flush(&mut self, peer: PeerIndex) {
         if self.queues.is_quiet(peer) || self.peers.is_closed(peer) {
             return;

@@ -7,7 +7,7 @@
 //! receive: each poll compares a position with the length of [`Ends::failed`]. The receive stays posted, and a message from
 //! another member completes it.
 //!
-//! A collective context kind of which a member has failed is broken (design "Interrupted collectives"): the owner of its
+//! A collective context of which a member has failed is broken (design "Interrupted collectives"): the owner of its
 //! operations gives them up ([`abandon`](Ob1::abandon)); unread messages and those that still come are dropped. Point-to-point
 //! messages between the other members go on.
 
@@ -45,7 +45,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.contexts.end_peer(peer);
     }
 
-    /// Moves the positions of all channels, and drops the unread messages of collective context kinds that are broken.
+    /// Moves the positions of all channels, and drops the unread messages of collective contexts that are broken.
     fn update_channels(&mut self, ends: &Ends) {
         let mut broken = Vec::new();
         for (key, channel) in self.channels.iter_mut() {
@@ -56,7 +56,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
         }
         for key in broken {
-            mend_base::reach!("pml.end: messages of a broken collective context kind");
+            mend_base::reach!("pml.end: messages of a broken collective context");
             self.drop_unread(key);
         }
     }
@@ -73,14 +73,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Acknowledges the first `at_most` of them, or all: wildcard receives wait for the other members (Row AK7). Returns how
     /// many are acknowledged now, never fewer than before. Nothing else depends on it (Row AK8), and it is called for
-    /// point-to-point context kinds alone.
+    /// point-to-point contexts alone.
     pub fn acknowledge(&mut self, on: Channel, at_most: Option<u32>, ends: &Ends) -> u32 {
         let Some(channel) = self.channels.get_mut(on.0) else { return 0 };
-        debug_assert!(!channel.is_collective(), "a collective context kind stays broken");
+        debug_assert!(!channel.is_collective(), "a collective context stays broken");
         channel.members.acknowledge(at_most, ends)
     }
 
-    /// The first member that failed, if it broke this channel: a collective context kind.
+    /// The first member that failed, if it broke this channel: a collective context.
     #[inline]
     pub fn broken_by(&self, on: Channel, ends: &Ends) -> Option<Rank> {
         self.channels.get(on.0)?.broken_by(ends)
@@ -91,7 +91,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.channels.get(on.0)?.members.pending_failure(ends)
     }
 
-    /// The rank as which a request needs `peer`, if it does.
+    /// The rank of `peer` in the request's channel, if the request needs that peer.
     fn needs(&self, entry: &RequestEntry, peer: PeerIndex) -> Option<Rank> {
         let rank = match *entry.phase() {
             Phase::Queued { to, .. }
@@ -136,9 +136,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 }
 
-/// Whether an unexpected message is the RTS of a peer that has ended: its payload will never come. The message keeps its place,
-/// so that no later message is taken for it: the receive that names its sender and would have matched it ends as the
-/// sender did. Wildcard receives do not match it, since they wait for other members too (Row AK7).
+/// Whether an unexpected message is the RTS of a peer that has ended: its payload will never come. The message stays in the list, so
+/// that no later message is matched instead. A receive that names its sender and would match it ends with the error of the
+/// sender's end. Wildcard receives do not match it, since they wait for other members too (Row AK7).
 #[inline]
 pub(super) fn is_rts_without_sender<E: Copy + Eq>(
     peers: &PeerTable<E>,

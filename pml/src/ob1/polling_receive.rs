@@ -124,8 +124,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     // Hot: per message.
-    /// Takes a message for a receive that polls, if it is an eager one that the receive admits: in its sequence, by the id
-    /// that the sender was announced, and still with nothing before it.
+    /// Takes a message for a receive that polls, if it is an eager one that the receive admits: in its sequence, with the
+    /// context id that was announced to the sender, and with no older message unmatched.
     #[inline(always)]
     fn take_polled(
         &mut self,

@@ -8,8 +8,8 @@ use crate::unconnected::{SEARCHED_MAX, Waiter};
 use mend_base::{Key, PeerIndex, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// The timed check of some posted receives, round robin. Peers that they name and that are not connected are wanted, as
-    /// for a send.
+    /// Called in the timed check: looks at some posted receives, round robin. Unconnected peers that they name are to be connected,
+    /// as for a send.
     #[cold]
     pub fn want_awaited(&mut self) {
         if let Some((channel, from)) = self.search.take_probe() {
@@ -32,9 +32,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// A member that is not connected of a channel where an operation waits for any member: to be asked about, not to be
-    /// connected, since all members would be too many. At each call another one, as far as possible of another channel,
-    /// round robin. A probe counts until the next [`want_awaited`](Ob1::want_awaited).
+    /// One unconnected peer for whose end an operation waits: a wildcard receive or a collective operation on a channel with that
+    /// peer. The engine asks the runtime about it, and does not connect it, since that would connect all members. Successive calls
+    /// return different peers, of different channels if possible. A probe counts as an operation until the next
+    /// [`want_awaited`](Ob1::want_awaited).
     #[cold]
     pub fn next_unconnected(&mut self) -> Option<PeerIndex> {
         let slots = self.requests.slots();

@@ -59,7 +59,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let channel = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
         let peer = channel.members.peer(to).ok_or(Error::NoSuchRank(to))?;
         if let Some(rank) = channel.broken_by(ends) {
-            mend_base::reach!("pml.send: on a broken context kind");
+            mend_base::reach!("pml.send: on a broken context");
             return self.ended(on, Err(Error::ProcFailed(rank)));
         }
         if let Some(end) = ends.of(peer) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests that are given up, at either end and in every state; and context kinds that a failure has broken.
+//! Requests that are given up, at either end and in every state; and contexts that a failure has broken.
 
 use super::fabric::{CHUNKS, CONTROL, Cluster, DATA, pattern, rank, request, tag};
 use crate::envelope::Packet;
@@ -424,7 +424,7 @@ impl Traffic {
 
     /// One rank does something.
     fn step(&mut self, at: usize, is_notified: bool) {
-        // A rank that is notified starts nothing on the collective context kind any more.
+        // A rank that is notified starts nothing on the collective context any more.
         let context_kind = if self.random.once_in(2) || is_notified {
             ContextKind::PointToPoint
         } else {
@@ -460,7 +460,7 @@ impl Traffic {
         }
     }
 
-    /// One of the others is notified, and gives up its operations on the collective context kind.
+    /// One of the others is notified, and gives up its operations on the collective context.
     fn notify(&mut self, at: usize) {
         while !self.cluster.fabric.borrow().queues[2][at].iter().all(|queue| queue.is_empty()) {
             self.cluster.progress_at(at);

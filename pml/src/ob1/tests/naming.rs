@@ -61,7 +61,7 @@ fn a_communicator_that_will_never_be_created_refuses_the_sends_that_wait() {
     let before = cluster.send(0, on, 1, 1, &pattern(1, 30_000));
     cluster.settle();
     let identity = cluster.nodes[0].ob1.channels.get(on.0).unwrap().name().identity;
-    cluster.nodes[1].ob1.never(identity);
+    cluster.nodes[1].ob1.never_open(identity);
     let after = cluster.send_as(0, on, 1, 1, b"x", SendMode::Synchronous);
     cluster.settle();
     for refused in [before, after] {
