@@ -58,8 +58,8 @@ pub(crate) enum ArrivalMode {
     Doorbell,
     /// Its rings are polled.
     Polled { last_arrival: Instant },
-    /// Its rings are polled, and the peer has been asked to ring. Since that time, by our own clock, nothing was
-    /// stored to the bell request or the bell.
+    /// Its rings are polled, and the peer has been asked to ring. `since`: when this process last stored to the bell
+    /// request or the bell, by its own clock.
     Demoting { since: Instant },
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum ArrivalMode {
 pub(crate) struct Share {
     /// Messages that its ring had delivered when the window began.
     pub(crate) began: u32,
-    /// The receiver waited for its messages without result, and none has come since.
+    /// No other endpoint is held back for this one: the last wait for it brought no message, and none has come since.
     pub(crate) excused: bool,
     /// In the other direction: a send to it found no room since this was last checked.
     pub(crate) missed_room: bool,
@@ -241,7 +241,7 @@ impl Endpoint {
         link.is_ready()
     }
 
-    /// Whether a control message or a state is there.
+    /// Whether a control message or a mailbox value is there.
     #[cold]
     pub(crate) fn has_control(&self) -> bool {
         let State::Open(link) = &self.state else { return false };
@@ -281,7 +281,7 @@ impl Endpoint {
         Ok(Some(link.theirs.bell_request().has(BellRequest::CREDIT)))
     }
 
-    /// Gives all credit that is owed, also after a sink has panicked, when no later message may come with which it would be
+    /// Gives all credit that is owed, also after a sink has panicked, if no later message may come that would cause it to be
     /// given. Returns whether the peer has to be rung for it.
     #[cold]
     pub(crate) fn give_overdue_credit(&mut self) -> bool {

@@ -24,7 +24,7 @@ pub(crate) struct Link {
     budget_cuts: u8,
 }
 
-/// How many messages may still be taken from each ring, and how many states. While a dead peer is drained that is one
+/// How many messages may still be taken from each ring, and how many mailbox values. While a dead peer is drained that is one
 /// ring's length each, because threads of the dead process may still run for a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Quota {
@@ -53,7 +53,7 @@ impl Link {
     }
 
     // Hot: per poll.
-    /// Delivers what is there, as far as `budget` and `quota` allow, and reduces `quota`. States and control messages
+    /// Delivers what is there, as far as `budget` and `quota` allow, and reduces `quota`. Mailbox values and control messages
     /// come first, so that they do not wait behind data. But if the budget ends several polls in succession, the rings come
     /// first round robin, as the last one would otherwise never be reached.
     pub(crate) fn hand_up(
@@ -77,7 +77,7 @@ impl Link {
         Ok(events)
     }
 
-    /// The same for states and control messages alone.
+    /// The same for mailbox values and control messages alone.
     #[cold]
     pub(crate) fn hand_up_control(
         &mut self,

@@ -37,10 +37,10 @@ use mend_transport::Sink;
 pub(crate) struct Polling {
     /// Endpoints in poll mode.
     pub(crate) polled: Vec<u32>,
-    /// Endpoints in poll mode that are not polled now, because others that wait for room are behind them: see
-    /// `fairness`.
+    /// Endpoints in poll mode that are not polled now, because others that wait for room have not had their share
+    /// yet: see `fairness`.
     pub(crate) held_back: Vec<u32>,
-    /// Successive checks that found an endpoint behind.
+    /// Successive checks that found an endpoint below its share.
     pub(crate) checks_behind: u32,
     /// When the first of them was.
     pub(crate) behind_since: Instant,
@@ -220,7 +220,7 @@ impl Shm {
         if is_polled {
             self.note_arrival(index, now, ring);
         } else if ring {
-            // One that is held back was asked for no bell.
+            // The arrival does not change the mode of an endpoint that is held back; only its bell is rung, for credit.
             self.ring_bell(index);
         }
     }

@@ -270,7 +270,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.release_by(request, |pml, key| pml.release(key));
     }
 
-    /// Releases a request, by `by` if it is one of the PML. From now on its communicator does not count it.
+    /// Releases a request; calls `by` for a request of the PML. From now on its communicator does not count it.
     #[inline]
     fn release_by(
         &mut self,

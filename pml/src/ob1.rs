@@ -131,7 +131,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::Xoff => self.queues.set_xoff(from, true),
             Packet::Xon => self.queues.set_xoff(from, false),
             Packet::CancelRts(envelope) => self.on_cancel_rts(from, envelope),
-            Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no answers"),
+            Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no control messages"),
         }
     }
 

@@ -13,7 +13,8 @@
 //! - After an XOFF a correct peer sends eager messages only until it reads it. It starts [`STARTS_PER_PROGRESS`] messages at most
 //!   between two calls of progress, and the transport delivers control messages within a few calls. The *excess* is what it sends
 //!   in [`PROGRESSES_MAX`] calls. A peer that sends more may have read the XOFF late, since the XOFF may wait for room here:
-//!   a delay is no proof of garbage (Trap 19). There is no memory for its message.
+//!   a delay is no proof of garbage (Trap 19). So it is not treated as garbage; its message is refused as if memory had run out
+//!   (`BudgetError::NoMemory`).
 //! - RTSes and synchronous messages, which XOFF does not stop, are bounded by their sender: it has at most
 //!   [`RTS_MAX`](crate::rendezvous::RTS_MAX) without an answer at each receiver. A peer that sends more writes garbage.
 //!
@@ -71,7 +72,7 @@ const MESSAGE_COST: u64 = 128;
 /// for each 32 other peers that send control messages to that peer at the same time.
 const PROGRESSES_MAX: u64 = 16;
 
-/// A spare buffer may have so many bytes more than twice those of its message: less than [`MESSAGE_COST`].
+/// How much longer than twice its message a spare buffer may be, in bytes; below [`MESSAGE_COST`].
 const WASTE_MAX: usize = 64;
 
 /// The most spare buffers.
@@ -217,8 +218,8 @@ impl ReceiveBudget {
 }
 
 impl Account {
-    /// Whether the peer may have so much here with one more message. Each message that waits for an answer counts besides, and
-    /// so does one that cancels it.
+    /// Whether the peer may hold `held_bytes` here with one more message. The limit `most` is raised by two message costs for
+    /// each unanswered message: one for the message, one for the message that may cancel it.
     fn check(&self, held_bytes: u64, unanswered: bool, most: u64) -> Result<(), BudgetError> {
         let waiting = self.unanswered + u32::from(unanswered);
         if waiting > RTS_MAX {

@@ -18,7 +18,7 @@ pub(crate) struct Route<E> {
     endpoint: Option<E>,
     /// The peer's id of the channel, valid if `announced`.
     context: ContextId,
-    /// Of the next message.
+    /// The sequence number of the next message.
     sequence: u16,
     /// The longest message that is sent before a match.
     eager_bytes: u16,
@@ -53,7 +53,7 @@ impl<E: Copy> Routes<E> {
         Some(&mut self.0[rank.index()])
     }
 
-    /// Messages to this rank take the queue from now on, where the end of the peer is checked.
+    /// Messages to this rank are queued from now on, and in the queue the end of the peer is checked.
     pub(crate) fn slow_down(&mut self, rank: Rank) {
         if let Some(route) = self.0.get_mut(rank.index()) {
             route.endpoint = None;

@@ -134,7 +134,7 @@ impl PeerBlock {
     }
 
     // Hot: per poll.
-    /// Whether the state word has changed: `take_states` reads it.
+    /// Whether the word of the mailboxes has changed: `take_states` reads it.
     pub fn state_changed(&self) -> bool {
         self.state.load(Ordering::Relaxed) != self.seen
     }

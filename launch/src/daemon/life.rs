@@ -148,7 +148,7 @@ impl LifeWatch {
     }
 
     /// Watches the life word of `rank` in its outbox, at node slot `slot` of `slots`. The descriptor may be closed afterwards. A
-    /// second outbox of the same rank takes the thread of the first.
+    /// second outbox of the same rank replaces the first.
     pub fn add(
         &mut self,
         rank: u32,
@@ -215,7 +215,7 @@ impl LifeWatch {
         !self.without_thread.is_empty()
     }
 
-    /// The marks since the last call, each once. A marked rank counts for its thread until it is removed.
+    /// The marks since the last call, each once. A marked rank keeps its place in its thread until it is removed.
     pub fn marked(&mut self) -> Vec<Mark> {
         // The counter is cleared before the list is taken: a mark in between only makes the descriptor readable needlessly.
         let _ = rustix::io::read(&self.marks.ready, &mut [0; 8]);

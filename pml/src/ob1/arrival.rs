@@ -23,7 +23,7 @@ enum Target {
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
-    /// A message of the matching kinds.
+    /// A message that takes part in matching: eager, synchronous, or an RTS.
     #[inline]
     pub(super) fn on_message(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
         match self.target(from, envelope.channel) {
@@ -185,7 +185,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Stores the bytes of a message on its sender's account. `None`: the sender is discarded.
+    /// Stores the bytes of a message on its sender's account. `None`: the sender's messages are discarded.
     #[inline]
     fn store(&mut self, from: PeerIndex, payload: Payload<'_>, unanswered: bool) -> Option<Vec<u8>> {
         let short = self.matcher.is_short();

@@ -32,7 +32,7 @@ pub struct Polling<E> {
 #[derive(Clone, Copy, Debug)]
 struct Ring<E> {
     endpoint: E,
-    /// What the sender calls the channel.
+    /// Our context id of the channel, which the sender writes into its headers.
     context: ContextId,
     rank: Rank,
 }
@@ -64,7 +64,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     // Hot: per message.
-    /// The ring to poll, where no message has come that may be the one.
+    /// The ring to poll. `None` if an unexpected message is stored, or there is no connection or context id.
     #[inline(always)]
     fn ring(&self, on: Channel, rank: Rank) -> Option<Ring<E>> {
         let channel = self.channels.get(on.0)?;
@@ -77,8 +77,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     // Hot: per poll.
     /// Polls once. `None`: no message is there, and the receive goes on polling or is [`post`](Ob1::post)ed. `Some`: it has
-    /// started as [`receive`](Ob1::receive) would have started it, and the value is used up. Nothing but one message of
-    /// that rank moves.
+    /// started as [`receive`](Ob1::receive) would have started it, and the value is used up. The call handles at most one
+    /// message of that rank, and makes no other progress.
     #[inline(always)]
     pub fn poll_once<N: Btl<Endpoint = E>>(
         &mut self,
@@ -147,7 +147,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 }
 
-/// The receive that polls.
 struct Wanted<'a, E> {
     ring: Ring<E>,
     channel: Key,
