@@ -250,7 +250,7 @@ impl Btl for Shm {
         let sent = match class {
             Class::Data => self.endpoints[index].send(id, header, len, fill),
             Class::Control => self.endpoints[index].send_control(id, header, len, fill),
-            Class::Mailbox => self.endpoints[index].put_state(id, header, len, fill),
+            Class::Mailbox => self.endpoints[index].put_mailbox(id, header, len, fill),
         };
         if sent {
             self.notify(index, BellRequest::MESSAGES);

@@ -83,7 +83,7 @@ pub enum JobEndReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
     /// Its process has not ended, and its life word is not marked.
-    Lives,
+    Alive,
     /// Its own signal handler marked its life word; it may be writing its core.
     Dying,
     /// Its process has ended, or its life word is marked by the kernel.
@@ -251,9 +251,9 @@ impl NodeDaemon {
                 self.read_requests(rank, FoundBy::DyingMark);
                 self.read_requests(rank, FoundBy::Question(from));
             }
-            Condition::Lives if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
+            Condition::Alive if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
             // The process lives, but has left MPI, or has failed and goes on without MPI.
-            Condition::Lives => self.notifier.again(from, rank),
+            Condition::Alive => self.notifier.again(from, rank),
         }
     }
 

@@ -288,7 +288,7 @@ impl StateCounts {
                 HandleState::Complete(Ok(_)) => {}
                 HandleState::Complete(Err(error)) => {
                     counts.failed += 1;
-                    counts.fault |= error.class.is_fault();
+                    counts.fault |= error.class.is_fault_tolerance_error();
                 }
                 HandleState::Stale => return Err(Error::of(Detail::NoSuchRequest)),
             }

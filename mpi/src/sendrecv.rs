@@ -77,7 +77,7 @@ impl Sendrecv {
             engine.cancel(receive.request());
             self.receive.advance(engine, &threads);
         }
-        if self.receive.error().is_some_and(|error| error.class.is_fault())
+        if self.receive.error().is_some_and(|error| error.class.is_fault_tolerance_error())
             && let Half::Running(send) = &self.send
             && engine.continue_from_copy(send.request())
         {

@@ -281,16 +281,18 @@ impl Matcher {
         lists: &MatchLists,
         from: Source,
         tag: TagSelector,
-        can_come: impl Fn(&Unexpected) -> bool,
+        payload_can_come: impl Fn(&Unexpected) -> bool,
     ) -> Option<(Key, &Unexpected)> {
         let admits = |(_, message): &(Key, &Unexpected)| tag.admits(message.tag);
         match from {
             Source::Rank(rank) => {
                 lists.by_rank.get(rank.index())?.unexpected.iter(&self.messages).find(admits)
             }
-            Source::Any => {
-                lists.unexpected.iter(&self.messages).filter(admits).find(|(_, message)| can_come(message))
-            }
+            Source::Any => lists
+                .unexpected
+                .iter(&self.messages)
+                .filter(admits)
+                .find(|(_, message)| payload_can_come(message)),
         }
     }
 

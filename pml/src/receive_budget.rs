@@ -135,7 +135,7 @@ impl ReceiveBudget {
 
     /// Whether the sender of the message that was stored last may need an XOFF.
     #[inline]
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_exceeded(&self) -> bool {
         self.over
     }
 
@@ -245,7 +245,7 @@ mod tests {
         let stored = budget.store(PEER, Payload::from(bytes), unanswered, false)?;
         assert_eq!(stored, bytes);
         budget.recycle(stored);
-        Ok(budget.is_over() && budget.needs_xoff(PEER))
+        Ok(budget.is_exceeded() && budget.needs_xoff(PEER))
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
         for short in [0, 1, 100] {
             let mut budget = ReceiveBudget::new(1 << 20, 4096);
             let mut stored = vec![];
-            while !budget.is_over() {
+            while !budget.is_exceeded() {
                 // A long message that a receive takes, then a short one that stays.
                 let long = budget.store(PEER, Payload::from(&[1; 4096][..]), false, false).unwrap();
                 budget.release(PEER, long.len(), false);
@@ -299,7 +299,7 @@ mod tests {
         budget.refuse(true);
         for _ in 0..100 {
             let bytes = budget.store(PEER, Payload::from(&[1; 8][..]), false, false).unwrap();
-            assert!(bytes.capacity() < 100 && !budget.is_over());
+            assert!(bytes.capacity() < 100 && !budget.is_exceeded());
             budget.release(PEER, 8, false);
             budget.recycle(bytes);
         }
@@ -322,7 +322,7 @@ mod tests {
         budget.refuse(true);
         let mut xoffs = vec![];
         while xoffs.len() < 100 && budget.store(PEER, Payload::from(&[2; 64][..]), false, false).is_ok() {
-            xoffs.push(budget.is_over() && budget.needs_xoff(PEER));
+            xoffs.push(budget.is_exceeded() && budget.needs_xoff(PEER));
         }
         assert_eq!((xoffs.len(), xoffs[0], xoffs[1]), (16, true, false));
         let held = budget.held_bytes();
@@ -339,6 +339,6 @@ mod tests {
     fn where_memory_is_short_elsewhere_an_xoff_goes_too() {
         let mut budget = ReceiveBudget::new(4 << 20, 64);
         assert!(budget.store(PEER, Payload::from(&[2; 8][..]), false, true).is_ok());
-        assert!(budget.is_over() && budget.needs_xoff(PEER) && !budget.needs_xoff(PEER));
+        assert!(budget.is_exceeded() && budget.needs_xoff(PEER) && !budget.needs_xoff(PEER));
     }
 }

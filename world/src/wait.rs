@@ -416,7 +416,7 @@ impl<C: Progress> WaitingCall<'_, C> {
     /// Makes progress until `poll` returns a result. `None`: another thread owns progress.
     fn make_progress<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
         let (mut empty, mut busy, mut idle_since) = (0, 0_u32, None);
-        self.guarded.timing.pause();
+        self.guarded.timing.polling_stopped();
         loop {
             let now = self.guarded.timing.now();
             let events = self.guarded.engine.progress(now);
@@ -503,7 +503,7 @@ impl<C: Progress> WaitingCall<'_, C> {
             Next::Yield => self.yield_processor(now),
             Next::Sleep => {
                 *idle_since = None;
-                guarded.timing.pause();
+                guarded.timing.polling_stopped();
                 let found = self.sleep(poll);
                 self.guarded.timing.set_now(clock::now());
                 return found;

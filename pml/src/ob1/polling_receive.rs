@@ -91,8 +91,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !lent.net.has_message(ring.endpoint) {
             return None;
         }
-        let wanted = Wanted { ring, channel: polling.on.0, tag: polling.tag, data: &polling.data };
-        let mut head = Head { ob1: self, up, wanted, result: None };
+        let receive = PollingReceive { ring, channel: polling.on.0, tag: polling.tag, data: &polling.data };
+        let mut head = Head { ob1: self, up, receive, result: None };
         lent.net.take_message(now, ring.endpoint, &mut head);
         match head.result {
             Some(Ok(status)) => Some(Ok(Started::Done(status))),
@@ -129,25 +129,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline(always)]
     fn take_polled(
         &mut self,
-        wanted: &Wanted<'_, E>,
+        receive: &PollingReceive<'_, E>,
         header: &[u8],
         payload: Payload<'_>,
     ) -> Option<Result<Status, Error>> {
-        let Ring { context, rank, .. } = wanted.ring;
+        let Ring { context, rank, .. } = receive.ring;
         let (sequence, tag) = envelope::eager_of(header, context, rank)?;
-        let matching = &mut self.channels.get_mut(wanted.channel)?.matching;
-        if !wanted.tag.admits(tag)
+        let matching = &mut self.channels.get_mut(receive.channel)?.matching;
+        if !receive.tag.admits(tag)
             || !matching.may_poll(rank)
             || matching.arrive(rank, sequence, false) != Arrival::InOrder
         {
             return None;
         }
         mend_base::reach!("pml.polling: taken without being posted");
-        Some(take_whole(wanted.data, rank, tag, payload))
+        Some(take_whole(receive.data, rank, tag, payload))
     }
 }
 
-struct Wanted<'a, E> {
+struct PollingReceive<'a, E> {
     ring: Ring<E>,
     channel: Key,
     tag: TagSelector,
@@ -158,7 +158,7 @@ struct Wanted<'a, E> {
 struct Head<'a, E, U> {
     ob1: &'a mut Ob1<E>,
     up: &'a mut U,
-    wanted: Wanted<'a, E>,
+    receive: PollingReceive<'a, E>,
     result: Option<Result<Status, Error>>,
 }
 
@@ -175,7 +175,7 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Head<'_, E, U> 
         if id == AM_ID
             && self.result.is_none()
             && !self.ob1.peers.is_discarding(from)
-            && let Some(result) = self.ob1.take_polled(&self.wanted, header, payload)
+            && let Some(result) = self.ob1.take_polled(&self.receive, header, payload)
         {
             self.result = Some(result);
             return;

@@ -117,7 +117,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             SendMode::Synchronous => Form::Synchronous { key },
             SendMode::Standard | SendMode::Ready => Form::Eager,
         };
-        if form.waits().is_some() && !self.rendezvous.may_send(peer) {
+        if form.request_awaiting_answer().is_some() && !self.rendezvous.may_send(peer) {
             mend_base::reach!("pml.send: too many without an answer");
             return Err(SendError::Busy);
         }
@@ -128,7 +128,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             entry.data().pack(0, length, &mut slot);
         })?;
         route.count_sent();
-        route.speed_up(&link);
+        route.allow_at_once(&link);
         match form {
             Form::Eager => {
                 mend_base::reach!("pml.send: from the queue");
