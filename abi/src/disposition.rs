@@ -2,7 +2,7 @@
 //! The disposition of a failed call: which error handler is called, and which processes a fatal handler ends.
 
 use crate::comm::Comm;
-use crate::error_class::{class_of, is_fault};
+use crate::error_class::{class_of, is_fault_tolerance_error};
 use crate::error_handlers::{self, Action, Function};
 use crate::failure::{ErrorObject, Raised, Why};
 use crate::generated::constants::{COMM_NULL, COMM_SELF};
@@ -72,7 +72,7 @@ fn of_process() -> (Action, Handle) {
 fn abort_scope(action: Action, object: Handle, code: c_int) -> AbortScope {
     match action {
         Action::Abort => Comm(object).members(),
-        _ if is_fault(class_of(code)) => AbortScope::ThisProcess,
+        _ if is_fault_tolerance_error(class_of(code)) => AbortScope::ThisProcess,
         _ => AbortScope::Job,
     }
 }

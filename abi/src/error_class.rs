@@ -83,7 +83,7 @@ pub(crate) fn class_of(code: c_int) -> c_int {
 }
 
 /// Whether a class is that of a failed process or of a revoked communicator.
-pub(crate) fn is_fault(class: c_int) -> bool {
+pub(crate) fn is_fault_tolerance_error(class: c_int) -> bool {
     matches!(class, ERR_PROC_FAILED | ERR_PROC_FAILED_PENDING | ERR_REVOKED)
 }
 

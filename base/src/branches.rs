@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// Counts one visit of a named branch, as in `mend_base::reach!("pml.matcher: posted, eager")`.
+/// Counts in test builds that a named branch was taken, and is empty in production: `mend_base::reach!("pml.matcher: posted, eager")`.
 #[macro_export]
 macro_rules! reach {
     ($branch:literal) => {

@@ -10,7 +10,7 @@ use mend_transport::{Cause, Sink};
 /// The most that is drained from a dead peer: one length of each ring, since its threads may still write for a moment.
 const RING_LENGTHS: Quota = Quota {
     rings: [CONTROL_SLOTS as u32, MESSAGE_SLOTS as u32, CHUNK_SLOTS as u32],
-    states: MAILBOXES as u32,
+    mailboxes: MAILBOXES as u32,
 };
 
 /// How many life words one check reads; each is in a different cache line and page.
@@ -85,7 +85,7 @@ impl Shm {
     pub(crate) fn start_to_sever(&mut self, index: usize) {
         self.stop_polling(index);
         let endpoint = &mut self.endpoints[index];
-        let none = Quota { rings: [0; 3], states: 0 };
+        let none = Quota { rings: [0; 3], mailboxes: 0 };
         endpoint.state = match core::mem::replace(&mut endpoint.state, State::Severed) {
             State::Open(link) | State::Quarantined(link) => State::Severing(link, RING_LENGTHS),
             State::Garbled(link) => State::Severing(link, none),
@@ -126,7 +126,7 @@ impl Shm {
         let State::Severing(link, quota) = &mut endpoint.state else { return 0 };
         let mut events = 0;
         // Garbage ends the drain.
-        while events < budget && link.theirs.is_made() == Ok(true) {
+        while events < budget && link.theirs.block_exists() == Ok(true) {
             match link.hand_up(endpoint.peer, budget - events, quota, sink) {
                 Ok(0) | Err(Garbage) => break,
                 Ok(some) => events += some,

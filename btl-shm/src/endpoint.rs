@@ -30,7 +30,7 @@ pub(crate) struct Endpoint {
     /// Whether the marked life word of the peer has been reported since the endpoint was last resumed.
     pub(crate) death_reported: bool,
     /// For each ring, the payload of the last send that found no room.
-    wanted: [Option<usize>; 3],
+    len_refused: [Option<usize>; 3],
     /// Space for a chunk ring was refused: chunks go through the message ring for as long as this endpoint exists, so
     /// that each stream keeps one order.
     chunks_as_messages: bool,
@@ -58,8 +58,8 @@ pub(crate) enum ArrivalMode {
     Doorbell,
     /// Its rings are polled.
     Polled { last_arrival: Instant },
-    /// Its rings are polled, and the peer has been asked to ring. Since that time, by our own clock, nothing was
-    /// stored to the bell request or the bell.
+    /// Its rings are polled, and the peer has been asked to ring. `since`: when this process last stored to the bell
+    /// request or the bell, by its own clock.
     Demoting { since: Instant },
 }
 
@@ -68,8 +68,8 @@ pub(crate) enum ArrivalMode {
 pub(crate) struct Share {
     /// Messages that its ring had delivered when the window began.
     pub(crate) began: u32,
-    /// The receiver waited for its messages without result, and none has come since.
-    pub(crate) excused: bool,
+    /// No other endpoint is held back for this one: the last wait for it brought no message, and none has come since.
+    pub(crate) not_waited_for: bool,
     /// In the other direction: a send to it found no room since this was last checked.
     pub(crate) missed_room: bool,
 }
@@ -86,7 +86,7 @@ impl Endpoint {
             blocked: false,
             invalid_credit: false,
             death_reported: false,
-            wanted: [None; 3],
+            len_refused: [None; 3],
             chunks_as_messages: false,
         }
     }
@@ -140,7 +140,7 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn put_state(
+    pub(crate) fn put_mailbox(
         &mut self,
         id: AmId,
         header: &[u8],
@@ -149,7 +149,7 @@ impl Endpoint {
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
         let State::Open(link) = &mut self.state else { return false };
-        link.mine.put_state(SlotHeader { id: id.0, header, chunk: false }, len, |room| fill(slot(room)));
+        link.mine.put_mailbox(SlotHeader { id: id.0, header, chunk: false }, len, |room| fill(slot(room)));
         true
     }
 
@@ -177,16 +177,16 @@ impl Endpoint {
         let Err(fill) = refused else { return true };
         self.refresh(ring, len);
         let State::Open(link) = &mut self.state else { return false };
-        match (ring, link.mine.made_chunks()) {
+        match (ring, link.mine.chunk_ring()) {
             (Ring::Chunks, Some(chunks)) => chunks.push(slot_header, len, fill).is_ok(),
             _ => link.mine.messages.push(slot_header, len, fill).is_ok(),
         }
     }
 
-    /// Reads the credit that the peer has given, and stores the wanted length in case it is not enough.
+    /// Reads the credit that the peer has given, and stores the refused length in case it is not enough.
     #[cold]
     fn refresh(&mut self, ring: Ring, len: usize) {
-        self.wanted[ring as usize] = Some(len);
+        self.len_refused[ring as usize] = Some(len);
         self.take_credit(ring);
     }
 
@@ -196,7 +196,7 @@ impl Endpoint {
         let taken = match ring {
             Ring::Control => link.mine.control.credit(consumed),
             Ring::Messages => link.mine.messages.credit(consumed),
-            Ring::Chunks => link.mine.made_chunks().map_or(Ok(()), |chunks| chunks.credit(consumed)),
+            Ring::Chunks => link.mine.chunk_ring().map_or(Ok(()), |chunks| chunks.credit(consumed)),
         };
         self.invalid_credit |= taken == Err(Garbage);
     }
@@ -204,13 +204,13 @@ impl Endpoint {
     /// Whether the send that found no room would find some now.
     pub(crate) fn has_room(&mut self) -> bool {
         RINGS.into_iter().any(|ring| {
-            let Some(len) = self.wanted[ring as usize] else { return false };
+            let Some(len) = self.len_refused[ring as usize] else { return false };
             self.take_credit(ring);
             let State::Open(link) = &mut self.state else { return false };
             match ring {
                 Ring::Control => link.mine.control.has_room(len),
                 Ring::Messages => link.mine.messages.has_room(len),
-                Ring::Chunks => link.mine.made_chunks().is_some_and(|chunks| chunks.has_room(len)),
+                Ring::Chunks => link.mine.chunk_ring().is_some_and(|chunks| chunks.has_room(len)),
             }
         })
     }
@@ -218,7 +218,7 @@ impl Endpoint {
     /// Clears the record of the send that found no room, as `on_sendable` is called.
     pub(crate) fn unblock(&mut self, armed: bool) {
         self.blocked = false;
-        self.wanted = [None; 3];
+        self.len_refused = [None; 3];
         let request = match self.mode {
             ArrivalMode::Polled { .. } if !armed => BellRequest::NONE,
             _ => BellRequest::MESSAGES,
@@ -241,18 +241,18 @@ impl Endpoint {
         link.is_ready()
     }
 
-    /// Whether a control message or a state is there.
+    /// Whether a control message or a mailbox value is there.
     #[cold]
     pub(crate) fn has_control(&self) -> bool {
         let State::Open(link) = &self.state else { return false };
-        link.theirs.may_be_made() && (link.theirs.control.is_ready() || link.theirs.state_changed())
+        link.theirs.block_may_exist() && (link.theirs.control.is_ready() || link.theirs.mailbox_changed())
     }
 
     // Hot: per poll.
     #[inline(always)]
     pub(crate) fn has_message(&self) -> bool {
         let State::Open(link) = &self.state else { return false };
-        link.theirs.may_be_made() && link.theirs.messages.is_ready()
+        link.theirs.block_may_exist() && link.theirs.messages.is_ready()
     }
 
     // Hot: per message.
@@ -264,7 +264,7 @@ impl Endpoint {
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<Option<bool>, Garbage> {
         let State::Open(link) = &mut self.state else { return Ok(None) };
-        if !link.theirs.is_made()? {
+        if !link.theirs.block_exists()? {
             return Ok(None);
         }
         let (peer, mut fine) = (self.peer, Ok(()));
@@ -281,12 +281,12 @@ impl Endpoint {
         Ok(Some(link.theirs.bell_request().has(BellRequest::CREDIT)))
     }
 
-    /// Gives all credit that is owed, also after a sink has panicked, when no later message may come with which it would be
+    /// Gives all credit that is owed, also after a sink has panicked, if no later message may come that would cause it to be
     /// given. Returns whether the peer has to be rung for it.
     #[cold]
     pub(crate) fn give_overdue_credit(&mut self) -> bool {
         let State::Open(link) = &mut self.state else { return false };
-        link.theirs.is_made() == Ok(true) && link.give_credit(EMPTY)
+        link.theirs.block_exists() == Ok(true) && link.give_credit(EMPTY)
     }
 
     // Hot: per poll.
@@ -298,10 +298,10 @@ impl Endpoint {
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<(u32, bool), Garbage> {
         let State::Open(link) = &mut self.state else { return Ok((0, false)) };
-        if !link.theirs.is_made()? {
+        if !link.theirs.block_exists()? {
             return Ok((0, false));
         }
-        let mut quota = Quota { rings: [PER_KIND; 3], states: PER_KIND };
+        let mut quota = Quota { rings: [PER_KIND; 3], mailboxes: PER_KIND };
         let events = link.hand_up(self.peer, budget, &mut quota, sink)?;
         if events == 0 {
             return Ok((0, false));
@@ -309,7 +309,7 @@ impl Endpoint {
         Ok((events, link.give_credit(quota)))
     }
 
-    /// The same for states and control messages alone.
+    /// The same for mailbox values and control messages alone.
     #[cold]
     pub(crate) fn take_control(
         &mut self,
@@ -317,10 +317,10 @@ impl Endpoint {
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<(u32, bool), Garbage> {
         let State::Open(link) = &mut self.state else { return Ok((0, false)) };
-        if !link.theirs.is_made()? {
+        if !link.theirs.block_exists()? {
             return Ok((0, false));
         }
-        let mut quota = Quota { rings: [PER_KIND, 0, 0], states: PER_KIND };
+        let mut quota = Quota { rings: [PER_KIND, 0, 0], mailboxes: PER_KIND };
         let events = link.hand_up_control(self.peer, budget, &mut quota, sink)?;
         if events == 0 {
             return Ok((0, false));

@@ -8,7 +8,7 @@
 //!
 //! So messages are counted in windows. A sender whose ring was full publishes in its block that it waits for room. In each window
 //! an endpoint that has had its share is held back while another one that waits for room has not had its own. Progress then
-//! delivers nothing but control messages and states, so that the receiver yields, and sleeps in the end. The window ends when
+//! delivers nothing but control messages and mailbox values, so that the receiver yields, and sleeps in the end. The window ends when
 //! no endpoint is behind, or after [`CHECKS_BEHIND_MAX`] checks, [`TIMED_CHECKS_BEHIND_MAX`] timed ones or [`BEHIND_MAX`]. A sender that sent nothing while it was waited for (it
 //! computes, or is stopped) is not waited for again until a message of it has arrived.
 
@@ -43,11 +43,11 @@ impl Endpoint {
 
     fn is_behind(&self) -> bool {
         let State::Open(link) = &self.state else { return false };
-        self.had() < SHARE && !self.share.excused && link.theirs.waits_for_room()
+        self.had() < SHARE && !self.share.not_waited_for && link.theirs.waits_for_room()
     }
 
     fn begin_share(&mut self, behind: bool) {
-        self.share.excused = if behind { true } else { self.share.excused && self.had() == 0 };
+        self.share.not_waited_for = if behind { true } else { self.share.not_waited_for && self.had() == 0 };
         if let State::Open(link) = &self.state {
             self.share.began = link.theirs.messages.consumed();
         }
@@ -64,11 +64,12 @@ impl Shm {
         }
         let is_behind = |&index: &u32| endpoints[index as usize].is_behind();
         let behind = polling.polled.iter().any(is_behind);
-        if polling.checks_behind == 0 {
+        if polling.checks_below_share == 0 {
             polling.behind_since = now;
         }
-        if behind && polling.checks_behind < CHECKS_BEHIND_MAX && now - polling.behind_since < BEHIND_MAX {
-            polling.checks_behind += 1;
+        if behind && polling.checks_below_share < CHECKS_BEHIND_MAX && now - polling.behind_since < BEHIND_MAX
+        {
+            polling.checks_below_share += 1;
             polling.held_back.extend(polling.polled.extract_if(.., |index| has_share(index)));
             polling.unusual = true;
         } else {
@@ -80,7 +81,7 @@ impl Shm {
     #[cold]
     pub(crate) fn share_fairly_while_armed(&mut self, now: Instant) {
         if !self.polling.held_back.is_empty() {
-            self.polling.checks_behind += CHECKS_BEHIND_MAX.div_ceil(TIMED_CHECKS_BEHIND_MAX);
+            self.polling.checks_below_share += CHECKS_BEHIND_MAX.div_ceil(TIMED_CHECKS_BEHIND_MAX);
             self.share_fairly(now);
         }
     }
@@ -89,7 +90,7 @@ impl Shm {
     #[cold]
     fn begin_shares(&mut self, gave_up: bool) {
         let polling = &mut self.polling;
-        polling.checks_behind = 0;
+        polling.checks_below_share = 0;
         if polling.armed {
             for &index in &polling.held_back {
                 self.endpoints[index as usize].request_bells();

@@ -2,7 +2,7 @@
 //! Shared memory of one node, as a [`Btl`].
 //!
 //! Each process writes its own outbox (`mend-segment`) and reads those of its peers. This crate decides which peers
-//! are polled and which ring a doorbell, when credit is given, and how a connection ends when a peer fails. Read
+//! are polled and which peers must set a doorbell, when credit is given, and how a connection ends when a peer fails. Read
 //! [`Shm`] first, then `polling`.
 //!
 //! Not here: the memory itself, sleeping (`world` does that), matching.
@@ -250,7 +250,7 @@ impl Btl for Shm {
         let sent = match class {
             Class::Data => self.endpoints[index].send(id, header, len, fill),
             Class::Control => self.endpoints[index].send_control(id, header, len, fill),
-            Class::Mailbox => self.endpoints[index].put_state(id, header, len, fill),
+            Class::Mailbox => self.endpoints[index].put_mailbox(id, header, len, fill),
         };
         if sent {
             self.notify(index, BellRequest::MESSAGES);

@@ -24,16 +24,16 @@ pub(crate) struct Link {
     budget_cuts: u8,
 }
 
-/// How many messages may still be taken from each ring, and how many states. While a dead peer is drained that is one
+/// How many messages may still be taken from each ring, and how many mailbox values. While a dead peer is drained that is one
 /// ring's length each, because threads of the dead process may still run for a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Quota {
     pub(crate) rings: [u32; 3],
-    pub(crate) states: u32,
+    pub(crate) mailboxes: u32,
 }
 
 /// The quota for giving all owed credit, as if the rings were empty.
-pub(crate) const EMPTY: Quota = Quota { rings: [1; 3], states: 1 };
+pub(crate) const EMPTY: Quota = Quota { rings: [1; 3], mailboxes: 1 };
 
 /// Messages of one kind that one poll takes, so that an endpoint that always has some leaves time for the others.
 pub(crate) const PER_KIND: u32 = 16;
@@ -45,15 +45,15 @@ impl Link {
 
     // Hot: per poll.
     pub(crate) fn is_ready(&self) -> bool {
-        self.theirs.may_be_made()
+        self.theirs.block_may_exist()
             && (self.theirs.messages.is_ready()
                 || self.theirs.control.is_ready()
-                || self.theirs.state_changed()
+                || self.theirs.mailbox_changed()
                 || self.theirs.chunks.as_ref().is_some_and(|chunks| chunks.is_ready()))
     }
 
     // Hot: per poll.
-    /// Delivers what is there, as far as `budget` and `quota` allow, and reduces `quota`. States and control messages
+    /// Delivers what is there, as far as `budget` and `quota` allow, and reduces `quota`. Mailbox values and control messages
     /// come first, so that they do not wait behind data. But if the budget ends several polls in succession, the rings come
     /// first round robin, as the last one would otherwise never be reached.
     pub(crate) fn hand_up(
@@ -67,8 +67,8 @@ impl Link {
         if let Some(ring) = self.budget_cuts.checked_sub(1) {
             events = self.hand_up_ring(usize::from(ring), peer, budget, quota, sink)?;
         }
-        if self.theirs.state_changed() && quota.states > 0 {
-            events += self.hand_up_states(peer, budget - events, quota, sink)?;
+        if self.theirs.mailbox_changed() && quota.mailboxes > 0 {
+            events += self.hand_up_mailboxes(peer, budget - events, quota, sink)?;
         }
         for ring in 0..RINGS.len() {
             events += self.hand_up_ring(ring, peer, budget - events, quota, sink)?;
@@ -77,7 +77,7 @@ impl Link {
         Ok(events)
     }
 
-    /// The same for states and control messages alone.
+    /// The same for mailbox values and control messages alone.
     #[cold]
     pub(crate) fn hand_up_control(
         &mut self,
@@ -87,24 +87,24 @@ impl Link {
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<u32, Garbage> {
         let mut events = 0;
-        if self.theirs.state_changed() {
-            events = self.hand_up_states(peer, budget, quota, sink)?;
+        if self.theirs.mailbox_changed() {
+            events = self.hand_up_mailboxes(peer, budget, quota, sink)?;
         }
         Ok(events + self.hand_up_ring(0, peer, budget - events, quota, sink)?)
     }
 
     #[inline]
-    fn hand_up_states(
+    fn hand_up_mailboxes(
         &mut self,
         peer: PeerIndex,
         budget: u32,
         quota: &mut Quota,
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<u32, Garbage> {
-        let most = quota.states.min(budget);
-        let states = self.theirs.take_states(most, |state| deliver_message(peer, state, sink))?;
-        quota.states -= states;
-        Ok(states)
+        let most = quota.mailboxes.min(budget);
+        let taken = self.theirs.take_mailboxes(most, |value| deliver_message(peer, value, sink))?;
+        quota.mailboxes -= taken;
+        Ok(taken)
     }
 
     // Hot: per poll.

@@ -18,7 +18,7 @@
 //! the poll after it finds what this race has hidden.
 //!
 //! A call of progress delivers no more than its budget, so a round over many busy endpoints takes several calls, and `fairness`
-//! holds some endpoints back. Control messages and states must not wait for either: an XOFF that comes late costs memory. While a
+//! holds some endpoints back. Control messages and mailbox values must not wait for either: an XOFF that comes late costs memory. While a
 //! round is not finished or an endpoint is held back, each call takes them from all endpoints first, for up to half its budget.
 //!
 //! Every process of the node can write the bell page, and a zero over a bell that was rung loses a wake-up. So
@@ -37,11 +37,11 @@ use mend_transport::Sink;
 pub(crate) struct Polling {
     /// Endpoints in poll mode.
     pub(crate) polled: Vec<u32>,
-    /// Endpoints in poll mode that are not polled now, because others that wait for room are behind them: see
-    /// `fairness`.
+    /// Endpoints in poll mode that are not polled now, because others that wait for room have not had their share
+    /// yet: see `fairness`.
     pub(crate) held_back: Vec<u32>,
-    /// Successive checks that found an endpoint behind.
-    pub(crate) checks_behind: u32,
+    /// Successive checks that found an endpoint below its share.
+    pub(crate) checks_below_share: u32,
     /// When the first of them was.
     pub(crate) behind_since: Instant,
     /// An endpoint goes back to doorbell mode only while more endpoints than this are polled.
@@ -70,7 +70,7 @@ impl Polling {
         Polling {
             polled: Vec::new(),
             held_back: Vec::new(),
-            checks_behind: 0,
+            checks_below_share: 0,
             behind_since: Instant(0),
             limit: POLL_LIMIT,
             armed: false,
@@ -184,7 +184,7 @@ impl Shm {
         events
     }
 
-    /// Delivers control messages and states of all endpoints in poll mode, also of those that are held back, from where the last
+    /// Delivers control messages and mailbox values of all endpoints in poll mode, also of those that are held back, from where the last
     /// call ended.
     fn take_control(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let mut events = 0;
@@ -206,9 +206,9 @@ impl Shm {
             self.polling.next_control += 1;
             match self.endpoints[index as usize].take_control(budget - events, sink) {
                 Ok((0, _)) => {}
-                Ok((some, ring)) => {
+                Ok((some, must_ring)) => {
                     events += some;
-                    self.note_control(index as usize, at < polled, now, ring);
+                    self.note_control(index as usize, at < polled, now, must_ring);
                 }
                 Err(_) => self.found_garbage(index as usize),
             }
@@ -216,11 +216,11 @@ impl Shm {
         events
     }
 
-    fn note_control(&mut self, index: usize, is_polled: bool, now: Instant, ring: bool) {
+    fn note_control(&mut self, index: usize, is_polled: bool, now: Instant, must_ring: bool) {
         if is_polled {
-            self.note_arrival(index, now, ring);
-        } else if ring {
-            // One that is held back was asked for no bell.
+            self.note_arrival(index, now, must_ring);
+        } else if must_ring {
+            // The arrival does not change the mode of an endpoint that is held back; only its bell is rung, for credit.
             self.ring_bell(index);
         }
     }
@@ -329,9 +329,9 @@ impl Shm {
             self.polling.next += 1;
             match self.endpoints[index].take_some(budget - events, sink) {
                 Ok((0, _)) => {}
-                Ok((some, ring)) => {
+                Ok((some, must_ring)) => {
                     events += some;
-                    self.note_arrival(index, now, ring);
+                    self.note_arrival(index, now, must_ring);
                 }
                 Err(_) => self.found_garbage(index),
             }
@@ -348,9 +348,9 @@ impl Shm {
     pub(crate) fn take_one(&mut self, index: usize, now: Instant, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         match self.endpoints[index].take_message(sink) {
             Ok(None) => 0,
-            Ok(Some(ring)) => {
+            Ok(Some(must_ring)) => {
                 self.promote(index);
-                self.note_arrival(index, now, ring);
+                self.note_arrival(index, now, must_ring);
                 1
             }
             Err(_) => {
@@ -362,7 +362,7 @@ impl Shm {
 
     // Hot: per message.
     #[inline]
-    fn note_arrival(&mut self, index: usize, now: Instant, ring: bool) {
+    fn note_arrival(&mut self, index: usize, now: Instant, must_ring: bool) {
         let endpoint = &mut self.endpoints[index];
         if let ArrivalMode::Demoting { .. } = endpoint.mode
             && !self.polling.armed
@@ -375,7 +375,7 @@ impl Shm {
         if self.polling.armed && !self.node.bells.is_rung(self.node.slot, endpoint.slot) {
             self.statistics.found_without_bell += 1;
         }
-        if ring {
+        if must_ring {
             self.ring_bell(index);
         }
     }

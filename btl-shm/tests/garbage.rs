@@ -109,7 +109,7 @@ impl Scene {
             let _ = self.block.chunks().unwrap().push(slot_header(true), 1000, fill);
         }
         if random.once_in(2) {
-            self.block.put_state(slot_header(false), 8, fill);
+            self.block.put_mailbox(slot_header(false), 8, fill);
         }
     }
 

@@ -2,7 +2,7 @@
 //! The exit policy: when a job is over, and with which exit code.
 //!
 //! A rank that left MPI, or that ended by itself without having joined it, has *not failed*. The exit codes of these ranks count,
-//! and those of ranks that MPI_Abort or an error handler ended. Codes of other dead ranks count only if there are none of these.
+//! and those of ranks that MPI_Abort or an error handler ended. Codes of other dead ranks count only if there is no such rank.
 
 use crate::ending::Ending;
 use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankTable, Stage};

@@ -83,7 +83,7 @@ pub enum JobEndReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
     /// Its process has not ended, and its life word is not marked.
-    Lives,
+    Alive,
     /// Its own signal handler marked its life word; it may be writing its core.
     Dying,
     /// Its process has ended, or its life word is marked by the kernel.
@@ -158,12 +158,12 @@ impl NodeDaemon {
         self.notifier.next(rank)
     }
 
-    /// When [`on_time`](NodeDaemon::on_time) has to be called at the latest. A deadline that has passed since its last call counts.
+    /// When [`on_time`](NodeDaemon::on_time) has to be called at the latest. It may already have passed.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.policy.next_deadline(&self.ranks, self.decided_at)
     }
 
-    /// The ranks of a job that is over which die by themselves, and may be writing their cores. None if the user asked for the end.
+    /// When the job is over: the ranks that are dying by themselves, and may be writing their cores. None if the user asked for the end.
     pub fn spared(&self) -> Vec<u32> {
         if matches!(self.over, Some(JobEndReason::Asked | JobEndReason::Overdue)) {
             return vec![];
@@ -251,9 +251,9 @@ impl NodeDaemon {
                 self.read_requests(rank, FoundBy::DyingMark);
                 self.read_requests(rank, FoundBy::Question(from));
             }
-            Condition::Lives if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
+            Condition::Alive if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
             // The process lives, but has left MPI, or has failed and goes on without MPI.
-            Condition::Lives => self.notifier.again(from, rank),
+            Condition::Alive => self.notifier.again(from, rank),
         }
     }
 
@@ -263,7 +263,7 @@ impl NodeDaemon {
         self.effects.push_back(Effect::ReadRequests(rank));
     }
 
-    /// Declares the failure of `rank`: final. One that has left MPI, or has failed, does not fail.
+    /// Declares the failure of `rank`: final. No effect on a rank that has left MPI, or has failed.
     fn fail(&mut self, rank: u32, found: FoundBy, now: Instant) {
         if !self.ranks.fail(rank, found, now) {
             return;
@@ -400,8 +400,8 @@ impl NodeDaemon {
             None => true,
         });
         if let Some(exit) = self.policy.decide(&self.ranks, now) {
-            let wanted = self.policy.deaths_are_expected();
-            let reason = if wanted { JobEndReason::Asked } else { JobEndReason::Over };
+            let asked_by_user = self.policy.deaths_are_expected();
+            let reason = if asked_by_user { JobEndReason::Asked } else { JobEndReason::Over };
             self.end_job(JobEnd { code: exit.code, lines: exit.lines, reason });
         }
     }

@@ -5,7 +5,7 @@
 //! late it joins. Answers and contacts concern one rank only; they are in its queue, which is sent before the rest of the list. So
 //! * a contact comes before the end of its peer;
 //! * a death comes before the leaving of a rank that was notified of it;
-//! * a question about a rank whose end is still to be sent is answered by that end, in its place in the list.
+//! * a question about a rank whose end is still to be sent is answered by that end, when its turn in the list comes.
 //!
 //! Two ranks may be notified of two deaths in different orders.
 //!
@@ -44,7 +44,8 @@ struct Addressee {
     queue: VecDeque<Queued>,
     /// How many entries of the list of ends have been sent to the rank.
     ends_sent: usize,
-    /// The ranks with which a contact is wanted, until this rank or both have published.
+    /// The ranks that want a contact with this rank, which has not published its card yet. Emptied when it publishes; an entry goes
+    /// also when that other rank ends.
     awaited: Vec<u32>,
     /// A rank that has left or failed is sent nothing any more.
     state: AddresseeState,
@@ -206,7 +207,8 @@ impl Notifier {
         waiting
     }
 
-    /// `to` asked about `rank`, which has left or failed. If `to` is still to be notified of that end, it comes in its place.
+    /// `to` asked about `rank`, which has left or failed. If `to` has not been sent that end yet, nothing is queued:
+    /// the end is sent when its turn in the list comes.
     pub(crate) fn again(&mut self, to: u32, rank: u32) {
         let (place, end) = match self.addressees[rank as usize].state {
             AddresseeState::Open => return,

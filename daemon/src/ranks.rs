@@ -284,8 +284,8 @@ impl RankRecord {
         }
     }
 
-    /// The code with which a failed rank counts like that of a rank that did not fail: one that MPI_Abort or an error handler gave, or the exit code of
-    /// a program that ended before it joined MPI.
+    /// The exit code of a failed rank that is treated as if the rank had not failed: the code given to MPI_Abort or by an error
+    /// handler, or the exit code of a program that ended before it joined MPI. `None`: this rank has no such code.
     pub(crate) fn counted_code(&self, death: &Death) -> Option<u8> {
         match (death.found, death.inside, self.child_ending()) {
             (FoundBy::Aborted { code, .. }, ..) => Some(exit_code(code)),

@@ -74,12 +74,12 @@ struct Driver<'front> {
     node_daemon: NodeDaemon,
     connections: Connections,
     delivery: Delivery,
-    lives: LifeWatch,
+    life_watch: LifeWatch,
     processes: Processes,
     user_reports: UserReports<'front>,
     /// SIGCHLD for our children: ranks, wrappers, and descendants of ranks whose parent has ended.
     endings: SignalPipe,
-    waits: OwnedFd,
+    epoll_set: OwnedFd,
     over: Option<Over>,
 }
 
@@ -100,7 +100,7 @@ mod token {
 impl<'front> Driver<'front> {
     fn new(job: Job, control: BorrowedFd<'front>) -> Result<Self, Failure> {
         let ranks = job.ranks();
-        let waits = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Failure::system)?;
+        let epoll_set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Failure::system)?;
         let address = Address {
             socket: draw::random_bytes(),
             network: mend_runtime::namespace("net"),
@@ -118,11 +118,12 @@ impl<'front> Driver<'front> {
             node_daemon: NodeDaemon::new(mend_base::Job(draw::random_u32()), ranks, rules),
             connections: Connections::open(&address, ranks).map_err(Failure::system)?,
             delivery: Delivery::new(slots_for(ranks))?,
-            lives: LifeWatch::new(WatchMode::chosen(hook(LIFE_WATCH).as_deref())).map_err(Failure::System)?,
+            life_watch: LifeWatch::new(WatchMode::chosen(hook(LIFE_WATCH).as_deref()))
+                .map_err(Failure::System)?,
             processes: Processes::new(ranks),
             user_reports: UserReports::new(control, &job, rules.reports_deaths),
             endings: signals::listen_to_endings().map_err(Failure::System)?,
-            waits,
+            epoll_set,
             over: None,
             job,
         };
@@ -131,18 +132,18 @@ impl<'front> Driver<'front> {
     }
 
     fn listen_to_all(&self, control: BorrowedFd<'_>) -> io::Result<()> {
-        listen(&self.waits, control, token::of(token::CONTROL, 0))?;
-        listen(&self.waits, self.connections.listener(), token::of(token::ARRIVALS, 0))?;
-        listen(&self.waits, self.lives.descriptor(), token::of(token::LIVES, 0))?;
-        listen(&self.waits, &self.endings.arrivals, token::of(token::ENDINGS, 0))
+        listen(&self.epoll_set, control, token::of(token::CONTROL, 0))?;
+        listen(&self.epoll_set, self.connections.listener(), token::of(token::ARRIVALS, 0))?;
+        listen(&self.epoll_set, self.life_watch.descriptor(), token::of(token::LIVES, 0))?;
+        listen(&self.epoll_set, &self.endings.arrivals, token::of(token::ENDINGS, 0))
     }
 
     /// Starts every rank; ends the job if one cannot be started.
     fn start(&mut self) -> Result<(), Failure> {
         // Descriptors for each rank: process, connection, outbox, and until it is started the ends of its pipes.
-        let wanted = 192 + 4 * u64::from(self.job.ranks());
+        let needed = 192 + 4 * u64::from(self.job.ranks());
         let descriptor_limit =
-            spawn::raise_descriptor_limit(wanted).map_err(|limit| Failure::Descriptors { wanted, limit })?;
+            spawn::raise_descriptor_limit(needed).map_err(|limit| Failure::Descriptors { needed, limit })?;
         let pins = spawn::pins(self.job.binding).map_err(Failure::System)?;
         let programs: Vec<App> = self.job.programs().cloned().collect();
         let app_numbers: Vec<usize> = self.job.app_numbers().collect();
@@ -168,7 +169,7 @@ impl<'front> Driver<'front> {
         }
         self.node_daemon.on_started(rank, number(started.pid));
         let pidfd = self.processes.started(rank, started.pid)?;
-        listen_for_end(&self.waits, pidfd, rank)
+        listen_for_end(&self.epoll_set, pidfd, rank)
     }
 
     /// Ends every process of the job, and reports to `mpiexec` how it ended.
@@ -192,7 +193,7 @@ impl Driver<'_> {
     /// Until the job is over.
     fn run(&mut self) -> Result<Over, Failure> {
         loop {
-            if self.lives.must_poll() {
+            if self.life_watch.must_poll() {
                 self.on_marks();
             }
             self.node_daemon.on_time(now());
@@ -208,7 +209,7 @@ impl Driver<'_> {
     fn wait(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         let at_most = self.wait_at_most();
-        match epoll::wait(&self.waits, rustix::buffer::spare_capacity(&mut events), at_most.as_ref()) {
+        match epoll::wait(&self.epoll_set, rustix::buffer::spare_capacity(&mut events), at_most.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -231,7 +232,7 @@ impl Driver<'_> {
     fn wait_at_most(&self) -> Option<Timespec> {
         let time = Instant::now();
         let decide_in = self.node_daemon.next_deadline().map(|at| (at - now()).to_std());
-        let poll_in = self.lives.must_poll().then_some(POLL_EVERY);
+        let poll_in = self.life_watch.must_poll().then_some(POLL_EVERY);
         let retry_in = self.delivery.retry_at().map(|at| at.saturating_duration_since(time));
         let span = [decide_in, poll_in, retry_in].into_iter().flatten().min()?;
         Timespec::try_from(span + Duration::from_millis(1)).ok()
@@ -243,7 +244,7 @@ impl Driver<'_> {
             match effect {
                 Effect::WatchLife(rank, outbox) => self.watch_life(rank, outbox.as_fd()),
                 Effect::ForgetLife(rank) => {
-                    self.lives.remove(rank);
+                    self.life_watch.remove(rank);
                     self.delivery.clear_processor(rank);
                 }
                 Effect::Examine(rank) => {
@@ -273,17 +274,17 @@ impl Driver<'_> {
 
     /// If this fails, the rank's process descriptor or connection shows its end, a little later.
     fn watch_life(&mut self, rank: u32, outbox: BorrowedFd<'_>) {
-        match self.lives.add(rank, outbox, rank, self.delivery.slots()) {
+        match self.life_watch.add(rank, outbox, rank, self.delivery.slots()) {
             Err(WatchError::Thread(error)) => self.user_reports.life_words_are_polled(&error),
             Ok(()) | Err(WatchError::Outbox(_)) => {}
         }
     }
 
     fn examine(&self, rank: u32) -> Condition {
-        match self.lives.poll(rank) {
+        match self.life_watch.poll(rank) {
             Some(LifeState::Dying) => Condition::Dying,
             Some(state) if state.is_marked() => Condition::Ended,
-            _ if self.processes.lives(rank) => Condition::Lives,
+            _ if self.processes.is_alive(rank) => Condition::Alive,
             _ => Condition::Ended,
         }
     }
@@ -324,7 +325,7 @@ impl Driver<'_> {
     fn on_arrivals(&mut self) -> io::Result<()> {
         for connection in self.connections.accept() {
             if let Some(socket) = self.connections.socket(connection) {
-                listen(&self.waits, socket, token::of(token::CONNECTION, connection))?;
+                listen(&self.epoll_set, socket, token::of(token::CONNECTION, connection))?;
             }
         }
         Ok(())
@@ -386,7 +387,7 @@ impl Driver<'_> {
         let pidfd = self.processes.join(rank, pid).map_err(|_| HelloRefused::NotVisible)?;
         if let Some(pidfd) = pidfd {
             // If the process cannot be watched, the end of its connection still shows its end.
-            let _ = listen_for_end(&self.waits, pidfd, rank);
+            let _ = listen_for_end(&self.epoll_set, pidfd, rank);
         }
         self.node_daemon.on_joined(rank, number(pid));
         Ok(rank)
@@ -394,7 +395,7 @@ impl Driver<'_> {
 
     /// Threads have found marked life words.
     fn on_marks(&mut self) {
-        for mark in self.lives.marked() {
+        for mark in self.life_watch.marked() {
             self.node_daemon.on_life_marked(mark.rank, mark.dying);
         }
         self.perform();
@@ -433,15 +434,15 @@ fn reports_failures(job: &Job) -> bool {
         .is_ok_and(|(settings, _)| settings.has_word("report", "failures"))
 }
 
-fn listen(waits: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {
-    Ok(epoll::add(waits, to, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+fn listen(epoll_set: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {
+    Ok(epoll::add(epoll_set, to, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
 }
 
 /// Edge-triggered: a process that is traced becomes readable when it ends, but can be reaped only after its debugger has
 /// released it, which is a second event. A level-triggered event would spin between the two.
-fn listen_for_end(waits: &OwnedFd, pidfd: impl AsFd, rank: u32) -> io::Result<()> {
+fn listen_for_end(epoll_set: &OwnedFd, pidfd: impl AsFd, rank: u32) -> io::Result<()> {
     let data = epoll::EventData::new_u64(token::of(token::PROCESS, rank));
-    Ok(epoll::add(waits, pidfd, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?)
+    Ok(epoll::add(epoll_set, pidfd, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?)
 }
 
 fn not_started(rank: u32, app: &App, error: &io::Error) -> Over {

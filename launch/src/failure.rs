@@ -12,12 +12,12 @@ pub enum Failure {
     Arguments(#[from] UsageError),
     /// The limit on descriptors is too low for so many ranks.
     #[error(
-        "so many ranks need {wanted} file descriptors here, and the limit is {limit}; \
+        "so many ranks need {needed} file descriptors here, and the limit is {limit}; \
          raise it ('ulimit -Hn', limits.conf) or start fewer [E-EXEC-001]"
     )]
     Descriptors {
         /// How many are needed.
-        wanted: u64,
+        needed: u64,
         /// How many this process may have.
         limit: u64,
     },

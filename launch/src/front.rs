@@ -43,9 +43,9 @@ const _: () = assert!(END_TIME_LIMIT.as_millis() + KILL_TIME_LIMIT.as_millis() <
 
 /// Runs the job to its end, and returns the exit code of `mpiexec`.
 pub fn run(job: &Job) -> Result<u8, Failure> {
-    let wanted = 64 + 2 * u64::from(job.ranks());
-    let limit = spawn::raise_descriptor_limit(wanted);
-    let limit = limit.map_err(|limit| Failure::Descriptors { wanted, limit })?;
+    let needed = 64 + 2 * u64::from(job.ranks());
+    let limit = spawn::raise_descriptor_limit(needed);
+    let limit = limit.map_err(|limit| Failure::Descriptors { needed, limit })?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
     let _endings = signals::listen_to_endings().map_err(Failure::System)?;
     let signals = signals::listen().map_err(Failure::System)?;
@@ -96,7 +96,7 @@ struct Front<'job> {
     node_daemon: Pid,
     control: OwnedFd,
     signals: Vec<SignalPipe>,
-    waits: OwnedFd,
+    epoll_set: OwnedFd,
     /// What all ranks print, to stdout and to stderr.
     streams: [OutputStream; 2],
     state: State,
@@ -156,22 +156,22 @@ mod token {
 
 impl<'job> Front<'job> {
     fn new(job: &'job Job, node_daemon: Pid, control: OwnedFd, signals: Vec<SignalPipe>) -> io::Result<Self> {
-        let waits = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        listen(&waits, &control, token::CONTROL)?;
+        let epoll_set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        listen(&epoll_set, &control, token::CONTROL)?;
         for (index, pipe) in signals.iter().enumerate() {
-            listen(&waits, &pipe.arrivals, token::SIGNAL + index as u64)?;
+            listen(&epoll_set, &pipe.arrivals, token::SIGNAL + index as u64)?;
         }
         let streams = [OutputStream::new(job, io::stdout())?, OutputStream::new(job, io::stderr())?];
         for (index, stream) in streams.iter().enumerate() {
-            listen(&waits, &stream.set, token::STREAM + index as u64)?;
-            listen(&waits, stream.printer.descriptor(), token::PRINTER + index as u64)?;
+            listen(&epoll_set, &stream.set, token::STREAM + index as u64)?;
+            listen(&epoll_set, stream.printer.descriptor(), token::PRINTER + index as u64)?;
         }
         Ok(Front {
             job,
             node_daemon,
             control,
             signals,
-            waits,
+            epoll_set,
             streams,
             state: State::Running,
             forced_code: None,
@@ -206,7 +206,7 @@ impl<'job> Front<'job> {
     fn step(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(16);
         let at_most = self.wait_at_most();
-        match epoll::wait(&self.waits, rustix::buffer::spare_capacity(&mut events), at_most.as_ref()) {
+        match epoll::wait(&self.epoll_set, rustix::buffer::spare_capacity(&mut events), at_most.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -319,7 +319,7 @@ impl<'job> Front<'job> {
 
     /// The node daemon, the parent of all ranks, has ended: its children have become ours, and are killed.
     fn on_node_daemon_gone(&mut self) -> io::Result<()> {
-        epoll::delete(&self.waits, &self.control)?;
+        epoll::delete(&self.epoll_set, &self.control)?;
         if self.state == State::Running {
             let left = kill::kill_all(&[], |_, _| {});
             let line = "mpiexec: the node daemon, which starts and watches the ranks, was killed; the job has been ended \
@@ -338,7 +338,7 @@ impl<'job> Front<'job> {
         let stream = &mut self.streams[index];
         stream.read()?;
         if !stream.printer.has_room() {
-            epoll::delete(&self.waits, &stream.set)?;
+            epoll::delete(&self.epoll_set, &stream.set)?;
             stream.listening = false;
         }
         Ok(())
@@ -349,7 +349,7 @@ impl<'job> Front<'job> {
         stream.printer.seen();
         let room = stream.printer.has_room() && !stream.printer.broken();
         if room && !stream.listening {
-            listen(&self.waits, &stream.set, token::STREAM + index as u64)?;
+            listen(&self.epoll_set, &stream.set, token::STREAM + index as u64)?;
             stream.listening = true;
         }
         Ok(())

@@ -160,10 +160,10 @@ impl Pins {
     }
 }
 
-/// Raises the limit on descriptors to `wanted`. Returns the limit before; `Err` holds the largest limit that is possible.
-pub fn raise_descriptor_limit(wanted: u64) -> Result<Rlimit, u64> {
+/// Raises the limit on descriptors to `needed`. Returns the limit before; `Err` holds the largest limit that is possible.
+pub fn raise_descriptor_limit(needed: u64) -> Result<Rlimit, u64> {
     let before = getrlimit(Resource::Nofile);
-    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
+    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= needed);
     if enough(before.current) {
         return Ok(before);
     }

@@ -154,7 +154,7 @@ impl Collectives {
         let schedule = mend_coll::schedule(entry.communicator().rank, entry.communicator().size(), call);
         let tag = entry.tag();
         if let Some(entry) = context.communicators.get_mut(comm) {
-            // If there is no memory here, the other members start this operation all the same: it takes its tag.
+            // If there is no memory here, the other members start this operation all the same, so the operation uses up its tag here too.
             if matches!(schedule, Ok(_) | Err(mend_coll::Error::NoMemory)) {
                 entry.count_operation();
             }

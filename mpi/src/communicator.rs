@@ -53,7 +53,7 @@ impl CommEntry {
 
     /// The channel for messages of the program.
     #[inline]
-    pub fn user(&self) -> Channel {
+    pub fn point_to_point(&self) -> Channel {
         self.user
     }
 

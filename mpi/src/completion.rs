@@ -4,7 +4,7 @@
 //! | call                    | returns when                                                    | answers                                  |
 //! |-------------------------|-----------------------------------------------------------------|------------------------------------------|
 //! | Wait, Waitany           | one is complete or has a pending failure                        | one: a successful one before a failed one |
-//! | Waitall                 | all are complete, or one ended by a fault or has a pending failure | all; those that go on with PENDING      |
+//! | Waitall                 | all are complete, or one ended with a fault-tolerance error or has a pending failure | all; those that go on with PENDING      |
 //! | Waitsome                | one is complete or has a pending failure                        | all of which this is true                |
 //! | Test, -any, -all, -some | at once                                                         | as the waiting call, or "not yet"        |
 //!
@@ -106,10 +106,10 @@ pub struct Completion {
     ends: Option<usize>,
 }
 
-/// A Waitall for at most so many requests polls all of them each time.
+/// A Waitall for at most this many requests polls all of them each time.
 const ALWAYS_POLLED: usize = 16;
 
-/// A Waitall for more requests polls all of them once in so many polls, and else only the first that is active.
+/// A Waitall for more requests polls all of them once every this many polls, and otherwise only the first that is active.
 const POLLS_PER_SURVEY: u32 = 16;
 
 impl Completion {
@@ -270,7 +270,7 @@ struct StateCounts {
     active: usize,
     pending: usize,
     failed: usize,
-    /// Whether some ended by a fault.
+    /// Whether some ended with a fault-tolerance error.
     fault: bool,
 }
 
@@ -288,7 +288,7 @@ impl StateCounts {
                 HandleState::Complete(Ok(_)) => {}
                 HandleState::Complete(Err(error)) => {
                     counts.failed += 1;
-                    counts.fault |= error.class.is_fault();
+                    counts.fault |= error.class.is_fault_tolerance_error();
                 }
                 HandleState::Stale => return Err(Error::of(Detail::NoSuchRequest)),
             }

@@ -122,7 +122,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if !self.collectives.is_idle() {
             events += self.progress_collectives();
         }
-        while let Some(peer) = self.layers.pml.wanted() {
+        while let Some(peer) = self.layers.pml.next_to_connect() {
             self.look_up(peer);
             events += 1;
         }
@@ -233,7 +233,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let entry = self.communicators.valid(comm)?;
         match from {
             Source::Rank(rank) => entry.channel_to(rank),
-            Source::Any => Ok(entry.user()),
+            Source::Any => Ok(entry.point_to_point()),
         }
     }
 
@@ -270,7 +270,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.release_by(request, |pml, key| pml.release(key));
     }
 
-    /// Releases a request, by `by` if it is one of the PML. From now on its communicator does not count it.
+    /// Releases a request; calls `by` for a request of the PML. From now on its communicator does not count it.
     #[inline]
     fn release_by(
         &mut self,

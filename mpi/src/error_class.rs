@@ -105,7 +105,7 @@ impl ErrorClass {
     }
 
     /// Whether the class is one of fault tolerance: a process failed, or the communicator was revoked.
-    pub const fn is_fault(self) -> bool {
+    pub const fn is_fault_tolerance_error(self) -> bool {
         matches!(self, ErrorClass::ProcFailed | ErrorClass::ProcFailedPending | ErrorClass::Revoked)
     }
 

@@ -2,11 +2,11 @@
 //! MPI_Sendrecv, whose halves are a send and a receive. If one half fails, the other does not use the buffers of the program any
 //! more when the call returns, and a living peer still gets a message that it has matched (row PP16):
 //!
-//! | one half                   | the other half, which still runs                                                |
-//! |----------------------------|---------------------------------------------------------------------------------|
-//! | the send fails             | a receive that no message has matched is cancelled; else it is waited for        |
-//! | the receive ends by a fault| the send continues from a copy; if there is no memory for one, it is waited for |
-//! | the receive is truncated   | the send is waited for                                                          |
+//! | one half                                        | the other half, which still runs                                                |
+//! |-------------------------------------------------|---------------------------------------------------------------------------------|
+//! | the send fails                                  | a receive that no message has matched is cancelled; else it is waited for        |
+//! | the receive ends with a fault-tolerance error   | the send continues from a copy; if there is no memory for one, it is waited for |
+//! | the receive is truncated                        | the send is waited for                                                          |
 
 use crate::{Blocking, CommKey, Engine, Error, Started};
 use mend_base::{Rank, Source, Tag, TagSelector};
@@ -77,7 +77,7 @@ impl Sendrecv {
             engine.cancel(receive.request());
             self.receive.advance(engine, &threads);
         }
-        if self.receive.error().is_some_and(|error| error.class.is_fault())
+        if self.receive.error().is_some_and(|error| error.class.is_fault_tolerance_error())
             && let Half::Running(send) = &self.send
             && engine.continue_from_copy(send.request())
         {

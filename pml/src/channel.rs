@@ -7,13 +7,13 @@ use crate::matcher::MatchLists;
 use crate::members::Members;
 use crate::routes::Routes;
 use mend_base::{ContextId, ContextKind, PeerIndex, Rank};
-use mend_proto::identity::Name;
+use mend_proto::identity::ContextName;
 use std::sync::Arc;
 
 /// One context of a communicator, opened.
 #[derive(Debug)]
 pub(crate) struct ChannelState<E> {
-    name: Name,
+    name: ContextName,
     /// Our id of it; `None`: ids had run out, and every message carries the full identity.
     context: Option<ContextId>,
     pub(crate) members: Members,
@@ -27,7 +27,7 @@ pub(crate) struct ChannelState<E> {
 }
 
 impl<E: Copy> ChannelState<E> {
-    pub(crate) fn new(name: Name, me: Rank, members: Arc<[PeerIndex]>, ends: &Ends) -> Self {
+    pub(crate) fn new(name: ContextName, me: Rank, members: Arc<[PeerIndex]>, ends: &Ends) -> Self {
         let mut channel = ChannelState {
             name,
             context: None,
@@ -47,7 +47,7 @@ impl<E: Copy> ChannelState<E> {
     }
 
     #[inline]
-    pub(crate) fn name(&self) -> Name {
+    pub(crate) fn name(&self) -> ContextName {
         self.name
     }
 
@@ -88,10 +88,10 @@ mod tests {
     use super::ChannelState;
     use crate::ends::{End, Ends};
     use mend_base::{ContextKind, Identity, Peer, PeerIndex, Rank};
-    use mend_proto::identity::Name;
+    use mend_proto::identity::ContextName;
 
     fn channel(context_kind: ContextKind, ends: &Ends) -> ChannelState<u32> {
-        let name = Name { identity: Identity { creator: Peer(1), number: 16 }, context_kind };
+        let name = ContextName { identity: Identity { creator: Peer(1), number: 16 }, context_kind };
         ChannelState::new(name, Rank(0), [PeerIndex(4), PeerIndex(5)].into(), ends)
     }
 

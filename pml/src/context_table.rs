@@ -4,14 +4,14 @@
 
 use crate::envelope::Envelope;
 use mend_base::{ContextId, Identity, Key, PeerIndex};
-use mend_proto::identity::{Contexts, EarlyMessages, Name, Resolved};
+use mend_proto::identity::{ContextName, Contexts, EarlyMessages, Resolved};
 use std::collections::BTreeMap;
 
 /// The channels of this process by what is written on the wire.
 #[derive(Debug)]
 pub(crate) struct ContextTable {
     contexts: Contexts<Key>,
-    names: BTreeMap<Name, Key>,
+    names: BTreeMap<ContextName, Key>,
     early: EarlyMessages<EarlyMessage>,
     /// MPI_Finalize has begun: nothing is opened any more.
     leaving: bool,
@@ -55,7 +55,7 @@ impl ContextTable {
     }
 
     /// What a name means.
-    pub(crate) fn find(&self, name: Name) -> Named {
+    pub(crate) fn find(&self, name: ContextName) -> Named {
         match self.names.get(&name) {
             Some(&key) => Named::Open(key),
             None if self.leaving || self.early.is_retired(name) => Named::Retired,
@@ -64,12 +64,12 @@ impl ContextTable {
     }
 
     /// Whether this name is open, or was.
-    pub(crate) fn is_used(&self, name: Name) -> bool {
+    pub(crate) fn is_used(&self, name: ContextName) -> bool {
         self.names.contains_key(&name) || self.early.is_retired(name)
     }
 
     /// The channel `key` has this name. Its context id, if one is left.
-    pub(crate) fn open(&mut self, name: Name, key: Key) -> Option<ContextId> {
+    pub(crate) fn open(&mut self, name: ContextName, key: Key) -> Option<ContextId> {
         assert!(!self.leaving, "nothing is opened while MPI is finalized");
         assert!(!self.is_used(name), "an identity is used once");
         self.names.insert(name, key);
@@ -77,14 +77,14 @@ impl ContextTable {
     }
 
     /// The messages that arrived for a channel before it was opened, in order.
-    pub(crate) fn take_early(&mut self, name: Name) -> Vec<(PeerIndex, EarlyMessage)> {
+    pub(crate) fn take_early(&mut self, name: ContextName) -> Vec<(PeerIndex, EarlyMessage)> {
         self.early.take(name)
     }
 
     /// Stores a message until its channel is opened. `Err`: there is no memory.
     pub(crate) fn store_early(
         &mut self,
-        name: Name,
+        name: ContextName,
         from: PeerIndex,
         message: EarlyMessage,
     ) -> Result<(), EarlyMessage> {
@@ -92,7 +92,7 @@ impl ContextTable {
     }
 
     /// The channel is closed, and nothing is active there: the peers that must be asked to forget its id.
-    pub(crate) fn close(&mut self, name: Name, context: Option<ContextId>) -> Vec<PeerIndex> {
+    pub(crate) fn close(&mut self, name: ContextName, context: Option<ContextId>) -> Vec<PeerIndex> {
         self.names.remove(&name);
         let waiting = self.early.retire(name);
         debug_assert!(waiting.is_empty(), "no message waits for an open channel");
@@ -100,7 +100,7 @@ impl ContextTable {
     }
 
     /// The name will never be opened: what waits for it.
-    pub(crate) fn never_open(&mut self, name: Name) -> Vec<(PeerIndex, EarlyMessage)> {
+    pub(crate) fn never_open(&mut self, name: ContextName) -> Vec<(PeerIndex, EarlyMessage)> {
         assert!(!self.names.contains_key(&name), "the channel is open");
         self.early.retire(name)
     }
@@ -151,9 +151,10 @@ impl ContextTable {
 }
 
 /// Both names of a communicator.
-pub(crate) fn names_of(identity: Identity) -> [Name; 2] {
+pub(crate) fn names_of(identity: Identity) -> [ContextName; 2] {
     use mend_base::ContextKind;
-    [ContextKind::PointToPoint, ContextKind::Collective].map(|context_kind| Name { identity, context_kind })
+    [ContextKind::PointToPoint, ContextKind::Collective]
+        .map(|context_kind| ContextName { identity, context_kind })
 }
 
 #[cfg(test)]
@@ -161,16 +162,16 @@ mod tests {
     use super::{ContextTable, EarlyMessage, Named, names_of};
     use crate::envelope::{ChannelName, Envelope, Form};
     use mend_base::{Identity, Key, Peer, PeerIndex, Rank, Tag};
-    use mend_proto::identity::{Name, Resolved};
+    use mend_proto::identity::{ContextName, Resolved};
 
     const KEY: Key = Key { index: 0, generation: 1 };
     const PEER: PeerIndex = PeerIndex(4);
 
-    fn name(number: u32) -> Name {
+    fn name(number: u32) -> ContextName {
         names_of(Identity { creator: Peer(1), number })[0]
     }
 
-    fn early(name: Name) -> EarlyMessage {
+    fn early(name: ContextName) -> EarlyMessage {
         let envelope = Envelope {
             channel: ChannelName::Named(name),
             sequence: 0,

@@ -12,7 +12,7 @@
 //!
 //! CANCEL_RTS is a message too, with the layout of a synchronous one and tag 0: the key is that of the cancelled RTS
 //!
-//! answers (Class::Control)
+//! control messages (Class::Control)
 //!  CTS       0 kind  1 zero u24  4 stream u32  8 sender's key u64  16 bytes wanted u64
 //!  MATCHED   0 kind  1 zero u56                8 sender's key u64
 //!  REFUSED   0 kind  1 reason u8  2 zero u48   8 sender's key u64
@@ -29,7 +29,7 @@
 //! Kinds up to 0x7f are free for what comes (revoke); refusals have a reason byte.
 
 use mend_base::{ContextId, ContextKind, Identity, Key, Rank, Reader, Tag, Wire, Writer};
-use mend_proto::identity::Name;
+use mend_proto::identity::ContextName;
 use mend_transport::{AmId, Limits, Stream};
 
 /// The active-message id of everything that is sent from here.
@@ -56,8 +56,8 @@ pub(crate) enum Packet {
     Message(Envelope),
     /// The sender has cancelled the RTS whose key the form holds: in the order of the channel's messages, behind that RTS.
     CancelRts(Envelope),
-    /// The RTS `key` is matched: its sender is to send `wanted` bytes as this stream.
-    Cts { key: Key, stream: Stream, wanted: u64 },
+    /// The RTS `key` is matched: its sender is to send `bytes_wanted` bytes as this stream.
+    Cts { key: Key, stream: Stream, bytes_wanted: u64 },
     /// So many bytes of this stream were sent, and no more will be: its sender has given it up.
     Cancel { stream: Stream, sent: u64 },
     /// The synchronous send is matched, or the RTS is and none of its bytes are wanted.
@@ -66,9 +66,9 @@ pub(crate) enum Packet {
     Refused { key: Key, reason: Reason },
     /// The writer, which has this rank, announces its context id of the channel, and the longest message that it accepts before a
     /// match.
-    AnnounceContext { name: Name, context: ContextId, rank: Rank, eager_bytes: u32 },
+    AnnounceContext { name: ContextName, context: ContextId, rank: Rank, eager_bytes: u32 },
     /// The writer has closed the channel: its id must not be used any more. The receiver answers `ContextRetired`.
-    RetireContext { name: Name, context: ContextId, rank: Rank },
+    RetireContext { name: ContextName, context: ContextId, rank: Rank },
     /// The writer uses this id no more.
     ContextRetired { context: ContextId },
     /// A piece of a stream.
@@ -93,7 +93,7 @@ pub(crate) struct Envelope {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ChannelName {
     Context(ContextId),
-    Named(Name),
+    Named(ContextName),
 }
 
 /// How the payload is sent.
@@ -109,7 +109,7 @@ pub(crate) enum Form {
 
 impl Form {
     /// The request that waits for an answer.
-    pub(crate) fn waits(self) -> Option<Key> {
+    pub(crate) fn request_awaiting_answer(self) -> Option<Key> {
         match self {
             Form::Eager => None,
             Form::Synchronous { key } | Form::Rts { key, .. } => Some(key),
@@ -173,11 +173,11 @@ impl Packet {
         match *self {
             Packet::Message(envelope) => envelope.write(envelope.kind(), &mut out),
             Packet::CancelRts(envelope) => envelope.write(CANCEL_RTS, &mut out),
-            Packet::Cts { key, stream, wanted } => {
+            Packet::Cts { key, stream, bytes_wanted } => {
                 out.bytes(&[CTS, 0, 0, 0]);
                 out.u32(stream.0);
                 write_key(&mut out, key);
-                out.u64(wanted);
+                out.u64(bytes_wanted);
             }
             Packet::Cancel { stream, sent } => {
                 out.bytes(&[CANCEL, 0, 0, 0]);
@@ -239,7 +239,7 @@ impl Packet {
             CTS => {
                 zero(&mut from, 3)?;
                 let stream = Stream(from.u32()?);
-                Packet::Cts { stream, key: read_key(&mut from)?, wanted: from.u64()? }
+                Packet::Cts { stream, key: read_key(&mut from)?, bytes_wanted: from.u64()? }
             }
             CANCEL => {
                 zero(&mut from, 3)?;
@@ -306,7 +306,7 @@ impl Envelope {
                 name.identity.write(out);
             }
         }
-        if let Some(key) = self.form.waits() {
+        if let Some(key) = self.form.request_awaiting_answer() {
             write_key(out, key);
         }
         if let Form::Rts { bytes, .. } = self.form {
@@ -333,7 +333,7 @@ impl Envelope {
         let context_kind = ContextKind::read(from)?;
         let sequence = from.u16()?;
         let (tag, source) = (read_tag(from)?, Rank(from.u32()?));
-        let channel = ChannelName::Named(Name { context_kind, identity: Identity::read(from)? });
+        let channel = ChannelName::Named(ContextName { context_kind, identity: Identity::read(from)? });
         Some(Envelope { channel, sequence, tag, source, form: read_form(kind, from)? })
     }
 }
@@ -394,7 +394,7 @@ fn read_key(from: &mut Reader<'_>) -> Option<Key> {
     Some(Key { index: from.u32()?, generation: from.u32()? })
 }
 
-fn write_naming(out: &mut Writer<'_>, kind: u8, name: Name, context: ContextId, rank: Rank) {
+fn write_naming(out: &mut Writer<'_>, kind: u8, name: ContextName, context: ContextId, rank: Rank) {
     out.u8(kind);
     name.context_kind.write(out);
     out.u16(context.0);
@@ -402,10 +402,10 @@ fn write_naming(out: &mut Writer<'_>, kind: u8, name: Name, context: ContextId, 
     out.u32(rank.0);
 }
 
-fn read_naming(from: &mut Reader<'_>) -> Option<(Name, ContextId, Rank)> {
+fn read_naming(from: &mut Reader<'_>) -> Option<(ContextName, ContextId, Rank)> {
     let context_kind = ContextKind::read(from)?;
     let context = ContextId(from.u16()?);
-    let name = Name { context_kind, identity: Identity::read(from)? };
+    let name = ContextName { context_kind, identity: Identity::read(from)? };
     Some((name, context, Rank(from.u32()?)))
 }
 
@@ -417,13 +417,13 @@ fn zero(from: &mut Reader<'_>, count: usize) -> Option<()> {
 mod tests {
     use super::{ChannelName, Envelope, Form, Packet, Reason, eager, eager_of};
     use mend_base::{ContextId, ContextKind, Identity, Key, Peer, Random, Rank, Tag};
-    use mend_proto::identity::Name;
+    use mend_proto::identity::ContextName;
     use mend_transport::Stream;
 
     fn packets() -> Vec<Packet> {
         let key = Key { index: 0x0102_0304, generation: 0x0506_0709 };
         let identity = Identity { creator: Peer(0x1122_3344_5566_7788), number: 0x99aa_bbcc };
-        let name = Name { identity, context_kind: ContextKind::Collective };
+        let name = ContextName { identity, context_kind: ContextKind::Collective };
         let (context, rank, stream) = (ContextId(0x1234), Rank(0x0a0b_0c0d), Stream(0x4567_89ab));
         let forms = [Form::Eager, Form::Synchronous { key }, Form::Rts { key, bytes: 1 << 40 }];
         let mut packets: Vec<_> = [ChannelName::Context(context), ChannelName::Named(name)]
@@ -450,7 +450,7 @@ mod tests {
             }));
         }
         packets.extend([
-            Packet::Cts { key, stream, wanted: 1 << 50 },
+            Packet::Cts { key, stream, bytes_wanted: 1 << 50 },
             Packet::Cancel { stream, sent: 1 << 45 },
             Packet::Matched { key },
             Packet::Refused { key, reason: Reason::Freed },

@@ -29,8 +29,8 @@ pub(crate) trait PostedReceive: Linked<POSTED> {
     fn stamp(&self) -> u64;
 }
 
-/// The queues of one channel. They grow from empty to the highest rank that was talked to, so that a duplicate that
-/// is not used costs nothing.
+/// The queues of one channel. They grow from empty to the highest rank that was talked to, so that a
+/// duplicated communicator that is never used costs nothing.
 #[derive(Default, Debug)]
 pub(crate) struct MatchLists {
     by_rank: Vec<MatchList>,
@@ -38,7 +38,7 @@ pub(crate) struct MatchLists {
     any: List<POSTED>,
     /// All unexpected messages, in the order of arrival.
     unexpected: List<BY_CHANNEL>,
-    /// Of the last receive that was posted.
+    /// The stamp of the last receive that was posted.
     stamp: u64,
 }
 
@@ -48,7 +48,7 @@ struct MatchList {
     /// Receives that name this rank, not matched yet.
     posted: List<POSTED>,
     unexpected: List<BY_SENDER>,
-    /// Of its next message: every arrival consumes one (I6).
+    /// The sequence number of its next message: every arrival consumes one (I6).
     sequence: u16,
     /// Our context id was announced to it.
     announced: bool,
@@ -61,7 +61,7 @@ const _: () = assert!(size_of::<MatchList>() <= 40);
 pub(crate) enum Arrival {
     /// The next message of its sender.
     InOrder,
-    /// The same, by name: our context id is to be announced.
+    /// The next message, by context name: our context id is to be announced.
     Unannounced,
     /// Out of sequence, or by a context id that was never announced to its sender.
     Garbage,
@@ -170,7 +170,7 @@ impl MatchLists {
         }
     }
 
-    /// Puts a receive back that had matched what was never sent: to its place by its stamp.
+    /// Posts a receive again whose RTS was cancelled, at its old place in the order of posting.
     pub(crate) fn post_again<R: PostedReceive>(
         &mut self,
         receives: &mut Slab<R>,
@@ -221,7 +221,7 @@ pub(crate) struct Matcher {
     messages: Slab<Unexpected>,
 }
 
-/// For so many messages more there must be room; else memory is short.
+/// Memory counts as short if there is no room for this many further messages.
 const MESSAGES_RESERVED: usize = 64;
 
 /// A message that no receive has taken yet.
@@ -273,23 +273,26 @@ impl Matcher {
         true
     }
 
-    /// The first message that a receive would take. Wildcard receives pass over what `can_come` denies.
+    /// The first message that a receive would take. Wildcard receives skip messages whose payload can no longer come
+    /// (an RTS of an ended peer).
     #[inline]
     pub(crate) fn find(
         &self,
         lists: &MatchLists,
         from: Source,
         tag: TagSelector,
-        can_come: impl Fn(&Unexpected) -> bool,
+        payload_can_come: impl Fn(&Unexpected) -> bool,
     ) -> Option<(Key, &Unexpected)> {
         let admits = |(_, message): &(Key, &Unexpected)| tag.admits(message.tag);
         match from {
             Source::Rank(rank) => {
                 lists.by_rank.get(rank.index())?.unexpected.iter(&self.messages).find(admits)
             }
-            Source::Any => {
-                lists.unexpected.iter(&self.messages).filter(admits).find(|(_, message)| can_come(message))
-            }
+            Source::Any => lists
+                .unexpected
+                .iter(&self.messages)
+                .filter(admits)
+                .find(|(_, message)| payload_can_come(message)),
         }
     }
 

@@ -110,14 +110,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match Packet::read(header) {
             Some(Packet::Message(envelope)) => self.on_message(from, envelope, payload),
             Some(Packet::Fragment { stream }) => self.on_piece(from, stream, payload),
-            Some(packet) if payload.is_empty() => self.on_answer(from, packet),
+            Some(packet) if payload.is_empty() => self.on_control(from, packet),
             _ => self.garbage(from),
         }
     }
 
-    fn on_answer(&mut self, from: PeerIndex, packet: Packet) {
+    fn on_control(&mut self, from: PeerIndex, packet: Packet) {
         match packet {
-            Packet::Cts { key, stream, wanted } => self.on_cts(from, key, stream, wanted),
+            Packet::Cts { key, stream, bytes_wanted } => self.on_cts(from, key, stream, bytes_wanted),
             Packet::Cancel { stream, sent } => self.on_cancel_stream(from, stream, sent),
             Packet::Matched { key } => self.on_matched(from, key),
             Packet::Refused { key, reason: Reason::Freed } => self.on_refused(from, key),
@@ -131,7 +131,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::Xoff => self.queues.set_xoff(from, true),
             Packet::Xon => self.queues.set_xoff(from, false),
             Packet::CancelRts(envelope) => self.on_cancel_rts(from, envelope),
-            Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no answers"),
+            Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no control messages"),
         }
     }
 

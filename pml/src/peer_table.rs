@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 pub(crate) struct PeerTable<E> {
     states: Paged<PeerState<E>>,
     /// Peers that the engine is to connect.
-    wanted: VecDeque<PeerIndex>,
+    to_connect: VecDeque<PeerIndex>,
     /// Evidence that the next call of progress reports to the engine.
     evidence: Vec<(PeerIndex, Cause)>,
     /// Whether some peer's traffic is not open.
@@ -26,7 +26,7 @@ struct PeerState<E> {
     link: Option<PeerLink<E>>,
     traffic: Traffic,
     /// The engine has been asked to connect it.
-    wanted: bool,
+    to_connect: bool,
 }
 
 /// Whether the messages of a peer are read, and whether anything is sent to it.
@@ -55,7 +55,7 @@ pub(crate) struct PeerLink<E> {
 
 impl<E> Default for PeerState<E> {
     fn default() -> Self {
-        PeerState { link: None, traffic: Traffic::Open, wanted: false }
+        PeerState { link: None, traffic: Traffic::Open, to_connect: false }
     }
 }
 
@@ -63,7 +63,7 @@ impl<E> Default for PeerTable<E> {
     fn default() -> Self {
         PeerTable {
             states: Paged::default(),
-            wanted: VecDeque::new(),
+            to_connect: VecDeque::new(),
             evidence: Vec::new(),
             some_discarding: false,
         }
@@ -118,7 +118,7 @@ impl<E: Copy + Eq> PeerTable<E> {
             chunk_bytes: if streams { limits.chunk_bytes } else { 0 },
         };
         let state = self.states.at(peer.index());
-        state.wanted = false;
+        state.to_connect = false;
         let before = state.link.replace(link);
         before.is_some_and(|before| before.endpoint != endpoint)
     }
@@ -133,14 +133,14 @@ impl<E: Copy + Eq> PeerTable<E> {
     /// Asks the engine to connect `peer`, unless the peer is connected or closed, or the engine was asked before.
     pub(crate) fn want(&mut self, peer: PeerIndex) {
         let state = self.states.at(peer.index());
-        if state.is_unconnected() && !core::mem::replace(&mut state.wanted, true) {
-            self.wanted.push_back(peer);
+        if state.is_unconnected() && !core::mem::replace(&mut state.to_connect, true) {
+            self.to_connect.push_back(peer);
         }
     }
 
     /// A peer to be connected, each once.
-    pub(crate) fn next_wanted(&mut self) -> Option<PeerIndex> {
-        self.wanted.pop_front()
+    pub(crate) fn next_to_connect(&mut self) -> Option<PeerIndex> {
+        self.to_connect.pop_front()
     }
 
     /// Discards the messages of the peer from now on. The cause is reported to the engine as evidence.
@@ -216,7 +216,7 @@ mod tests {
     fn a_peer_is_wanted_once_until_it_is_connected_or_closed() {
         let mut peers: PeerTable<u32> = PeerTable::default();
         (0..2).for_each(|_| peers.want(PEER));
-        assert_eq!((peers.next_wanted(), peers.next_wanted()), (Some(PEER), None));
+        assert_eq!((peers.next_to_connect(), peers.next_to_connect()), (Some(PEER), None));
         assert!(peers.is_unconnected(PEER));
         assert!(!peers.connect(PEER, 4, &limits(), 100_000));
         assert_eq!(peers.link(PEER).unwrap().eager_bytes, 4096);
@@ -226,7 +226,7 @@ mod tests {
         peers.want(PEER);
         peers.close(PeerIndex(1));
         peers.want(PeerIndex(1));
-        assert_eq!(peers.next_wanted(), None);
+        assert_eq!(peers.next_to_connect(), None);
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //! - After an XOFF a correct peer sends eager messages only until it reads it. It starts [`STARTS_PER_PROGRESS`] messages at most
 //!   between two calls of progress, and the transport delivers control messages within a few calls. The *excess* is what it sends
 //!   in [`PROGRESSES_MAX`] calls. A peer that sends more may have read the XOFF late, since the XOFF may wait for room here:
-//!   a delay is no proof of garbage (Trap 19). There is no memory for its message.
+//!   a delay is no proof of garbage (Trap 19). So it is not treated as garbage; its message is refused as if memory had run out
+//!   (`BudgetError::NoMemory`).
 //! - RTSes and synchronous messages, which XOFF does not stop, are bounded by their sender: it has at most
 //!   [`RTS_MAX`](crate::rendezvous::RTS_MAX) without an answer at each receiver. A peer that sends more writes garbage.
 //!
@@ -71,7 +72,7 @@ const MESSAGE_COST: u64 = 128;
 /// for each 32 other peers that send control messages to that peer at the same time.
 const PROGRESSES_MAX: u64 = 16;
 
-/// A spare buffer may have so many bytes more than twice those of its message: less than [`MESSAGE_COST`].
+/// How much longer than twice its message a spare buffer may be, in bytes; below [`MESSAGE_COST`].
 const WASTE_MAX: usize = 64;
 
 /// The most spare buffers.
@@ -134,7 +135,7 @@ impl ReceiveBudget {
 
     /// Whether the sender of the message that was stored last may need an XOFF.
     #[inline]
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_exceeded(&self) -> bool {
         self.over
     }
 
@@ -217,8 +218,8 @@ impl ReceiveBudget {
 }
 
 impl Account {
-    /// Whether the peer may have so much here with one more message. Each message that waits for an answer counts besides, and
-    /// so does one that cancels it.
+    /// Whether the peer may hold `held_bytes` here with one more message. The limit `most` is raised by two message costs for
+    /// each unanswered message: one for the message, one for the message that may cancel it.
     fn check(&self, held_bytes: u64, unanswered: bool, most: u64) -> Result<(), BudgetError> {
         let waiting = self.unanswered + u32::from(unanswered);
         if waiting > RTS_MAX {
@@ -244,7 +245,7 @@ mod tests {
         let stored = budget.store(PEER, Payload::from(bytes), unanswered, false)?;
         assert_eq!(stored, bytes);
         budget.recycle(stored);
-        Ok(budget.is_over() && budget.needs_xoff(PEER))
+        Ok(budget.is_exceeded() && budget.needs_xoff(PEER))
     }
 
     #[test]
@@ -276,7 +277,7 @@ mod tests {
         for short in [0, 1, 100] {
             let mut budget = ReceiveBudget::new(1 << 20, 4096);
             let mut stored = vec![];
-            while !budget.is_over() {
+            while !budget.is_exceeded() {
                 // A long message that a receive takes, then a short one that stays.
                 let long = budget.store(PEER, Payload::from(&[1; 4096][..]), false, false).unwrap();
                 budget.release(PEER, long.len(), false);
@@ -298,7 +299,7 @@ mod tests {
         budget.refuse(true);
         for _ in 0..100 {
             let bytes = budget.store(PEER, Payload::from(&[1; 8][..]), false, false).unwrap();
-            assert!(bytes.capacity() < 100 && !budget.is_over());
+            assert!(bytes.capacity() < 100 && !budget.is_exceeded());
             budget.release(PEER, 8, false);
             budget.recycle(bytes);
         }
@@ -321,7 +322,7 @@ mod tests {
         budget.refuse(true);
         let mut xoffs = vec![];
         while xoffs.len() < 100 && budget.store(PEER, Payload::from(&[2; 64][..]), false, false).is_ok() {
-            xoffs.push(budget.is_over() && budget.needs_xoff(PEER));
+            xoffs.push(budget.is_exceeded() && budget.needs_xoff(PEER));
         }
         assert_eq!((xoffs.len(), xoffs[0], xoffs[1]), (16, true, false));
         let held = budget.held_bytes();
@@ -338,6 +339,6 @@ mod tests {
     fn where_memory_is_short_elsewhere_an_xoff_goes_too() {
         let mut budget = ReceiveBudget::new(4 << 20, 64);
         assert!(budget.store(PEER, Payload::from(&[2; 8][..]), false, true).is_ok());
-        assert!(budget.is_over() && budget.needs_xoff(PEER) && !budget.needs_xoff(PEER));
+        assert!(budget.is_exceeded() && budget.needs_xoff(PEER) && !budget.needs_xoff(PEER));
     }
 }

@@ -5,8 +5,8 @@
 //! ```text
 //!   sender                                     receiver
 //!     │ ── RTS(key, bytes) ──────────────────▶ │  matched, now or later
-//!     │ ◀─────────── CTS(key, stream, wanted) ─ │  wanted <= bytes: a shorter buffer asks for less
-//!     │ ══ chunks of the stream, wanted bytes ▶ │
+//!     │ ◀──── CTS(key, stream, bytes_wanted) ─ │  bytes_wanted <= bytes: a shorter buffer asks for less
+//!     │ ══ the stream, bytes_wanted bytes ════▶ │
 //!   Done: all bytes were sent                  Done: all bytes have arrived
 //! ```
 //!
@@ -43,7 +43,7 @@ struct Incoming {
     /// Bytes that have arrived.
     arrived: u64,
     /// Bytes that were asked for; after a cancellation, those that were sent.
-    wanted: u64,
+    bytes_wanted: u64,
 }
 
 /// Our RTSes and synchronous messages at one peer that it has not answered.
@@ -133,8 +133,8 @@ impl Rendezvous {
     }
 
     /// A stream of so many bytes for a receive that [`next_cts`](Rendezvous::next_cts) gave.
-    pub(crate) fn begin_stream(&mut self, request: Key, from: PeerIndex, wanted: u64) -> Stream {
-        number(self.incoming.insert(Incoming { request, from, arrived: 0, wanted }))
+    pub(crate) fn begin_stream(&mut self, request: Key, from: PeerIndex, bytes_wanted: u64) -> Stream {
+        number(self.incoming.insert(Incoming { request, from, arrived: 0, bytes_wanted }))
     }
 
     // Hot: per chunk.
@@ -142,12 +142,12 @@ impl Rendezvous {
     pub(crate) fn on_piece(&mut self, from: PeerIndex, stream: Stream, bytes: u64) -> Result<Piece, Garbage> {
         let key = self.key_of(stream).ok_or(Garbage)?;
         let incoming = self.incoming.get_mut(key).ok_or(Garbage)?;
-        if incoming.from != from || bytes == 0 || bytes > incoming.wanted - incoming.arrived {
+        if incoming.from != from || bytes == 0 || bytes > incoming.bytes_wanted - incoming.arrived {
             return Err(Garbage);
         }
         let at = incoming.arrived as usize;
         incoming.arrived += bytes;
-        let piece = Piece { request: incoming.request, at, last: incoming.arrived == incoming.wanted };
+        let piece = Piece { request: incoming.request, at, last: incoming.arrived == incoming.bytes_wanted };
         if piece.last {
             self.incoming.remove(key);
         }
@@ -163,10 +163,10 @@ impl Rendezvous {
     ) -> Result<CancelledStream, Garbage> {
         let key = self.key_of(stream).ok_or(Garbage)?;
         let incoming = self.incoming.get_mut(key).ok_or(Garbage)?;
-        if incoming.from != from || sent < incoming.arrived || sent >= incoming.wanted {
+        if incoming.from != from || sent < incoming.arrived || sent >= incoming.bytes_wanted {
             return Err(Garbage);
         }
-        incoming.wanted = sent;
+        incoming.bytes_wanted = sent;
         let request = core::mem::replace(&mut incoming.request, NONE);
         let over = incoming.arrived == sent;
         if over {
@@ -275,11 +275,11 @@ mod tests {
     const PEER: PeerIndex = PeerIndex(1);
     const REQUEST: Key = Key { index: 8, generation: 3 };
 
-    fn streaming(wanted: u64) -> (Rendezvous, Stream) {
+    fn streaming(bytes_wanted: u64) -> (Rendezvous, Stream) {
         let mut rendezvous = Rendezvous::new(1);
         assert!(rendezvous.queue_cts(REQUEST, PEER));
         assert_eq!(rendezvous.next_cts(), Some((REQUEST, PEER)));
-        let stream = rendezvous.begin_stream(REQUEST, PEER, wanted);
+        let stream = rendezvous.begin_stream(REQUEST, PEER, bytes_wanted);
         (rendezvous, stream)
     }
 

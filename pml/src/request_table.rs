@@ -75,7 +75,7 @@ pub(crate) enum Phase {
     /// A send that waits for its match. `payload_sent`: it was synchronous and eager; else only the RTS was sent.
     RtsSent { to: Rank, payload_sent: bool },
     /// A send whose bytes go as the receiver asked for them.
-    Streaming { to: Rank, stream: Stream, sent: u64, wanted: u64, chunk: u32 },
+    Streaming { to: Rank, stream: Stream, sent: u64, bytes_wanted: u64, chunk: u32 },
     /// The cancellation of the RTS `rts`, which is sent behind it: an operation of its own, without a handle, so that the
     /// channel exists until it is sent.
     CancelQueued { to: Rank, rts: Key },
@@ -141,8 +141,8 @@ impl RequestEntry {
     /// What a send that streams has left: its data, and how far it is.
     #[inline]
     pub(crate) fn stream_mut(&mut self) -> Option<StreamingSend<'_>> {
-        let Phase::Streaming { stream, sent, wanted, chunk, .. } = &mut self.phase else { return None };
-        Some(StreamingSend { data: &self.data, stream: *stream, sent, wanted: *wanted, chunk })
+        let Phase::Streaming { stream, sent, bytes_wanted, chunk, .. } = &mut self.phase else { return None };
+        Some(StreamingSend { data: &self.data, stream: *stream, sent, bytes_wanted: *bytes_wanted, chunk })
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct StreamingSend<'a> {
     pub(crate) data: &'a TypedBuffer,
     pub(crate) stream: Stream,
     pub(crate) sent: &'a mut u64,
-    pub(crate) wanted: u64,
+    pub(crate) bytes_wanted: u64,
     /// The longest next piece.
     pub(crate) chunk: &'a mut u32,
 }

@@ -5,7 +5,7 @@
 use crate::envelope::{self, ChannelName};
 use crate::peer_table::PeerLink;
 use mend_base::{ContextId, Rank, Tag};
-use mend_proto::identity::Name;
+use mend_proto::identity::ContextName;
 
 /// By rank. Grows from empty to the highest rank that was talked to.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Route<E> {
     endpoint: Option<E>,
     /// The peer's id of the channel, valid if `announced`.
     context: ContextId,
-    /// Of the next message.
+    /// The sequence number of the next message.
     sequence: u16,
     /// The longest message that is sent before a match.
     eager_bytes: u16,
@@ -53,8 +53,8 @@ impl<E: Copy> Routes<E> {
         Some(&mut self.0[rank.index()])
     }
 
-    /// Messages to this rank take the queue from now on, where the end of the peer is checked.
-    pub(crate) fn slow_down(&mut self, rank: Rank) {
+    /// Messages to this rank are queued from now on, and in the queue the end of the peer is checked.
+    pub(crate) fn forbid_at_once(&mut self, rank: Rank) {
         if let Some(route) = self.0.get_mut(rank.index()) {
             route.endpoint = None;
         }
@@ -82,14 +82,14 @@ impl<E: Copy> Route<E> {
     }
 
     /// How the next message names the channel, and its number.
-    pub(crate) fn next(&self, name: Name) -> (ChannelName, u16) {
+    pub(crate) fn next(&self, name: ContextName) -> (ChannelName, u16) {
         let channel =
             if self.announced { ChannelName::Context(self.context) } else { ChannelName::Named(name) };
         (channel, self.sequence)
     }
 
     /// From now on messages may go at once, if the peer's id for the channel is known.
-    pub(crate) fn speed_up(&mut self, link: &PeerLink<E>) {
+    pub(crate) fn allow_at_once(&mut self, link: &PeerLink<E>) {
         if self.announced && self.endpoint.is_none() {
             self.endpoint = Some(link.endpoint);
             self.eager_bytes = link.eager_bytes;
@@ -121,24 +121,26 @@ mod tests {
     use crate::envelope::ChannelName;
     use crate::peer_table::PeerLink;
     use mend_base::{ContextId, ContextKind, Identity, Peer, Rank};
-    use mend_proto::identity::Name;
+    use mend_proto::identity::ContextName;
 
     const LINK: PeerLink<u32> =
         PeerLink { endpoint: 5, packed_bytes: 4096, eager_bytes: 100, chunk_bytes: 0 };
-    const NAME: Name =
-        Name { identity: Identity { creator: Peer(1), number: 2 }, context_kind: ContextKind::PointToPoint };
+    const NAME: ContextName = ContextName {
+        identity: Identity { creator: Peer(1), number: 2 },
+        context_kind: ContextKind::PointToPoint,
+    };
 
     #[test]
     fn a_route_is_fast_from_the_announcement_to_the_retirement() {
         let mut routes = Routes::default();
         let (rank, id) = (Rank(2), ContextId(7));
         let route = routes.to(rank).unwrap();
-        route.speed_up(&LINK);
+        route.allow_at_once(&LINK);
         assert_eq!(route.next(NAME), (ChannelName::Named(NAME), 0));
         assert!(routes.at_once(rank, 1).is_none(), "no id was announced");
         let route = routes.to(rank).unwrap();
         assert!(route.on_announced(id) && !route.on_announced(ContextId(8)));
-        route.speed_up(&LINK);
+        route.allow_at_once(&LINK);
         assert!(routes.at_once(rank, 101).is_none(), "too long");
         let (route, endpoint) = routes.at_once(rank, 100).unwrap();
         route.count_sent();

@@ -31,14 +31,14 @@ use mend_base::{ContextKind, Identity, Peer, Reader, Wire, Writer};
 
 /// The name of one context: the scope of matching. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct Name {
+pub struct ContextName {
     /// The communicator.
     pub identity: Identity,
     /// Which of the two contexts of the communicator.
     pub context_kind: ContextKind,
 }
 
-impl Wire for Name {
+impl Wire for ContextName {
     const BYTES_MAX: usize = ContextKind::BYTES_MAX + Identity::BYTES_MAX;
 
     fn write(&self, out: &mut Writer<'_>) {
@@ -48,7 +48,7 @@ impl Wire for Name {
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         let context_kind = ContextKind::read(from)?;
-        Some(Name { context_kind, identity: Identity::read(from)? })
+        Some(ContextName { context_kind, identity: Identity::read(from)? })
     }
 }
 
@@ -115,7 +115,7 @@ impl IdentityAllocator {
 
 #[cfg(test)]
 mod tests {
-    use super::{Contexts, EarlyMessages, IdentityAllocator, Name, Resolved};
+    use super::{ContextName, Contexts, EarlyMessages, IdentityAllocator, Resolved};
     use mend_base::{ContextId, ContextKind, Identity, Job, Peer, PeerIndex, Random};
     use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -124,27 +124,27 @@ mod tests {
     /// A data message. Data messages of one pair arrive in order.
     #[derive(Clone, Copy, Debug)]
     enum Message {
-        Named { name: Name, serial: u32 },
-        Short { id: ContextId, meant: Name, serial: u32 },
+        Named { name: ContextName, serial: u32 },
+        Short { id: ContextId, meant: ContextName, serial: u32 },
         Retired(ContextId),
     }
 
     /// A control message. Control messages of one pair arrive in order, before or after data messages.
     #[derive(Clone, Copy, Debug)]
     enum Control {
-        Announce(Name, ContextId),
-        Retire(Name, ContextId),
+        Announce(ContextName, ContextId),
+        Retire(ContextName, ContextId),
     }
 
     /// One process. The seed decides when it opens, uses and closes communicators.
     struct Process {
-        contexts: Contexts<Name>,
-        open: BTreeMap<Name, Option<ContextId>>,
-        announced: BTreeSet<(Name, usize)>,
-        early_messages: EarlyMessages<(Name, u32)>,
-        names_of_peers: BTreeMap<(usize, Name), ContextId>,
-        serial: BTreeMap<(usize, Name), u32>,
-        seen: BTreeMap<(usize, Name), u32>,
+        contexts: Contexts<ContextName>,
+        open: BTreeMap<ContextName, Option<ContextId>>,
+        announced: BTreeSet<(ContextName, usize)>,
+        early_messages: EarlyMessages<(ContextName, u32)>,
+        names_of_peers: BTreeMap<(usize, ContextName), ContextId>,
+        serial: BTreeMap<(usize, ContextName), u32>,
+        seen: BTreeMap<(usize, ContextName), u32>,
     }
 
     struct World {
@@ -175,7 +175,7 @@ mod tests {
             }
         }
 
-        fn open(&mut self, at: usize, name: Name) {
+        fn open(&mut self, at: usize, name: ContextName) {
             let process = &mut self.processes[at];
             if process.open.contains_key(&name) || process.early_messages.is_retired(name) {
                 return;
@@ -187,7 +187,7 @@ mod tests {
             }
         }
 
-        fn close(&mut self, at: usize, name: Name) {
+        fn close(&mut self, at: usize, name: ContextName) {
             let process = &mut self.processes[at];
             let Some(id) = process.open.remove(&name) else { return };
             process.early_messages.retire(name);
@@ -197,7 +197,7 @@ mod tests {
             }
         }
 
-        fn send(&mut self, from: usize, to: usize, name: Name) {
+        fn send(&mut self, from: usize, to: usize, name: ContextName) {
             let process = &mut self.processes[from];
             if !process.open.contains_key(&name) {
                 return;
@@ -212,7 +212,7 @@ mod tests {
             self.messages[from][to].push_back(message);
         }
 
-        fn deliver(&mut self, at: usize, from: usize, name: Name, serial: u32) {
+        fn deliver(&mut self, at: usize, from: usize, name: ContextName, serial: u32) {
             self.delivered += 1;
             let process = &mut self.processes[at];
             let seen = process.seen.entry((from, name)).or_default();
@@ -265,10 +265,10 @@ mod tests {
         }
     }
 
-    fn name(creator: u64, number: u64, context_kind: u64) -> Name {
+    fn name(creator: u64, number: u64, context_kind: u64) -> ContextName {
         let context_kind =
             if context_kind == 0 { ContextKind::PointToPoint } else { ContextKind::Collective };
-        Name { identity: Identity { creator: Peer(creator), number: number as u32 }, context_kind }
+        ContextName { identity: Identity { creator: Peer(creator), number: number as u32 }, context_kind }
     }
 
     fn history(seed: u64, ids: usize) -> World {

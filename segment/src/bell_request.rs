@@ -9,7 +9,7 @@ pub struct BellRequest(pub(crate) u32);
 impl BellRequest {
     /// None: the rings are polled.
     pub const NONE: BellRequest = BellRequest(0);
-    /// Messages, control messages, chunks and states.
+    /// Messages, control messages, chunks and mailbox values.
     pub const MESSAGES: BellRequest = BellRequest(1);
     /// Credit: the process has something to send and no room.
     pub const CREDIT: BellRequest = BellRequest(2);

@@ -55,8 +55,8 @@ pub use layout::{
 };
 #[cfg(not(loom))]
 pub use life::{
-    Interrupt, LIVES_AT_ONCE, Life, LifeState, LifeView, Seen, can_sleep_on_lives, sleep_on_life,
-    sleep_on_lives,
+    Interrupt, LIFE_WORDS_AT_ONCE, Life, LifeState, LifeView, Seen, can_sleep_on_life_words, sleep_on_life,
+    sleep_on_life_words,
 };
 #[cfg(not(loom))]
 pub use limits::bytes_left as memory_left;

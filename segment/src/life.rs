@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!             begin              thread dies
-//!   Unheld ───────────▶ Lives ─────────────────▶ Dead
+//!   Unheld ───────────▶ Alive ─────────────────▶ Dead
 //!     ▲                  │ │ └── mark_dying ────▶ Dying      (a core dump follows; the kernel's mark comes after it)
 //!     └── release/take ──┘ └──── end ──────────▶ Left
 //! ```
@@ -39,7 +39,7 @@ pub enum LifeState {
     /// No thread holds the word: the owner has not begun, or one thread passes the word to another. Never a death.
     Unheld,
     /// A thread of the owner holds it.
-    Lives,
+    Alive,
     /// The owner has reported that a fatal signal ends it. It may still write a core dump.
     Dying,
     /// The kernel has marked the word: the owner is dead, or about to be.
@@ -227,7 +227,7 @@ impl LifeView {
             LEFT => LifeState::Left,
             DYING if word & OWNER_DIED != 0 => LifeState::Dying,
             _ if word & OWNER_DIED != 0 => LifeState::Dead,
-            _ if word & HOLDER != 0 => LifeState::Lives,
+            _ if word & HOLDER != 0 => LifeState::Alive,
             _ => LifeState::Unheld,
         };
         (state, Seen(word))
@@ -255,19 +255,19 @@ impl Interrupt {
 }
 
 /// The most life words on which one thread can wait.
-pub const LIVES_AT_ONCE: usize = 127;
+pub const LIFE_WORDS_AT_ONCE: usize = 127;
 
 /// Whether a thread can wait on several life words at once: futex_waitv came with Linux 5.16, and some sandboxes
 /// refuse it.
-pub fn can_sleep_on_lives() -> bool {
+pub fn can_sleep_on_life_words() -> bool {
     // A kernel that has the call refuses an empty list as an invalid argument.
     let none = futex::waitv(&[], futex::WaitvFlags::empty(), None, futex::ClockId::Monotonic);
     none == Err(Errno::INVAL)
 }
 
-/// Waits until one of at most [`LIVES_AT_ONCE`] words differs from its given value, or `interrupt` from `counted`. May
-/// return without a reason. Only where [`can_sleep_on_lives`].
-pub fn sleep_on_lives<'a>(
+/// Waits until one of at most [`LIFE_WORDS_AT_ONCE`] words differs from its given value, or `interrupt` from `counted`. May
+/// return without a reason. Only where [`can_sleep_on_life_words`].
+pub fn sleep_on_life_words<'a>(
     lives: impl Iterator<Item = (&'a LifeView, Seen)>,
     interrupt: &Interrupt,
     counted: u32,
@@ -275,7 +275,7 @@ pub fn sleep_on_lives<'a>(
     let own = waiter(&interrupt.0, counted, futex::WaitFlags::PRIVATE);
     let lives = lives.map(|(life, Seen(word))| waiter(&life.word, word, futex::WaitFlags::empty()));
     let all: Vec<futex::Wait> = core::iter::once(own).chain(lives).collect();
-    assert!(all.len() <= LIVES_AT_ONCE + 1, "more lives than one thread can sleep on");
+    assert!(all.len() <= LIFE_WORDS_AT_ONCE + 1, "more life words than one thread can sleep on");
     // Woken, another value, or a signal handler ran: the caller reads the words again.
     let _ = futex::waitv(&all, futex::WaitvFlags::empty(), None, futex::ClockId::Monotonic);
 }

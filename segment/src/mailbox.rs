@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mailboxes: states that replace one another (such as heartbeats), one for each pair and kind.
+//! Mailboxes: values that replace one another (such as heartbeats), one for each pair and kind.
 //!
-//! A double-buffered seqlock: the writer never touches the buffer that holds the newest complete state, so a kill in the
-//! middle loses the new state and not the old one.
+//! A double-buffered seqlock: the writer never touches the buffer that holds the newest complete value, so a kill in the
+//! middle loses the new value and not the old one.
 //!
 //! ```text
 //!   word 0 of each buffer:  version u32 (0: nothing, or being written) | id u8 | header bytes u8 | payload bytes u16
@@ -18,7 +18,7 @@ use crate::ring::{PayloadMut, PayloadRef, RingMessage, SlotHeader};
 #[derive(Debug)]
 pub(crate) struct Mailbox([StateBuffer; 2]);
 
-/// Room for one state: two lines.
+/// Room for one value: two lines.
 #[repr(C)]
 #[derive(Debug)]
 struct StateBuffer([Line; 2]);
@@ -59,7 +59,7 @@ impl Mailbox {
         }
     }
 
-    /// Replaces the state; `version` is one more than the last, and never 0.
+    /// Replaces the value; `version` is one more than the last, and never 0.
     pub(crate) fn write(
         &self,
         version: u32,
@@ -72,7 +72,7 @@ impl Mailbox {
         body[..header_bytes].copy_from_slice(slot_header.header);
         fill(PayloadMut::Private(&mut body[header_bytes..header_bytes + bytes]));
         let buffer = &self.0[version as usize & 1];
-        // SYNC: seqlock, with `read`: a reader that sees a word of the new state and then reads word 0 again sees it changed.
+        // SYNC: seqlock, with `read`: a reader that sees a word of the new value and then reads word 0 again sees it changed.
         buffer.head().store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         buffer.store(&body);
@@ -86,8 +86,8 @@ impl Mailbox {
         buffer.head().store(word.pack(), Ordering::Release);
     }
 
-    /// Hands the newest whole state to `deliver`, if its version is another than `last` (0 at first), and stores that version
-    /// in `last`, before `deliver` runs (it may panic). `false`: no new state, or it is being written at this moment.
+    /// Hands the newest whole value to `deliver`, if its version is another than `last` (0 at first), and stores that version
+    /// in `last`, before `deliver` runs (it may panic). `false`: no new value, or it is being written at this moment.
     pub(crate) fn read(
         &self,
         last: &mut u32,
@@ -158,13 +158,13 @@ mod tests {
     fn put(mailbox: &Mailbox, version: u32, number: u64) {
         let header = number.to_le_bytes().repeat(5);
         mailbox.write(version, SlotHeader { id: 4, header: &header, chunk: false }, 64, |room| {
-            let PayloadMut::Private(room) = room else { panic!("a state lies in its buffer") };
+            let PayloadMut::Private(room) = room else { panic!("a value lies in its buffer") };
             room.copy_from_slice(&number.to_le_bytes().repeat(8));
         });
     }
 
     fn number(message: RingMessage<'_>) -> u64 {
-        let PayloadRef::Private(payload) = message.payload else { panic!("a state lies in its buffer") };
+        let PayloadRef::Private(payload) = message.payload else { panic!("a value lies in its buffer") };
         let mut words: Vec<u64> = [message.slot_header.header, payload]
             .concat()
             .chunks(8)

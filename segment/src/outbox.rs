@@ -76,7 +76,7 @@ impl Outbox {
             reserve::reserve(&self.file, start as u64, BLOCK_CHUNKS as u64, self.keep_free)
         })?;
         let block = Block::prepare(self, peer);
-        // SYNC: a prepared block, with `PeerBlock::is_made`.
+        // SYNC: a prepared block, with `PeerBlock::block_exists`.
         block.directory.store(MADE, Ordering::Release);
         Ok(block)
     }
@@ -178,7 +178,7 @@ impl Block {
     }
 
     /// The chunk ring, if it is made.
-    pub fn made_chunks(&mut self) -> Option<&mut ChunkProducer> {
+    pub fn chunk_ring(&mut self) -> Option<&mut ChunkProducer> {
         self.chunks.as_mut()
     }
 
@@ -193,13 +193,13 @@ impl Block {
         prepare(&lines);
         self.chunks = Some(Producer::new(lines, View::new(&self.mapping, area)));
         let state = self.state.load(Ordering::Relaxed);
-        // SYNC: a prepared chunk ring, with `PeerBlock::take_states`.
+        // SYNC: a prepared chunk ring, with `PeerBlock::take_mailboxes`.
         self.state.store(state | u64::from(STATE_CHUNKS), Ordering::Release);
         Ok(())
     }
 
-    /// Replaces the state of this kind. Panics where there are more kinds than [`MAILBOXES`].
-    pub fn put_state(
+    /// Replaces the value of this kind. Panics where there are more kinds than [`MAILBOXES`].
+    pub fn put_mailbox(
         &mut self,
         slot_header: SlotHeader<'_>,
         bytes: usize,
@@ -215,7 +215,7 @@ impl Block {
         self.kinds[index].1 = version;
         self.mailboxes[index].write(version, slot_header, bytes, fill);
         let state = self.state.load(Ordering::Relaxed) | u64::from(state_mailbox(index));
-        // SYNC: mailbox content, with `PeerBlock::take_states` (the seqlock alone would be enough).
+        // SYNC: mailbox content, with `PeerBlock::take_mailboxes` (the seqlock alone would be enough).
         self.state.store(state.wrapping_add(1 << 32), Ordering::Release);
     }
 

@@ -111,12 +111,12 @@ impl PeerBlock {
     // Hot: per poll.
     /// Whether the peer has made its block for us. Before that nothing of it may be read, because reading an
     /// unallocated page of a memfd allocates it.
-    pub fn is_made(&mut self) -> Result<bool, Garbage> {
+    pub fn block_exists(&mut self) -> Result<bool, Garbage> {
         if self.made { Ok(true) } else { self.read_directory() }
     }
 
-    /// As `is_made`, but without the check: garbage counts as made, so that `is_made` is called and finds it.
-    pub fn may_be_made(&self) -> bool {
+    /// As `block_exists`, but without the check: garbage counts as made, so that `block_exists` is called and finds it.
+    pub fn block_may_exist(&self) -> bool {
         self.made || self.directory.load(Ordering::Acquire) != NOT_MADE
     }
 
@@ -134,21 +134,21 @@ impl PeerBlock {
     }
 
     // Hot: per poll.
-    /// Whether the state word has changed: `take_states` reads it.
-    pub fn state_changed(&self) -> bool {
+    /// Whether the word of the mailboxes has changed: `take_mailboxes` reads it.
+    pub fn mailbox_changed(&self) -> bool {
         self.state.load(Ordering::Relaxed) != self.seen
     }
 
-    /// Reads the state word: the chunk ring if it was made, and at most `at_most` new states, each of which is handed
-    /// to `state`. Returns how many states that were.
+    /// Reads the state word: the chunk ring if it was made, and at most `at_most` new mailbox values, each of which is handed
+    /// to `value`. Returns how many mailbox values that were.
     #[cold]
-    pub fn take_states(
+    pub fn take_mailboxes(
         &mut self,
         at_most: u32,
-        mut state: impl FnMut(RingMessage<'_>),
+        mut value: impl FnMut(RingMessage<'_>),
     ) -> Result<u32, Garbage> {
         // SYNC: a prepared chunk ring, with `Block::make_chunks`.
-        // SYNC: mailbox content, with `Block::put_state`.
+        // SYNC: mailbox content, with `Block::put_mailbox`.
         let word = self.state.load(Ordering::Acquire);
         if word as u32 & !STATE_KNOWN != 0 {
             return Err(Garbage);
@@ -166,7 +166,7 @@ impl PeerBlock {
             if count == at_most {
                 return Ok(count);
             }
-            count += u32::from(mailbox.read(last, &mut state)?);
+            count += u32::from(mailbox.read(last, &mut value)?);
         }
         self.seen = word;
         Ok(count)
@@ -185,7 +185,7 @@ impl PeerBlock {
     #[cold]
     fn first_bell_request(&mut self) -> BellRequest {
         // Garbage in the directory is found where the peer's rings are read.
-        let made = self.is_made().unwrap_or(false);
+        let made = self.block_exists().unwrap_or(false);
         if made { BellRequest(self.bell_request.load(Ordering::Relaxed)) } else { BellRequest::ALL }
     }
 
@@ -197,7 +197,7 @@ impl PeerBlock {
 
     /// The peer's claim of how far it has read our ring.
     pub fn credit(&mut self, ring: Ring) -> u32 {
-        if !self.is_made().unwrap_or(false) {
+        if !self.block_exists().unwrap_or(false) {
             return START;
         }
         // SYNC: credit, with `Block::set_credit`.

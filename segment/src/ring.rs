@@ -150,7 +150,7 @@ where
         line.0[0].store(word.pack(), Ordering::Release);
     }
 
-    /// Where a payload of so many bytes would begin, and the oldest byte then in use; `None` where there is no room.
+    /// Where a payload of `bytes` bytes would begin, and the oldest byte then in use; `None` where there is no room.
     fn place(&self, bytes: usize) -> Option<(u32, u32)> {
         let start = payload_start(self.head, bytes, AREA);
         // With no byte in flight the bytes skipped at the end are free too. (Slots may be in flight: messages that
@@ -166,7 +166,7 @@ where
         self.in_flight() == 0
     }
 
-    /// Whether a payload of so many bytes, with the longest header, has room now.
+    /// Whether a payload of `bytes` bytes, with the longest header, has room now.
     pub fn has_room(&self, bytes: usize) -> bool {
         let inline = HEADER_BYTES_MAX + bytes <= Line::INLINE_BYTES;
         self.in_flight() < SLOTS as u32 && (inline || self.place(bytes).is_some())

@@ -4,8 +4,8 @@
 
 use mend_base::Duration;
 use mend_segment::{
-    Interrupt, Life, LifeState, LifeView, Outbox, can_sleep_on_lives, memory_left, sleep_on_life,
-    sleep_on_lives,
+    Interrupt, Life, LifeState, LifeView, Outbox, can_sleep_on_life_words, memory_left, sleep_on_life,
+    sleep_on_life_words,
 };
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -140,7 +140,7 @@ impl Drop for Owner {
 fn a_killed_process_is_marked_dead() {
     let mut owner = Owner::start(true, Inside::step);
     owner.await_step();
-    assert_eq!(owner.view.state(), LifeState::Lives);
+    assert_eq!(owner.view.state(), LifeState::Alive);
     owner.kill(libc::SIGKILL);
     owner.until(LifeState::Dead);
 }
@@ -210,7 +210,7 @@ fn the_end_of_a_forked_or_vforked_child_does_not_mark_it() {
         inside.step();
     });
     owner.await_step();
-    assert_eq!(owner.view.state(), LifeState::Lives);
+    assert_eq!(owner.view.state(), LifeState::Alive);
     owner.kill(libc::SIGKILL);
     owner.until(LifeState::Dead);
 }
@@ -239,7 +239,7 @@ fn a_handed_over_word_lives_on_with_its_new_holder() {
     while !std::fs::read_to_string(&main_thread).unwrap().contains(") Z ") {
         std::thread::yield_now();
     }
-    assert_eq!(owner.view.state(), LifeState::Lives);
+    assert_eq!(owner.view.state(), LifeState::Alive);
     owner.kill(libc::SIGKILL);
     owner.until(LifeState::Dead);
 }
@@ -255,7 +255,7 @@ fn a_word_without_a_holder_is_no_death() {
         inside.life.take().unwrap();
         inside.step();
     });
-    for state in [LifeState::Unheld, LifeState::Lives, LifeState::Unheld, LifeState::Lives] {
+    for state in [LifeState::Unheld, LifeState::Alive, LifeState::Unheld, LifeState::Alive] {
         owner.await_step();
         assert_eq!(owner.view.state(), state);
         assert!(!state.is_marked());
@@ -315,7 +315,7 @@ fn much_touched_memory_does_not_delay_the_mark() {
 
 #[test]
 fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
-    if !can_sleep_on_lives() {
+    if !can_sleep_on_life_words() {
         let test = "one_thread_sleeps_on_many_lives_and_a_call_interrupts_it";
         return mend_testing::skip(test, "this system has no futex_waitv");
     }
@@ -326,7 +326,7 @@ fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
         let sleeper = scope.spawn(|| {
             while interrupt.count() < 1_000 {
                 let counted = interrupt.count();
-                sleep_on_lives(
+                sleep_on_life_words(
                     owners.iter().map(|owner| (&owner.view, owner.view.read().1)),
                     &interrupt,
                     counted,
@@ -343,9 +343,13 @@ fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
     owners[3].kill(libc::SIGKILL);
     while owners[3].view.state() != LifeState::Dead {
         assert!(Instant::now() < give_up);
-        sleep_on_lives(owners.iter().map(|owner| (&owner.view, owner.view.read().1)), &interrupt, counted);
+        sleep_on_life_words(
+            owners.iter().map(|owner| (&owner.view, owner.view.read().1)),
+            &interrupt,
+            counted,
+        );
     }
-    assert!([0, 1, 2, 4].iter().all(|&other| owners[other].view.state() == LifeState::Lives));
+    assert!([0, 1, 2, 4].iter().all(|&other| owners[other].view.state() == LifeState::Alive));
 }
 
 #[test]

@@ -359,7 +359,7 @@ impl Launcher {
             ProcessState::Ended => Condition::Ended,
             // The kernel marks the life word at exec.
             ProcessState::WithoutMpi if process.published => Condition::Ended,
-            ProcessState::Runs | ProcessState::WithoutMpi => Condition::Lives,
+            ProcessState::Runs | ProcessState::WithoutMpi => Condition::Alive,
         }
     }
 

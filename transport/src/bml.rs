@@ -60,11 +60,11 @@ impl<L: Btl, S: Btl> Bml<L, S> {
     }
 
     fn loopback(&mut self) -> &mut L {
-        self.loopback.as_mut().expect(OTHER_BML)
+        self.loopback.as_mut().expect(ENDPOINT_OF_THIS_BML)
     }
 
     fn shm(&mut self) -> &mut S {
-        self.shm.as_mut().expect(OTHER_BML)
+        self.shm.as_mut().expect(ENDPOINT_OF_THIS_BML)
     }
 
     fn network(&mut self, index: u8) -> &mut dyn Network {
@@ -155,8 +155,10 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
 
     fn limits(&self, to: Self::Endpoint) -> &Limits {
         match to {
-            BmlEndpoint::Loopback(endpoint) => self.loopback.as_ref().expect(OTHER_BML).limits(endpoint),
-            BmlEndpoint::Shm(endpoint) => self.shm.as_ref().expect(OTHER_BML).limits(endpoint),
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback.as_ref().expect(ENDPOINT_OF_THIS_BML).limits(endpoint)
+            }
+            BmlEndpoint::Shm(endpoint) => self.shm.as_ref().expect(ENDPOINT_OF_THIS_BML).limits(endpoint),
             BmlEndpoint::Network { network, endpoint } => {
                 self.networks[usize::from(network)].limits(endpoint)
             }
@@ -371,7 +373,7 @@ const CALLS_PER_NETWORK_POLL: u32 = 32;
 
 const NETWORKS_MAX: usize = 16;
 
-const OTHER_BML: &str = "the endpoint belongs to this Bml";
+const ENDPOINT_OF_THIS_BML: &str = "the endpoint belongs to this Bml";
 
 #[cfg(test)]
 mod tests {

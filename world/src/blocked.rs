@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads that are blocked in a call while another thread makes progress. Each sleeps on its own semaphore, and is woken only by what it
-//! waits for.
+//! Threads that are blocked in a call while another thread makes progress. Each sleeps on its own semaphore, and is woken by the end
+//! of a request that it waits for, and by ends of peers and acknowledgements, which wake all.
 
 use crate::semaphore::Semaphore;
 use mend_mpi::Waiter;

@@ -340,7 +340,7 @@ mod tests {
             steps.step();
         });
         forked.wait_for_step();
-        assert_eq!(forked.view.state(), LifeState::Lives);
+        assert_eq!(forked.view.state(), LifeState::Alive);
     }
 
     #[test]

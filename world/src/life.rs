@@ -145,7 +145,7 @@ mod tests {
         });
         forked.wait_for_step();
         // The first holder has ended: the helper holds the word, or is about to take it.
-        wait_for_state(&forked.view, LifeState::Lives);
+        wait_for_state(&forked.view, LifeState::Alive);
         forked.kill();
         wait_for_state(&forked.view, LifeState::Dead);
     }
@@ -191,7 +191,7 @@ mod tests {
             steps.step();
         });
         forked.wait_for_step();
-        wait_for_state(&forked.view, LifeState::Lives);
+        wait_for_state(&forked.view, LifeState::Alive);
         forked.allow_step();
         forked.wait_for_step();
         assert_eq!(forked.view.state(), LifeState::Left);
@@ -221,6 +221,6 @@ mod tests {
             steps.step();
         });
         forked.wait_for_step();
-        assert_eq!(forked.view.state(), LifeState::Lives);
+        assert_eq!(forked.view.state(), LifeState::Alive);
     }
 }

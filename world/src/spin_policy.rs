@@ -124,7 +124,7 @@ impl SpinPolicy {
     }
 
     /// Notes that this thread stops polling, so that the time until the next observation is no sign of a preemption.
-    pub fn pause(&mut self) {
+    pub fn polling_stopped(&mut self) {
         self.polling_since = None;
     }
 
@@ -220,7 +220,7 @@ mod tests {
         {
             policy.observe(at(now), &mut QUIET.clone());
             assert_eq!(policy.next(at(now), idle(now)), expected, "after {now} us");
-            policy.pause();
+            policy.polling_stopped();
         }
     }
 
@@ -266,7 +266,7 @@ mod tests {
     fn a_preemption_counts_only_while_polling() {
         let mut policy = policy();
         policy.observe(at(5), &mut QUIET.clone());
-        policy.pause();
+        policy.polling_stopped();
         policy.observe(at(4_005), &mut PREEMPTED.clone());
         policy.on_yield(at(4_010), at(4_011));
         policy.observe(at(9_000), &mut PREEMPTED.clone());

@@ -43,7 +43,7 @@ pub trait Progress {
     /// waits, and after each time-out of its sleep. The next `progress` reports what it found. Costs a system call, and a cache line for
     /// each peer that is checked.
     fn check(&mut self);
-    /// Lets `is_ready` poll no particular ring: called when a call begins to wait that names no sender, or that takes progress over.
+    /// From now on `is_ready` returns true, since a message from any peer is expected: called when a call begins to wait that names no sender, or that takes progress over.
     fn unwatch(&mut self);
     /// Prepares a sleep: from now until `disarm`, every event wakes this process at its sleep word, except that a wake-up may be lost.
     /// `Pending`: there is an event already, so the caller must not sleep. The caller calls `disarm` in both cases.
@@ -98,7 +98,7 @@ impl Waiting {
     }
 }
 
-/// Every so many blocking receives, one is posted without polling, so that its caller makes progress.
+/// Every this many blocking receives, one is posted without polling, so that its caller makes progress.
 const RECEIVES_PER_PROGRESS: u32 = 16;
 
 /// Empty calls of progress between two readings of the clock (28 ns each).
@@ -416,7 +416,7 @@ impl<C: Progress> WaitingCall<'_, C> {
     /// Makes progress until `poll` returns a result. `None`: another thread owns progress.
     fn make_progress<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
         let (mut empty, mut busy, mut idle_since) = (0, 0_u32, None);
-        self.guarded.timing.pause();
+        self.guarded.timing.polling_stopped();
         loop {
             let now = self.guarded.timing.now();
             let events = self.guarded.engine.progress(now);
@@ -503,7 +503,7 @@ impl<C: Progress> WaitingCall<'_, C> {
             Next::Yield => self.yield_processor(now),
             Next::Sleep => {
                 *idle_since = None;
-                guarded.timing.pause();
+                guarded.timing.polling_stopped();
                 let found = self.sleep(poll);
                 self.guarded.timing.set_now(clock::now());
                 return found;
@@ -527,7 +527,8 @@ impl<C: Progress> WaitingCall<'_, C> {
 
     /// Sleeps until there is an event, another thread of this process wakes this one, or the ownership is revoked.
     fn sleep<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
-        // As in `back_off`, for the threads that wait for any event. Not there, since each of these wake-ups may be for nothing.
+        // A poll may have made progress: also wake the threads that wait for any event. `back_off` does not, because they would be
+        // woken in vain too often.
         self.notify_blocked();
         let sleep_slot = &self.waiting.sleep_slot;
         let announced = sleep_slot.announce();

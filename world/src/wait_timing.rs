@@ -113,7 +113,7 @@ impl WaitTiming {
         self.empty_tests = self.empty_tests.wrapping_add(1);
         if self.yields_at_once() || self.empty_tests.is_multiple_of(TESTS_PER_OBSERVATION) {
             // The program may compute between two tests, so a gap between them is no sign of a preemption.
-            self.spin_policy.pause();
+            self.spin_policy.polling_stopped();
             self.next(now, Duration(0), sleep_slot, poll_limit);
         }
         self.yields_at_once()
@@ -126,8 +126,8 @@ impl WaitTiming {
 
     /// Notes that a waiting thread stops polling: its wait is over, or it sleeps.
     #[inline]
-    pub fn pause(&mut self) {
-        self.spin_policy.pause();
+    pub fn polling_stopped(&mut self) {
+        self.spin_policy.polling_stopped();
     }
 }
 

@@ -10,8 +10,8 @@
 
 use mend_base::Duration;
 use mend_segment::{
-    Interrupt, LIVES_AT_ONCE, LifeState, LifeView, Seen, SegmentError, can_sleep_on_lives, sleep_on_life,
-    sleep_on_lives,
+    Interrupt, LIFE_WORDS_AT_ONCE, LifeState, LifeView, Seen, SegmentError, can_sleep_on_life_words,
+    sleep_on_life, sleep_on_life_words,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
-/// The lives of all ranks whose outbox is known.
+/// The life words of all ranks whose outbox is known.
 #[derive(Debug)]
 pub struct LifeWatch {
     marks: Arc<MarkQueue>,
     threads: Vec<WatchThread>,
     mode: WatchMode,
     watched: HashMap<u32, Watching>,
-    /// Lives for which no thread could be started.
+    /// Life words for which no thread could be started.
     without_thread: Vec<WatchedLife>,
     next: u64,
 }
@@ -47,7 +47,7 @@ pub enum WatchMode {
 impl WatchMode {
     /// The best mode of this system.
     pub fn here() -> Self {
-        if can_sleep_on_lives() { WatchMode::Shared } else { WatchMode::PerRank }
+        if can_sleep_on_life_words() { WatchMode::Shared } else { WatchMode::PerRank }
     }
 
     /// The mode named by the test hook [`LIFE_WATCH`](mend_runtime::environment::LIFE_WATCH), or else the best.
@@ -61,7 +61,7 @@ impl WatchMode {
 
     /// How many ranks one thread watches.
     fn per_thread(self) -> usize {
-        if self == WatchMode::Shared { LIVES_AT_ONCE } else { 1 }
+        if self == WatchMode::Shared { LIFE_WORDS_AT_ONCE } else { 1 }
     }
 }
 
@@ -148,7 +148,7 @@ impl LifeWatch {
     }
 
     /// Watches the life word of `rank` in its outbox, at node slot `slot` of `slots`. The descriptor may be closed afterwards. A
-    /// second outbox of the same rank takes the thread of the first.
+    /// second outbox of the same rank replaces the first.
     pub fn add(
         &mut self,
         rank: u32,
@@ -215,7 +215,7 @@ impl LifeWatch {
         !self.without_thread.is_empty()
     }
 
-    /// The marks since the last call, each once. A marked rank counts for its thread until it is removed.
+    /// The marks since the last call, each once. A marked rank keeps its place in its thread until it is removed.
     pub fn marked(&mut self) -> Vec<Mark> {
         // The counter is cleared before the list is taken: a mark in between only makes the descriptor readable needlessly.
         let _ = rustix::io::read(&self.marks.ready, &mut [0; 8]);
@@ -280,7 +280,7 @@ impl CommandInbox {
             match (alone, &watched[..]) {
                 (true, []) => return,
                 (true, _) => lives.for_each(|(view, seen)| sleep_on_life(view, seen, SLEEP_AT_MOST)),
-                (false, _) => sleep_on_lives(lives, &self.interrupt, counted),
+                (false, _) => sleep_on_life_words(lives, &self.interrupt, counted),
             }
         }
     }
@@ -459,7 +459,7 @@ mod tests {
         watch.remove(2);
         let mut ranks = ranks.into_iter();
         ranks.next().unwrap().end(false);
-        assert_eq!((watch.poll(0), watch.poll(1)), (Some(LifeState::Dead), Some(LifeState::Lives)));
+        assert_eq!((watch.poll(0), watch.poll(1)), (Some(LifeState::Dead), Some(LifeState::Alive)));
         assert_eq!(watch.marked(), [Mark { rank: 0, dying: false }]);
         assert!(watch.marked().is_empty());
         // A thread can be started again when the next rank is added; that thread watches all ranks.

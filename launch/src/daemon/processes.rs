@@ -75,7 +75,7 @@ impl Processes {
     }
 
     /// Whether the process that is `rank` has not ended.
-    pub fn lives(&self, rank: u32) -> bool {
+    pub fn is_alive(&self, rank: u32) -> bool {
         let process = self.ranks[rank as usize].own();
         process.and_then(|process| process.pidfd.as_ref()).is_some_and(|pidfd| !has_ended(pidfd))
     }
@@ -164,7 +164,7 @@ mod tests {
         processes.started(1, wrapper_pid).unwrap();
         assert!(processes.join(1, member_pid).unwrap().is_some());
         assert_eq!((processes.of(0), processes.of(1)), (None, Some(member_pid)));
-        assert!(processes.lives(1) && !processes.lives(0));
+        assert!(processes.is_alive(1) && !processes.is_alive(0));
         assert!(processes.kill(1) && !processes.kill(0));
         member.wait().unwrap();
         assert_eq!(processes.wrapped_end(1), Some(ProcessEnd::Wrapped(None)));
@@ -183,7 +183,7 @@ mod tests {
         let killed = Ending::Signalled(9);
         assert_eq!(processes.end_of(pid, killed), Some((0, ProcessEnd::Child(killed))));
         assert_eq!(processes.end_of(pid, killed), None);
-        assert!(!processes.lives(0) && processes.groups().is_empty());
+        assert!(!processes.is_alive(0) && processes.groups().is_empty());
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -14,14 +14,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn failed(&mut self, comm: CommKey) -> Result<Vec<Rank>, Error> {
         self.communicators.valid(comm)?;
         self.catch_up();
-        let user = self.communicators.valid(comm)?.user();
+        let user = self.communicators.valid(comm)?.point_to_point();
         Ok(self.layers.pml.failed(user, &self.ends))
     }
 
     /// Acknowledges the first `at_most` members that failed, or all failed members. Returns how many are acknowledged now. Takes no
     /// notices: only published failures are acknowledged.
     pub fn acknowledge(&mut self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
-        let user = self.communicators.valid(comm)?.user();
+        let user = self.communicators.valid(comm)?.point_to_point();
         let acknowledged = self.layers.pml.acknowledge(user, at_most, &self.ends);
         self.waiters.notify_all();
         Ok(acknowledged)
@@ -29,7 +29,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The acknowledged members, in the order of their failures.
     pub fn acknowledged(&self, comm: CommKey) -> Result<Vec<Rank>, Error> {
-        let user = self.communicators.valid(comm)?.user();
+        let user = self.communicators.valid(comm)?.point_to_point();
         Ok(self.layers.pml.acknowledged(user, &self.ends))
     }
 
@@ -38,7 +38,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[cold]
     pub(crate) fn pending_failure(&self, request: Request) -> Error {
         let entry = self.communicator_of(request).and_then(|comm| self.communicators.get(comm));
-        let first = entry.and_then(|entry| self.layers.pml.pending_failure(entry.user(), &self.ends));
+        let first =
+            entry.and_then(|entry| self.layers.pml.pending_failure(entry.point_to_point(), &self.ends));
         Error::of(Detail::SenderMayHaveFailed(first))
     }
 }

@@ -41,7 +41,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The error of a probe that has found no message, if it is unsatisfiable.
     pub(crate) fn unsatisfiable_probe(&self, comm: CommKey, from: Source) -> Option<Error> {
-        let user = self.communicators.valid(comm).ok()?.user();
+        let user = self.communicators.valid(comm).ok()?.point_to_point();
         let error = if from == Source::Any { self.layers.pml.unsatisfiable(user, &self.ends) } else { None };
         error.map(Error::from)
     }

@@ -22,7 +22,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn watch(&mut self, comm: CommKey, from: Source) {
         self.unconnected_query.begin_wait();
         self.watched.only(match (from, self.communicators.get(comm)) {
-            (Source::Rank(rank), Some(entry)) => self.layers.pml.endpoint(entry.user(), rank),
+            (Source::Rank(rank), Some(entry)) => self.layers.pml.endpoint(entry.point_to_point(), rank),
             _ => None,
         });
     }

@@ -23,7 +23,7 @@ enum Target {
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
-    /// A message of the matching kinds.
+    /// A message that takes part in matching: eager, synchronous, or an RTS.
     #[inline]
     pub(super) fn on_message(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
         match self.target(from, envelope.channel) {
@@ -176,7 +176,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.on_late(from, form);
         }
         mend_base::reach!("pml.arrival: unexpected");
-        let (bytes, unanswered) = (payload.len(), form.waits().is_some());
+        let (bytes, unanswered) = (payload.len(), form.request_awaiting_answer().is_some());
         let Some(payload) = self.store(from, payload, unanswered) else { return };
         let Some(channel) = self.channels.get_mut(key) else { return };
         if !self.matcher.add(&mut channel.matching, Unexpected::new(source, tag, form, payload)) {
@@ -185,13 +185,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Stores the bytes of a message on its sender's account. `None`: the sender is discarded.
+    /// Stores the bytes of a message on its sender's account. `None`: the sender's messages are discarded.
     #[inline]
     fn store(&mut self, from: PeerIndex, payload: Payload<'_>, unanswered: bool) -> Option<Vec<u8>> {
         let short = self.matcher.is_short();
         match self.budget.store(from, payload, unanswered, short) {
             Ok(payload) => {
-                if self.budget.is_over() {
+                if self.budget.is_exceeded() {
                     self.send_xoff(from);
                 }
                 Some(payload)
@@ -233,7 +233,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     fn on_early(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>, cancels: bool) {
         let ChannelName::Named(name) = envelope.channel else { return };
         mend_base::reach!("pml.arrival: for a communicator that is not created");
-        let unanswered = !cancels && envelope.form.waits().is_some();
+        let unanswered = !cancels && envelope.form.request_awaiting_answer().is_some();
         let Some(payload) = self.store(from, payload, unanswered) else { return };
         let message = EarlyMessage { envelope, payload, cancels };
         if let Err(message) = self.contexts.store_early(name, from, message) {
@@ -253,7 +253,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(super) fn on_created(&mut self, channel: Key, early: Vec<(PeerIndex, EarlyMessage)>) {
         for (from, EarlyMessage { envelope, payload, cancels }) in early {
             mend_base::reach!("pml.arrival: handed over at the creation");
-            let unanswered = !cancels && envelope.form.waits().is_some();
+            let unanswered = !cancels && envelope.form.request_awaiting_answer().is_some();
             if self.budget.release(from, payload.len(), unanswered) {
                 self.answer(from, Packet::Xon);
             }
@@ -276,7 +276,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             if !cancels {
                 self.refuse(from, envelope.form);
             }
-            self.release_stored(from, payload, !cancels && envelope.form.waits().is_some());
+            self.release_stored(from, payload, !cancels && envelope.form.request_awaiting_answer().is_some());
         }
     }
 
@@ -305,7 +305,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !self.is_accepted(arrival, key, from, source) {
             return;
         }
-        let (Some(sender), Some(channel)) = (form.waits(), self.channels.get_mut(key)) else { return };
+        let (Some(sender), Some(channel)) = (form.request_awaiting_answer(), self.channels.get_mut(key))
+        else {
+            return;
+        };
         let found = self.matcher.find_rts(&channel.matching, source, sender);
         if let Some(message) = found.and_then(|found| self.matcher.take(&mut channel.matching, found)) {
             mend_base::reach!("pml.arrival: an unexpected RTS is cancelled");

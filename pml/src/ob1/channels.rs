@@ -9,7 +9,7 @@ use crate::envelope::Packet;
 use crate::request::{Channel, Owner};
 use crate::send_queues::QueuedMessage;
 use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex, Rank};
-use mend_proto::identity::Name;
+use mend_proto::identity::ContextName;
 use std::sync::Arc;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -24,7 +24,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         owner: Owner,
         ends: &Ends,
     ) -> Channel {
-        let name = Name { identity, context_kind };
+        let name = ContextName { identity, context_kind };
         let channel = ChannelState::new(name, me, members, ends);
         self.some_unsatisfiable |= channel.members.all_others_ended();
         let key = self.channels.insert(channel);
@@ -82,7 +82,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             if let Some(from) = channel.members.peer(message.source) {
                 mend_base::reach!("pml.channels: freed with messages unread");
                 self.refuse(from, message.form);
-                self.release_stored(from, message.payload, message.form.waits().is_some());
+                self.release_stored(from, message.payload, message.form.request_awaiting_answer().is_some());
             }
         }
     }
@@ -121,7 +121,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(super) fn on_announce_context(
         &mut self,
         from: PeerIndex,
-        name: Name,
+        name: ContextName,
         context: ContextId,
         rank: Rank,
         eager_bytes: u32,
@@ -144,7 +144,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// A peer has closed a channel, and asks that its id is used no more.
-    pub(super) fn on_retire_context(&mut self, from: PeerIndex, name: Name, context: ContextId, rank: Rank) {
+    pub(super) fn on_retire_context(
+        &mut self,
+        from: PeerIndex,
+        name: ContextName,
+        context: ContextId,
+        rank: Rank,
+    ) {
         if let Named::Open(key) = self.contexts.find(name)
             && let Some(channel) = self.channels.get_mut(key)
         {

@@ -21,14 +21,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.budget.add_peer(peer);
         self.rendezvous.add_peer(peer);
         if self.peers.connect(peer, endpoint, limits, self.config.eager_bytes) {
-            self.slow_down(peer);
+            self.forbid_at_once(peer);
         }
         self.schedule_flush(peer);
     }
 
     /// A peer that a send or a receive needs and that is not connected, each once.
-    pub fn wanted(&mut self) -> Option<PeerIndex> {
-        self.peers.next_wanted()
+    pub fn next_to_connect(&mut self) -> Option<PeerIndex> {
+        self.peers.next_to_connect()
     }
 
     /// Whether nothing of this process is still to be sent.
@@ -97,16 +97,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// No receive will match the message here.
     pub(super) fn refuse(&mut self, peer: PeerIndex, form: Form) {
-        if let Some(key) = form.waits() {
+        if let Some(key) = form.request_awaiting_answer() {
             self.answer(peer, Packet::Refused { key, reason: Reason::Freed });
         }
     }
 
     /// Sends to `peer` take the queue from now on, where the end of the peer is checked.
-    pub(super) fn slow_down(&mut self, peer: PeerIndex) {
+    pub(super) fn forbid_at_once(&mut self, peer: PeerIndex) {
         for (_, channel) in self.channels.iter_mut() {
             if let Some(rank) = channel.members.rank_of(peer) {
-                channel.routes.slow_down(rank);
+                channel.routes.forbid_at_once(rank);
             }
         }
     }

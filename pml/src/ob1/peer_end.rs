@@ -35,7 +35,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         self.queues.end_peer(peer);
         self.rendezvous.end_peer(peer);
-        self.slow_down(peer);
+        self.forbid_at_once(peer);
         let ended: Vec<_> =
             self.requests.iter().filter_map(|(key, entry)| Some((key, self.needs(entry, peer)?))).collect();
         for (key, rank) in ended {

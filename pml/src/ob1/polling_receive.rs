@@ -32,7 +32,7 @@ pub struct Polling<E> {
 #[derive(Clone, Copy, Debug)]
 struct Ring<E> {
     endpoint: E,
-    /// What the sender calls the channel.
+    /// Our context id of the channel, which the sender writes into its headers.
     context: ContextId,
     rank: Rank,
 }
@@ -64,7 +64,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     // Hot: per message.
-    /// The ring to poll, where no message has come that may be the one.
+    /// The ring to poll. `None` if an unexpected message is stored, or there is no connection or context id.
     #[inline(always)]
     fn ring(&self, on: Channel, rank: Rank) -> Option<Ring<E>> {
         let channel = self.channels.get(on.0)?;
@@ -77,8 +77,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     // Hot: per poll.
     /// Polls once. `None`: no message is there, and the receive goes on polling or is [`post`](Ob1::post)ed. `Some`: it has
-    /// started as [`receive`](Ob1::receive) would have started it, and the value is used up. Nothing but one message of
-    /// that rank moves.
+    /// started as [`receive`](Ob1::receive) would have started it, and the value is used up. The call handles at most one
+    /// message of that rank, and makes no other progress.
     #[inline(always)]
     pub fn poll_once<N: Btl<Endpoint = E>>(
         &mut self,
@@ -91,8 +91,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !lent.net.has_message(ring.endpoint) {
             return None;
         }
-        let wanted = Wanted { ring, channel: polling.on.0, tag: polling.tag, data: &polling.data };
-        let mut head = Head { ob1: self, up, wanted, result: None };
+        let receive = PollingReceive { ring, channel: polling.on.0, tag: polling.tag, data: &polling.data };
+        let mut head = Head { ob1: self, up, receive, result: None };
         lent.net.take_message(now, ring.endpoint, &mut head);
         match head.result {
             Some(Ok(status)) => Some(Ok(Started::Done(status))),
@@ -129,26 +129,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline(always)]
     fn take_polled(
         &mut self,
-        wanted: &Wanted<'_, E>,
+        receive: &PollingReceive<'_, E>,
         header: &[u8],
         payload: Payload<'_>,
     ) -> Option<Result<Status, Error>> {
-        let Ring { context, rank, .. } = wanted.ring;
+        let Ring { context, rank, .. } = receive.ring;
         let (sequence, tag) = envelope::eager_of(header, context, rank)?;
-        let matching = &mut self.channels.get_mut(wanted.channel)?.matching;
-        if !wanted.tag.admits(tag)
+        let matching = &mut self.channels.get_mut(receive.channel)?.matching;
+        if !receive.tag.admits(tag)
             || !matching.may_poll(rank)
             || matching.arrive(rank, sequence, false) != Arrival::InOrder
         {
             return None;
         }
         mend_base::reach!("pml.polling: taken without being posted");
-        Some(take_whole(wanted.data, rank, tag, payload))
+        Some(take_whole(receive.data, rank, tag, payload))
     }
 }
 
-/// The receive that polls.
-struct Wanted<'a, E> {
+struct PollingReceive<'a, E> {
     ring: Ring<E>,
     channel: Key,
     tag: TagSelector,
@@ -159,7 +158,7 @@ struct Wanted<'a, E> {
 struct Head<'a, E, U> {
     ob1: &'a mut Ob1<E>,
     up: &'a mut U,
-    wanted: Wanted<'a, E>,
+    receive: PollingReceive<'a, E>,
     result: Option<Result<Status, Error>>,
 }
 
@@ -176,7 +175,7 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Head<'_, E, U> 
         if id == AM_ID
             && self.result.is_none()
             && !self.ob1.peers.is_discarding(from)
-            && let Some(result) = self.ob1.take_polled(&self.wanted, header, payload)
+            && let Some(result) = self.ob1.take_polled(&self.receive, header, payload)
         {
             self.result = Some(result);
             return;

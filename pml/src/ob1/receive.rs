@@ -34,8 +34,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         if channel.matching.has_unexpected() {
             let (peers, members) = (&self.peers, &channel.members);
-            let can_come = |message: &Unexpected| !is_rts_without_sender(peers, members, message);
-            if let Some((key, message)) = self.matcher.find(&channel.matching, from, tag, can_come) {
+            let payload_can_come = |message: &Unexpected| !is_rts_without_sender(peers, members, message);
+            if let Some((key, message)) = self.matcher.find(&channel.matching, from, tag, payload_can_come) {
                 if matches!(message.form, Form::Rts { .. }) && !self.requests.reserve() {
                     return Err(Error::NoMemory);
                 }
@@ -57,8 +57,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         from: Source,
         tag: TagSelector,
     ) -> Option<(Key, &Unexpected)> {
-        let can_come = |message: &Unexpected| !is_rts_without_sender(&self.peers, &channel.members, message);
-        self.matcher.find(&channel.matching, from, tag, can_come)
+        let payload_can_come =
+            |message: &Unexpected| !is_rts_without_sender(&self.peers, &channel.members, message);
+        self.matcher.find(&channel.matching, from, tag, payload_can_come)
     }
 
     /// Takes that message out of its queues.
@@ -123,7 +124,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 take_whole(&data, source, tag, Payload::from(&payload[..]))
             }
         };
-        self.release_stored(peer, payload, form.waits().is_some());
+        self.release_stored(peer, payload, form.request_awaiting_answer().is_some());
         if let Form::Synchronous { key } = form {
             mend_base::reach!("pml.receive: a synchronous message had come");
             self.answer(peer, Packet::Matched { key });
@@ -155,7 +156,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             let peer = self.channels.get(key).and_then(|channel| channel.members.peer(source));
             let Some(peer) = peer else { return };
             self.deliver(request, peer, source, tag, form, Payload::from(&payload[..]));
-            return self.release_stored(peer, payload, form.waits().is_some());
+            return self.release_stored(peer, payload, form.request_awaiting_answer().is_some());
         }
         mend_base::reach!("pml.receive: posted again");
         if let Some(channel) = self.channels.get_mut(key) {

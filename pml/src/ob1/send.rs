@@ -14,7 +14,7 @@ use mend_transport::{Btl, Class, SendError, WriteSlot};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
-    /// Starts a send. `Err` where an argument names nothing, or there is no memory; to a peer that has ended it starts and
+    /// Starts a send. `Err` if the channel or the rank does not exist, or there is no memory; to a peer that has ended it starts and
     /// then ends in error (Row PP1, Row PP3).
     #[inline(always)]
     pub fn send<N: Btl<Endpoint = E>>(
@@ -117,7 +117,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             SendMode::Synchronous => Form::Synchronous { key },
             SendMode::Standard | SendMode::Ready => Form::Eager,
         };
-        if form.waits().is_some() && !self.rendezvous.may_send(peer) {
+        if form.request_awaiting_answer().is_some() && !self.rendezvous.may_send(peer) {
             mend_base::reach!("pml.send: too many without an answer");
             return Err(SendError::Busy);
         }
@@ -128,7 +128,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             entry.data().pack(0, length, &mut slot);
         })?;
         route.count_sent();
-        route.speed_up(&link);
+        route.allow_at_once(&link);
         match form {
             Form::Eager => {
                 mend_base::reach!("pml.send: from the queue");
@@ -158,6 +158,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let (name, source) = (open.name(), open.members.me());
         let Some(route) = open.routes.to(to) else { return Err(SendError::Busy) };
         let (channel, sequence) = route.next(name);
+        // CANCEL_RTS has the layout of a synchronous message; the key is that of the cancelled RTS.
         let form = Form::Synchronous { key: rts };
         let header = Packet::CancelRts(Envelope { channel, sequence, tag: Tag(0), source, form }).write();
         net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), 0, |_| {})?;

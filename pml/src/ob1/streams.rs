@@ -27,10 +27,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ) {
         let Some(entry) = self.requests.get(request) else { return };
         let Phase::Posted(posted) = *entry.phase() else { return };
-        let wanted = total.min(entry.data().packed_bytes() as u64);
-        let status = Status { source: Some(source), tag, bytes: wanted, cancelled: false };
+        let bytes_wanted = total.min(entry.data().packed_bytes() as u64);
+        let status = Status { source: Some(source), tag, bytes: bytes_wanted, cancelled: false };
         self.requests.set_phase(request, Phase::CtsSent { from: source, key: sender, status, total, posted });
-        if wanted == 0 {
+        if bytes_wanted == 0 {
             mend_base::reach!("pml.streams: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
             self.finish(request, outcome(status, total));
@@ -47,24 +47,24 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         while let Some((request, from)) = self.rendezvous.next_cts() {
             let Some(entry) = self.requests.get(request) else { continue };
             let Phase::CtsSent { key, status, .. } = *entry.phase() else { continue };
-            let wanted = status.bytes;
-            let stream = self.rendezvous.begin_stream(request, from, wanted);
+            let bytes_wanted = status.bytes;
+            let stream = self.rendezvous.begin_stream(request, from, bytes_wanted);
             mend_base::reach!("pml.streams: CTS");
-            self.answer(from, Packet::Cts { key, stream, wanted });
+            self.answer(from, Packet::Cts { key, stream, bytes_wanted });
         }
     }
 
     /// The receiver asks for the bytes of an RTS.
-    pub(super) fn on_cts(&mut self, from: PeerIndex, key: Key, stream: Stream, wanted: u64) {
+    pub(super) fn on_cts(&mut self, from: PeerIndex, key: Key, stream: Stream, bytes_wanted: u64) {
         let Some((to, false)) = self.unanswered_send(from, key) else {
-            if wanted == 0 || !self.is_late_answer(from, key) {
+            if bytes_wanted == 0 || !self.is_late_answer(from, key) {
                 return self.garbage(from);
             }
             mend_base::reach!("pml.streams: asked for what was cancelled or given up");
             return self.answer(from, Packet::Cancel { stream, sent: 0 });
         };
         let bytes = self.requests.get(key).map_or(0, |entry| entry.data().packed_bytes() as u64);
-        if wanted == 0 || wanted > bytes {
+        if bytes_wanted == 0 || bytes_wanted > bytes {
             return self.garbage(from);
         }
         self.rendezvous.on_answered(from);
@@ -73,7 +73,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.finish(key, Err(Error::NoMemory));
         }
         mend_base::reach!("pml.streams: asked for");
-        self.requests.set_phase(key, Phase::Streaming { to, stream, sent: 0, wanted, chunk: FIRST_CHUNK });
+        self.requests
+            .set_phase(key, Phase::Streaming { to, stream, sent: 0, bytes_wanted, chunk: FIRST_CHUNK });
         self.schedule_flush(from);
     }
 
@@ -132,8 +133,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(send) = self.requests.get_mut(key).and_then(|entry| entry.stream_mut()) else {
             return Ok(true);
         };
-        let StreamingSend { data, stream, sent, wanted, chunk } = send;
-        let length = (wanted - *sent).min(u64::from(*chunk)).min(longest_piece(&link)) as usize;
+        let StreamingSend { data, stream, sent, bytes_wanted, chunk } = send;
+        let length = (bytes_wanted - *sent).min(u64::from(*chunk)).min(longest_piece(&link)) as usize;
         let at = *sent as usize;
         let fill = |mut slot: WriteSlot<'_>| data.pack(at, length, &mut slot);
         if link.chunk_bytes > 0 {
@@ -145,7 +146,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         *sent += length as u64;
         *chunk = chunk.saturating_mul(2);
-        let last = *sent == wanted;
+        let last = *sent == bytes_wanted;
         if last {
             mend_base::reach!("pml.streams: all sent");
             self.finish(key, Ok(Status::EMPTY));

@@ -2,7 +2,7 @@
 //! Messages with the full identity of a communicator that is not open here. If it is not created yet, the message is early and is stored. If
 //! it is retired, the caller refuses the message.
 
-use super::Name;
+use super::ContextName;
 use super::retired::RetiredNames;
 use mend_base::PeerIndex;
 
@@ -19,7 +19,7 @@ pub struct EarlyMessages<M> {
 
 #[derive(Debug)]
 struct EarlyMessage<M> {
-    name: Name,
+    name: ContextName,
     from: PeerIndex,
     message: M,
 }
@@ -37,12 +37,12 @@ impl<M> EarlyMessages<M> {
     }
 
     /// Whether `name` is retired: it was closed, or its creation failed. The caller refuses a message for such a name.
-    pub fn is_retired(&self, name: Name) -> bool {
+    pub fn is_retired(&self, name: ContextName) -> bool {
         self.retired.contains(name)
     }
 
     /// Stores a message until `name` is opened. `Err`: there is no memory for it.
-    pub fn store(&mut self, name: Name, from: PeerIndex, message: M) -> Result<(), M> {
+    pub fn store(&mut self, name: ContextName, from: PeerIndex, message: M) -> Result<(), M> {
         debug_assert!(!self.is_retired(name), "a message for a retired name would wait for ever");
         if self.waiting.try_reserve(1).is_err() {
             return Err(message);
@@ -52,7 +52,7 @@ impl<M> EarlyMessages<M> {
     }
 
     /// Removes and returns the early messages for `name`, which is open now, in the order of arrival.
-    pub fn take(&mut self, name: Name) -> Vec<(PeerIndex, M)> {
+    pub fn take(&mut self, name: ContextName) -> Vec<(PeerIndex, M)> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
@@ -61,7 +61,7 @@ impl<M> EarlyMessages<M> {
     }
 
     /// Retires `name`, which is closed or will never be opened here. Returns its early messages, which the caller refuses.
-    pub fn retire(&mut self, name: Name) -> Vec<(PeerIndex, M)> {
+    pub fn retire(&mut self, name: ContextName) -> Vec<(PeerIndex, M)> {
         self.retired.add(name);
         self.take(name)
     }
@@ -90,11 +90,11 @@ impl<M> EarlyMessages<M> {
 #[cfg(test)]
 mod tests {
     use super::EarlyMessages;
-    use crate::identity::Name;
+    use crate::identity::ContextName;
     use mend_base::{ContextKind, Identity, Peer, PeerIndex};
 
-    fn name(number: u32, context_kind: ContextKind) -> Name {
-        Name { identity: Identity { creator: Peer(5), number }, context_kind }
+    fn name(number: u32, context_kind: ContextKind) -> ContextName {
+        ContextName { identity: Identity { creator: Peer(5), number }, context_kind }
     }
 
     #[test]

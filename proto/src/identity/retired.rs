@@ -15,7 +15,7 @@
 //! communicators of one creator in a loop needs two words, however long it runs. If this process is a member of only every second
 //! communicator, it needs a word for each 32 communicators.
 
-use super::Name;
+use super::ContextName;
 use mend_base::{ContextKind, Peer};
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ pub(super) struct RetiredNames {
 }
 
 impl RetiredNames {
-    pub(super) fn contains(&self, name: Name) -> bool {
+    pub(super) fn contains(&self, name: ContextName) -> bool {
         self.by_creator.get(&name.identity.creator).is_some_and(|numbers| numbers.contains(number(name)))
     }
 
-    pub(super) fn add(&mut self, name: Name) {
+    pub(super) fn add(&mut self, name: ContextName) {
         self.by_creator.entry(name.identity.creator).or_default().add(number(name));
     }
 
@@ -41,7 +41,7 @@ impl RetiredNames {
 }
 
 /// The number of a name in the set. Both context kinds of a communicator are retired together, so they have adjacent numbers.
-fn number(name: Name) -> u64 {
+fn number(name: ContextName) -> u64 {
     u64::from(name.identity.number) << 1 | u64::from(name.context_kind == ContextKind::Collective)
 }
 
@@ -103,13 +103,13 @@ impl Intervals {
 #[cfg(test)]
 mod tests {
     use super::{Intervals, Numbers, RetiredNames};
-    use crate::identity::{IdentityAllocator, Name};
+    use crate::identity::{ContextName, IdentityAllocator};
     use mend_base::{ContextKind, Identity, Job, Peer, Random};
     use std::collections::BTreeSet;
 
     fn retire(names: &mut RetiredNames, identity: Identity) {
         for context_kind in [ContextKind::PointToPoint, ContextKind::Collective] {
-            names.add(Name { identity, context_kind });
+            names.add(ContextName { identity, context_kind });
         }
     }
 

@@ -110,7 +110,7 @@ fn host() -> Vec<(&'static str, String)> {
 
 /// How mpiexec's node daemon would watch the life words of its ranks here.
 fn watching() -> &'static str {
-    if mend_segment::can_sleep_on_lives() {
+    if mend_segment::can_sleep_on_life_words() {
         "watches up to 127 life words by one thread (futex_waitv)"
     } else {
         "watches each life word by a thread of its own: futex_waitv (Linux 5.16) is not there, or refused"

@@ -12,11 +12,11 @@ fn a_peer_that_a_receive_or_a_probe_names_is_wanted_at_the_next_check_and_once()
     let (_posted, _buffer) = cluster.receive(0, on[0], rank(2), tag(1), 8);
     assert_eq!(cluster.probe(0, on[0], rank(3), tag(1)), None);
     let ob1 = &mut cluster.nodes[0].ob1;
-    assert_eq!(ob1.wanted(), None);
+    assert_eq!(ob1.next_to_connect(), None);
     for wanted in [vec![PeerIndex(2), PeerIndex(3)], vec![]] {
         assert_eq!(ob1.next_unconnected(), None, "no wildcard receive waits");
         ob1.want_awaited();
-        let mut found: Vec<PeerIndex> = core::iter::from_fn(|| ob1.wanted()).collect();
+        let mut found: Vec<PeerIndex> = core::iter::from_fn(|| ob1.next_to_connect()).collect();
         found.sort_unstable();
         assert_eq!(found, wanted);
     }
@@ -44,7 +44,7 @@ fn members_that_a_wildcard_receive_may_wait_for_are_given_in_turns_and_not_conne
         };
         let unconnected: Vec<_> = (0..4).map(|_| given(&mut cluster)).collect();
         assert_eq!(unconnected, [1, 2, 1, 2].map(|peer| Some(PeerIndex(peer))));
-        assert_eq!(cluster.nodes[0].ob1.wanted(), None);
+        assert_eq!(cluster.nodes[0].ob1.next_to_connect(), None);
         cluster.nodes[0].end(1, crate::End::Finalized);
         assert_eq!(given(&mut cluster), Some(PeerIndex(2)));
         assert_eq!(given(&mut cluster), Some(PeerIndex(2)));

@@ -186,8 +186,8 @@ fn sends_wait_for_the_connection_in_order_and_no_peer_is_wanted_twice() {
     let sends: Vec<_> = (0..5u8).map(|byte| cluster.send(0, on[0], 1, 1, &[byte])).collect();
     assert!(sends.iter().all(|&sent| cluster.poll(0, sent) == State::Running));
     assert!(!cluster.nodes[0].ob1.idle());
-    assert_eq!(cluster.nodes[0].ob1.wanted(), Some(mend_base::PeerIndex(1)));
-    assert_eq!(cluster.nodes[0].ob1.wanted(), None);
+    assert_eq!(cluster.nodes[0].ob1.next_to_connect(), Some(mend_base::PeerIndex(1)));
+    assert_eq!(cluster.nodes[0].ob1.next_to_connect(), None);
     let limits = cluster.fabric.borrow().limits.clone();
     cluster.nodes[0].ob1.connected(mend_base::PeerIndex(1), 1, &limits);
     cluster.connects = true;

@@ -356,8 +356,12 @@ fn a_peer_that_fails_before_it_is_connected_leaves_nothing() {
     assert!(cluster.nodes[0].ob1.idle());
     assert_eq!(cluster.nodes[0].ob1.queues.congested(), 0);
     cluster.settle();
-    assert_eq!(cluster.nodes[0].ob1.wanted(), Some(PeerIndex(1)), "the engine knows that it has failed");
-    assert_eq!(cluster.nodes[0].ob1.wanted(), None);
+    assert_eq!(
+        cluster.nodes[0].ob1.next_to_connect(),
+        Some(PeerIndex(1)),
+        "the engine knows that it has failed"
+    );
+    assert_eq!(cluster.nodes[0].ob1.next_to_connect(), None);
 }
 
 #[test]

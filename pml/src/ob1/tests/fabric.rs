@@ -339,7 +339,7 @@ impl Cluster {
     /// Connects the peers that `at` wants.
     pub(super) fn connect(&mut self, at: usize) {
         let Node { ob1, port, .. } = &mut self.nodes[at];
-        while let Some(peer) = ob1.wanted() {
+        while let Some(peer) = ob1.next_to_connect() {
             ob1.connected(peer, peer.0, &port.limits);
         }
     }
