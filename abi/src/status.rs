@@ -70,6 +70,12 @@ impl Statuses {
         Statuses(pointer)
     }
 
+    /// Whether the program passed `MPI_STATUS_IGNORE` or `MPI_STATUSES_IGNORE`.
+    #[inline]
+    pub(crate) fn are_ignored(self) -> bool {
+        self.0.is_null()
+    }
+
     // Hot: per message.
     /// Writes all fields but MPI_ERROR, as calls that return one status do (MPI-5.0 §3.2.5).
     #[inline]

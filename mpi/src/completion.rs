@@ -99,9 +99,13 @@ pub trait Answers {
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
     want: Want,
-    /// All requests before this index were complete at the last poll.
+    /// All requests before this index are null or complete, without an error.
     first: usize,
+    /// The number of null ones among them.
+    nulls: usize,
     polls: u32,
+    /// Whether the rings of the awaited peers are watched.
+    is_watching: bool,
     /// The number of ends that were published at the last poll; `None` before the first poll.
     ends: Option<usize>,
 }
@@ -115,7 +119,7 @@ const POLLS_PER_SURVEY: u32 = 16;
 impl Completion {
     /// Waits for `want`.
     pub fn new(want: Want) -> Self {
-        Completion { want, first: 0, polls: 0, ends: None }
+        Completion { want, first: 0, nulls: 0, polls: 0, is_watching: false, ends: None }
     }
 
     // Hot: per poll.
@@ -129,8 +133,18 @@ impl Completion {
         answers: &mut impl Answers,
     ) -> Option<Result<Answered, Error>> {
         self.polls = self.polls.wrapping_add(1);
-        if self.want == Want::All && requests.len() > ALWAYS_POLLED && self.is_early(engine, requests) {
-            return None;
+        if self.want == Want::All && requests.len() > ALWAYS_POLLED {
+            match self.first_states(engine, requests) {
+                FirstStates::Active => {
+                    self.watch(engine, requests);
+                    return None;
+                }
+                FirstStates::AllComplete => {
+                    let counts = StateCounts { null: self.nulls, ..StateCounts::default() };
+                    return Some(Ok(counts.answer(self.want, engine, requests, answers)));
+                }
+                FirstStates::Unknown => {}
+            }
         }
         // Most calls wait for one request. To poll it costs less than to count states.
         match single(requests).map(|one| handle_state(engine, one)) {
@@ -149,34 +163,57 @@ impl Completion {
             let answered = test(self.want, engine, requests, answers);
             return if is_not_yet(&answered) { None } else { Some(answered) };
         }
-        if self.polls == 1 {
-            engine.watch_requests(requests);
-        }
+        self.watch(engine, requests);
         None
     }
 
-    /// Whether Waitall need not poll all requests now: the first active request is still active. All requests are polled at every
+    /// From the second poll on, [`Engine::is_ready`] polls the rings of the peers from which the requests expect messages. The first call
+    /// of progress polls all rings, and often completes the call.
+    fn watch<N: Btl, R: Runtime>(&mut self, engine: &mut Engine<N, R>, requests: &[RequestHandle]) {
+        if self.polls > 1 && !self.is_watching {
+            self.is_watching = true;
+            engine.watch_requests(requests);
+        }
+    }
+
+    /// Polls the requests of a Waitall up to the first that is active. All requests are polled instead at every
     /// [`POLLS_PER_SURVEY`]th poll, and after the end of a peer is published, because an error of a later request must end the call
     /// too, and a blocked thread is woken only once for it. If a receive may be unsatisfiable, all requests are polled every time,
     /// since only this process can change that.
-    fn is_early<N: Btl, R: Runtime>(&mut self, engine: &Engine<N, R>, requests: &[RequestHandle]) -> bool {
+    fn first_states<N: Btl, R: Runtime>(
+        &mut self,
+        engine: &Engine<N, R>,
+        requests: &[RequestHandle],
+    ) -> FirstStates {
         let ends = engine.ends().added();
         let changed = self.ends.replace(ends) != Some(ends);
         let is_due = self.polls.is_multiple_of(POLLS_PER_SURVEY);
         if changed || is_due || engine.some_may_be_unsatisfiable() {
-            return false;
+            return FirstStates::Unknown;
         }
         while let Some(&request) = requests.get(self.first) {
             match handle_state(engine, request) {
-                HandleState::Active => return true,
-                HandleState::Null | HandleState::Complete(Ok(_)) => self.first += 1,
+                HandleState::Active => return FirstStates::Active,
+                HandleState::Null => self.nulls += 1,
+                HandleState::Complete(Ok(_)) => {}
                 HandleState::Complete(Err(_)) | HandleState::PendingFailure(_) | HandleState::Stale => {
-                    return false;
+                    return FirstStates::Unknown;
                 }
             }
+            self.first += 1;
         }
-        false
+        FirstStates::AllComplete
     }
+}
+
+/// The states of the first requests of a Waitall.
+enum FirstStates {
+    /// One is active, and those before it are null or complete without an error.
+    Active,
+    /// All requests are null or complete without an error.
+    AllComplete,
+    /// All requests must be polled.
+    Unknown,
 }
 
 // Hot: per poll.
@@ -348,6 +385,11 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
 
     /// Waitall: writes a status for the request, whatever its state is.
     fn every(&mut self, index: usize) {
+        // Most sends end at their start. To answer them here costs less than by their state.
+        if self.requests[index] == RequestHandle::Done {
+            self.answers.completed(index);
+            return self.empty(index);
+        }
         let result = match handle_state(self.engine, self.requests[index]) {
             HandleState::Null => return self.empty(index),
             HandleState::Stale => self.named_twice(index),
@@ -416,16 +458,23 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
     }
 
     /// Notes the first failure. To be called before the release of the request, after which its communicator is not known.
+    #[inline]
     fn note(&mut self, index: usize, result: Result<Status, Error>) -> Result<Status, Error> {
-        if let Err(error) = result
-            && self.failure.is_none()
-        {
-            self.failure = Some((index, error));
-            if let RequestHandle::Request(request) = self.requests[index] {
-                self.communicator = self.engine.communicator_of(request);
-            }
+        if let Err(error) = result {
+            self.note_error(index, error);
         }
         result
+    }
+
+    #[cold]
+    fn note_error(&mut self, index: usize, error: Error) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.failure = Some((index, error));
+        if let RequestHandle::Request(request) = self.requests[index] {
+            self.communicator = self.engine.communicator_of(request);
+        }
     }
 }
 

@@ -164,7 +164,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Layers { net, pml, .. } = &mut self.layers;
         let lent = Lent { net, ends: &self.ends };
         let send = pml.send(lent, channel, to, check_tag(tag)?, mode, data)?;
-        Ok(self.started(send))
+        Ok(self.started(Some(comm), send))
     }
 
     // Hot: per message.
@@ -180,7 +180,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Layers { net, pml, .. } = &mut self.layers;
         let lent = Lent { net, ends: &self.ends };
         let receive = pml.receive(lent, channel, from, tag, data)?;
-        Ok(self.started(receive))
+        Ok(self.started(Some(comm), receive))
     }
 
     // Hot: per message.
@@ -207,7 +207,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut up = Dispatch { peer_reports: &mut self.peer_reports };
         let lent = Lent { net, ends: &self.ends };
         let result = pml.poll_once(lent, self.now, polling, &mut up)?;
-        Some(result.map_err(Error::from).map(|receive| self.started(receive)))
+        Some(result.map_err(Error::from).map(|receive| self.started(None, receive)))
     }
 
     // Hot: per message that polling has not found.
@@ -216,7 +216,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn post(&mut self, polling: Polling<N::Endpoint>) -> Result<Started, Error> {
         let Layers { net, pml, .. } = &mut self.layers;
         let receive = pml.post(Lent { net, ends: &self.ends }, polling)?;
-        Ok(self.started(receive))
+        Ok(self.started(None, receive))
     }
 
     /// The status of the unexpected message that such a receive would match now, if there is one. Makes no progress.
@@ -305,18 +305,20 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.make_due_progress();
     }
 
-    /// The result of a start at the PML, as the engine returns it. Makes progress if progress is due: a program that only starts,
+    /// The result of a start at the PML, as the engine returns it. `comm`: the communicator, if the caller has it. Makes progress if
+    /// progress is due: a program that only starts,
     /// cancels and frees operations would otherwise neither send queued messages nor answer its peers.
     #[inline(always)]
-    fn started(&mut self, started: mend_pml::Started) -> Started {
+    fn started(&mut self, comm: Option<CommKey>, started: mend_pml::Started) -> Started {
         match started {
             mend_pml::Started::Done(status) => Started::Done(status),
             mend_pml::Started::Running(mend_pml::Request(key)) => {
-                if let Some(comm) = self.communicator_of(Request::PointToPoint(key)) {
+                let request = Request::PointToPoint(key);
+                if let Some(comm) = comm.or_else(|| self.communicator_of(request)) {
                     self.communicators.add_request(comm);
                 }
                 self.make_due_progress();
-                Started::Running(Request::PointToPoint(key))
+                Started::Running(request)
             }
         }
     }

@@ -165,14 +165,15 @@ impl RequestTable {
             return None;
         }
         let is_send = phase.is_send();
-        let owner = self.owner_of_channel(channel);
+        let count = self.channels.get_mut(channel.index as usize);
+        let owner = count.as_ref().and_then(|count| count.owner);
         let links = Links::ALONE;
         let (detached, cancelled, waiter) = (false, false, None);
         let entry = RequestEntry { data, channel, phase, links, owner, detached, cancelled, waiter };
         let key = self.entries.try_insert(entry)?;
         self.lifecycle_check.begin(key);
         self.sends += usize::from(is_send);
-        if let Some(count) = self.channels.get_mut(channel.index as usize) {
+        if let Some(count) = count {
             count.active += 1;
         }
         Some(key)
