@@ -342,7 +342,7 @@ mod tests {
     use crate::pair::{Delivered, pair};
     use crate::{Shm, ShmEndpoint};
     use mend_base::{Instant, PeerIndex};
-    use mend_transport::{AmId, Btl, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
+    use mend_transport::{AmId, Btl, Cause, Cookie, MessageClass, Payload, SendError, Sink, Stream, WakeSet};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
@@ -362,7 +362,8 @@ mod tests {
                 sender.progress(Instant(0), 100, &mut nothing);
             }
             if number % 10 == 0 {
-                let _ = sender.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number]));
+                let _ = sender
+                    .send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number]));
             }
         }
         while receiver.progress(Instant(0), 100, &mut delivered) > 0 {}
@@ -378,7 +379,9 @@ mod tests {
             let ([mut sender, mut receiver], endpoint) = pair();
             let (mut delivered, mut nothing) = (Delivered::default(), Delivered::default());
             for _ in 0..400 {
-                for (class, kind) in [(Class::Control, 1), (Class::Data, 2), (Class::Mailbox, 3)] {
+                for (class, kind) in
+                    [(MessageClass::Control, 1), (MessageClass::Data, 2), (MessageClass::Mailbox, 3)]
+                {
                     (0..32).for_each(|_| {
                         _ = sender.send(endpoint, class, AmId(kind), b"", 1, |mut slot| slot.put(&[kind]));
                     });
@@ -453,7 +456,9 @@ mod tests {
         };
         for number in 0..100u8 {
             credit(&mut receiver);
-            for (class, kind) in [(Class::Data, number), (Class::Control, 100), (Class::Mailbox, 200)] {
+            for (class, kind) in
+                [(MessageClass::Data, number), (MessageClass::Control, 100), (MessageClass::Mailbox, 200)]
+            {
                 sender.send(endpoint, class, AmId(kind), b"", 60, |mut slot| slot.put(&[kind; 60])).unwrap();
             }
             (0..3).for_each(|_| go_on(&mut sender, &mut nothing, &mut receiver, &mut delivered));
@@ -478,9 +483,12 @@ mod tests {
         let ([mut flooder, mut peer], endpoint) = pair();
         let (mut delivered, mut nothing) = (Delivered::default(), Delivered::default());
         for _ in 0..200 {
-            while flooder.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1])).is_ok() {}
+            while flooder
+                .send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1]))
+                .is_ok()
+            {}
             while peer.progress(Instant(0), 100, &mut nothing) > 0 {}
-            let _ = peer.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[2]));
+            let _ = peer.send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[2]));
             flooder.progress(Instant(0), 1, &mut delivered);
         }
         assert!(

@@ -27,7 +27,8 @@ use endpoint::{Endpoint, State};
 use mend_base::{Instant, PeerIndex};
 use mend_segment::{BellPage, BellRequest, Bounds, Life, Outbox};
 use mend_transport::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Limits, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Limits, MessageClass, Pending, SendError, Sink, Stream, WakeSet,
+    WriteSlot,
 };
 use polling::Polling;
 use std::collections::VecDeque;
@@ -240,7 +241,7 @@ impl Btl for Shm {
     fn send(
         &mut self,
         to: ShmEndpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
@@ -248,9 +249,9 @@ impl Btl for Shm {
     ) -> Result<(), SendError> {
         let index = to.0 as usize;
         let sent = match class {
-            Class::Data => self.endpoints[index].send(id, header, len, fill),
-            Class::Control => self.endpoints[index].send_control(id, header, len, fill),
-            Class::Mailbox => self.endpoints[index].put_mailbox(id, header, len, fill),
+            MessageClass::Data => self.endpoints[index].send(id, header, len, fill),
+            MessageClass::Control => self.endpoints[index].send_control(id, header, len, fill),
+            MessageClass::Mailbox => self.endpoints[index].put_mailbox(id, header, len, fill),
         };
         if sent {
             self.notify(index, BellRequest::MESSAGES);

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   life word marked, process ended ─────────────┐
-//!   a rank asks ─▶ Examine ─▶ marked, or ended ──┼─▶ ReadRequests ─▶ it had left: nothing
+//!   a rank asks ─▶ Examine ─▶ marked, or ended ──┼─▶ ReadMessages ─▶ it had left: nothing
 //!                                                │      └─────▶ declared ─▶ Kill (if need be) ─▶ a notice to each other rank
 //!   connection closed, garbage, abort_some ──────┴────────────────▲
 //! ```

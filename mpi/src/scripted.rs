@@ -8,7 +8,7 @@ use mend_base::{Instant, Job, Peer, PeerIndex};
 use mend_pml::Ob1;
 use mend_runtime::{Membership, Notice, Runtime, RuntimeError};
 use mend_transport::{
-    Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Pending, SendError, Sink, Stream,
+    Ability, AmId, Btl, Card, Cause, ConnectError, Limits, MessageClass, Pending, SendError, Sink, Stream,
     TransportId, WakeSet, WriteSlot,
 };
 use std::cell::RefCell;
@@ -174,7 +174,7 @@ impl Btl for ScriptedTransport {
     fn send(
         &mut self,
         to: u32,
-        _class: Class,
+        _class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,

@@ -9,19 +9,19 @@
 use crate::killer::Killer;
 use mend_base::{Instant, PeerIndex, Random, Reader};
 use mend_transport::{
-    Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
-    TransportId, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Card, Cause, ConnectError, Limits, MessageClass, Payload, Pending, SendError, Sink,
+    Stream, TransportId, WakeSet, WriteSlot,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// The network, as launcher, scheduler and all processes of a job share it.
-pub type SharedNetwork = Rc<RefCell<Network>>;
+pub type SharedNetwork = Rc<RefCell<SimNetwork>>;
 
 /// The network of one job.
 #[derive(Debug)]
-pub struct Network {
+pub struct SimNetwork {
     /// Decides every delivery.
     pub random: Random,
     /// Each call of progress delivers as much as its budget allows. Set to find out whether anything can move.
@@ -161,10 +161,10 @@ impl Sizes {
     }
 }
 
-impl Network {
+impl SimNetwork {
     /// An empty network.
     pub fn new(seed: u64) -> SharedNetwork {
-        Rc::new(RefCell::new(Network {
+        Rc::new(RefCell::new(SimNetwork {
             random: Random(seed),
             delivers_all: false,
             faults: Faults::default(),
@@ -219,7 +219,7 @@ impl Network {
 }
 
 /// Injected faults.
-impl Network {
+impl SimNetwork {
     /// Whether the next message of `me` becomes garbage.
     fn draws_garbage(&mut self, me: u32) -> bool {
         let writer = self.faults.garbage_writer;
@@ -498,7 +498,7 @@ impl Btl for SimBtl {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
@@ -507,7 +507,7 @@ impl Btl for SimBtl {
         let me = self.me;
         let checked = self.check(to);
         let endpoint = self.endpoint(to);
-        let longest = if class == Class::Data {
+        let longest = if class == MessageClass::Data {
             endpoint.sizes.packed_bytes_max
         } else {
             endpoint.sizes.inline_bytes_max
@@ -520,9 +520,9 @@ impl Btl for SimBtl {
         let (is_garbage, mut garbling) = (network.draws_garbage(me), Random(network.random.bits()));
         let queues = network.queues.entry((me, peer)).or_default();
         let full = match class {
-            Class::Data => queues.data.len() >= sizes.data_depth as usize,
-            Class::Control => queues.control.len() >= sizes.control_depth as usize,
-            Class::Mailbox => false,
+            MessageClass::Data => queues.data.len() >= sizes.data_depth as usize,
+            MessageClass::Control => queues.control.len() >= sizes.control_depth as usize,
+            MessageClass::Mailbox => false,
         };
         if checked == Err(SendError::Busy) || full {
             self.endpoint(to).owes_room = true;
@@ -536,15 +536,15 @@ impl Btl for SimBtl {
             message.garble(&mut garbling);
         }
         let replaced = match class {
-            Class::Data => {
+            MessageClass::Data => {
                 queues.data.push_back(message);
                 false
             }
-            Class::Control => {
+            MessageClass::Control => {
                 queues.control.push_back(message);
                 false
             }
-            Class::Mailbox => queues.mailboxes.insert(id, message).is_some(),
+            MessageClass::Mailbox => queues.mailboxes.insert(id, message).is_some(),
         };
         network.sent += u64::from(!replaced);
         network.rung.insert(peer);
@@ -643,7 +643,7 @@ impl Btl for SimBtl {
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, SharedNetwork, SimBtl, Sizes};
+    use super::{SharedNetwork, SimBtl, SimNetwork, Sizes};
     use mend_transport::conformance::Fixture;
 
     struct Simulated(#[expect(dead_code, reason = "keeps the network alive")] SharedNetwork);
@@ -654,7 +654,7 @@ mod tests {
         const EXACT: bool = false;
 
         fn start(count: usize) -> (Self, Vec<SimBtl>) {
-            let shared = Network::new(count as u64);
+            let shared = SimNetwork::new(count as u64);
             // The suite fills queues before it receives anything, so they need the room that real BTLs have.
             let sizes = Sizes {
                 data_depth: 64,

@@ -3,8 +3,8 @@
 
 use crate::network::once;
 use crate::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Network, Payload, Pending, SendError, Sink,
-    Stream, WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, Limits, MessageClass, Network, Payload, Pending, SendError,
+    Sink, Stream, WakeSet, WriteSlot,
 };
 use mend_base::{Instant, PeerIndex};
 
@@ -194,7 +194,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
     fn send(
         &mut self,
         to: Self::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
@@ -381,20 +381,21 @@ mod tests {
     use crate::conformance::mock::{self, MockBtl};
     use crate::conformance::{Fixture, Injected};
     use crate::{
-        AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Loopback, Payload, SendError, Sink, Stream,
+        AmId, Btl, Card, Cause, ConnectError, Cookie, Loopback, MessageClass, Payload, SendError, Sink,
+        Stream,
     };
     use crate::{Network, Pending, WakeSet};
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
     /// The mock BTL as shared memory, or, with `NETWORK`, as the second of two networks.
-    struct Composed<const NETWORK: bool>(mock::Job<{ mock::NONE }>);
+    struct Composed<const NETWORK: bool>(mock::MockFixture<{ mock::NONE }>);
 
     impl<const NETWORK: bool> Fixture for Composed<NETWORK> {
         type Btl = Bml<Loopback, MockBtl<{ mock::NONE }>>;
         const SEES_DEATHS: bool = true;
 
         fn start(count: usize) -> (Self, Vec<Self::Btl>) {
-            let (inner, mocks) = mock::Job::start(count);
+            let (inner, mocks) = mock::MockFixture::start(count);
             let compose = |(number, mock)| {
                 let loopback = Some(Loopback::new(peer(number)));
                 let unused = Box::new(Loopback::new(peer(number))) as Box<dyn Network>;
@@ -486,7 +487,7 @@ mod tests {
         endpoint: BmlEndpoint<u32, u32>,
         id: u8,
     ) -> Result<(), SendError> {
-        bml.send(endpoint, Class::Data, AmId(id), &[], 1, |mut slot| slot.put(&[id]))
+        bml.send(endpoint, MessageClass::Data, AmId(id), &[], 1, |mut slot| slot.put(&[id]))
     }
 
     #[test]

@@ -73,11 +73,11 @@ pub trait Btl {
     /// severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
     ///
     /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `packed_bytes_max`, and for
-    /// [`Class::Control`] and [`Class::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and may panic.
+    /// [`MessageClass::Control`] and [`MessageClass::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and may panic.
     fn send(
         &mut self,
         to: Self::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
@@ -97,7 +97,7 @@ pub trait Btl {
     /// Whether `progress` could deliver something of this peer. Cheaper than `progress`, and without effect: a waiting thread
     /// polls it. False if the endpoint is quarantined or severed.
     fn ready(&self, from: Self::Endpoint) -> bool;
-    /// Whether a message of class [`Class::Data`] is the next thing to be delivered of this peer. One load: a blocking receive polls
+    /// Whether a message of [`MessageClass::Data`] is the next thing to be delivered of this peer. One load: a blocking receive polls
     /// it. A BTL that cannot tell so cheaply answers `false`.
     fn has_message(&self, _from: Self::Endpoint) -> bool {
         false
@@ -133,9 +133,9 @@ pub trait Btl {
     fn disarm(&mut self);
 }
 
-/// Through which queue a message goes. Messages of one class from one peer arrive in order; classes are not ordered with each other.
+/// The class of a message: through which queue it goes. Messages of one class from one peer arrive in order; classes are not ordered with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Class {
+pub enum MessageClass {
     /// Data: the queue is bounded, and a full queue answers `Busy`.
     Data,
     /// Control messages: they have separate slots, and never wait behind data.

@@ -21,7 +21,9 @@ mod rdma;
 mod sink;
 
 pub use bml::{Bml, BmlEndpoint};
-pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
+pub use btl::{
+    Ability, AmId, Btl, ConnectError, Cookie, Limits, MessageClass, Pending, SendError, Stream, WakeSet,
+};
 pub use card::{Card, TransportId};
 #[cfg(any(test, feature = "conformance"))]
 pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, InFlight, OneIn, Tracer};

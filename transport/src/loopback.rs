@@ -15,7 +15,7 @@
 
 use crate::queue::{Kind, Queue};
 use crate::{
-    Ability, AmId, Btl, Card, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
+    Ability, AmId, Btl, Card, ConnectError, Limits, MessageClass, Payload, Pending, SendError, Sink, Stream,
     TransportId, WakeSet, WriteSlot,
 };
 use mend_base::{Instant, Peer, PeerIndex, Reader};
@@ -24,7 +24,7 @@ use mend_base::{Instant, Peer, PeerIndex, Reader};
 ///
 /// ```
 /// use mend_base::{Instant, Job, Peer, PeerIndex};
-/// use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Loopback, Payload, SendError, Sink, Stream};
+/// use mend_transport::{AmId, Btl, Card, Cause, Cookie, Loopback, MessageClass, Payload, SendError, Sink, Stream};
 ///
 /// #[derive(Default)]
 /// struct Received(Vec<Vec<u8>>);
@@ -43,7 +43,7 @@ use mend_base::{Instant, Peer, PeerIndex, Reader};
 /// let endpoint = own.connect(PeerIndex(0), &card).unwrap();
 /// let mut received = Received::default();
 /// own.progress(Instant(0), 8, &mut received); // connected
-/// own.send(endpoint, Class::Data, AmId(1), b"header", 5, |mut slot| slot.put(b"hello")).unwrap();
+/// own.send(endpoint, MessageClass::Data, AmId(1), b"header", 5, |mut slot| slot.put(b"hello")).unwrap();
 /// assert!(received.0.is_empty(), "nothing is delivered from inside send");
 /// own.progress(Instant(1), 8, &mut received);
 /// assert_eq!(received.0, [b"hello"]);
@@ -279,20 +279,20 @@ impl Btl for Loopback {
     fn send(
         &mut self,
         _to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than the limits");
-        let most = if class == Class::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
+        let most = if class == MessageClass::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
         assert!(len <= most, "a payload longer than the limits");
         self.may_send()?;
         match class {
-            Class::Data => self.data.push(Kind::Message(id), header, len, fill),
-            Class::Control => self.control.push(Kind::Message(id), header, len, fill),
-            Class::Mailbox => {
+            MessageClass::Data => self.data.push(Kind::Message(id), header, len, fill),
+            MessageClass::Control => self.control.push(Kind::Message(id), header, len, fill),
+            MessageClass::Mailbox => {
                 self.overwrite(id, header, len, fill);
                 Ok(())
             }

@@ -2,7 +2,7 @@
 //! A [`Btl`] behind a pointer, for transports whose messages take much longer than a call through a pointer.
 
 use crate::{
-    AmId, Btl, Card, Class, ConnectError, Limits, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
+    AmId, Btl, Card, ConnectError, Limits, MessageClass, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
 };
 use mend_base::{Instant, PeerIndex};
 
@@ -29,7 +29,7 @@ pub trait Network {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
@@ -83,7 +83,7 @@ impl<B: Btl<Endpoint = u32>> Network for B {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,

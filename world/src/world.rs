@@ -21,7 +21,7 @@ use mend_base::parameter::{Assignments, ParameterError, Settings};
 use mend_base::{Duration, Instant, Source, TagSelector};
 use mend_btl_shm::Shm;
 use mend_datatype::TypedBuffer;
-use mend_mpi::{Blocking, CommKey, JobNotice, Started, Status, Waiter};
+use mend_mpi::{BlockingOperation, CommKey, JobNotice, Started, Status, Waiter};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
@@ -280,12 +280,17 @@ impl World {
             match started {
                 Err(error) => StartResult::Complete(Err(error)),
                 Ok(Started::Done(status)) => StartResult::Complete(Ok(status)),
-                Ok(Started::Running(request)) => StartResult::Incomplete(Blocking::new(request)),
+                Ok(Started::Running(request)) => StartResult::Incomplete(BlockingOperation::new(request)),
             }
         };
-        wait::start_and_wait_polling(&self.guard, &self.waiting, start, |blocking: &mut Blocking, engine| {
-            blocking.poll(engine, || self.program_threads()).map(|result| result.map_err(F::from))
-        })
+        wait::start_and_wait_polling(
+            &self.guard,
+            &self.waiting,
+            start,
+            |blocking: &mut BlockingOperation, engine| {
+                blocking.poll(engine, || self.program_threads()).map(|result| result.map_err(F::from))
+            },
+        )
     }
 
     /// How many threads of the program could call MPI; `None`: not known. With `MPI_THREAD_MULTIPLE` it reads a file of /proc, so it is only

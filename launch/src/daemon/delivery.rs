@@ -4,7 +4,7 @@
 
 use super::connections::Connections;
 use mend_daemon::NodeDaemon;
-use mend_runtime::daemon_protocol::{Answer, encode};
+use mend_runtime::daemon_protocol::{DaemonMessage, encode};
 use mend_runtime::packet::{Sent, Waiting, send};
 use mend_segment::{BellPage, NoticePage, SegmentError};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -71,13 +71,13 @@ impl Delivery {
     fn send(&self, node_daemon: &mut NodeDaemon, rank: u32, socket: BorrowedFd<'_>) -> Outcome {
         let mut outcome = Outcome::Sent;
         let mut any = false;
-        while let Some((answer, step)) = node_daemon.next_notice(rank) {
-            let descriptor = match &answer {
-                Answer::Contact(_, card) => card.descriptor.clone(),
+        while let Some((message, step)) = node_daemon.next_notice(rank) {
+            let descriptor = match &message {
+                DaemonMessage::Contact(_, card) => card.descriptor.clone(),
                 _ => None,
             };
             let with: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
-            match send(socket, &encode(&answer), &with, Waiting::Never) {
+            match send(socket, &encode(&message), &with, Waiting::Never) {
                 Sent::Yes => {
                     any = true;
                     node_daemon.on_sent(rank, step);

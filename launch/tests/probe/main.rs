@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use mend_base::Peer;
-use mend_runtime::daemon_protocol::{Answer, Hello, Namespaces, Request, decode, encode};
+use mend_runtime::daemon_protocol::{DaemonMessage, Hello, Namespaces, RankMessage, decode, encode};
 use mend_runtime::environment::{Address, DAEMON};
 use mend_runtime::packet::{Arrival, Waiting, receive, send};
 use mend_runtime::{Launched, Notice, Runtime, StartError, connect_from_environment};
@@ -379,7 +379,9 @@ fn late() -> ExitCode {
 fn garbage_after_leaving() -> ExitCode {
     let (address, socket) = connected();
     welcome(&address, &socket);
-    for bytes in [&encode(&Request::Finalize), &encode(&Request::Lookup(Peer(1))), &b"garbage".to_vec()] {
+    for bytes in
+        [&encode(&RankMessage::Finalize), &encode(&RankMessage::Lookup(Peer(1))), &b"garbage".to_vec()]
+    {
         send(socket.as_fd(), bytes, &[], Waiting::Allowed);
     }
     ExitCode::SUCCESS
@@ -451,10 +453,10 @@ fn garbage(which: usize) -> ExitCode {
         return listen(&mut hello());
     }
     let hello = welcome(&address, &socket);
-    let own = encode(&Request::Lookup(Peer(1)));
-    let card = encode(&Request::Publish(card_of(1)));
+    let own = encode(&RankMessage::Lookup(Peer(1)));
+    let card = encode(&RankMessage::Publish(card_of(1)));
     let many = vec![255; 4096];
-    let some = encode(&Request::AbortSome(1, vec![Peer(1)]));
+    let some = encode(&RankMessage::AbortSome(1, vec![Peer(1)]));
     let packets: [&[&[u8]]; 6] = [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&some]];
     for bytes in packets[which] {
         send(socket.as_fd(), bytes, &[], Waiting::Allowed);
@@ -469,7 +471,7 @@ fn garbage(which: usize) -> ExitCode {
 fn welcome(address: &Address, socket: &OwnedFd) -> Vec<u8> {
     let namespaces = Namespaces::default();
     let hello = Hello { layout: Card::LAYOUT, secret: address.secret, rank: address.rank, namespaces };
-    let hello = encode(&Request::Hello(hello));
+    let hello = encode(&RankMessage::Hello(hello));
     send(socket.as_fd(), &hello, &[], Waiting::Allowed);
     assert!(matches!(receive(socket.as_fd(), Waiting::Allowed), Arrival::Packet(_)));
     hello
@@ -499,10 +501,10 @@ fn mixed(layout: i32) -> ExitCode {
     let (address, socket) = connected();
     let namespaces = Namespaces::default();
     let hello = Hello { layout: layout as u32, secret: address.secret, rank: address.rank, namespaces };
-    let hello = if layout == 0 { Request::OtherVersion(77) } else { Request::Hello(hello) };
+    let hello = if layout == 0 { RankMessage::OtherVersion(77) } else { RankMessage::Hello(hello) };
     send(socket.as_fd(), &encode(&hello), &[], Waiting::Allowed);
     let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Allowed) else { panic!("no answer") };
-    println!("{:?}", decode::<Answer>(&packet.bytes));
+    println!("{:?}", decode::<DaemonMessage>(&packet.bytes));
     ExitCode::from(9)
 }
 

@@ -8,7 +8,7 @@ use crate::peer_table::PeerLink;
 use crate::request::{Error, Status, outcome};
 use crate::request_table::{Phase, StreamingSend};
 use mend_base::{Key, PeerIndex, Rank, Tag};
-use mend_transport::{Btl, Class, Payload, SendError, Stream, WriteSlot};
+use mend_transport::{Btl, MessageClass, Payload, SendError, Stream, WriteSlot};
 
 /// The first chunk; each next one is twice as long, up to what the receiver takes. Short ones first, so that receiver
 /// and sender soon copy at the same time.
@@ -142,7 +142,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         } else {
             mend_base::reach!("pml.streams: a fragment");
             let header = Packet::Fragment { stream }.write();
-            net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), length, fill)?;
+            net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), length, fill)?;
         }
         *sent += length as u64;
         *chunk = chunk.saturating_mul(2);

@@ -3,7 +3,7 @@
 
 use super::cluster::STEPS;
 use super::{Cluster, Fixture};
-use crate::{Btl, Class, Pending, WakeSet};
+use crate::{Btl, MessageClass, Pending, WakeSet};
 
 /// Without messages `arm` succeeds each time, and messages arrive after `disarm` as before.
 pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
@@ -13,7 +13,7 @@ pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
         cluster.settle();
         assert_eq!(arm(&mut cluster, receiver), Ok(()), "round {number}");
         disarm_and_check_woken(&mut cluster, receiver);
-        cluster.send(sender, receiver, Class::Data, number, 8);
+        cluster.send(sender, receiver, MessageClass::Data, number, 8);
     }
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), (0..50).collect::<Vec<_>>());
@@ -23,7 +23,9 @@ pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
 pub fn arm_is_pending_where_something_is<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    for (number, class) in (0..).zip([Class::Data, Class::Control, Class::Mailbox, Class::Data]) {
+    for (number, class) in
+        (0..).zip([MessageClass::Data, MessageClass::Control, MessageClass::Mailbox, MessageClass::Data])
+    {
         cluster.send(sender, receiver, class, number, 8);
         if sender != receiver {
             (0..100).for_each(|_| _ = cluster.progress(sender));
@@ -42,7 +44,7 @@ pub fn arm_is_pending_where_something_is<F: Fixture>() {
 pub fn a_message_after_arm_wakes_and_is_delivered<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let classes = [Class::Data, Class::Control, Class::Mailbox];
+    let classes = [MessageClass::Data, MessageClass::Control, MessageClass::Mailbox];
     for (number, class) in (0..60).zip(classes.into_iter().cycle()) {
         cluster.settle();
         assert_eq!(arm(&mut cluster, receiver), Ok(()));

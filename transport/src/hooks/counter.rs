@@ -7,8 +7,8 @@
 //! request ends once.
 
 use crate::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
-    WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, Limits, MessageClass, Payload, Pending, SendError, Sink,
+    Stream, WakeSet, WriteSlot,
 };
 use core::cell::RefCell;
 use mend_base::{Instant, PeerIndex};
@@ -105,8 +105,8 @@ impl InFlight {
 }
 
 impl Entries {
-    fn send(&mut self, class: Class, digest: u64) {
-        let counts = if class == Class::Mailbox { &mut self.states } else { &mut self.messages };
+    fn send(&mut self, class: MessageClass, digest: u64) {
+        let counts = if class == MessageClass::Mailbox { &mut self.states } else { &mut self.messages };
         *counts.entry(digest).or_default() += 1;
     }
 
@@ -209,7 +209,7 @@ impl<B: Btl> Btl for Counter<B> {
     fn send(
         &mut self,
         to: B::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,

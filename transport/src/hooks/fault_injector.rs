@@ -3,8 +3,8 @@
 //! evidence. A random generator with a given seed decides when.
 
 use crate::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
-    WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, Limits, MessageClass, Payload, Pending, SendError, Sink,
+    Stream, WakeSet, WriteSlot,
 };
 use mend_base::{Instant, PeerIndex, Random};
 
@@ -202,7 +202,7 @@ impl<B: Btl> Btl for FaultInjector<B> {
     fn send(
         &mut self,
         to: B::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,

@@ -9,8 +9,8 @@ use mend_base::{
 };
 use mend_datatype::TypedBuffer;
 use mend_transport::{
-    Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
-    Stream, UserMemory, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Buffer, Card, Cause, ConnectError, Limits, MessageClass, Payload, Pending, SendError,
+    Sink, Stream, UserMemory, WakeSet, WriteSlot,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -91,16 +91,19 @@ impl Btl for Port {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
-        let most =
-            if class == Class::Data { self.limits.packed_bytes_max } else { self.limits.inline_bytes_max };
+        let most = if class == MessageClass::Data {
+            self.limits.packed_bytes_max
+        } else {
+            self.limits.inline_bytes_max
+        };
         assert!(len <= most as usize && header.len() <= Limits::HEADER_BYTES_MAX);
-        let queue = if class == Class::Data { DATA } else { CONTROL };
+        let queue = if class == MessageClass::Data { DATA } else { CONTROL };
         let header = header.to_vec();
         self.push(to, queue, || Flight { id, header, payload: filled(len, fill), stream: None })
     }
