@@ -12,13 +12,13 @@ use mend_world::Engine;
 
 /// A buffer as the program passed it; only the count is checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct BufferArgument {
     pub(crate) address: *const c_void,
     pub(crate) count: u64,
     pub(crate) datatype: DatatypeHandle,
 }
 
-impl Buffer {
+impl BufferArgument {
     // Hot: per message.
     /// The buffer, checked. Null is a valid address if the buffer has no bytes.
     #[inline(always)]

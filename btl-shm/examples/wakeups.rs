@@ -346,7 +346,7 @@ impl<'a> Rank<'a> {
         if self.shm.arm(&mut WakeSet::default()).is_ok() {
             self.sleep(announced, self.shm.statistics().armed_holding_back > before);
         }
-        self.bells.leave_sleep(self.slot);
+        self.bells.end_sleep(self.slot);
         self.shm.disarm();
         self.progress();
     }

@@ -11,7 +11,7 @@
 use crate::link::{EMPTY, Link, PER_KIND, Quota, RINGS, ShmEndpoint, deliver};
 use mend_base::{Instant, PeerIndex};
 use mend_segment::{BellRequest, Garbage, PayloadMut, Ring, SlotHeader};
-use mend_transport::{AmId, Limits, Sink, Stream, WriteSlot};
+use mend_transport::{AmId, Limits, PayloadWriter, Sink, Stream};
 
 /// The connection to one process.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Endpoint {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.packed_bytes_max as usize);
         let slot_header = SlotHeader { id: id.0, header, chunk: false };
@@ -112,7 +112,7 @@ impl Endpoint {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
         let slot_header = SlotHeader { id: id.0, header, chunk: false };
@@ -127,7 +127,7 @@ impl Endpoint {
         ring: Ring,
         slot_header: SlotHeader<'_>,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         let State::Open(link) = &mut self.state else { return false };
         match link.mine.push(ring, slot_header, len, |room| fill(slot(room))) {
@@ -145,7 +145,7 @@ impl Endpoint {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
         let State::Open(link) = &mut self.state else { return false };
@@ -158,7 +158,7 @@ impl Endpoint {
         &mut self,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(len <= self.limits.chunk_bytes as usize, "a chunk longer than the receiver takes");
         let State::Open(link) = &mut self.state else { return false };
@@ -330,10 +330,10 @@ impl Endpoint {
 }
 
 // Hot: per message.
-fn slot(room: PayloadMut<'_>) -> WriteSlot<'_> {
+fn slot(room: PayloadMut<'_>) -> PayloadWriter<'_> {
     match room {
-        PayloadMut::Private(bytes) => WriteSlot::from(bytes),
-        PayloadMut::Shared(bytes) => WriteSlot::from(bytes),
+        PayloadMut::Private(bytes) => PayloadWriter::from(bytes),
+        PayloadMut::Shared(bytes) => PayloadWriter::from(bytes),
     }
 }
 

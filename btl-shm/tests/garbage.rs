@@ -299,7 +299,7 @@ fn any_content_of_the_doorbell_page_costs_no_more_than_a_poll() {
         }
         let _ = scene.bells.announce_sleep(VICTIM);
         scene.run();
-        scene.bells.leave_sleep(VICTIM);
+        scene.bells.end_sleep(VICTIM);
         scene.run();
         assert_eq!(scene.delivered.garbage, 0);
         scene.assert_the_correct_peer_was_received();

@@ -209,7 +209,7 @@ impl NodeDaemon {
     pub fn on_process_ended(&mut self, rank: u32, end: ProcessEnd) {
         match end {
             ProcessEnd::Child(ending) => self.ranks.child_ended(rank, ending),
-            ProcessEnd::Wrapped(ending) => self.ranks.member_ended(rank, ending),
+            ProcessEnd::Wrapped(ending) => self.ranks.wrapped_ended(rank, ending),
         }
         if self.ranks.get(rank).is_lost() {
             self.read_messages(rank, FoundBy::Process);

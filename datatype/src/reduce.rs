@@ -11,7 +11,7 @@ use crate::pack::BLOCK_BYTES;
 use crate::predefined::{Number, Row, TypeCategory};
 use crate::soft::{Binary128, X87};
 use crate::{Op, TypedBuffer};
-use mend_transport::{Payload, WriteSlot};
+use mend_transport::{Payload, PayloadWriter};
 
 /// Reduces element by element; `op` must take the type ([`Op::takes`]), and both buffers have the same type and count.
 pub fn reduce(op: Op, left: &TypedBuffer, into: &TypedBuffer) {
@@ -28,8 +28,8 @@ pub fn reduce(op: Op, left: &TypedBuffer, into: &TypedBuffer) {
     for at in (0..bytes).step_by(block) {
         let length = block.min(bytes - at);
         let (ours, theirs) = (&mut ours[..length], &mut theirs[..length]);
-        left.pack(at, length, &mut WriteSlot::from(&mut *theirs));
-        into.pack(at, length, &mut WriteSlot::from(&mut *ours));
+        left.pack(at, length, &mut PayloadWriter::from(&mut *theirs));
+        into.pack(at, length, &mut PayloadWriter::from(&mut *ours));
         kernel(theirs, ours);
         into.unpack(at, Payload::from(&*ours));
     }

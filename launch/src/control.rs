@@ -2,7 +2,7 @@
 //! The messages between `mpiexec` and its node daemon. Both are the same program, so the messages have no version.
 
 use mend_base::{Reader, Wire, Writer};
-use mend_runtime::packet::{self, Arrival, Sent, Waiting};
+use mend_runtime::packet::{self, MayBlock, ReceiveResult, Sent};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// A message of `mpiexec` to its node daemon.
@@ -105,7 +105,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &impl Wire, with: &[BorrowedFd<'_>]
     message.write(&mut out);
     let used = out.used();
     loop {
-        match packet::send(socket, &bytes[..used], with, Waiting::Allowed) {
+        match packet::send(socket, &bytes[..used], with, MayBlock::Yes) {
             Sent::Yes => return true,
             Sent::Closed => return false,
             // The kernel limits descriptors in flight; the other end receives them all the time.
@@ -127,10 +127,10 @@ pub enum Received<M> {
 
 /// Takes the next message, without waiting.
 pub fn receive<M: Wire>(socket: BorrowedFd<'_>) -> Received<M> {
-    match packet::receive(socket, Waiting::Never) {
-        Arrival::Nothing => Received::Nothing,
-        Arrival::Closed => Received::Closed,
-        Arrival::Packet(packet) => match M::read(&mut Reader::new(&packet.bytes)) {
+    match packet::receive(socket, MayBlock::No) {
+        ReceiveResult::Nothing => Received::Nothing,
+        ReceiveResult::Closed => Received::Closed,
+        ReceiveResult::Packet(packet) => match M::read(&mut Reader::new(&packet.bytes)) {
             Some(message) if packet.whole && !packet.without_descriptors => {
                 Received::Message(message, packet.descriptors)
             }

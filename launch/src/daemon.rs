@@ -29,7 +29,7 @@ use delivery::Delivery;
 use life::{LifeWatch, WatchError, WatchMode};
 use mend_daemon::{Condition, Effect, JobEnd, JobEndReason, NodeDaemon, Rules};
 use mend_runtime::daemon_protocol::{HelloRefused, RankMessage, Welcome};
-use mend_runtime::draw;
+use mend_runtime::entropy;
 use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
 use mend_segment::LifeState;
 use processes::Processes;
@@ -102,9 +102,9 @@ impl<'front> Driver<'front> {
         let ranks = job.ranks();
         let epoll_set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system)?;
         let address = Address {
-            socket: draw::random_bytes(),
+            socket: entropy::random_bytes(),
             network: mend_runtime::namespace("net"),
-            secret: draw::random_bytes(),
+            secret: entropy::random_bytes(),
             rank: 0,
         };
         let hook = |name| std::env::var(name).ok().filter(|_| job.test_hooks);
@@ -115,7 +115,7 @@ impl<'front> Driver<'front> {
             muted: hook(MUTED).is_some(),
         };
         let driver = Driver {
-            node_daemon: NodeDaemon::new(mend_base::Job(draw::random_u32()), ranks, rules),
+            node_daemon: NodeDaemon::new(mend_base::Job(entropy::random_u32()), ranks, rules),
             connections: Connections::open(&address, ranks).map_err(LaunchError::system)?,
             delivery: Delivery::new(slots_for(ranks))?,
             life_watch: LifeWatch::new(WatchMode::chosen(hook(LIFE_WATCH).as_deref()))
@@ -161,7 +161,7 @@ impl<'front> Driver<'front> {
         Ok(())
     }
 
-    fn started(&mut self, rank: u32, started: spawn::Started) -> io::Result<()> {
+    fn started(&mut self, rank: u32, started: spawn::StartedRank) -> io::Result<()> {
         let ends = [started.stdout.as_fd(), started.stderr.as_fd()];
         self.user_reports.send(&DaemonReport::Started(rank), &ends);
         if let Some(input) = &started.stdin {
@@ -345,14 +345,14 @@ impl Driver<'_> {
     fn receive(&mut self, connection: u32, packets: u32) -> Option<u32> {
         for _ in 0..packets {
             match self.connections.receive(connection) {
-                connections::Received::Nothing => return None,
-                connections::Received::Closed(rank) => return rank,
-                connections::Received::Garbage(None) => {
+                connections::ConnectionEvent::Nothing => return None,
+                connections::ConnectionEvent::Closed(rank) => return rank,
+                connections::ConnectionEvent::Garbage(None) => {
                     self.connections.refuse_hello(connection, HelloRefused::Garbled)
                 }
-                connections::Received::Garbage(Some(rank)) => self.node_daemon.on_garbage(rank, now()),
-                connections::Received::Hello(message) => self.on_hello(connection, &message),
-                connections::Received::FromRank(rank, message) => {
+                connections::ConnectionEvent::Garbage(Some(rank)) => self.node_daemon.on_garbage(rank, now()),
+                connections::ConnectionEvent::Hello(message) => self.on_hello(connection, &message),
+                connections::ConnectionEvent::FromRank(rank, message) => {
                     self.node_daemon.on_rank_message(rank, message, now())
                 }
             }
@@ -368,8 +368,8 @@ impl Driver<'_> {
                 let welcome = Welcome {
                     peer: self.node_daemon.peer(rank),
                     size,
-                    slot: rank,
-                    slots: self.delivery.slots(),
+                    node_slot: rank,
+                    node_slots: self.delivery.slots(),
                     local_ranks: size,
                     fault_tolerant: self.job.fault_tolerant,
                 };

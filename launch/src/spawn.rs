@@ -27,7 +27,7 @@ pub struct RankStart {
 
 /// A rank that has been started.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedRank {
     /// Its process.
     pub pid: Pid,
     /// The end of its standard output to read from.
@@ -39,7 +39,7 @@ pub struct Started {
 }
 
 /// Starts one rank. The kernel kills it when the calling thread ends.
-pub fn rank(job: &JobDescription, app: &App, start: &RankStart) -> io::Result<Started> {
+pub fn rank(job: &JobDescription, app: &App, start: &RankStart) -> io::Result<StartedRank> {
     let rank = start.address.rank;
     let (stdout, stdout_end) = pipe()?;
     let (stderr, stderr_end) = pipe()?;
@@ -68,7 +68,7 @@ pub fn rank(job: &JobDescription, app: &App, start: &RankStart) -> io::Result<St
     unsafe { command.pre_exec(step) };
     let child = command.spawn()?;
     let pid = Pid::from_child(&child);
-    Ok(Started { pid, stdout, stderr, stdin })
+    Ok(StartedRank { pid, stdout, stderr, stdin })
 }
 
 /// Runs in the child: arranges that it dies with its parent, pins it, and restores the limit on descriptors.

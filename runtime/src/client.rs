@@ -50,10 +50,10 @@ pub struct Membership {
     pub peer: Peer,
     /// Size of `MPI_COMM_WORLD`: its ranks are the peers 0 to `size - 1` of the same job.
     pub size: u32,
-    /// Its slot on this node: indexes bells, sleep words and the directories of outboxes.
-    pub slot: u32,
-    /// How many slots the node has, those of late joiners included.
-    pub slots: u32,
+    /// Its node slot: indexes bells, sleep words and the directories of outboxes.
+    pub node_slot: u32,
+    /// How many node slots there are, those of late joiners included.
+    pub node_slots: u32,
     /// How many ranks were started on this node.
     pub local_ranks: u32,
     /// Whether the job outlives the death of some of its ranks. `false` with `--with-ft no`: then the node daemon ends the job at

@@ -15,7 +15,7 @@ use crate::daemon_protocol::{
 };
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::Address;
-use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
+use crate::packet::{MayBlock, ReceiveResult, ReceivedPacket, Sent, receive, send};
 use crate::start_error::StartError;
 use mend_base::Peer;
 use mend_segment::{BellPage, NoticeView, above_standard_streams};
@@ -74,17 +74,17 @@ impl Client {
             namespaces: namespaces(),
         };
         // Even if the node daemon has closed the connection already, it may have sent the reason.
-        let _ = send(socket.as_fd(), &encode(&RankMessage::Hello(hello)), &[], Waiting::Allowed);
-        let packet = match receive(socket.as_fd(), Waiting::Allowed) {
-            Arrival::Packet(packet) => packet,
-            Arrival::Nothing | Arrival::Closed => return Err(StartError::Closed),
+        let _ = send(socket.as_fd(), &encode(&RankMessage::Hello(hello)), &[], MayBlock::Yes);
+        let packet = match receive(socket.as_fd(), MayBlock::Yes) {
+            ReceiveResult::Packet(packet) => packet,
+            ReceiveResult::Nothing | ReceiveResult::Closed => return Err(StartError::Closed),
         };
         let (welcome, bells, notice_page) = welcomed(packet).inspect_err(|_| give_up(&socket))?;
         let membership = Membership {
             peer: welcome.peer,
             size: welcome.size,
-            slot: welcome.slot,
-            slots: welcome.slots,
+            node_slot: welcome.node_slot,
+            node_slots: welcome.node_slots,
             local_ranks: welcome.local_ranks,
             fault_tolerant: welcome.fault_tolerant,
         };
@@ -110,16 +110,16 @@ impl Client {
 
     fn say(&mut self, message: &RankMessage, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {
         self.unsent.push_back(Unsent { bytes: encode(message), descriptor });
-        self.flush(Waiting::Never);
+        self.flush(MayBlock::No);
         if self.state == State::Open { Ok(()) } else { Err(RuntimeError::Lost) }
     }
 
     /// Sends unsent packets, in order, as far as there is room.
-    fn flush(&mut self, waiting: Waiting) {
+    fn flush(&mut self, may_block: MayBlock) {
         while self.state == State::Open {
             let Some(first) = self.unsent.front() else { return };
             let with: Vec<_> = first.descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
-            match send(self.socket.as_fd(), &first.bytes, &with, waiting) {
+            match send(self.socket.as_fd(), &first.bytes, &with, may_block) {
                 Sent::Yes => drop(self.unsent.pop_front()),
                 Sent::Busy => return,
                 Sent::Closed => self.lose(),
@@ -148,7 +148,7 @@ impl Client {
     }
 
     /// The daemon's packets are checked like any peer's: garbage ends the connection.
-    fn read(&mut self, packet: Packet) -> Option<Notice> {
+    fn read(&mut self, packet: ReceivedPacket) -> Option<Notice> {
         let message = if packet.whole { decode(&packet.bytes) } else { None };
         let notice = match message {
             Some(DaemonMessage::Contact(peer, mut card)) => {
@@ -207,7 +207,7 @@ impl Runtime for Client {
     /// packet waits for room in the socket: then `notice` has something to do.
     #[inline]
     fn notice_version(&self) -> u32 {
-        let version = self.notice_page.version(self.membership.slot);
+        let version = self.notice_page.version(self.membership.node_slot);
         if self.state != State::Lost && !self.readable && self.unsent.is_empty() {
             return version;
         }
@@ -228,18 +228,18 @@ impl Runtime for Client {
     }
 
     fn notice(&mut self) -> Option<Notice> {
-        self.flush(Waiting::Never);
+        self.flush(MayBlock::No);
         if let Some(peer) = self.left.pop_front() {
             return Some(Notice::Finalized(peer));
         }
         if self.state == State::Open {
-            match receive(self.socket.as_fd(), Waiting::Never) {
-                Arrival::Nothing => {
+            match receive(self.socket.as_fd(), MayBlock::No) {
+                ReceiveResult::Nothing => {
                     self.readable = false;
                     return None;
                 }
-                Arrival::Closed => self.lose(),
-                Arrival::Packet(packet) => {
+                ReceiveResult::Closed => self.lose(),
+                ReceiveResult::Packet(packet) => {
                     if let Some(notice) = self.read(packet) {
                         return Some(notice);
                     }
@@ -256,12 +256,12 @@ impl Runtime for Client {
     fn finalize(&mut self) {
         self.finalized = true;
         let _ = self.say(&RankMessage::Finalize, None);
-        self.flush(Waiting::Allowed);
+        self.flush(MayBlock::Yes);
     }
 
     fn abort(&mut self, code: i32) {
         let _ = self.say(&RankMessage::Abort(code), None);
-        self.flush(Waiting::Allowed);
+        self.flush(MayBlock::Yes);
     }
 
     /// Names this process last, as the node daemon may kill it before it has named the others.
@@ -272,14 +272,14 @@ impl Runtime for Client {
         for part in named.chunks(ABORT_SOME_MAX) {
             let _ = self.say(&RankMessage::AbortSome(code, part.to_vec()), None);
         }
-        self.flush(Waiting::Allowed);
+        self.flush(MayBlock::Yes);
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
         if !self.finalized && self.state == State::Open {
-            self.flush(Waiting::Allowed);
+            self.flush(MayBlock::Yes);
             give_up(&self.socket);
         }
     }
@@ -287,7 +287,7 @@ impl Drop for Client {
 
 /// Tells the node daemon that this process goes on without MPI. An error is ignored: then the node daemon has ended.
 fn give_up(socket: &OwnedFd) {
-    send(socket.as_fd(), &encode(&RankMessage::GiveUp), &[], Waiting::Allowed);
+    send(socket.as_fd(), &encode(&RankMessage::GiveUp), &[], MayBlock::Yes);
 }
 
 fn open(address: &Address) -> Result<OwnedFd, StartError> {
@@ -312,7 +312,7 @@ fn open(address: &Address) -> Result<OwnedFd, StartError> {
     }
 }
 
-fn welcomed(packet: Packet) -> Result<(Welcome, BellPage, NoticeView), StartError> {
+fn welcomed(packet: ReceivedPacket) -> Result<(Welcome, BellPage, NoticeView), StartError> {
     let message = if packet.whole { decode(&packet.bytes) } else { None };
     let welcome = match message {
         Some(DaemonMessage::Welcome(welcome)) => welcome,
@@ -320,8 +320,8 @@ fn welcomed(packet: Packet) -> Result<(Welcome, BellPage, NoticeView), StartErro
         _ => return Err(StartError::Garbage),
     };
     let [bells, notice_page] = &packet.descriptors[..] else { return Err(StartError::Garbage) };
-    let bells = BellPage::map(bells.as_fd(), welcome.slots)?;
-    let notice_page = NoticeView::map(notice_page.as_fd(), welcome.slots)?;
+    let bells = BellPage::map(bells.as_fd(), welcome.node_slots)?;
+    let notice_page = NoticeView::map(notice_page.as_fd(), welcome.node_slots)?;
     Ok((welcome, bells, notice_page))
 }
 
@@ -343,8 +343,8 @@ mod tests {
         ABORT_SOME_MAX, DaemonMessage, HelloRefused, RankMessage, Welcome, decode, encode,
     };
     use crate::environment::Address;
-    use crate::packet::{Arrival, Waiting, receive, send};
-    use crate::{Notice, Runtime, RuntimeError, StartError, draw};
+    use crate::packet::{MayBlock, ReceiveResult, receive, send};
+    use crate::{Notice, Runtime, RuntimeError, StartError, entropy};
     use mend_base::{Job, Peer};
     use mend_segment::{BellPage, NoticePage};
     use mend_transport::Card;
@@ -357,14 +357,14 @@ mod tests {
     /// A listening socket that answers one hello with `message`. The thread returns the connection, which the test then uses.
     fn daemon(message: DaemonMessage) -> (Address, JoinHandle<(OwnedFd, NoticePage)>) {
         let address =
-            Address { socket: draw::random_bytes(), network: namespace("net"), secret: [3; 16], rank: 0 };
+            Address { socket: entropy::random_bytes(), network: namespace("net"), secret: [3; 16], rank: 0 };
         let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).unwrap();
         let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         rustix::net::bind(&listener, &name).unwrap();
         rustix::net::listen(&listener, 1).unwrap();
         let daemon = std::thread::spawn(move || {
             let socket = rustix::net::accept(&listener).unwrap();
-            let Arrival::Packet(hello) = receive(socket.as_fd(), Waiting::Allowed) else {
+            let ReceiveResult::Packet(hello) = receive(socket.as_fd(), MayBlock::Yes) else {
                 panic!("no hello")
             };
             assert!(
@@ -372,7 +372,7 @@ mod tests {
             );
             let ((_, bells), (notice_page, notice_file)) =
                 (BellPage::create(17).unwrap(), NoticePage::create(17).unwrap());
-            send(socket.as_fd(), &encode(&message), &[bells.as_fd(), notice_file.as_fd()], Waiting::Allowed);
+            send(socket.as_fd(), &encode(&message), &[bells.as_fd(), notice_file.as_fd()], MayBlock::Yes);
             (socket, notice_page)
         });
         (address, daemon)
@@ -380,7 +380,7 @@ mod tests {
 
     fn welcome() -> Welcome {
         let peer = Peer::new(JOB, 0);
-        Welcome { peer, size: 2, slot: 0, slots: 17, local_ranks: 2, fault_tolerant: true }
+        Welcome { peer, size: 2, node_slot: 0, node_slots: 17, local_ranks: 2, fault_tolerant: true }
     }
 
     fn joined() -> (Client, OwnedFd, NoticePage) {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     fn say(socket: &OwnedFd, bytes: &[u8]) {
-        send(socket.as_fd(), bytes, &[], Waiting::Never);
+        send(socket.as_fd(), bytes, &[], MayBlock::No);
     }
 
     #[test]
@@ -484,7 +484,7 @@ mod tests {
         let mut received = 0;
         while received < asked {
             assert!(client.notice().is_none());
-            while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
+            while let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) {
                 assert!(matches!(decode(&packet.bytes), Some(RankMessage::Lookup(_))));
                 received += 1;
             }
@@ -500,7 +500,7 @@ mod tests {
         client.abort_some(7, &peers);
         client.abort_some(7, &[]);
         let mut received = vec![];
-        while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
+        while let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) {
             let Some(RankMessage::AbortSome(7, part)) = decode(&packet.bytes) else { panic!("{packet:?}") };
             assert!((1..=ABORT_SOME_MAX).contains(&part.len()));
             received.extend(part.iter().map(|peer| (peer.job(), peer.number())));
@@ -517,8 +517,8 @@ mod tests {
                 client.finalize();
             }
             drop(client);
-            let received = || match receive(socket.as_fd(), Waiting::Never) {
-                Arrival::Packet(packet) => decode::<RankMessage>(&packet.bytes),
+            let received = || match receive(socket.as_fd(), MayBlock::No) {
+                ReceiveResult::Packet(packet) => decode::<RankMessage>(&packet.bytes),
                 _ => None,
             };
             let first = received();
@@ -529,10 +529,10 @@ mod tests {
             };
             assert!(well && received().is_none());
         }
-        let (address, daemon) = daemon(DaemonMessage::Welcome(Welcome { slots: 900, ..welcome() }));
+        let (address, daemon) = daemon(DaemonMessage::Welcome(Welcome { node_slots: 900, ..welcome() }));
         assert!(matches!(Client::connect(&address), Err(StartError::Pages(_))));
         let (socket, _) = daemon.join().unwrap();
-        let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) else { panic!("silence") };
+        let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) else { panic!("silence") };
         assert!(matches!(decode(&packet.bytes), Some(RankMessage::GiveUp)));
     }
 

@@ -88,9 +88,9 @@ pub struct Welcome {
     /// How many ranks the job has.
     pub size: u32,
     /// The rank's node slot.
-    pub slot: u32,
+    pub node_slot: u32,
     /// How many node slots there are.
-    pub slots: u32,
+    pub node_slots: u32,
     /// How many ranks the node has.
     pub local_ranks: u32,
     /// Whether the job outlives deaths.
@@ -310,8 +310,8 @@ impl Welcome {
     fn write(&self, out: &mut Writer<'_>) {
         peer_message(out, kind::WELCOME, self.peer);
         out.u32(self.size);
-        out.u32(self.slot);
-        out.u32(self.slots);
+        out.u32(self.node_slot);
+        out.u32(self.node_slots);
         out.u32(self.local_ranks);
         out.u8(u8::from(self.fault_tolerant));
     }
@@ -320,12 +320,12 @@ impl Welcome {
         let welcome = Welcome {
             peer: Peer(from.u64()?),
             size: from.u32()?,
-            slot: from.u32()?,
-            slots: from.u32()?,
+            node_slot: from.u32()?,
+            node_slots: from.u32()?,
             local_ranks: from.u32()?,
             fault_tolerant: read_bool(from)?,
         };
-        (welcome.peer.number() < welcome.size && welcome.slot < welcome.slots).then_some(welcome)
+        (welcome.peer.number() < welcome.size && welcome.node_slot < welcome.node_slots).then_some(welcome)
     }
 }
 
@@ -447,8 +447,14 @@ mod tests {
     }
 
     fn daemon_messages() -> Vec<DaemonMessage> {
-        let welcome =
-            Welcome { peer: PEER, size: 4, slot: 3, slots: 20, local_ranks: 4, fault_tolerant: false };
+        let welcome = Welcome {
+            peer: PEER,
+            size: 4,
+            node_slot: 3,
+            node_slots: 20,
+            local_ranks: 4,
+            fault_tolerant: false,
+        };
         let mut all: Vec<_> = (1..=10)
             .filter_map(|n| HelloRefused::from_numbers(n, 0))
             .map(DaemonMessage::HelloRefused)

@@ -5,7 +5,7 @@
 //! interrupted thread may be writing.
 
 use crate::daemon_protocol::{ABORT_SOME_MAX, RankMessage, write_abort_some};
-use crate::packet::{Sent, Waiting, send};
+use crate::packet::{MayBlock, Sent, send};
 use mend_base::{Peer, Wire, Writer};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -61,7 +61,7 @@ impl EmergencyChannel {
         let mut out = Writer::new(&mut bytes);
         write(&mut out);
         let used = out.used();
-        send(self.socket.as_fd(), &bytes[..used], &[], Waiting::Allowed) == Sent::Yes
+        send(self.socket.as_fd(), &bytes[..used], &[], MayBlock::Yes) == Sent::Yes
     }
 }
 
@@ -75,7 +75,7 @@ const ABORT_SOME_BYTES_MAX: usize = ABORT_BYTES_MAX + ABORT_SOME_MAX * size_of::
 mod tests {
     use super::EmergencyChannel;
     use crate::daemon_protocol::{ABORT_SOME_MAX, RankMessage, decode};
-    use crate::packet::{Arrival, Waiting, receive};
+    use crate::packet::{MayBlock, ReceiveResult, receive};
     use mend_base::{Job, Peer};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::{AsFd, OwnedFd};
@@ -83,7 +83,9 @@ mod tests {
     const ME: Peer = Peer::new(Job(7), 3);
 
     fn received(daemons: &OwnedFd) -> Option<RankMessage> {
-        let Arrival::Packet(packet) = receive(daemons.as_fd(), Waiting::Never) else { panic!("it was sent") };
+        let ReceiveResult::Packet(packet) = receive(daemons.as_fd(), MayBlock::No) else {
+            panic!("it was sent")
+        };
         decode(&packet.bytes)
     }
 

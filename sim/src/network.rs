@@ -9,8 +9,8 @@
 use crate::killer::Killer;
 use mend_base::{Instant, PeerIndex, Random, Reader};
 use mend_transport::{
-    Ability, AmId, Btl, Card, Cause, ConnectError, Limits, MessageClass, Payload, Pending, SendError, Sink,
-    Stream, TransportId, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
+    PayloadWriter, SendError, Sink, Stream, TransportId, WakeSet,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -502,7 +502,7 @@ impl Btl for SimBtl {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let me = self.me;
         let checked = self.check(to);
@@ -530,7 +530,7 @@ impl Btl for SimBtl {
         }
         checked?;
         let mut payload = vec![0; len];
-        fill(WriteSlot::from(&mut payload[..]));
+        fill(PayloadWriter::from(&mut payload[..]));
         let mut message = Message { id, header: header.to_vec(), payload };
         if is_garbage {
             message.garble(&mut garbling);
@@ -556,7 +556,7 @@ impl Btl for SimBtl {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let me = self.me;
         let checked = self.check(to);
@@ -573,7 +573,7 @@ impl Btl for SimBtl {
         }
         checked?;
         let mut bytes = vec![0; len];
-        fill(WriteSlot::from(&mut bytes[..]));
+        fill(PayloadWriter::from(&mut bytes[..]));
         queues.chunks.push_back((stream, bytes));
         network.sent += 1;
         network.rung.insert(peer);
@@ -624,7 +624,7 @@ impl Btl for SimBtl {
         events
     }
 
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let moves = |endpoint: &Endpoint| match endpoint.state {
             EndpointState::Connecting | EndpointState::Severing => true,
             EndpointState::Connected => endpoint.owes_room && self.has_room(endpoint),
@@ -632,7 +632,7 @@ impl Btl for SimBtl {
         };
         let ready = (0..self.endpoints.len() as u32).any(|endpoint| self.ready(endpoint));
         if ready || self.endpoints.iter().any(moves) {
-            return Err(Pending);
+            return Err(EventPending);
         }
         wake.futex = true;
         Ok(())

@@ -3,8 +3,8 @@
 
 use crate::network::once;
 use crate::{
-    AmId, Btl, Card, Cause, ConnectError, Cookie, Limits, MessageClass, Network, Payload, Pending, SendError,
-    Sink, Stream, WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Network, Payload,
+    PayloadWriter, SendError, Sink, Stream, WakeSet,
 };
 use mend_base::{Instant, PeerIndex};
 
@@ -198,7 +198,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         match to {
             BmlEndpoint::Shm(endpoint) => self.shm().send(endpoint, class, id, header, len, fill),
@@ -216,7 +216,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         to: Self::Endpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         match to {
             BmlEndpoint::Shm(endpoint) => self.shm().send_chunk(endpoint, stream, len, fill),
@@ -299,7 +299,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
     }
 
     /// Arms all transports or none: if one is pending, the others are disarmed.
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let armed = self.arm_each(wake);
         if armed.is_err() {
             self.disarm();
@@ -315,7 +315,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
 }
 
 impl<L: Btl, S: Btl> Bml<L, S> {
-    fn arm_each(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm_each(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         self.loopback.iter_mut().try_for_each(|loopback| loopback.arm(wake))?;
         self.shm.iter_mut().try_for_each(|shm| shm.arm(wake))?;
         self.networks.iter_mut().try_for_each(|network| network.arm(wake))
@@ -384,7 +384,7 @@ mod tests {
         AmId, Btl, Card, Cause, ConnectError, Cookie, Loopback, MessageClass, Payload, SendError, Sink,
         Stream,
     };
-    use crate::{Network, Pending, WakeSet};
+    use crate::{EventPending, Network, WakeSet};
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
     /// The mock BTL as shared memory, or, with `NETWORK`, as the second of two networks.
@@ -547,7 +547,7 @@ mod tests {
         for (time, endpoint) in (0..).zip(endpoints) {
             send(&mut bml, endpoint, 1).unwrap();
             assert!(bml.ready(endpoint));
-            assert_eq!(bml.arm(&mut wake), Err(Pending));
+            assert_eq!(bml.arm(&mut wake), Err(EventPending));
             while bml.ready(endpoint) {
                 bml.progress(Instant(time), 8, &mut Delivered::default());
             }

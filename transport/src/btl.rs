@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface of a byte transfer layer.
 
-use crate::{Card, Sink, WriteSlot};
+use crate::{Card, PayloadWriter, Sink};
 use mend_base::{Instant, PeerIndex};
 
 /// A byte transfer layer (BTL): shared memory, verbs, OFI. It moves messages between this process and its peers.
@@ -81,7 +81,7 @@ pub trait Btl {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError>;
     /// Sends the next chunk of a stream: at most `chunk_bytes` bytes, without a header. Chunks of one stream arrive in order; chunks
     /// and messages are not ordered with each other. Answers as [`send`](Btl::send) does. Called only on endpoints with
@@ -91,7 +91,7 @@ pub trait Btl {
         to: Self::Endpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError>;
 
     /// Whether `progress` could deliver something of this peer. Cheaper than `progress`, and without effect: a waiting thread
@@ -125,9 +125,9 @@ pub trait Btl {
     /// would report wakes this process, and so does the release of send resources for a `Busy` send. A wake-up may be lost; then
     /// the sleeper finds the event when its sleep times out.
     ///
-    /// `Pending`: `progress` has something to report now, so the process must not sleep. The caller calls `disarm` in both cases.
+    /// `EventPending`: `progress` has something to report now, so the process must not sleep. The caller calls `disarm` in both cases.
     /// The death of a peer need not wake the process: the node daemon does that.
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
     /// Ends what `arm` began: peers need not wake this process any more. Called after the sleep, or instead of it; without effect
     /// if nothing is armed.
     fn disarm(&mut self);
@@ -266,7 +266,7 @@ pub struct WakeSet {
 
 /// There is an event already, so the process must not sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pending;
+pub struct EventPending;
 
 #[cfg(test)]
 mod tests {

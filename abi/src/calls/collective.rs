@@ -2,7 +2,7 @@
 //! Collective operations (MPI-5.0 chapter 6). The rank's role and `MPI_IN_PLACE` decide which buffers are significant, so counts and
 //! datatypes are checked here, where the role is known.
 
-use crate::buffer::{Buffer, typed};
+use crate::buffer::{BufferArgument, typed};
 use crate::check::{self, ArgumentError};
 use crate::comm::Comm;
 use crate::entry::CallError;
@@ -47,7 +47,7 @@ impl Part {
     fn typed(self, engine: &Engine, blocks: u32) -> Result<TypedBuffer, CallError> {
         let count =
             check::count(self.count)?.checked_mul(u64::from(blocks)).ok_or(ArgumentError::Overlong)?;
-        Buffer { address: self.address, count, datatype: self.datatype }.typed(engine)
+        BufferArgument { address: self.address, count, datatype: self.datatype }.typed(engine)
     }
 
     /// As `typed`; `None`: the argument is MPI_IN_PLACE.
@@ -72,7 +72,7 @@ pub(crate) fn bcast(
     root: Rank,
     comm: Comm,
 ) -> Result<(), CallError> {
-    let buffer = Buffer { address: buffer, count, datatype };
+    let buffer = BufferArgument { address: buffer, count, datatype };
     run(world, comm, |engine, _| Ok(Collective::Bcast { data: buffer.typed(engine)?, root }))
 }
 

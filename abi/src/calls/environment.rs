@@ -114,7 +114,7 @@ pub(crate) fn is_thread_main(_world: &World, flag: Out<c_int>) -> Result<(), Cal
 /// itself, since it is not a rank of the job.
 pub(crate) fn abort(comm: Comm, code: c_int) -> Result<(), CallError> {
     if mend_world::stage() == Stage::Forked {
-        mend_world::leave_process(code)
+        mend_world::exit_process(code)
     }
     world()?.abort(comm.members(), code)
 }

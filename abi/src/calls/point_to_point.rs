@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends, receives and probes (MPI-5.0 chapter 3). Calls with `MPI_PROC_NULL` (§3.10) complete here; the engine has ranks only.
 
-use crate::buffer::Buffer;
+use crate::buffer::BufferArgument;
 use crate::call_error::CallError;
 use crate::comm::Comm;
 use crate::generated::constants::REQUEST_NULL;
@@ -21,7 +21,7 @@ use mend_world::World;
 fn start_send(
     world: &World,
     mode: SendMode,
-    buffer: Buffer,
+    buffer: BufferArgument,
     dest: Rank,
     tag: Tag,
     comm: Comm,
@@ -32,7 +32,7 @@ fn start_send(
     })
 }
 
-/// An operation with `MPI_PROC_NULL`: its arguments are checked like any other's. They are passed one by one, since a [`Buffer`] would
+/// An operation with `MPI_PROC_NULL`: its arguments are checked like any other's. They are passed one by one, since a [`BufferArgument`] would
 /// be passed in memory, which the callers would fill for every message.
 #[cold]
 #[inline(never)]
@@ -44,7 +44,7 @@ fn check(
     comm: Comm,
 ) -> Result<(), CallError> {
     world.inspect(|engine| {
-        Buffer { address, count, datatype }.typed(engine)?;
+        BufferArgument { address, count, datatype }.typed(engine)?;
         comm.existing(engine).map(|_| ())
     })
 }
@@ -62,7 +62,7 @@ fn blocking(
     comm: Comm,
 ) -> Result<(), CallError> {
     let Some(dest) = dest else { return check(world, buffer, count, datatype, comm) };
-    let buffer = Buffer { address: buffer, count, datatype };
+    let buffer = BufferArgument { address: buffer, count, datatype };
     finish(world, start_send(world, mode, buffer, dest, tag, comm)?).map(|_| ())
 }
 
@@ -85,7 +85,7 @@ fn immediate(
         request.set(REQUEST_DONE);
         return Ok(());
     };
-    let buffer = Buffer { address: buffer, count, datatype };
+    let buffer = BufferArgument { address: buffer, count, datatype };
     request.set(handle_of_send(start_send(world, mode, buffer, dest, tag, comm)?));
     Ok(())
 }
@@ -142,7 +142,7 @@ pub(crate) fn recv(
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let buffer = Buffer { address: buffer, count, datatype };
+    let buffer = BufferArgument { address: buffer, count, datatype };
     received(world.receive(|engine| comm.key(engine), source, tag, |engine| buffer.typed(engine)), status)
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn irecv(
         request.set(REQUEST_DONE_PROC_NULL);
         return Ok(());
     };
-    let buffer = Buffer { address: buffer, count, datatype };
+    let buffer = BufferArgument { address: buffer, count, datatype };
     let handle = world.with(|engine| -> Result<Handle, CallError> {
         let (key, data) = (comm.key(engine)?, buffer.typed(engine)?);
         let started = engine.receive(key, source, tag, data)?;
@@ -205,8 +205,9 @@ pub(crate) fn sendrecv(
     comm: Comm,
     status: Statuses,
 ) -> Result<(), CallError> {
-    let send_buffer = Buffer { address: send_buffer, count: send_count, datatype: send_type };
-    let receive_buffer = Buffer { address: receive_buffer, count: receive_count, datatype: receive_type };
+    let send_buffer = BufferArgument { address: send_buffer, count: send_count, datatype: send_type };
+    let receive_buffer =
+        BufferArgument { address: receive_buffer, count: receive_count, datatype: receive_type };
     let mut sendrecv = world.with(|engine| -> Result<Sendrecv, CallError> {
         let (send_data, receive_data) = (send_buffer.typed(engine)?, receive_buffer.typed(engine)?);
         let send = dest.map(|dest| (dest, send_tag, send_data));

@@ -11,7 +11,7 @@ use mend_runtime::daemon_protocol::{
     DaemonMessage, Hello, HelloRefused, RankMessage, Secret, VERSION, Welcome, decode, encode,
 };
 use mend_runtime::environment::Address;
-use mend_runtime::packet::{self, Arrival, Packet, Sent, Waiting, send};
+use mend_runtime::packet::{self, MayBlock, ReceiveResult, ReceivedPacket, Sent, send};
 use mend_transport::Card;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -48,7 +48,7 @@ struct Connection {
 
 /// What came from a connection.
 #[derive(Debug)]
-pub enum Received {
+pub enum ConnectionEvent {
     /// No packet is here now.
     Nothing,
     /// The connection was closed, and has been removed.
@@ -110,7 +110,7 @@ impl Connections {
             if credentials.uid != self.user {
                 let why = HelloRefused::OtherUser(self.user.as_raw());
                 // The process is told why; it may have gone.
-                let _ = send(socket.as_fd(), &encode(&DaemonMessage::HelloRefused(why)), &[], Waiting::Never);
+                let _ = send(socket.as_fd(), &encode(&DaemonMessage::HelloRefused(why)), &[], MayBlock::No);
                 continue;
             }
             if self.unidentified >= self.unidentified_max {
@@ -148,25 +148,25 @@ impl Connections {
     }
 
     /// Takes the next packet of a connection.
-    pub fn receive(&mut self, connection: u32) -> Received {
-        let Some(from) = self.connections.get(&connection) else { return Received::Nothing };
+    pub fn receive(&mut self, connection: u32) -> ConnectionEvent {
+        let Some(from) = self.connections.get(&connection) else { return ConnectionEvent::Nothing };
         let rank = from.rank;
-        match packet::receive(from.socket.as_fd(), Waiting::Never) {
-            Arrival::Nothing => Received::Nothing,
-            Arrival::Closed => {
+        match packet::receive(from.socket.as_fd(), MayBlock::No) {
+            ReceiveResult::Nothing => ConnectionEvent::Nothing,
+            ReceiveResult::Closed => {
                 self.forget(connection);
-                Received::Closed(rank)
+                ConnectionEvent::Closed(rank)
             }
-            Arrival::Packet(packet) => match (read(packet), rank) {
+            ReceiveResult::Packet(packet) => match (read(packet), rank) {
                 (None, rank) => {
                     // Nothing more is read from a rank that wrote garbage.
                     if rank.is_some() {
                         self.forget(connection);
                     }
-                    Received::Garbage(rank)
+                    ConnectionEvent::Garbage(rank)
                 }
-                (Some(message), None) => Received::Hello(message),
-                (Some(message), Some(rank)) => Received::FromRank(rank, message),
+                (Some(message), None) => ConnectionEvent::Hello(message),
+                (Some(message), Some(rank)) => ConnectionEvent::FromRank(rank, message),
             },
         }
     }
@@ -176,7 +176,7 @@ impl Connections {
         let Some(whose) = self.connections.get_mut(&connection) else { return };
         // The first packet always has room. If the connection has closed already, the next receive reports that.
         let sent =
-            send(whose.socket.as_fd(), &encode(&DaemonMessage::Welcome(*welcome)), &pages, Waiting::Never);
+            send(whose.socket.as_fd(), &encode(&DaemonMessage::Welcome(*welcome)), &pages, MayBlock::No);
         debug_assert!(sent != Sent::Busy);
         whose.rank = Some(rank);
         self.of_rank.insert(rank, connection);
@@ -187,7 +187,7 @@ impl Connections {
     pub fn refuse_hello(&mut self, connection: u32, why: HelloRefused) {
         if let Some(socket) = self.socket(connection) {
             // It may be gone already.
-            let _ = send(socket, &encode(&DaemonMessage::HelloRefused(why)), &[], Waiting::Never);
+            let _ = send(socket, &encode(&DaemonMessage::HelloRefused(why)), &[], MayBlock::No);
         }
         self.forget(connection);
     }
@@ -207,7 +207,7 @@ impl Connections {
 }
 
 /// Decodes a message; `None` for anything else, also for a message with or without a descriptor against its kind.
-fn read(packet: Packet) -> Option<RankMessage> {
+fn read(packet: ReceivedPacket) -> Option<RankMessage> {
     // Enough descriptors are reserved for all that correct ranks send.
     if !packet.whole || packet.without_descriptors {
         return None;
@@ -241,16 +241,16 @@ fn check_hello(message: &RankMessage, secret: &Secret, size: u32) -> Result<Hell
 mod tests {
     use super::Connections;
     use mend_runtime::environment::Address;
-    use mend_runtime::{Client, StartError, draw, namespace};
+    use mend_runtime::{Client, StartError, entropy, namespace};
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::Uid;
 
     #[test]
     fn a_process_of_another_user_is_told_that_it_is_one() {
         let address = Address {
-            socket: draw::random_bytes(),
+            socket: entropy::random_bytes(),
             network: namespace("net"),
-            secret: draw::random_bytes(),
+            secret: entropy::random_bytes(),
             rank: 0,
         };
         let mut connections = Connections::open(&address, 1).unwrap();

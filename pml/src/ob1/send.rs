@@ -10,7 +10,7 @@ use crate::request_table::Phase;
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_datatype::TypedBuffer;
-use mend_transport::{Btl, MessageClass, SendError, WriteSlot};
+use mend_transport::{Btl, MessageClass, PayloadWriter, SendError};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
@@ -33,7 +33,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             && let Some((route, endpoint)) = channel.routes.at_once(to, bytes)
         {
             let header = route.eager_header(tag, channel.members.me());
-            let fill = |mut slot: WriteSlot<'_>| data.pack(0, bytes, &mut slot);
+            let fill = |mut slot: PayloadWriter<'_>| data.pack(0, bytes, &mut slot);
             if lent.net.send(endpoint, MessageClass::Data, AM_ID, &header, bytes, fill).is_ok() {
                 mend_base::reach!("pml.send: at once");
                 route.count_sent();

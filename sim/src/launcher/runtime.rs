@@ -25,7 +25,7 @@ impl SimRuntime {
         let (peer, size) = (Peer::new(shared.job, number), shared.size());
         let fault_tolerant = shared.rules.fault_tolerant;
         let membership =
-            Membership { peer, size, slot: number, slots: size, local_ranks: size, fault_tolerant };
+            Membership { peer, size, node_slot: number, node_slots: size, local_ranks: size, fault_tolerant };
         SimRuntime { membership, launcher: Rc::clone(launcher), card: Card::default() }
     }
 

@@ -79,7 +79,7 @@ fn post<F: Fixture>(cluster: &mut Cluster<F>, id: AmId) {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let endpoint = cluster.endpoint(sender, receiver);
     let state = pattern(u32::from(id.0), 8);
-    let fill = |mut slot: crate::WriteSlot<'_>| slot.put(&state);
+    let fill = |mut slot: crate::PayloadWriter<'_>| slot.put(&state);
     while cluster.btl(sender).send(endpoint, MessageClass::Mailbox, id, &[id.0], 8, fill)
         == Err(SendError::Busy)
     {

@@ -6,8 +6,8 @@ use super::{
     Fixture, control, evidence, fairness, flow_control, limits, order, quarantine, sever, sleep, streams,
 };
 use crate::{
-    Ability, AmId, Btl, Card, Cause, ConnectError, Limits, MessageClass, Payload, Pending, SendError, Sink,
-    Stream, TransportId, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
+    PayloadWriter, SendError, Sink, Stream, TransportId, WakeSet,
 };
 use core::cell::RefCell;
 use mend_base::{Instant, PeerIndex, Reader};
@@ -374,13 +374,13 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let mut payload = vec![0; len];
         let data = class == MessageClass::Data || (M == CONTROL_WAITS && class == MessageClass::Control);
         let admitted = self.admit(to as usize, data);
         if admitted.is_ok() || M == FILLS_WHEN_BUSY {
-            fill(WriteSlot::from(&mut payload[..]));
+            fill(PayloadWriter::from(&mut payload[..]));
         }
         admitted?;
         if M == CORRUPTS
@@ -398,11 +398,11 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         self.admit(to as usize, true)?;
         let mut payload = vec![0; len];
-        fill(WriteSlot::from(&mut payload[..]));
+        fill(PayloadWriter::from(&mut payload[..]));
         self.post(to as usize, MessageClass::Data, Item::Chunk(stream, payload));
         Ok(())
     }
@@ -439,9 +439,9 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         }
     }
 
-    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), EventPending> {
         let pending = self.has_events() && M != NEVER_PENDING || M == ALWAYS_PENDING;
-        if pending { Err(Pending) } else { Ok(()) }
+        if pending { Err(EventPending) } else { Ok(()) }
     }
 
     fn disarm(&mut self) {}

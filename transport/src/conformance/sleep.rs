@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `arm` answers `Pending` if, and only if, there is an event; if it succeeds, each message wakes the sleeper.
+//! `arm` answers `EventPending` if, and only if, there is an event; if it succeeds, each message wakes the sleeper.
 
 use super::cluster::STEPS;
 use super::{Cluster, Fixture};
-use crate::{Btl, MessageClass, Pending, WakeSet};
+use crate::{Btl, EventPending, MessageClass, WakeSet};
 
 /// Without messages `arm` succeeds each time, and messages arrive after `disarm` as before.
 pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
@@ -19,7 +19,7 @@ pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
     assert_eq!(cluster.numbers(receiver, sender), (0..50).collect::<Vec<_>>());
 }
 
-/// While a message of any class is there, `arm` answers `Pending`.
+/// While a message of any class is there, `arm` answers `EventPending`.
 pub fn arm_is_pending_where_something_is<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
@@ -31,7 +31,7 @@ pub fn arm_is_pending_where_something_is<F: Fixture>() {
             (0..100).for_each(|_| _ = cluster.progress(sender));
         }
         if cluster.numbers(receiver, sender).len() <= number as usize {
-            assert_eq!(arm(&mut cluster, receiver), Err(Pending), "a message of {class:?} is there");
+            assert_eq!(arm(&mut cluster, receiver), Err(EventPending), "a message of {class:?} is there");
             disarm_and_check_woken(&mut cluster, receiver);
         }
         cluster.settle();
@@ -90,7 +90,7 @@ pub fn sendable_after_arm_wakes_and_is_reported<F: Fixture>() {
     }
 }
 
-fn arm<F: Fixture>(cluster: &mut Cluster<F>, index: usize) -> Result<(), Pending> {
+fn arm<F: Fixture>(cluster: &mut Cluster<F>, index: usize) -> Result<(), EventPending> {
     let mut wake = WakeSet::default();
     cluster.fixture.announce_sleep(index);
     cluster.btl(index).arm(&mut wake)

@@ -2,8 +2,8 @@
 //! Records the last events of a BTL, for the message of a test that failed.
 
 use crate::{
-    AmId, Btl, Card, Cause, ConnectError, Cookie, Limits, MessageClass, Payload, Pending, SendError, Sink,
-    Stream, WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Payload, PayloadWriter,
+    SendError, Sink, Stream, WakeSet,
 };
 use core::fmt;
 use mend_base::{Instant, PeerIndex};
@@ -32,7 +32,7 @@ pub enum Event<E> {
     /// `send_chunk`: to, stream, bytes, answer.
     SendChunk(E, Stream, u32, Result<(), SendError>),
     /// `arm`.
-    Arm(Result<(), Pending>),
+    Arm(Result<(), EventPending>),
     /// `disarm`.
     Disarm,
     /// `on_message`: from, id, bytes of the header, bytes of the payload.
@@ -132,7 +132,7 @@ impl<B: Btl> Btl for Tracer<B> {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let answer = self.inner.send(to, class, id, header, len, fill);
         self.log.push(Event::Send(to, class, id, header.len() as u32, len as u32, answer));
@@ -144,7 +144,7 @@ impl<B: Btl> Btl for Tracer<B> {
         to: B::Endpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let answer = self.inner.send_chunk(to, stream, len, fill);
         self.log.push(Event::SendChunk(to, stream, len as u32, answer));
@@ -171,7 +171,7 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.check_peers();
     }
 
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let answer = self.inner.arm(wake);
         self.log.push(Event::Arm(answer));
         answer

@@ -9,8 +9,8 @@ use mend_base::{
 };
 use mend_datatype::TypedBuffer;
 use mend_transport::{
-    Ability, AmId, Btl, Buffer, Card, Cause, ConnectError, Limits, MessageClass, Payload, Pending, SendError,
-    Sink, Stream, UserMemory, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Buffer, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
+    PayloadWriter, SendError, Sink, Stream, UserMemory, WakeSet,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -68,9 +68,9 @@ impl Port {
     }
 }
 
-fn filled(len: usize, fill: impl FnOnce(WriteSlot<'_>)) -> Vec<u8> {
+fn filled(len: usize, fill: impl FnOnce(PayloadWriter<'_>)) -> Vec<u8> {
     let mut payload = vec![0xEE; len];
-    fill(WriteSlot::from(&mut payload[..]));
+    fill(PayloadWriter::from(&mut payload[..]));
     payload
 }
 
@@ -95,7 +95,7 @@ impl Btl for Port {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let most = if class == MessageClass::Data {
             self.limits.packed_bytes_max
@@ -113,7 +113,7 @@ impl Btl for Port {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         assert!(len > 0 && len <= self.limits.chunk_bytes as usize);
         let flight =
@@ -148,7 +148,7 @@ impl Btl for Port {
         most
     }
 
-    fn arm(&mut self, _: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, _: &mut WakeSet) -> Result<(), EventPending> {
         Ok(())
     }
     fn disarm(&mut self) {}

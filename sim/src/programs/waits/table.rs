@@ -10,7 +10,7 @@ use mend_base::{Source, TagSelector};
 use mend_mpi::{Completed, ErrorClass, Found, Operation, WaitMode};
 use mend_transport::Buffer;
 
-type Started = Operation<Transports, SimRuntime>;
+type SimOperation = Operation<Transports, SimRuntime>;
 
 /// The state of a request when the call begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -141,7 +141,7 @@ impl Roles {
     }
 
     /// Creates a request in this state.
-    async fn start(&self, state: State) -> Started {
+    async fn start(&self, state: State) -> SimOperation {
         let (mpi, me) = (&self.process.mpi, Source::Rank(self.caller));
         let receive = |from, tag, length: usize| {
             mpi.receive(self.world, from, TagSelector::Tag(tag), &poisoned(length))
@@ -172,7 +172,7 @@ impl Roles {
         states: &[State],
         expected: &Expected,
         completed: &Completed,
-        operations: &[Started],
+        operations: &[SimOperation],
     ) {
         let answered = completed.result.expect("the requests exist");
         let which: Vec<usize> = completed.statuses.iter().map(|answer| answer.index).collect();
@@ -196,7 +196,7 @@ impl Roles {
     }
 
     /// Completes the requests that the call left. Those with a pending failure complete after the failure is acknowledged.
-    async fn finish(&self, states: &[State], mut operations: Vec<Started>) {
+    async fn finish(&self, states: &[State], mut operations: Vec<SimOperation>) {
         for (at, state) in states.iter().enumerate() {
             if *state == Pending && self.process.below(2) == 0 {
                 // Rows WT1, WT2: the request stays active.
