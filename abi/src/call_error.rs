@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A failed call: why it failed, what it returns, and the object whose error handler is called. All of it is `Copy`, because an error
-//! handler may longjmp past the frame that has it (design "C frames").
+//! A failed call: why it failed, what it returns, and the object whose error handler is called. All of it is `Copy`, because an
+//! error handler may longjmp past the frame that has it (design "C frames").
 
 use crate::argument_error::ArgumentError;
 use crate::error_handlers::Action;

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The handler is called from a frame that has nothing to drop and holds no lock: it may longjmp or throw past this frame (rows EH2,
-//! WT12; design "C frames"). So [`CallError`], and every other value that is in the frame of [`raise`] while the handler runs, is `Copy`.
+//! WT12; design "C frames"). So [`CallError`], and every other value that is in the frame of [`raise`] while the handler runs, is
+//! `Copy`.
 
 pub(crate) use crate::call_error::{CallError, ErrorObject, Raised, Why};
 use crate::disposition::{Disposition, disposition};

@@ -98,8 +98,8 @@ pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, CallError> {
     }
 }
 
-/// The error of a request on `comm`, whose handle may have been freed (Row EH4). The action of its error handler is read here, before
-/// the engine is left: the next call that creates or frees a communicator may remove this one.
+/// The error of a request on `comm`, whose handle may have been freed (Row EH4). The action of its error handler is read here,
+/// before the engine is left: the next call that creates or frees a communicator may remove this one.
 #[cold]
 pub(crate) fn error_of(engine: &Engine, comm: Option<CommKey>, error: Error) -> CallError {
     let failure = CallError::from(error);

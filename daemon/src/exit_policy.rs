@@ -105,9 +105,9 @@ impl ExitPolicy {
         running.map(|(_, _, death)| death.at + limit).filter(|at| *at > now).min()
     }
 
-    /// Whether the job need not wait for this rank any longer. After a signal that ends jobs, a joined process whose wrapper has ended
-    /// may still clean up. A killed process may take up to [`KILL_TIME_LIMIT`]; one that dies by itself may write its core for
-    /// any time.
+    /// Whether the job need not wait for this rank any longer. After a signal that ends jobs, a joined process whose wrapper has
+    /// ended may still clean up. A killed process may take up to [`KILL_TIME_LIMIT`]; one that dies by itself may write its core
+    /// for any time.
     fn is_over(&self, record: &RankRecord, now: Instant) -> bool {
         let child_ended = record.child_ending().is_some();
         match record.state() {

@@ -23,7 +23,8 @@ pub struct NodeDaemon {
     policy: ExitPolicy,
     /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
     examined: VecDeque<Question>,
-    /// Ends that were seen, and are declared once all messages of the rank are read, in the order of their [`Effect::ReadMessages`].
+    /// Ends that were seen, and are declared once all messages of the rank are read, in the order of their
+    /// [`Effect::ReadMessages`].
     seen_ends: VecDeque<SeenEnd>,
     /// Ranks that have failed, and whose death is not reported yet.
     unreported: Vec<u32>,

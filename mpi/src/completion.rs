@@ -12,9 +12,9 @@
 //! is PROC_FAILED_PENDING, and the request is not changed. Before this answer the engine makes progress once: messages that have
 //! arrived are received first (row PP13), and a program that calls in a loop makes progress.
 //!
-//! The caller passes the requests and [`OutArguments`], into which each status, index and completion is written once, in the order of the
-//! requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The error handler is called
-//! for the failure with the lowest index.
+//! The caller passes the requests and [`OutArguments`], into which each status, index and completion is written once, in the
+//! order of the requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The error
+//! handler is called for the failed request with the lowest index.
 
 use crate::engine::unsatisfiable::ends_the_wait;
 use crate::{CommKey, Detail, Engine, Error, ErrorClass, RequestHandle, State};

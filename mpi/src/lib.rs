@@ -23,8 +23,9 @@
 //!
 //! The engine finds datatypes and reduction operations by their handles (datatypes); the predefined ones need no table.
 //!
-//! A waiter or a future polls values that are above the engine: [`Completion`] (the eight wait and test calls), [`BlockingOperation`],
-//! [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. These values call the engine; the engine does not call them.
+//! A waiter or a future polls values that are above the engine: [`Completion`] (the eight wait and test calls),
+//! [`BlockingOperation`], [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. These values call the engine; the engine does not
+//! call them.
 #![forbid(unsafe_code)]
 
 mod blocking;

@@ -31,8 +31,8 @@ impl EmergencyChannel {
         self.say::<ABORT_BYTES_MAX>(|out| write_abort_some(out, code, &[self.me]))
     }
 
-    /// Requests the end of these peers with `code`. Returns whether all messages were sent. Async-signal-safe, if `peers` is. Names
-    /// this process last, as the node daemon may kill it before it has named the others.
+    /// Requests the end of these peers with `code`. Returns whether all messages were sent. Async-signal-safe, if `peers` is.
+    /// Names this process last, as the node daemon may kill it before it has named the others.
     pub fn abort_some(&self, code: i32, peers: impl Iterator<Item = Peer>) -> bool {
         let (mut part, mut named, mut with_me) = ([self.me; ABORT_SOME_MAX], 0, false);
         for peer in peers {

@@ -110,9 +110,9 @@ impl BellPage {
         sleep::wake(word);
     }
 
-    /// Owner only, and the node daemon once the owner has ended: sets on which processor its waiting thread runs, or has last waited;
-    /// `None` before the first wait, while it sleeps, and after its end. A rank that computes after a wait needs its processor, so others
-    /// that wait there yield to it as well.
+    /// Owner only, and the node daemon once the owner has ended: sets on which processor its waiting thread runs, or has last
+    /// waited; `None` before the first wait, while it sleeps, and after its end. A rank that computes after a wait needs its
+    /// processor, so others that wait there yield to it as well.
     pub fn set_processor(&self, slot: u32, processor: Option<u32>) {
         let wanted = processor.map_or(NO_PROCESSOR, |processor| processor.wrapping_add(1));
         let word = self.processor(slot);

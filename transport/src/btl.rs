@@ -73,7 +73,8 @@ pub trait Btl {
     /// severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
     ///
     /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `packed_bytes_max`, and for
-    /// [`MessageClass::Control`] and [`MessageClass::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and may panic.
+    /// [`MessageClass::Control`] and [`MessageClass::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and
+    /// may panic.
     fn send(
         &mut self,
         to: Self::Endpoint,
@@ -97,8 +98,8 @@ pub trait Btl {
     /// Whether `progress` could deliver something of this peer. Cheaper than `progress`, and without effect: a waiting thread
     /// polls it. False if the endpoint is quarantined or severed.
     fn ready(&self, from: Self::Endpoint) -> bool;
-    /// Whether a message of [`MessageClass::Data`] is the next thing to be delivered of this peer. One load: a blocking receive polls
-    /// it. A BTL that cannot tell so cheaply answers `false`.
+    /// Whether a message of [`MessageClass::Data`] is the next thing to be delivered of this peer. One load: a blocking receive
+    /// polls it. A BTL that cannot tell so cheaply answers `false`.
     fn has_message(&self, _from: Self::Endpoint) -> bool {
         false
     }
@@ -125,15 +126,16 @@ pub trait Btl {
     /// would report wakes this process, and so does the release of send resources for a `Busy` send. A wake-up may be lost; then
     /// the sleeper finds the event when its sleep times out.
     ///
-    /// `EventPending`: `progress` has something to report now, so the process must not sleep. The caller calls `disarm` in both cases.
-    /// The death of a peer need not wake the process: the node daemon does that.
+    /// `EventPending`: `progress` has something to report now, so the process must not sleep. The caller calls `disarm` in both
+    /// cases. The death of a peer need not wake the process: the node daemon does that.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
     /// Ends what `arm` began: peers need not wake this process any more. Called after the sleep, or instead of it; without effect
     /// if nothing is armed.
     fn disarm(&mut self);
 }
 
-/// The class of a message: through which queue it goes. Messages of one class from one peer arrive in order; classes are not ordered with each other.
+/// The class of a message: through which queue it goes. Messages of one class from one peer arrive in order; classes are not
+/// ordered with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum MessageClass {
     /// Data: the queue is bounded, and a full queue answers `Busy`.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The sleep slot of this process: its sleep word in the bell page of the node, the processor on which it waits, and the length of sleeps.
+//! The sleep slot of this process: its sleep word in the bell page of the node, the processor on which it waits, and the length
+//! of sleeps.
 
 use crate::processors;
 use crate::spin_policy::ProcessorObserver;

@@ -32,8 +32,8 @@ fn start_send(
     })
 }
 
-/// An operation with `MPI_PROC_NULL`: its arguments are checked like any other's. They are passed one by one, since a [`BufferArgument`] would
-/// be passed in memory, which the callers would fill for every message.
+/// An operation with `MPI_PROC_NULL`: its arguments are checked like any other's. They are passed one by one, since a
+/// [`BufferArgument`] would be passed in memory, which the callers would fill for every message.
 #[cold]
 #[inline(never)]
 fn check(

@@ -23,8 +23,8 @@ impl Distance {
         }
     }
 
-    /// The distance during a run, between two measurements of the line; `None` if it changed meanwhile, so that the figure belongs
-    /// to neither.
+    /// The distance during a run, between two measurements of the line; `None` if it changed meanwhile, so that the figure
+    /// belongs to neither.
     pub fn unchanged(before_us: f64, after_us: f64) -> Option<Distance> {
         let before = Distance::of(before_us);
         (before == Distance::of(after_us)).then_some(before)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The printed table: medians and ratios by distance of the processors, and the conditions under which they were measured: versions,
-//! flags, machine, how many runs were dropped.
+//! The printed table: medians and ratios by distance of the processors, and the conditions under which they were measured:
+//! versions, flags, machine, how many runs were dropped.
 
 use super::cell::{Figures, Placement};
 use super::mpi::{C_FLAGS, Mpi};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The processes of ranks: which process belongs to which rank, which have ended, and how one is killed.
 //!
-//! A rank has a *child*, the process that was started for it, and, under a wrapper, a *joined process*: the descendant that called MPI_Init.
+//! A rank has a *child*, the process that was started for it, and, under a wrapper, a *joined process*: the descendant that
+//! called MPI_Init.
 
 use crate::kill;
 use mend_daemon::{Ending, ProcessEnd};
@@ -55,8 +56,8 @@ impl Processes {
         Ok(Some(pidfd.as_fd()))
     }
 
-    /// The process group of each rank that still runs: that of its child, or that of its joined process once the child, a wrapper, has
-    /// ended. A group without a process that is known to live is left out, as its number may have been reused.
+    /// The process group of each rank that still runs: that of its child, or that of its joined process once the child, a
+    /// wrapper, has ended. A group without a process that is known to live is left out, as its number may have been reused.
     pub fn groups(&self) -> Vec<Pid> {
         let own = rustix::process::getpgrp();
         let groups = self.ranks.iter().filter_map(|processes| match &processes.child {
