@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Handles of communicators: the predefined handles, and keys of the engine.
 
-use crate::failure::Failure;
+use crate::call_error::CallError;
 use crate::generated::constants::{COMM_NULL, COMM_SELF, COMM_WORLD};
 use crate::handle::Handle;
 use mend_comm::Communicator;
@@ -16,7 +16,7 @@ impl Comm {
     // Hot: per message.
     /// Its key in the engine. The engine checks on use whether the communicator exists.
     #[inline]
-    pub(crate) fn key(self, engine: &Engine) -> Result<CommKey, Failure> {
+    pub(crate) fn key(self, engine: &Engine) -> Result<CommKey, CallError> {
         match self.0 {
             COMM_WORLD => Ok(engine.comm_world()),
             COMM_SELF => Ok(engine.comm_self()),
@@ -25,13 +25,17 @@ impl Comm {
     }
 
     /// Its key, if the communicator exists.
-    pub(crate) fn existing(self, engine: &Engine) -> Result<CommKey, Failure> {
+    pub(crate) fn existing(self, engine: &Engine) -> Result<CommKey, CallError> {
         let key = self.key(engine)?;
         if engine.communicator(key).is_some() { Ok(key) } else { Err(no_such_communicator()) }
     }
 
     /// Reads the communicator, if it exists.
-    pub(crate) fn read<R>(self, world: &World, read: impl FnOnce(&Communicator) -> R) -> Result<R, Failure> {
+    pub(crate) fn read<R>(
+        self,
+        world: &World,
+        read: impl FnOnce(&Communicator) -> R,
+    ) -> Result<R, CallError> {
         world.inspect(|engine| {
             let communicator = engine.communicator(self.key(engine)?);
             communicator.map(read).ok_or_else(no_such_communicator)
@@ -39,7 +43,7 @@ impl Comm {
     }
 
     /// An error if the communicator does not exist.
-    pub(crate) fn check(self, world: &World) -> Result<(), Failure> {
+    pub(crate) fn check(self, world: &World) -> Result<(), CallError> {
         self.read(world, |_| ())
     }
 
@@ -69,6 +73,6 @@ impl Comm {
 }
 
 #[cold]
-fn no_such_communicator() -> Failure {
+fn no_such_communicator() -> CallError {
     Error::of(Detail::NoSuchCommunicator).into()
 }

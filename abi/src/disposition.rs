@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The disposition of a failed call: which error handler is called, and which processes a fatal handler ends.
 
+use crate::call_error::{ErrorObject, Raised, Why};
 use crate::comm::Comm;
 use crate::error_class::{class_of, is_fault_tolerance_error};
 use crate::error_handlers::{self, Action, Function};
-use crate::failure::{ErrorObject, Raised, Why};
 use crate::generated::constants::{COMM_NULL, COMM_SELF};
 use crate::handle::Handle;
 use crate::report::{self, Argument};
@@ -24,7 +24,7 @@ pub(crate) enum Disposition {
 /// to be dropped outlives this call.
 pub(crate) fn disposition(call: &'static str, raised: Raised, arguments: &[Argument]) -> Disposition {
     // A forked child must not end the job of its parent.
-    if raised.failure.why == Why::Forked {
+    if raised.error.why == Why::Forked {
         return Disposition::Return;
     }
     let (action, object) = action_of(raised.object);
@@ -32,7 +32,7 @@ pub(crate) fn disposition(call: &'static str, raised: Raised, arguments: &[Argum
         Action::Return => Disposition::Return,
         Action::Call(function) => Disposition::Call { function, object },
         Action::Fatal | Action::Abort => {
-            end(call, raised, arguments, abort_scope(action, object, raised.failure.code))
+            end(call, raised, arguments, abort_scope(action, object, raised.error.code))
         }
     }
 }
@@ -80,7 +80,7 @@ fn abort_scope(action: Action, object: Handle, code: c_int) -> AbortScope {
 /// Reports the error, and ends the processes of the scope.
 fn end(call: &'static str, raised: Raised, arguments: &[Argument], scope: AbortScope) -> ! {
     report::print(call, raised, arguments);
-    let code = raised.failure.code;
+    let code = raised.error.code;
     match mend_world::get() {
         Some(world) => world.abort(scope, code),
         None => std::process::exit(i32::from(mend_world::exit_code(code))),

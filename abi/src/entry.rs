@@ -9,10 +9,11 @@
 //! ```
 //!
 //! The handler is called from a frame that has nothing to drop and holds no lock: it may longjmp or throw past this frame (rows EH2,
-//! WT12; design "C frames"). So [`Failure`], and every other value that is in the frame of [`raise`] while the handler runs, is `Copy`.
+//! WT12; design "C frames"). So [`CallError`], and every other value that is in the frame of [`raise`] while the handler runs, is
+//! `Copy`.
 
+pub(crate) use crate::call_error::{CallError, ErrorObject, Raised, Why};
 use crate::disposition::{Disposition, disposition};
-pub(crate) use crate::failure::{ErrorObject, Failure, Raised, Why};
 use crate::generated::constants::{ERR_INTERN, ERR_OTHER, ERR_UNSUPPORTED_OPERATION};
 use crate::report::{self, Argument};
 use core::cell::Cell;
@@ -24,42 +25,42 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 // Hot: per message.
 /// The world, in a call that is legal between Init and Finalize only.
 #[inline]
-pub(crate) fn world() -> Result<&'static World, Failure> {
+pub(crate) fn world() -> Result<&'static World, CallError> {
     mend_world::get().ok_or_else(outside)
 }
 
 #[cold]
-fn outside() -> Failure {
+fn outside() -> CallError {
     let why = match mend_world::stage() {
         Stage::Before => Why::TooEarly,
         Stage::Forked => Why::Forked,
         Stage::Running | Stage::After => Why::TooLate,
     };
-    Failure::new(ERR_OTHER, why)
+    CallError::new(ERR_OTHER, why)
 }
 
 // Hot: per message.
 /// Runs the code of a call. A panic in it is a bug of Mend, and becomes an error of class MPI_ERR_INTERN.
 #[inline(always)]
-pub(crate) fn outcome(body: impl FnOnce(&Cell<ErrorObject>) -> Result<(), Failure>) -> Result<(), Raised> {
+pub(crate) fn outcome(body: impl FnOnce(&Cell<ErrorObject>) -> Result<(), CallError>) -> Result<(), Raised> {
     let object = Cell::new(ErrorObject::Process);
     let result = catch_unwind(AssertUnwindSafe(|| body(&object)));
     match result {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(failure)) => Err(Raised { failure, object: failure.object.unwrap_or(object.get()) }),
-        Err(panic) => Err(Raised { failure: internal(panic), object: object.get() }),
+        Ok(Err(error)) => Err(Raised { error, object: error.object.unwrap_or(object.get()) }),
+        Err(panic) => Err(Raised { error: internal(panic), object: object.get() }),
     }
 }
 
 #[cold]
-fn internal(panic: Box<dyn Any + Send>) -> Failure {
+fn internal(panic: Box<dyn Any + Send>) -> CallError {
     let words = match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
         (Some(words), _) => *words,
-        // Leaked: a failure is `Copy`, so that nothing is left to drop when the handler longjmps; and it is a rare bug.
+        // Leaked: the error is `Copy`, so that nothing is left to drop when the handler longjmps; and it is a rare bug.
         (None, Some(words)) => Box::leak(words.clone().into_boxed_str()),
         (None, None) => "a panic without a message",
     };
-    Failure::new(ERR_INTERN, Why::Panic(words))
+    CallError::new(ERR_INTERN, Why::Panic(words))
 }
 
 /// Passes a failed call to the error handler of its object, which is called last and may not return.
@@ -69,13 +70,13 @@ pub(crate) fn raise(call: &'static str, raised: Raised, arguments: &[Argument]) 
     match disposition(call, raised, arguments) {
         Disposition::Return => {}
         Disposition::Call { function, mut object } => {
-            let mut code = raised.failure.code;
+            let mut code = raised.error.code;
             // SAFETY: the user gave it to MPI_Comm_create_errhandler as a function of this type. It may longjmp or throw:
             // this frame and those above it within the library own nothing.
             unsafe { function(&raw mut object, &raw mut code) }
         }
     }
-    raised.failure.returned
+    raised.error.returned
 }
 
 /// A call that this version does not support.
@@ -85,7 +86,7 @@ pub(crate) fn unsupported(call: &'static str, object: ErrorObject) -> c_int {
     if matches!(object, ErrorObject::File) {
         report::note_unsupported(call);
     }
-    raise(call, Raised { failure: Failure::new(ERR_UNSUPPORTED_OPERATION, Why::Unsupported), object }, &[])
+    raise(call, Raised { error: CallError::new(ERR_UNSUPPORTED_OPERATION, Why::Unsupported), object }, &[])
 }
 
 /// A call of the tools interface, which has no error handlers (MPI-5.0 §15.3.9).
@@ -123,14 +124,14 @@ pub(crate) use export;
 
 #[cfg(test)]
 mod tests {
-    use super::{ErrorObject, Failure, Why, outcome};
+    use super::{CallError, ErrorObject, Why, outcome};
     use crate::argument_error::ArgumentError;
     use crate::generated::constants::{ERR_COUNT, ERR_INTERN};
 
     #[test]
     fn a_panic_is_an_internal_error_with_its_words() {
         let raised = outcome(|_| panic!("{} is odd", 3)).unwrap_err();
-        assert_eq!((raised.failure.code, raised.failure.why), (ERR_INTERN, Why::Panic("3 is odd")));
+        assert_eq!((raised.error.code, raised.error.why), (ERR_INTERN, Why::Panic("3 is odd")));
     }
 
     #[test]
@@ -141,10 +142,10 @@ mod tests {
         });
         let raised = raised.unwrap_err();
         assert!(matches!(raised.object, ErrorObject::Comm(0x101)));
-        assert_eq!(raised.failure.code, ERR_COUNT);
+        assert_eq!(raised.error.code, ERR_COUNT);
         let raised = outcome(|object| {
             object.set(ErrorObject::Comm(0x101));
-            Err(Failure::from(ArgumentError::Request).on(ErrorObject::Comm(0x102)))
+            Err(CallError::from(ArgumentError::Request).on(ErrorObject::Comm(0x102)))
         });
         assert!(matches!(raised.unwrap_err().object, ErrorObject::Comm(0x102)));
     }

@@ -17,6 +17,7 @@ compile_error!("handles of Mend need 64 bits");
 
 mod argument_error;
 mod buffer;
+mod call_error;
 mod calls;
 mod check;
 mod comm;
@@ -24,7 +25,6 @@ mod disposition;
 mod entry;
 mod error_class;
 mod error_handlers;
-mod failure;
 mod generated;
 mod handle;
 mod pointer;

@@ -4,7 +4,7 @@
 //! the user may pass one address twice.
 
 use crate::argument_error::ArgumentError;
-use crate::failure::Failure;
+use crate::call_error::CallError;
 use core::ffi::{CStr, c_char, c_int};
 
 /// Pointer to one value.
@@ -13,7 +13,7 @@ pub(crate) struct Out<T>(*mut T);
 
 impl<T: Copy> Out<T> {
     /// `Err` where the pointer is null.
-    pub(crate) fn new(pointer: *mut T) -> Result<Self, Failure> {
+    pub(crate) fn new(pointer: *mut T) -> Result<Self, CallError> {
         if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(Out(pointer)) }
     }
 
@@ -63,7 +63,7 @@ impl<T: Copy> Array<T> {
     }
 
     /// A copy of its first `length` values.
-    pub(crate) fn copy(self, length: usize) -> Result<Vec<T>, Failure> {
+    pub(crate) fn copy(self, length: usize) -> Result<Vec<T>, CallError> {
         if length == 0 {
             return Ok(Vec::new());
         }
@@ -86,7 +86,7 @@ impl<T: Copy> OutArray<T> {
     }
 
     /// `Err` where the pointer is null and the length is not 0.
-    pub(crate) fn check(self, length: usize) -> Result<(), Failure> {
+    pub(crate) fn check(self, length: usize) -> Result<(), CallError> {
         if length > 0 && self.0.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(()) }
     }
 
@@ -109,7 +109,7 @@ pub(crate) struct Text(*const c_char);
 
 impl Text {
     /// `Err` where the pointer is null.
-    pub(crate) fn new(pointer: *const c_char) -> Result<Self, Failure> {
+    pub(crate) fn new(pointer: *const c_char) -> Result<Self, CallError> {
         if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(Text(pointer)) }
     }
 
@@ -132,7 +132,7 @@ pub(crate) struct OutText(*mut c_char);
 
 impl OutText {
     /// `Err` where the pointer is null.
-    pub(crate) fn new(pointer: *mut c_char) -> Result<Self, Failure> {
+    pub(crate) fn new(pointer: *mut c_char) -> Result<Self, CallError> {
         if pointer.is_null() { Err(ArgumentError::NullPointer.into()) } else { Ok(OutText(pointer)) }
     }
 

@@ -2,8 +2,8 @@
 //! The report of a fatal error: rank and host, the call with its arguments, the cause, what to do, and a code that docs/errors.md
 //! lists. The report is one write, so that lines of different ranks do not mix.
 
+use crate::call_error::{ErrorObject, Raised, Why};
 use crate::comm::Comm;
-use crate::failure::{ErrorObject, Raised, Why};
 use crate::generated::constants::{
     ANY_SOURCE, ANY_TAG, COMM_NULL, COMM_SELF, COMM_WORLD, DATATYPE_NULL, ERR_UNSUPPORTED_OPERATION,
     GROUP_EMPTY, GROUP_NULL, INFO_NULL, PROC_NULL, REQUEST_NULL, ROOT, UNDEFINED,
@@ -198,8 +198,8 @@ pub(crate) fn note_unsupported(call: &'static str) {
 }
 
 fn write_report(out: &mut String, call: &'static str, raised: Raised, arguments: &[Argument]) -> fmt::Result {
-    let code = raised.failure.code;
-    let text = report_text(call, raised.failure.why, code, rank_in_world(raised));
+    let code = raised.error.code;
+    let text = report_text(call, raised.error.why, code, rank_in_world(raised));
     let class = crate::error_class::class_of(code);
     let name = ErrorClass::from_number(class).map_or("a class that the program added", ErrorClass::name);
     let who = this_process();
@@ -210,7 +210,7 @@ fn write_report(out: &mut String, call: &'static str, raised: Raised, arguments:
 
 /// The rank in MPI_COMM_WORLD of the process that an error names, where it is known.
 fn rank_in_world(raised: Raised) -> Option<Rank> {
-    let Why::Engine(error) = raised.failure.why else { return None };
+    let Why::Engine(error) = raised.error.why else { return None };
     let (ErrorObject::Comm(comm) | ErrorObject::Request(comm, _)) = raised.object else { return None };
     let rank = error.detail.process()?;
     mend_world::get()?.inspect(|engine| engine.rank_in_world(Comm(comm).key(engine).ok()?, rank))
@@ -244,7 +244,7 @@ mod tests {
         argument_tag, report_text,
     };
     use crate::argument_error::ArgumentError;
-    use crate::failure::Why;
+    use crate::call_error::Why;
 
     #[test]
     fn arguments_are_printed_by_name() {

@@ -2,13 +2,13 @@
 //! Handles of requests, and the wait for an operation without a handle.
 
 use crate::argument_error::ArgumentError;
+use crate::call_error::{CallError, ErrorObject};
 use crate::comm::Comm;
 use crate::error_handlers::Action;
-use crate::failure::{ErrorObject, Failure};
 use crate::generated::constants::REQUEST_NULL;
 use crate::handle::Handle;
 use crate::status::Status;
-use mend_mpi::{Blocking, CommKey, Detail, Error, Request, RequestHandle, Started};
+use mend_mpi::{BlockingOperation, CommKey, Detail, Error, Request, RequestHandle, Started};
 use mend_world::{Engine, StartResult, World};
 
 /// The handle of all requests that were complete at their start and whose status is empty, such as sends. It needs no entry in a
@@ -34,7 +34,7 @@ pub(crate) fn handle_of_receive(
     engine: &mut Engine,
     comm: CommKey,
     started: Started,
-) -> Result<Handle, Failure> {
+) -> Result<Handle, CallError> {
     let request = match started {
         Started::Done(status) => engine.add_completed(comm, status)?,
         Started::Running(request) => request,
@@ -45,7 +45,7 @@ pub(crate) fn handle_of_receive(
 // Hot: per message.
 /// Waits for an operation without a handle.
 #[inline]
-pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status, Failure> {
+pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status, CallError> {
     match started {
         Started::Done(status) => Ok(status),
         Started::Running(request) => wait(world, request),
@@ -57,20 +57,20 @@ pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status
 #[inline]
 pub(crate) fn run(
     world: &World,
-    start: impl FnOnce(&mut Engine) -> Result<Started, Failure>,
-) -> Result<mend_mpi::Status, Failure> {
+    start: impl FnOnce(&mut Engine) -> Result<Started, CallError>,
+) -> Result<mend_mpi::Status, CallError> {
     let begin = |engine: &mut Engine| match start(engine) {
         Err(failure) => StartResult::Complete(Err(failure)),
         Ok(Started::Done(status)) => StartResult::Complete(Ok(status)),
-        Ok(Started::Running(request)) => StartResult::Incomplete(Blocking::new(request)),
+        Ok(Started::Running(request)) => StartResult::Incomplete(BlockingOperation::new(request)),
     };
-    world.start_and_wait(begin, |blocking: &mut Blocking, engine| {
-        blocking.poll(engine, || world.program_threads()).map(|result| result.map_err(Failure::from))
+    world.start_and_wait(begin, |blocking: &mut BlockingOperation, engine| {
+        blocking.poll(engine, || world.program_threads()).map(|result| result.map_err(CallError::from))
     })
 }
 
 /// Waits for a request without a handle.
-pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, Failure> {
+pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, CallError> {
     run(world, |engine| {
         engine.watch_request(request);
         Ok(Started::Running(request))
@@ -87,7 +87,7 @@ pub(crate) fn status_of_error(error: &Error) -> Status {
 
 /// The request of the engine with this handle.
 #[inline]
-pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, Failure> {
+pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, CallError> {
     match handle {
         REQUEST_NULL => Ok(RequestHandle::Null),
         REQUEST_DONE | REQUEST_DONE_PROC_NULL => Ok(RequestHandle::Done),
@@ -98,11 +98,11 @@ pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, Failure> {
     }
 }
 
-/// The failure of a request on `comm`, whose handle may have been freed (Row EH4). The action of its error handler is read here, before
-/// the engine is left: the next call that creates or frees a communicator may remove this one.
+/// The error of a request on `comm`, whose handle may have been freed (Row EH4). The action of its error handler is read here,
+/// before the engine is left: the next call that creates or frees a communicator may remove this one.
 #[cold]
-pub(crate) fn failure_of(engine: &Engine, comm: Option<CommKey>, error: Error) -> Failure {
-    let failure = Failure::from(error);
+pub(crate) fn error_of(engine: &Engine, comm: Option<CommKey>, error: Error) -> CallError {
+    let failure = CallError::from(error);
     match comm.and_then(|comm| Some((comm, engine.error_handler(comm)?))) {
         Some((comm, handler)) => {
             failure.on(ErrorObject::Request(Comm::of(engine, comm).0, Action::from(handler)))

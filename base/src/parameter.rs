@@ -14,7 +14,7 @@ pub struct Parameter {
     /// `component.noun`.
     pub name: &'static str,
     /// What values it takes.
-    pub kind: Kind,
+    pub kind: ParameterKind,
     /// What a number counts; empty for words.
     pub unit: &'static str,
     /// Its value if it is not set.
@@ -25,7 +25,7 @@ pub struct Parameter {
 
 /// What values a parameter takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ParameterKind {
     /// A whole number between two bounds, both included; `k`, `m`, `g` multiply by 2^10, 2^20, 2^30.
     Number(u64, u64),
     /// One of these words.
@@ -168,17 +168,17 @@ impl Settings {
     }
 }
 
-impl Kind {
+impl ParameterKind {
     fn check(self, value: &str) -> Result<(), String> {
         match self {
-            Kind::Number(least, most) => match parse_number(value) {
+            ParameterKind::Number(least, most) => match parse_number(value) {
                 Some(number) if (least..=most).contains(&number) => Ok(()),
                 _ => Err(format!("a number from {least} to {most} is wanted")),
             },
-            Kind::Choice(words) if words.contains(&value) => Ok(()),
-            Kind::Choice(words) => Err(format!("one of {} is wanted", words.join(", "))),
-            Kind::Names(words) => check_words(words, value.strip_prefix('^').unwrap_or(value)),
-            Kind::Words(words) => check_words(words, value),
+            ParameterKind::Choice(words) if words.contains(&value) => Ok(()),
+            ParameterKind::Choice(words) => Err(format!("one of {} is wanted", words.join(", "))),
+            ParameterKind::Names(words) => check_words(words, value.strip_prefix('^').unwrap_or(value)),
+            ParameterKind::Words(words) => check_words(words, value),
         }
     }
 }
@@ -228,19 +228,19 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Declared, Kind, Origin, Parameter, ParameterError, Settings};
+    use super::{Declared, Origin, Parameter, ParameterError, ParameterKind, Settings};
 
     const DECLARED: Declared = Declared(&[
         &[Parameter {
             name: "btl",
-            kind: Kind::Names(&["self", "shm"]),
+            kind: ParameterKind::Names(&["self", "shm"]),
             unit: "",
             default: "",
             description: "Transports.",
         }],
         &[Parameter {
             name: "pml.eager_bytes",
-            kind: Kind::Number(0, 4096),
+            kind: ParameterKind::Number(0, 4096),
             unit: "bytes",
             default: "4096",
             description: "Eager limit.",

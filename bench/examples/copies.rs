@@ -7,13 +7,13 @@
 //!
 //! `cargo run --release -p mend-bench --example copies [ROUNDS]`
 
-#[path = "../src/compare/class.rs"]
+#[path = "../src/compare/distance.rs"]
 #[allow(dead_code, reason = "the example uses a part of it")]
-mod class;
+mod distance;
 #[path = "../src/compare/line.rs"]
 mod line;
 
-use class::Class;
+use distance::Distance;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ptr;
@@ -23,25 +23,27 @@ use std::time::Instant;
 
 fn main() {
     let rounds: usize = std::env::args().nth(1).map_or(20, |word| word.parse().expect("a number of rounds"));
-    println!("microseconds one way; medians of the rounds in a class, [least, greatest], (rounds)");
+    println!("microseconds one way; medians of the rounds at a distance, [least, greatest], (rounds)");
     for bytes in [1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20] {
-        let mut found: BTreeMap<(Class, &str), Vec<f64>> = BTreeMap::new();
+        let mut found: BTreeMap<(Distance, &str), Vec<f64>> = BTreeMap::new();
         for _ in 0..rounds {
             for (name, copy) in WAYS {
                 let before = line::one_way_us(PROCESSORS).expect("two processors");
                 let figure = one_way_us(bytes, copy);
                 let after = line::one_way_us(PROCESSORS).expect("two processors");
-                if let Some(class) = Class::unchanged(before, after) {
-                    found.entry((class, name)).or_default().push(figure);
+                if let Some(distance) = Distance::unchanged(before, after) {
+                    found.entry((distance, name)).or_default().push(figure);
                 }
             }
         }
-        for ((class, name), figures) in &mut found {
+        for ((distance, name), figures) in &mut found {
             figures.sort_by(f64::total_cmp);
             let (count, least) = (figures.len(), figures[0]);
             let (median, most) = (figures[count / 2], figures[count - 1]);
-            let (size, class) = (bytes >> 10, class.name());
-            println!("{size:>5} KiB  {class:<8}  {name:<15} {median:8.2} [{least:.2}, {most:.2}] ({count})");
+            let (size, distance) = (bytes >> 10, distance.name());
+            println!(
+                "{size:>5} KiB  {distance:<8}  {name:<15} {median:8.2} [{least:.2}, {most:.2}] ({count})"
+            );
         }
     }
 }

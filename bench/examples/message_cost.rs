@@ -9,8 +9,8 @@ use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Sour
 use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Config, Ends, Lent, Ob1, Owner, SendMode, Started, Upcalls};
 use mend_transport::{
-    Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
-    Stream, UserMemory, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Buffer, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
+    PayloadWriter, SendError, Sink, Stream, UserMemory, WakeSet,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const BYTES: usize = 8;
 
 /// One slot of a ring.
 struct Slot {
-    class: Class,
+    class: MessageClass,
     id: AmId,
     header: [u8; Limits::HEADER_BYTES_MAX],
     header_bytes: usize,
@@ -51,11 +51,11 @@ impl Btl for Rings {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let mut slot = Slot {
             class,
@@ -66,7 +66,7 @@ impl Btl for Rings {
             payload_bytes: len,
         };
         slot.header[..header.len()].copy_from_slice(header);
-        fill(WriteSlot::from(&mut slot.payload[..len]));
+        fill(PayloadWriter::from(&mut slot.payload[..len]));
         self.slots[to as usize].push_back(slot);
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Btl for Rings {
         _: u32,
         _: Stream,
         _: usize,
-        _: impl FnOnce(WriteSlot<'_>),
+        _: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         Err(SendError::Busy)
     }
@@ -86,7 +86,7 @@ impl Btl for Rings {
     }
 
     fn has_message(&self, _: u32) -> bool {
-        self.slots[self.me].front().is_some_and(|slot| slot.class == Class::Data)
+        self.slots[self.me].front().is_some_and(|slot| slot.class == MessageClass::Data)
     }
 
     fn take_message(&mut self, _: Instant, from: u32, sink: &mut impl Sink<u32>) -> u32 {
@@ -100,7 +100,7 @@ impl Btl for Rings {
         self.take_message(now, 1 - self.me as u32, sink)
     }
 
-    fn arm(&mut self, _: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, _: &mut WakeSet) -> Result<(), EventPending> {
         Ok(())
     }
     fn disarm(&mut self) {}

@@ -5,17 +5,17 @@
 
 pub mod busy;
 mod cell;
-mod class;
+mod distance;
 mod line;
 pub mod mpi;
-mod request;
+mod options;
 mod samples;
 mod table;
 
 use busy::Busy;
 use cell::{CELLS, Cell, NONE_BLOCKED, SHARED, SOME_BLOCKED};
 use mpi::Mpi;
-use request::Request;
+use options::Options;
 use samples::{Sample, Samples};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -42,15 +42,15 @@ pub struct Contrast {
 
 /// `mend-bench compare`.
 pub fn command(words: &[&str]) -> Outcome {
-    let request = request::parse(words)?;
-    let rows = rows(&request);
+    let options = options::parse(words)?;
+    let rows = rows(&options);
     if rows.is_empty() {
-        return Err(format!("no benchmark's name begins with '{}'", request.only));
+        return Err(format!("no benchmark's name begins with '{}'", options.only));
     }
     let folder = folder()?;
-    let others: Vec<(&str, &str)> = request.before.iter().chain(&request.others).copied().collect();
-    let mut mpis = Mpi::named(request.mend, &others)?;
-    if request.open_mpi {
+    let others: Vec<(&str, &str)> = options.before.iter().chain(&options.others).copied().collect();
+    let mut mpis = Mpi::named(options.mend, &others)?;
+    if options.open_mpi {
         mpis.push(Mpi::open_mpi(&folder)?);
     }
     if mpis.is_empty() {
@@ -59,13 +59,13 @@ pub fn command(words: &[&str]) -> Outcome {
     for mpi in &mpis {
         mpi.compile(&sources(), &folder)?;
     }
-    if request.busy > 0 {
+    if options.busy > 0 {
         // The ranks and the busy processes inherit the set of processors.
-        line::confine(&request.processors)?;
+        line::confine(&options.processors)?;
     }
-    let measured = measure(&mpis, &rows, &request, &folder)?;
+    let measured = measure(&mpis, &rows, &options, &folder)?;
     let contrasts = contrasts(&rows);
-    let table = Table { mpis: &mpis, rows: &rows, samples: &measured.samples, request: &request };
+    let table = Table { mpis: &mpis, rows: &rows, samples: &measured.samples, options: &options };
     table.print(&contrasts);
     let saved = folder.join("figures.csv");
     std::fs::write(&saved, table.csv())
@@ -80,11 +80,11 @@ pub fn command(words: &[&str]) -> Outcome {
 
 /// All requested rows: all cells, beside busy processes if there are any; then the cells that are measured both with and without
 /// them.
-fn rows(request: &Request<'_>) -> Vec<Row> {
-    let cells = CELLS.iter().map(|cell| Row { cell, busy: request.busy });
-    let shared = SHARED.iter().filter(|_| request.busy > 0);
-    let shared = shared.flat_map(|cell| [0, request.busy].map(|busy| Row { cell, busy }));
-    cells.chain(shared).filter(|row| row.cell.program.starts_with(request.only)).collect()
+fn rows(options: &Options<'_>) -> Vec<Row> {
+    let cells = CELLS.iter().map(|cell| Row { cell, busy: options.busy });
+    let shared = SHARED.iter().filter(|_| options.busy > 0);
+    let shared = shared.flat_map(|cell| [0, options.busy].map(|busy| Row { cell, busy }));
+    cells.chain(shared).filter(|row| row.cell.program.starts_with(options.only)).collect()
 }
 
 fn contrasts(rows: &[Row]) -> Vec<Contrast> {
@@ -111,9 +111,9 @@ struct Measured {
     failures: BTreeMap<(usize, usize), String>,
 }
 
-fn measure(mpis: &[Mpi], rows: &[Row], request: &Request<'_>, folder: &Path) -> Outcome<Measured> {
+fn measure(mpis: &[Mpi], rows: &[Row], options: &Options<'_>, folder: &Path) -> Outcome<Measured> {
     let mut measured = Measured::default();
-    let rounds = request.rounds;
+    let rounds = options.rounds;
     for round in 0..rounds {
         for (place, row) in rows.iter().enumerate() {
             let mut order: Vec<usize> = (0..mpis.len()).collect();
@@ -124,7 +124,7 @@ fn measure(mpis: &[Mpi], rows: &[Row], request: &Request<'_>, folder: &Path) -> 
             for who in order {
                 let what = row.cell.title();
                 progress(&format!("round {} of {rounds}: {what} on {}", round + 1, mpis[who].name));
-                match run(&mpis[who], row, round, request.processors, folder)? {
+                match run(&mpis[who], row, round, options.processors, folder)? {
                     Ok(sample) => measured.samples.add(who, place, sample),
                     Err(why) => _ = measured.failures.insert((who, place), why),
                 }
@@ -171,26 +171,26 @@ pub fn folder() -> Outcome<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{contrasts, request, rows};
+    use super::{contrasts, options, rows};
 
     #[test]
     fn a_busy_run_has_the_cells_that_are_measured_with_and_without_busy_processes_too() {
-        let quiet = rows(&request::parse(&[]).unwrap());
+        let quiet = rows(&options::parse(&[]).unwrap());
         assert!(quiet.iter().all(|row| row.busy == 0));
-        let busy = rows(&request::parse(&["--busy", "2"]).unwrap());
+        let busy = rows(&options::parse(&["--busy", "2"]).unwrap());
         assert_eq!(busy.len(), quiet.len() + 4);
         assert!(busy[..quiet.len()].iter().all(|row| row.busy == 2));
         let shared: Vec<u32> = busy[quiet.len()..].iter().map(|row| row.busy).collect();
         assert_eq!(shared, [0, 2, 0, 2]);
-        assert!(rows(&request::parse(&["--only", "nothing"]).unwrap()).is_empty());
+        assert!(rows(&options::parse(&["--only", "nothing"]).unwrap()).is_empty());
     }
 
     #[test]
     fn busy_rows_are_compared_with_quiet_ones_and_blocked_threads_with_none() {
-        let busy = rows(&request::parse(&["--busy", "1"]).unwrap());
+        let busy = rows(&options::parse(&["--busy", "1"]).unwrap());
         let pairs: Vec<(usize, usize)> =
             contrasts(&busy).iter().map(|each| (each.row, each.against)).collect();
         assert_eq!(pairs, [(9, 8), (11, 10), (13, 12)]);
-        assert_eq!(contrasts(&rows(&request::parse(&["--only", "barrier"]).unwrap())), []);
+        assert_eq!(contrasts(&rows(&options::parse(&["--only", "barrier"]).unwrap())), []);
     }
 }

@@ -7,9 +7,9 @@ use crate::compare::mpi::Mpi;
 use crate::compare::{Outcome, folder, progress, sources};
 use std::path::Path;
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, PartialEq)]
-struct Request<'a> {
+struct Options<'a> {
     mend: Option<&'a str>,
     others: Vec<(&'a str, &'a str)>,
     open_mpi: bool,
@@ -41,10 +41,10 @@ struct Row<'a> {
 
 /// `mend-bench detect`.
 pub fn command(words: &[&str]) -> Outcome {
-    let request = parse(words)?;
+    let options = parse(words)?;
     let folder = folder()?;
-    let mut mpis = Mpi::named(request.mend, &request.others)?;
-    if request.open_mpi {
+    let mut mpis = Mpi::named(options.mend, &options.others)?;
+    if options.open_mpi {
         mpis.push(Mpi::open_mpi(&folder)?);
     }
     if mpis.is_empty() {
@@ -55,14 +55,14 @@ pub fn command(words: &[&str]) -> Outcome {
     }
     let mut rows = Vec::new();
     for mpi in &mpis {
-        for &mebibytes in &request.touched {
-            for &call in &request.calls {
-                rows.push(measure(mpi, call, mebibytes, &request, &folder)?);
+        for &mebibytes in &options.touched {
+            for &call in &options.calls {
+                rows.push(measure(mpi, call, mebibytes, &options, &folder)?);
             }
         }
     }
     progress("");
-    print(&rows, &request);
+    print(&rows, &options);
     Ok(())
 }
 
@@ -70,19 +70,19 @@ fn measure<'a>(
     mpi: &'a Mpi,
     call: &'a str,
     mebibytes: u32,
-    request: &Request<'_>,
+    options: &Options<'_>,
     folder: &Path,
 ) -> Outcome<Row<'a>> {
     let mut row =
-        Row { mpi: &mpi.name, call, mebibytes, kills: request.kills, samples: Vec::new(), wrong: 0 };
-    for kill in 0..request.kills {
+        Row { mpi: &mpi.name, call, mebibytes, kills: options.kills, samples: Vec::new(), wrong: 0 };
+    for kill in 0..options.kills {
         progress(&format!(
             "{}: {call}, {mebibytes} MiB touched: death {} of {}",
             mpi.name,
             kill + 1,
-            request.kills
+            options.kills
         ));
-        let mut command = mpi.run_with_deaths(folder, "detect", request.ranks);
+        let mut command = mpi.run_with_deaths(folder, "detect", options.ranks);
         // Survivors are blocked for 0 to 30 ms before: some still poll when the victim dies, most are asleep.
         let delay = u64::from(kill) * DELAY_STEP_US % DELAY_LONGEST_US;
         command.args(["--samples", "--call", call, "--touched", &mebibytes.to_string()]);
@@ -90,7 +90,7 @@ fn measure<'a>(
         let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let found: Vec<(f64, bool)> = text.lines().filter_map(read).collect();
-        if found.len() + 1 != request.ranks as usize {
+        if found.len() + 1 != options.ranks as usize {
             let errors = String::from_utf8_lossy(&output.stderr);
             return Err(format!("{} ({}): {command:?}\n{text}{errors}", mpi.name, output.status));
         }
@@ -120,10 +120,10 @@ impl Row<'_> {
     }
 }
 
-fn print(rows: &[Row<'_>], request: &Request<'_>) {
-    match request.format {
+fn print(rows: &[Row<'_>], options: &Options<'_>) {
+    match options.format {
         Format::Text => {
-            println!("# from SIGKILL of 1 of {} ranks to the return of each other's call", request.ranks);
+            println!("# from SIGKILL of 1 of {} ranks to the return of each other's call", options.ranks);
             println!(
                 "{:<10} {:<10} {:>12} {:>6} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6}",
                 "MPI",
@@ -145,7 +145,7 @@ fn print(rows: &[Row<'_>], request: &Request<'_>) {
         let Row { mpi, call, mebibytes, kills, samples, wrong } = row;
         let [least, median, p99, most] = [0.0, 0.5, 0.99, 1.0].map(|share| row.at(share));
         let samples = samples.len();
-        match request.format {
+        match options.format {
             Format::Text => println!(
                 "{mpi:<10} {call:<10} {mebibytes:>12} {kills:>6} {samples:>8} {least:>10.1} {median:>10.1} {p99:>10.1} {most:>10.1} {wrong:>6}"
             ),
@@ -160,13 +160,13 @@ fn print(rows: &[Row<'_>], request: &Request<'_>) {
             ),
         }
     }
-    if request.format == Format::Json {
+    if options.format == Format::Json {
         println!("]");
     }
 }
 
-fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
-    let mut request = Request {
+fn parse<'a>(words: &[&'a str]) -> Outcome<Options<'a>> {
+    let mut options = Options {
         mend: None,
         others: Vec::new(),
         open_mpi: false,
@@ -179,28 +179,28 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
     let mut words = words.iter();
     while let Some(&option) = words.next() {
         if option == "--open-mpi" {
-            request.open_mpi = true;
+            options.open_mpi = true;
             continue;
         }
         let &value = words.next().ok_or_else(|| format!("{option} needs a value\n{}", super::USAGE))?;
         match option {
-            "--mend" => request.mend = Some(value),
+            "--mend" => options.mend = Some(value),
             "--rival" => {
                 let other = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
-                request.others.push(other);
+                options.others.push(other);
             }
-            "--ranks" => request.ranks = number(value, 2..=1024)?,
-            "--kills" => request.kills = number(value, 1..=100_000)?,
-            "--calls" => request.calls = value.split(',').map(call).collect::<Outcome<_>>()?,
+            "--ranks" => options.ranks = number(value, 2..=1024)?,
+            "--kills" => options.kills = number(value, 1..=100_000)?,
+            "--calls" => options.calls = value.split(',').map(call).collect::<Outcome<_>>()?,
             "--touched" => {
-                request.touched =
+                options.touched =
                     value.split(',').map(|word| number(word, 0..=65_536)).collect::<Outcome<_>>()?;
             }
-            "--format" => request.format = format(value)?,
+            "--format" => options.format = format(value)?,
             _ => return Err(format!("'{option}' is not understood\n{}", super::USAGE)),
         }
     }
-    Ok(request)
+    Ok(options)
 }
 
 fn number(word: &str, within: std::ops::RangeInclusive<u32>) -> Outcome<u32> {
@@ -232,11 +232,11 @@ mod tests {
 
     #[test]
     fn the_command_line_is_understood_or_refused() {
-        let request =
+        let options =
             parse(&["--mend", "p", "--calls", "probe,barrier", "--touched", "0,64", "--format", "csv"])
                 .unwrap();
-        assert_eq!((request.calls, request.touched), (vec!["probe", "barrier"], vec![0, 64]));
-        assert_eq!((request.format, request.kills, request.ranks), (Format::Csv, 20, 8));
+        assert_eq!((options.calls, options.touched), (vec!["probe", "barrier"], vec![0, 64]));
+        assert_eq!((options.format, options.kills, options.ranks), (Format::Csv, 20, 8));
         for wrong in [&["--calls", "send"][..], &["--kills", "0"], &["--touched", "x"], &["--mend"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

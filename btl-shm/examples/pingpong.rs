@@ -9,7 +9,7 @@ use mend_base::parameter::{Declared, Settings};
 use mend_base::{Instant, PeerIndex};
 use mend_btl_shm::{NodeSlot, PARAMETERS, Shm, ShmEndpoint};
 use mend_segment::BellPage;
-use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
+use mend_transport::{AmId, Btl, Card, Cause, Cookie, MessageClass, Payload, SendError, Sink, Stream};
 use std::sync::{Arc, Barrier};
 use std::time;
 
@@ -102,7 +102,8 @@ fn on_one_thread(ends: &mut [Shm], cards: &[Card], bytes: usize, rounds: u64) {
 }
 
 fn send(end: &mut Shm, endpoint: ShmEndpoint, bytes: usize, payload: &[u8]) {
-    end.send(endpoint, Class::Data, AmId(1), &[1; 16], bytes, |mut room| room.put(payload)).expect("room");
+    end.send(endpoint, MessageClass::Data, AmId(1), &[1; 16], bytes, |mut room| room.put(payload))
+        .expect("room");
 }
 
 fn pin(core: usize) {
@@ -126,14 +127,14 @@ fn ping_pong(end: &mut Shm, endpoint: ShmEndpoint, slot: usize, bytes: usize, ro
             began = time::Instant::now();
         }
         if slot == 0 {
-            end.send(endpoint, Class::Data, AmId(1), &header, bytes, |mut room| room.put(&payload))
+            end.send(endpoint, MessageClass::Data, AmId(1), &header, bytes, |mut room| room.put(&payload))
                 .expect("room");
         }
         while tally.messages <= round {
             end.progress(Instant(0), 64, &mut tally);
         }
         if slot == 1 {
-            end.send(endpoint, Class::Data, AmId(1), &header, bytes, |mut room| room.put(&payload))
+            end.send(endpoint, MessageClass::Data, AmId(1), &header, bytes, |mut room| room.put(&payload))
                 .expect("room");
         }
     }

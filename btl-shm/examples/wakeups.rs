@@ -12,7 +12,9 @@ use mend_base::parameter::{Declared, Settings};
 use mend_base::{Duration, Instant, PeerIndex, Random};
 use mend_btl_shm::{NodeSlot, PARAMETERS, Shm, ShmEndpoint, Statistics};
 use mend_segment::{AnnouncedSleep, BellPage, Woken};
-use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
+use mend_transport::{
+    AmId, Btl, Card, Cause, Cookie, MessageClass, Payload, SendError, Sink, Stream, WakeSet,
+};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -297,7 +299,10 @@ impl<'a> Rank<'a> {
         loop {
             let mut payload = vec![0; len];
             payload[..8].copy_from_slice(&self.now().0.to_le_bytes());
-            match self.shm.send(endpoint, Class::Data, AmId(1), &header, len, |mut room| room.put(&payload)) {
+            match self
+                .shm
+                .send(endpoint, MessageClass::Data, AmId(1), &header, len, |mut room| room.put(&payload))
+            {
                 Ok(()) => break,
                 Err(SendError::Busy) => self.wait(|_| false),
                 Err(error) => panic!("{error:?}"),
@@ -341,7 +346,7 @@ impl<'a> Rank<'a> {
         if self.shm.arm(&mut WakeSet::default()).is_ok() {
             self.sleep(announced, self.shm.statistics().armed_holding_back > before);
         }
-        self.bells.leave_sleep(self.slot);
+        self.bells.end_sleep(self.slot);
         self.shm.disarm();
         self.progress();
     }

@@ -11,7 +11,7 @@
 use crate::link::{EMPTY, Link, PER_KIND, Quota, RINGS, ShmEndpoint, deliver};
 use mend_base::{Instant, PeerIndex};
 use mend_segment::{BellRequest, Garbage, PayloadMut, Ring, SlotHeader};
-use mend_transport::{AmId, Limits, Sink, Stream, WriteSlot};
+use mend_transport::{AmId, Limits, PayloadWriter, Sink, Stream};
 
 /// The connection to one process.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Endpoint {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.packed_bytes_max as usize);
         let slot_header = SlotHeader { id: id.0, header, chunk: false };
@@ -112,7 +112,7 @@ impl Endpoint {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
         let slot_header = SlotHeader { id: id.0, header, chunk: false };
@@ -127,7 +127,7 @@ impl Endpoint {
         ring: Ring,
         slot_header: SlotHeader<'_>,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         let State::Open(link) = &mut self.state else { return false };
         match link.mine.push(ring, slot_header, len, |room| fill(slot(room))) {
@@ -145,7 +145,7 @@ impl Endpoint {
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
         let State::Open(link) = &mut self.state else { return false };
@@ -158,7 +158,7 @@ impl Endpoint {
         &mut self,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(len <= self.limits.chunk_bytes as usize, "a chunk longer than the receiver takes");
         let State::Open(link) = &mut self.state else { return false };
@@ -330,10 +330,10 @@ impl Endpoint {
 }
 
 // Hot: per message.
-fn slot(room: PayloadMut<'_>) -> WriteSlot<'_> {
+fn slot(room: PayloadMut<'_>) -> PayloadWriter<'_> {
     match room {
-        PayloadMut::Private(bytes) => WriteSlot::from(bytes),
-        PayloadMut::Shared(bytes) => WriteSlot::from(bytes),
+        PayloadMut::Private(bytes) => PayloadWriter::from(bytes),
+        PayloadMut::Shared(bytes) => PayloadWriter::from(bytes),
     }
 }
 
@@ -342,7 +342,7 @@ mod tests {
     use crate::pair::{Delivered, pair};
     use crate::{Shm, ShmEndpoint};
     use mend_base::{Instant, PeerIndex};
-    use mend_transport::{AmId, Btl, Cause, Class, Cookie, Payload, SendError, Sink, Stream, WakeSet};
+    use mend_transport::{AmId, Btl, Cause, Cookie, MessageClass, Payload, SendError, Sink, Stream, WakeSet};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
@@ -362,7 +362,8 @@ mod tests {
                 sender.progress(Instant(0), 100, &mut nothing);
             }
             if number % 10 == 0 {
-                let _ = sender.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number]));
+                let _ = sender
+                    .send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number]));
             }
         }
         while receiver.progress(Instant(0), 100, &mut delivered) > 0 {}
@@ -378,7 +379,9 @@ mod tests {
             let ([mut sender, mut receiver], endpoint) = pair();
             let (mut delivered, mut nothing) = (Delivered::default(), Delivered::default());
             for _ in 0..400 {
-                for (class, kind) in [(Class::Control, 1), (Class::Data, 2), (Class::Mailbox, 3)] {
+                for (class, kind) in
+                    [(MessageClass::Control, 1), (MessageClass::Data, 2), (MessageClass::Mailbox, 3)]
+                {
                     (0..32).for_each(|_| {
                         _ = sender.send(endpoint, class, AmId(kind), b"", 1, |mut slot| slot.put(&[kind]));
                     });
@@ -453,7 +456,9 @@ mod tests {
         };
         for number in 0..100u8 {
             credit(&mut receiver);
-            for (class, kind) in [(Class::Data, number), (Class::Control, 100), (Class::Mailbox, 200)] {
+            for (class, kind) in
+                [(MessageClass::Data, number), (MessageClass::Control, 100), (MessageClass::Mailbox, 200)]
+            {
                 sender.send(endpoint, class, AmId(kind), b"", 60, |mut slot| slot.put(&[kind; 60])).unwrap();
             }
             (0..3).for_each(|_| go_on(&mut sender, &mut nothing, &mut receiver, &mut delivered));
@@ -478,9 +483,12 @@ mod tests {
         let ([mut flooder, mut peer], endpoint) = pair();
         let (mut delivered, mut nothing) = (Delivered::default(), Delivered::default());
         for _ in 0..200 {
-            while flooder.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1])).is_ok() {}
+            while flooder
+                .send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1]))
+                .is_ok()
+            {}
             while peer.progress(Instant(0), 100, &mut nothing) > 0 {}
-            let _ = peer.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[2]));
+            let _ = peer.send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[2]));
             flooder.progress(Instant(0), 1, &mut delivered);
         }
         assert!(

@@ -141,15 +141,16 @@ mod tests {
     use crate::pair::{Delivered, star};
     use crate::{Shm, ShmEndpoint};
     use mend_base::{Duration, Instant};
-    use mend_transport::{AmId, Btl, Class, WakeSet};
+    use mend_transport::{AmId, Btl, MessageClass, WakeSet};
 
     /// Sends until there is no room, also after a call of progress.
     fn fill(sender: &mut Shm, endpoint: ShmEndpoint, number: u8) {
         let mut delivered = Delivered { room: 1, ..Delivered::default() };
         while delivered.room > 0 {
-            while sender.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number])).is_ok()
-            {
-            }
+            while sender
+                .send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[number]))
+                .is_ok()
+            {}
             delivered.room = 0;
             sender.progress(Instant(0), 64, &mut delivered);
         }
@@ -254,7 +255,7 @@ mod tests {
     }
 
     /// Sends a control message or a state that [`has_control`] finds.
-    fn send_control(sender: &mut Shm, endpoint: ShmEndpoint, class: Class) {
+    fn send_control(sender: &mut Shm, endpoint: ShmEndpoint, class: MessageClass) {
         sender.send(endpoint, class, AmId(2), b"", 1, |mut slot| slot.put(&[200])).unwrap();
     }
 
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn control_messages_and_states_of_a_sender_that_is_held_back_are_delivered() {
-        for class in [Class::Control, Class::Mailbox] {
+        for class in [MessageClass::Control, MessageClass::Mailbox] {
             let (mut receiver, mut senders, endpoint) = star(3);
             let mut delivered = Delivered::default();
             senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
@@ -287,12 +288,12 @@ mod tests {
         while receiver.progress(Instant(0), 64, &mut delivered) > 0 {
             fill(&mut senders[0], endpoint, 0);
         }
-        send_control(&mut senders[0], endpoint, Class::Control);
+        send_control(&mut senders[0], endpoint, MessageClass::Control);
         assert!(receiver.arm(&mut WakeSet::default()).is_err());
         assert_eq!(receiver.progress(Instant(0), 64, &mut delivered), 1);
         assert!(has_control(&delivered) && receiver.arm(&mut WakeSet::default()).is_ok());
         // Asleep, at the next timed check.
-        send_control(&mut senders[0], endpoint, Class::Control);
+        send_control(&mut senders[0], endpoint, MessageClass::Control);
         assert_eq!(receiver.progress(Instant(0), 64, &mut delivered), 1);
     }
 

@@ -27,7 +27,8 @@ use endpoint::{Endpoint, State};
 use mend_base::{Instant, PeerIndex};
 use mend_segment::{BellPage, BellRequest, Bounds, Life, Outbox};
 use mend_transport::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Limits, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, PayloadWriter, SendError, Sink,
+    Stream, WakeSet,
 };
 use polling::Polling;
 use std::collections::VecDeque;
@@ -240,17 +241,17 @@ impl Btl for Shm {
     fn send(
         &mut self,
         to: ShmEndpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let index = to.0 as usize;
         let sent = match class {
-            Class::Data => self.endpoints[index].send(id, header, len, fill),
-            Class::Control => self.endpoints[index].send_control(id, header, len, fill),
-            Class::Mailbox => self.endpoints[index].put_mailbox(id, header, len, fill),
+            MessageClass::Data => self.endpoints[index].send(id, header, len, fill),
+            MessageClass::Control => self.endpoints[index].send_control(id, header, len, fill),
+            MessageClass::Mailbox => self.endpoints[index].put_mailbox(id, header, len, fill),
         };
         if sent {
             self.notify(index, BellRequest::MESSAGES);
@@ -265,7 +266,7 @@ impl Btl for Shm {
         to: ShmEndpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let index = to.0 as usize;
         if self.endpoints[index].send_chunk(stream, len, fill) {
@@ -320,12 +321,12 @@ impl Btl for Shm {
         self.check_liveness();
     }
 
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         wake.futex = true;
         let armed = self.prepare_to_sleep();
         match armed {
             Ok(()) => self.statistics.armed += 1,
-            Err(Pending) => self.statistics.pendings += 1,
+            Err(EventPending) => self.statistics.pendings += 1,
         }
         armed
     }

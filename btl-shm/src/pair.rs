@@ -5,7 +5,7 @@ use crate::{NodeSlot, PARAMETERS, Shm, ShmEndpoint};
 use mend_base::parameter::{Declared, Settings};
 use mend_base::{Instant, PeerIndex};
 use mend_segment::BellPage;
-use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
+use mend_transport::{AmId, Btl, Card, Cause, Cookie, MessageClass, Payload, SendError, Sink, Stream};
 use std::sync::Arc;
 
 /// What was delivered, in order.
@@ -69,7 +69,7 @@ pub(crate) fn star(count: u32) -> (Shm, Vec<Shm>, ShmEndpoint) {
 
 /// Sends one message of one byte.
 pub(crate) fn send_one(sender: &mut Shm, endpoint: ShmEndpoint) {
-    sender.send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1])).unwrap();
+    sender.send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1])).unwrap();
 }
 
 /// Makes progress until one more message is delivered.

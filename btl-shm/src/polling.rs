@@ -424,7 +424,7 @@ mod tests {
     use crate::endpoint::ArrivalMode;
     use crate::pair::{Delivered, pair, receive_one, send_one, star};
     use mend_base::Instant;
-    use mend_transport::{AmId, Btl, Class, WakeSet};
+    use mend_transport::{AmId, Btl, MessageClass, WakeSet};
 
     const LATER: Instant = Instant(1_000_000_000);
 
@@ -495,14 +495,16 @@ mod tests {
             for call in 0..1000 {
                 for sender in &mut senders {
                     while sender
-                        .send(endpoint, Class::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1]))
+                        .send(endpoint, MessageClass::Data, AmId(1), b"", 1, |mut slot| slot.put(&[1]))
                         .is_ok()
                     {}
                     sender.progress(Instant(0), 64, &mut Delivered::default());
                 }
                 if call == 500 {
                     for sender in &mut senders {
-                        sender.send(endpoint, Class::Control, AmId(2), b"", 1, |mut s| s.put(&[2])).unwrap();
+                        sender
+                            .send(endpoint, MessageClass::Control, AmId(2), b"", 1, |mut s| s.put(&[2]))
+                            .unwrap();
                     }
                     delivered.messages.clear();
                 }

@@ -4,13 +4,13 @@
 use crate::Shm;
 use crate::endpoint::{ArrivalMode, State};
 use mend_segment::BellRequest;
-use mend_transport::Pending;
+use mend_transport::EventPending;
 use std::sync::atomic::{Ordering, fence};
 
 impl Shm {
     /// Requests bells from all peers, then polls everything.
     #[cold]
-    pub(crate) fn prepare_to_sleep(&mut self) -> Result<(), Pending> {
+    pub(crate) fn prepare_to_sleep(&mut self) -> Result<(), EventPending> {
         (self.polling.armed, self.polling.unusual) = (true, true);
         self.clear_waits_for_room();
         for &index in self.polling.polled.iter().chain(&self.blocked) {
@@ -28,7 +28,7 @@ impl Shm {
         let control =
             self.polling.held_back.iter().any(|&index| self.endpoints[index as usize].has_control());
         if arrived || control || !self.callbacks.is_empty() || !self.severing.is_empty() || self.is_roomy() {
-            return Err(Pending);
+            return Err(EventPending);
         }
         self.statistics.armed_holding_back += u64::from(!self.polling.held_back.is_empty());
         Ok(())

@@ -72,7 +72,7 @@ impl Fixture for Node {
     fn was_woken(&mut self, index: usize) -> Option<bool> {
         let announced = self.announced[index].take().expect("a sleep is announced before it ends");
         let woken = self.bells.sleep(index as u32, announced, Duration(0)) == Woken::Rung;
-        self.bells.leave_sleep(index as u32);
+        self.bells.end_sleep(index as u32);
         Some(woken)
     }
 }

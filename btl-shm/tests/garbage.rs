@@ -11,7 +11,7 @@ use mend_segment::{
     PayloadMut, PeerBlock, Ring, SlotHeader,
 };
 use mend_transport::{
-    AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream, TransportId, WakeSet,
+    AmId, Btl, Card, Cause, Cookie, MessageClass, Payload, SendError, Sink, Stream, TransportId, WakeSet,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,16 +118,17 @@ impl Scene {
         self.bells.ring_bell(VICTIM, CORRUPTED);
         let header = [self.number; 4];
         let number = [self.number; 100];
-        let sent = self
-            .correct
-            .send(self.to_victim, Class::Data, AmId(1), &header, 100, |mut slot| slot.put(&number));
+        let sent =
+            self.correct.send(self.to_victim, MessageClass::Data, AmId(1), &header, 100, |mut slot| {
+                slot.put(&number)
+            });
         assert_eq!(sent, Ok(()), "the correct peer is not disturbed");
         self.number = self.number.wrapping_add(1);
         for _ in 0..8 {
             self.victim.progress(Instant(0), 100, &mut self.delivered);
             self.correct.progress(Instant(0), 100, &mut self.delivered);
         }
-        for class in [Class::Data, Class::Control, Class::Mailbox] {
+        for class in [MessageClass::Data, MessageClass::Control, MessageClass::Mailbox] {
             for _ in 0..70 {
                 let _ = self
                     .victim
@@ -214,7 +215,7 @@ fn one_random_word_at_a_time_never_crashes_and_never_stops_the_others() {
             0 => without += 1,
             _ => {
                 with_evidence += 1;
-                let sent = scene.victim.send(scene.to_corrupted, Class::Data, AmId(1), b"", 0, |_| ());
+                let sent = scene.victim.send(scene.to_corrupted, MessageClass::Data, AmId(1), b"", 0, |_| ());
                 assert_eq!(sent, Err(SendError::Busy), "seed {seed}: nothing goes out any more");
             }
         }
@@ -298,7 +299,7 @@ fn any_content_of_the_doorbell_page_costs_no_more_than_a_poll() {
         }
         let _ = scene.bells.announce_sleep(VICTIM);
         scene.run();
-        scene.bells.leave_sleep(VICTIM);
+        scene.bells.end_sleep(VICTIM);
         scene.run();
         assert_eq!(scene.delivered.garbage, 0);
         scene.assert_the_correct_peer_was_received();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parameters of collective communication (`docs/parameters.md`).
 
-use mend_base::parameter::{Kind, Parameter};
+use mend_base::parameter::{Parameter, ParameterKind};
 
 /// The parameters of this component.
 pub const PARAMETERS: &[Parameter] = &[Parameter {
     name: "coll",
-    kind: Kind::Names(&["basic"]),
+    kind: ParameterKind::Names(&["basic"]),
     unit: "",
     default: "",
     description: "Collective components that may be used: a list, or ^ and a list of those that may not.",

@@ -7,7 +7,7 @@ use mend_base::{Key, Random, Rank};
 use mend_coll::{Collective, Error, MessageLayer, Schedule, schedule};
 use mend_datatype::{Datatype, Op, TypedBuffer};
 use mend_pml::{Error as PmlError, Request, Started, State, Status};
-use mend_transport::{Buffer, UserMemory, WriteSlot};
+use mend_transport::{Buffer, PayloadWriter, UserMemory};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl MessageLayer for RankPort<'_> {
         let eager = self.0.random.once_in(2);
         let (request, data) = if eager {
             let mut packed = vec![0; data.packed_bytes()];
-            data.pack(0, packed.len(), &mut WriteSlot::from(&mut packed[..]));
+            data.pack(0, packed.len(), &mut PayloadWriter::from(&mut packed[..]));
             (None, TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::from_bytes(&packed))))
         } else {
             (Some(self.0.request(self.1)), data)

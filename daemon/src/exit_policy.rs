@@ -5,7 +5,7 @@
 //! and those of ranks that MPI_Abort or an error handler ended. Codes of other dead ranks count only if there is no such rank.
 
 use crate::ending::Ending;
-use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankTable, Stage};
+use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankState, RankTable};
 use crate::sentences;
 use mend_base::{Duration, Instant};
 
@@ -92,8 +92,8 @@ impl ExitPolicy {
         if !ranks.all().all(|(_, record)| self.is_over(record, now)) {
             return None;
         }
-        let members = ranks.any_joined() && !self.deaths_are_expected;
-        Some(if members { self.of_members(ranks) } else { self.of_programs(ranks) })
+        let joined = ranks.any_joined() && !self.deaths_are_expected;
+        Some(if joined { self.of_joined(ranks) } else { self.of_programs(ranks) })
     }
 
     /// When to decide again, whatever happens before.
@@ -105,15 +105,15 @@ impl ExitPolicy {
         running.map(|(_, _, death)| death.at + limit).filter(|at| *at > now).min()
     }
 
-    /// Whether the job need not wait for this rank any longer. After a signal that ends jobs, a member whose wrapper has ended
-    /// may still clean up. A killed process may take up to [`KILL_TIME_LIMIT`]; one that dies by itself may write its core for
-    /// any time.
+    /// Whether the job need not wait for this rank any longer. After a signal that ends jobs, a joined process whose wrapper has
+    /// ended may still clean up. A killed process may take up to [`KILL_TIME_LIMIT`]; one that dies by itself may write its core
+    /// for any time.
     fn is_over(&self, record: &RankRecord, now: Instant) -> bool {
         let child_ended = record.child_ending().is_some();
-        match record.stage() {
-            Stage::Outside | Stage::Left => child_ended,
-            Stage::Inside => child_ended && self.deaths_are_expected && !record.member_lives(),
-            Stage::Failed(death) => {
+        match record.state() {
+            RankState::Outside | RankState::Left => child_ended,
+            RankState::Inside => child_ended && self.deaths_are_expected && !record.wrapped_lives(),
+            RankState::Failed(death) => {
                 let stuck = death.found.is_killed() && now >= death.at + KILL_TIME_LIMIT;
                 (record.has_ended() || stuck) && (child_ended || !record.has_wrapper())
             }
@@ -129,9 +129,9 @@ impl ExitPolicy {
     }
 
     /// The result of a job with ranks in MPI.
-    fn of_members(&self, ranks: &RankTable) -> Exit {
-        let of_not_failed = ranks.all().filter_map(|(_, record)| match record.stage() {
-            Stage::Failed(death) => record.counted_code(&death),
+    fn of_joined(&self, ranks: &RankTable) -> Exit {
+        let of_not_failed = ranks.all().filter_map(|(_, record)| match record.state() {
+            RankState::Failed(death) => record.counted_code(&death),
             _ => record.child_ending().map(Ending::code),
         });
         let of_dead = || {
@@ -150,7 +150,7 @@ impl ExitPolicy {
             let rest = sentences::aftermath(ranks, rank, code);
             RankLine { rank, words: sentences::blame(ranks, rank, death, &rest) }
         });
-        let killed = sentences::killed_outside(ranks, |record| record.stage() == Stage::Left);
+        let killed = sentences::killed_outside(ranks, |record| record.state() == RankState::Left);
         Exit { code, lines: died.into_iter().chain(killed).collect() }
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   life word marked, process ended ─────────────┐
-//!   a rank asks ─▶ Examine ─▶ marked, or ended ──┼─▶ ReadRequests ─▶ it had left: nothing
+//!   a rank asks ─▶ Examine ─▶ marked, or ended ──┼─▶ ReadMessages ─▶ it had left: nothing
 //!                                                │      └─────▶ declared ─▶ Kill (if need be) ─▶ a notice to each other rank
 //!   connection closed, garbage, abort_some ──────┴────────────────▲
 //! ```
@@ -17,7 +17,7 @@
 //! | part | owns | may call |
 //! |---|---|---|
 //! | [`NodeDaemon`] | evidence that is being examined, effects, the end of the job | all parts below |
-//! | `ranks` | for each rank: its stage, and how its processes ended; the order of deaths | nothing |
+//! | `ranks` | for each rank: its state, and how its processes ended; the order of deaths | nothing |
 //! | `notifier` | cards, pairs of ranks, the list of ends, how much of it each rank was told | nothing |
 //! | `exit_policy` | the command line's rules about exit codes | `ranks`, to read |
 //! | `sentences` | nothing: forms the lines for the user about deaths | `ranks`, to read |

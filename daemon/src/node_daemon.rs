@@ -7,7 +7,7 @@ use crate::notifier::{Notifier, Step};
 use crate::ranks::{FoundBy, RankLine, RankTable};
 use crate::sentences;
 use mend_base::{Instant, Job, Peer};
-use mend_runtime::daemon_protocol::{Answer, HelloRefused, Request};
+use mend_runtime::daemon_protocol::{DaemonMessage, HelloRefused, RankMessage};
 use mend_runtime::exit_code;
 use mend_transport::{Card, Cause};
 use std::collections::VecDeque;
@@ -23,7 +23,8 @@ pub struct NodeDaemon {
     policy: ExitPolicy,
     /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
     examined: VecDeque<Question>,
-    /// Ends that were seen, and are declared once all requests of the rank are read, in the order of their [`Effect::ReadRequests`].
+    /// Ends that were seen, and are declared once all messages of the rank are read, in the order of their
+    /// [`Effect::ReadMessages`].
     seen_ends: VecDeque<SeenEnd>,
     /// Ranks that have failed, and whose death is not reported yet.
     unreported: Vec<u32>,
@@ -43,9 +44,9 @@ pub enum Effect {
     ForgetLife(u32),
     /// Poll the life word and the process of this rank, and call [`NodeDaemon::on_examined`].
     Examine(u32),
-    /// Read every request that this rank has sent, pass each to [`NodeDaemon::on_request`], and then call
-    /// [`NodeDaemon::on_requests_read`].
-    ReadRequests(u32),
+    /// Read every message that this rank has sent, pass each to [`NodeDaemon::on_rank_message`], and then call
+    /// [`NodeDaemon::on_messages_read`].
+    ReadMessages(u32),
     /// Kill the process that is this rank, but no wrapper that it runs under. If the process was alive until then, call
     /// [`NodeDaemon::on_killed_alive`].
     Kill(u32),
@@ -154,7 +155,7 @@ impl NodeDaemon {
     }
 
     /// The next notice for `rank`. When it has been sent, the step must be passed to [`on_sent`](NodeDaemon::on_sent).
-    pub fn next_notice(&mut self, rank: u32) -> Option<(Answer, Step)> {
+    pub fn next_notice(&mut self, rank: u32) -> Option<(DaemonMessage, Step)> {
         self.notifier.next(rank)
     }
 
@@ -202,17 +203,17 @@ impl NodeDaemon {
 
     /// The life word of `rank` is marked; `dying`: by the rank's own signal handler, before its core is written.
     pub fn on_life_marked(&mut self, rank: u32, dying: bool) {
-        self.read_requests(rank, if dying { FoundBy::DyingMark } else { FoundBy::LifeWord });
+        self.read_messages(rank, if dying { FoundBy::DyingMark } else { FoundBy::LifeWord });
     }
 
     /// A process of `rank` has ended.
     pub fn on_process_ended(&mut self, rank: u32, end: ProcessEnd) {
         match end {
             ProcessEnd::Child(ending) => self.ranks.child_ended(rank, ending),
-            ProcessEnd::Wrapped(ending) => self.ranks.member_ended(rank, ending),
+            ProcessEnd::Wrapped(ending) => self.ranks.wrapped_ended(rank, ending),
         }
         if self.ranks.get(rank).is_lost() {
-            self.read_requests(rank, FoundBy::Process);
+            self.read_messages(rank, FoundBy::Process);
         }
     }
 
@@ -231,9 +232,9 @@ impl NodeDaemon {
         self.ranks.had_lived(rank);
     }
 
-    /// Every request that `rank` had sent was passed in.
-    pub fn on_requests_read(&mut self, rank: u32, now: Instant) {
-        let seen = self.seen_ends.pop_front().expect("each ReadRequests is answered once");
+    /// Every message that `rank` had sent was passed in.
+    pub fn on_messages_read(&mut self, rank: u32, now: Instant) {
+        let seen = self.seen_ends.pop_front().expect("each ReadMessages is answered once");
         assert_eq!(seen.rank, rank, "effects are performed in order");
         self.fail(rank, seen.found, now);
         if let FoundBy::Question(from) = seen.found {
@@ -246,10 +247,10 @@ impl NodeDaemon {
         let Question { from, about } = self.examined.pop_front().expect("each Examine is answered once");
         assert_eq!(about, rank, "effects are performed in order");
         match condition {
-            Condition::Ended => self.read_requests(rank, FoundBy::Question(from)),
+            Condition::Ended => self.read_messages(rank, FoundBy::Question(from)),
             Condition::Dying => {
-                self.read_requests(rank, FoundBy::DyingMark);
-                self.read_requests(rank, FoundBy::Question(from));
+                self.read_messages(rank, FoundBy::DyingMark);
+                self.read_messages(rank, FoundBy::Question(from));
             }
             Condition::Alive if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
             // The process lives, but has left MPI, or has failed and goes on without MPI.
@@ -257,10 +258,10 @@ impl NodeDaemon {
         }
     }
 
-    /// Has the requests that `rank` sent before its end read before its failure is declared: it may have left.
-    fn read_requests(&mut self, rank: u32, found: FoundBy) {
+    /// Has the messages that `rank` sent before its end read before its failure is declared: it may have left.
+    fn read_messages(&mut self, rank: u32, found: FoundBy) {
         self.seen_ends.push_back(SeenEnd { rank, found });
-        self.effects.push_back(Effect::ReadRequests(rank));
+        self.effects.push_back(Effect::ReadMessages(rank));
     }
 
     /// Declares the failure of `rank`: final. No effect on a rank that has left MPI, or has failed.
@@ -284,40 +285,40 @@ impl NodeDaemon {
 
 /// Inputs from ranks.
 impl NodeDaemon {
-    /// `rank` sent this request. A request that no correct rank sends is evidence against it.
-    pub fn on_request(&mut self, rank: u32, request: Request, now: Instant) {
-        let correct = match request {
-            Request::Abort(code) => {
+    /// `rank` sent this message. A message that no correct rank sends is evidence against it.
+    pub fn on_rank_message(&mut self, rank: u32, message: RankMessage, now: Instant) {
+        let correct = match message {
+            RankMessage::Abort(code) => {
                 let lines = vec![RankLine { rank, words: sentences::job_aborted(code) }];
                 self.end_job(JobEnd { code: exit_code(code), lines, reason: JobEndReason::Aborted });
                 true
             }
             // Requests of a rank that has left or failed are ignored.
             _ if !self.ranks.get(rank).is_inside() => true,
-            Request::Publish(card) => self.on_publish(rank, card),
-            Request::Lookup(peer) => {
+            RankMessage::Publish(card) => self.on_publish(rank, card),
+            RankMessage::Lookup(peer) => {
                 self.on_other(rank, peer, |daemon, other| daemon.notifier.lookup(rank, other))
             }
-            Request::Refuse(peer, cause) => {
+            RankMessage::Refuse(peer, cause) => {
                 self.on_other(rank, peer, |daemon, other| daemon.notifier.refuse(rank, other, cause))
             }
-            Request::Ask(peer, cause) => {
+            RankMessage::Ask(peer, cause) => {
                 self.on_other(rank, peer, |daemon, other| daemon.on_question(rank, other, cause, now))
             }
-            Request::Finalize => self.on_finalize(rank),
-            Request::GiveUp => {
+            RankMessage::Finalize => self.on_finalize(rank),
+            RankMessage::GiveUp => {
                 self.fail(rank, FoundBy::GaveUp, now);
                 true
             }
-            Request::AbortSome(code, peers) => self.on_abort_some(rank, code, &peers, now),
-            Request::Hello(_) | Request::OtherVersion(_) => false,
+            RankMessage::AbortSome(code, peers) => self.on_abort_some(rank, code, &peers, now),
+            RankMessage::Hello(_) | RankMessage::OtherVersion(_) => false,
         };
         if !correct {
             self.on_garbage(rank, now);
         }
     }
 
-    /// A request about another rank of this job. `false`: `peer` is not one.
+    /// A message about another rank of this job. `false`: `peer` is not one.
     fn on_other(&mut self, rank: u32, peer: Peer, on: impl FnOnce(&mut Self, u32)) -> bool {
         let other = self.rank_of(peer).filter(|other| *other != rank);
         other.map(|other| on(self, other)).is_some()
@@ -377,7 +378,7 @@ impl NodeDaemon {
     }
 
     /// `mpiexec` asks for the end of the job, or has ended. It determines the exit code itself.
-    pub fn on_end_order(&mut self, reason: JobEndReason) {
+    pub fn on_end_command(&mut self, reason: JobEndReason) {
         self.end_job(JobEnd { code: 1, lines: vec![], reason });
     }
 

@@ -16,7 +16,7 @@
 //! ```
 
 use mend_base::{Job, Peer};
-use mend_runtime::daemon_protocol::{Answer, FINALIZED_MAX};
+use mend_runtime::daemon_protocol::{DaemonMessage, FINALIZED_MAX};
 use mend_transport::{Card, Cause};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -237,7 +237,7 @@ impl Notifier {
     }
 
     /// The next packet for `rank`, and the step to pass to [`sent`](Notifier::sent).
-    pub(crate) fn next(&mut self, rank: u32) -> Option<(Answer, Step)> {
+    pub(crate) fn next(&mut self, rank: u32) -> Option<(DaemonMessage, Step)> {
         let next = self.next_for(rank);
         if next.is_none() {
             self.due.remove(&rank);
@@ -245,17 +245,17 @@ impl Notifier {
         next
     }
 
-    fn next_for(&self, rank: u32) -> Option<(Answer, Step)> {
+    fn next_for(&self, rank: u32) -> Option<(DaemonMessage, Step)> {
         let addressee = &self.addressees[rank as usize];
         if addressee.state != AddresseeState::Open {
             return None;
         }
         if let Some(queued) = addressee.queue.front() {
-            return Some((self.answer(*queued), Step(StepKind::Queued)));
+            return Some((self.message(*queued), Step(StepKind::Queued)));
         }
         let unsent = &self.ends[addressee.ends_sent..];
         match *unsent.first()? {
-            End::Failed(rank) => Some((Answer::Failed(self.peer(rank)), Step(StepKind::Ends(1)))),
+            End::Failed(rank) => Some((DaemonMessage::Failed(self.peer(rank)), Step(StepKind::Ends(1)))),
             End::Finalized(_) => {
                 let left = unsent.iter().map_while(|end| match end {
                     End::Finalized(rank) => Some(self.peer(*rank)),
@@ -263,7 +263,7 @@ impl Notifier {
                 });
                 let peers: Vec<Peer> = left.take(FINALIZED_MAX).collect();
                 let count = peers.len();
-                Some((Answer::Finalized(peers), Step(StepKind::Ends(count))))
+                Some((DaemonMessage::Finalized(peers), Step(StepKind::Ends(count))))
             }
         }
     }
@@ -277,16 +277,19 @@ impl Notifier {
         }
     }
 
-    fn answer(&self, queued: Queued) -> Answer {
+    fn message(&self, queued: Queued) -> DaemonMessage {
         match queued {
             Queued::Contact(other) => {
                 let card = self.addressees[other as usize].card.clone();
-                Answer::Contact(self.peer(other), card.expect("a rank with a contact has published a card"))
+                DaemonMessage::Contact(
+                    self.peer(other),
+                    card.expect("a rank with a contact has published a card"),
+                )
             }
-            Queued::Refused(other, cause) => Answer::Refused(self.peer(other), cause),
-            Queued::Alive(other) => Answer::Alive(self.peer(other)),
-            Queued::Again(End::Finalized(other)) => Answer::Finalized(vec![self.peer(other)]),
-            Queued::Again(End::Failed(other)) => Answer::Failed(self.peer(other)),
+            Queued::Refused(other, cause) => DaemonMessage::Refused(self.peer(other), cause),
+            Queued::Alive(other) => DaemonMessage::Alive(self.peer(other)),
+            Queued::Again(End::Finalized(other)) => DaemonMessage::Finalized(vec![self.peer(other)]),
+            Queued::Again(End::Failed(other)) => DaemonMessage::Failed(self.peer(other)),
         }
     }
 
@@ -301,7 +304,7 @@ fn pair(a: u32, b: u32) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, End, Notifier, Queued};
+    use super::{DaemonMessage, End, Notifier, Queued};
     use mend_base::Job;
     use mend_transport::{Card, Cause};
 
@@ -326,12 +329,12 @@ mod tests {
     /// Takes all notices for a rank, in words.
     fn take_all(notifier: &mut Notifier, rank: u32) -> Vec<String> {
         let mut notices = vec![];
-        while let Some((answer, step)) = notifier.next(rank) {
-            notices.push(match answer {
-                Answer::Finalized(peers) => {
+        while let Some((message, step)) = notifier.next(rank) {
+            notices.push(match message {
+                DaemonMessage::Finalized(peers) => {
                     format!("left {:?}", peers.iter().map(|p| p.number()).collect::<Vec<_>>())
                 }
-                Answer::Failed(peer) => format!("failed {}", peer.number()),
+                DaemonMessage::Failed(peer) => format!("failed {}", peer.number()),
                 other => format!("{other:?}").split('(').next().unwrap().to_lowercase(),
             });
             notifier.sent(rank, step);

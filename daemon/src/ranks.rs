@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Membership: which ranks are in MPI, have left it, or have failed, and how their processes ended.
+//! The states of the ranks: which are in MPI, have left it, or have failed, and how their processes ended.
 //!
-//! A rank has a *child*, the process that was started for it, and, once a program under it has sent hello, a *member*:
+//! A rank has a *child*, the process that was started for it, and, once a program under it has sent hello, a *joined process*:
 //! the same process, or, under a wrapper, a descendant.
 //!
 //! ```text
@@ -28,8 +28,8 @@ pub(crate) struct RankTable {
 #[derive(Debug, Default)]
 pub(crate) struct RankRecord {
     child: Process,
-    stage: Stage,
-    /// The member under a wrapper.
+    state: RankState,
+    /// The joined process under a wrapper.
     wrapped: Option<Process>,
 }
 
@@ -49,7 +49,7 @@ enum ProcessState {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Stage {
+pub(crate) enum RankState {
     /// No program of the rank has called Init.
     #[default]
     Outside,
@@ -145,15 +145,15 @@ impl RankTable {
 
     /// The failed ranks, in the order of declaration.
     pub(crate) fn deaths(&self) -> impl Iterator<Item = (u32, &RankRecord, &Death)> {
-        self.failed.iter().filter_map(|&rank| match &self.get(rank).stage {
-            Stage::Failed(death) => Some((rank, self.get(rank), death)),
+        self.failed.iter().filter_map(|&rank| match &self.get(rank).state {
+            RankState::Failed(death) => Some((rank, self.get(rank), death)),
             _ => None,
         })
     }
 
     /// Whether `rank` failed, but its death ends no job.
     pub(crate) fn is_harmless(&self, rank: u32) -> bool {
-        matches!(&self.get(rank).stage, Stage::Failed(death) if self.get(rank).is_harmless(death))
+        matches!(&self.get(rank).state, RankState::Failed(death) if self.get(rank).is_harmless(death))
     }
 
     /// The process of `rank` has been started.
@@ -163,31 +163,31 @@ impl RankTable {
 
     /// Whether a process may join as `rank`.
     pub(crate) fn admit(&self, rank: u32) -> Result<(), HelloRefused> {
-        match self.get(rank).stage {
-            Stage::Outside => Ok(()),
-            Stage::Inside => Err(HelloRefused::Taken(self.get(rank).process())),
-            Stage::Left => Err(HelloRefused::Over),
-            Stage::Failed(_) => Err(HelloRefused::Failed),
+        match self.get(rank).state {
+            RankState::Outside => Ok(()),
+            RankState::Inside => Err(HelloRefused::Taken(self.get(rank).process())),
+            RankState::Left => Err(HelloRefused::Over),
+            RankState::Failed(_) => Err(HelloRefused::Failed),
         }
     }
 
     /// A process is `rank` from now on: the child itself, or a descendant of it.
     pub(crate) fn joined(&mut self, rank: u32, process: u32) {
         let record = &mut self.ranks[rank as usize];
-        assert!(record.stage == Stage::Outside, "rank {rank} was admitted");
+        assert!(record.state == RankState::Outside, "rank {rank} was admitted");
         if process != record.child.number {
             record.wrapped = Some(Process { number: process, end: ProcessState::Runs });
         }
-        record.stage = Stage::Inside;
+        record.state = RankState::Inside;
         self.any_joined = true;
     }
 
     /// `rank` leaves MPI. `false`: it was not in MPI.
     pub(crate) fn finalize(&mut self, rank: u32) -> bool {
         let record = &mut self.ranks[rank as usize];
-        let inside = record.stage == Stage::Inside;
+        let inside = record.state == RankState::Inside;
         if inside {
-            record.stage = Stage::Left;
+            record.state = RankState::Left;
         }
         inside
     }
@@ -195,19 +195,19 @@ impl RankTable {
     /// Declares the failure of `rank`, found in that way. `false`: it had failed before, or has left MPI, and nothing has changed.
     pub(crate) fn fail(&mut self, rank: u32, found: FoundBy, now: Instant) -> bool {
         let record = &mut self.ranks[rank as usize];
-        let inside = match record.stage {
-            Stage::Outside => false,
-            Stage::Inside => found != FoundBy::GaveUp,
-            Stage::Left | Stage::Failed(_) => return false,
+        let inside = match record.state {
+            RankState::Outside => false,
+            RankState::Inside => found != FoundBy::GaveUp,
+            RankState::Left | RankState::Failed(_) => return false,
         };
-        record.stage = Stage::Failed(Death { found, inside, lived: false, at: now });
+        record.state = RankState::Failed(Death { found, inside, lived: false, at: now });
         self.failed.push(rank);
         true
     }
 
     /// The process of the failed `rank` was alive until it was killed.
     pub(crate) fn had_lived(&mut self, rank: u32) {
-        if let Stage::Failed(death) = &mut self.ranks[rank as usize].stage {
+        if let RankState::Failed(death) = &mut self.ranks[rank as usize].state {
             death.lived = true;
         }
     }
@@ -220,10 +220,10 @@ impl RankTable {
         }
     }
 
-    /// The member of `rank` under a wrapper has ended; how, where that is known.
-    pub(crate) fn member_ended(&mut self, rank: u32, ending: Option<Ending>) {
-        if let Some(member) = &mut self.ranks[rank as usize].wrapped {
-            member.end = match member.end {
+    /// The joined process of `rank` under a wrapper has ended; how, where that is known.
+    pub(crate) fn wrapped_ended(&mut self, rank: u32, ending: Option<Ending>) {
+        if let Some(wrapped) = &mut self.ranks[rank as usize].wrapped {
+            wrapped.end = match wrapped.end {
                 ProcessState::Ended(Some(known)) => ProcessState::Ended(Some(known)),
                 ProcessState::Runs | ProcessState::Ended(None) => ProcessState::Ended(ending),
             };
@@ -232,22 +232,22 @@ impl RankTable {
 }
 
 impl RankRecord {
-    pub(crate) fn stage(&self) -> Stage {
-        self.stage
+    pub(crate) fn state(&self) -> RankState {
+        self.state
     }
 
     pub(crate) fn is_inside(&self) -> bool {
-        self.stage == Stage::Inside
+        self.state == RankState::Inside
     }
 
     /// Whether the rank has neither left nor failed.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Outside | Stage::Inside)
+        matches!(self.state, RankState::Outside | RankState::Inside)
     }
 
-    /// The id of the process that is, or was, this rank: its member, or else its child; 0 if none was started.
+    /// The id of the process that is, or was, this rank: its joined process, or else its child; 0 if none was started.
     pub(crate) fn process(&self) -> u32 {
-        self.wrapped.map_or(self.child.number, |member| member.number)
+        self.wrapped.map_or(self.child.number, |wrapped| wrapped.number)
     }
 
     /// How the process that was started for the rank ended, once it has.
@@ -271,16 +271,16 @@ impl RankRecord {
     }
 
     /// Whether there is a process under a wrapper that has not ended.
-    pub(crate) fn member_lives(&self) -> bool {
-        self.wrapped.is_some_and(|member| member.end == ProcessState::Runs)
+    pub(crate) fn wrapped_lives(&self) -> bool {
+        self.wrapped.is_some_and(|wrapped| wrapped.end == ProcessState::Runs)
     }
 
     /// Whether the rank is in MPI, or may still join it, but its process has ended.
     pub(crate) fn is_lost(&self) -> bool {
-        match self.stage {
-            Stage::Outside => self.child_ending().is_some(),
-            Stage::Inside => self.has_ended(),
-            Stage::Left | Stage::Failed(_) => false,
+        match self.state {
+            RankState::Outside => self.child_ending().is_some(),
+            RankState::Inside => self.has_ended(),
+            RankState::Left | RankState::Failed(_) => false,
         }
     }
 
@@ -321,7 +321,7 @@ impl Process {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{FoundBy, RankTable, Stage};
+    use super::{FoundBy, RankState, RankTable};
     use crate::ending::Ending;
     use mend_base::Instant;
     use mend_runtime::daemon_protocol::HelloRefused;
@@ -351,7 +351,7 @@ pub(crate) mod tests {
         assert!(table.finalize(0));
         assert!(!table.finalize(0), "a correct rank finalizes once");
         assert_eq!(table.admit(0), Err(HelloRefused::Over));
-        assert_eq!(table.get(1).stage(), Stage::Outside);
+        assert_eq!(table.get(1).state(), RankState::Outside);
         assert!(table.fail(2, FoundBy::Process, NOW));
         assert_eq!(table.admit(2), Err(HelloRefused::Failed));
     }
@@ -379,9 +379,9 @@ pub(crate) mod tests {
         assert!(!(0..4).any(|rank| table.get(rank).is_lost()));
         (0..4).for_each(|rank| table.child_ended(rank, Ending::Exited(0)));
         assert_eq!([0, 1, 2, 3].map(|rank| table.get(rank).is_lost()), [true, false, true, false]);
-        table.member_ended(3, None);
+        table.wrapped_ended(3, None);
         assert!(table.get(3).is_lost() && table.get(3).own_ending().is_none());
-        table.member_ended(3, Some(Ending::Signalled(9)));
+        table.wrapped_ended(3, Some(Ending::Signalled(9)));
         assert_eq!(table.get(3).own_ending(), Some(Ending::Signalled(9)));
     }
 }

@@ -2,7 +2,7 @@
 //! The predefined operations, and which types each takes (MPI-5.0 §6.9.2).
 
 use crate::Datatype;
-use crate::predefined::Class;
+use crate::predefined::TypeCategory;
 
 /// A predefined operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -75,18 +75,18 @@ impl Op {
 
     /// Whether the operation is defined on elements of `datatype`; if not, a call is refused with `MPI_ERR_OP`.
     pub fn takes(self, datatype: Datatype) -> bool {
-        use Class::{Byte, CInteger, Complex, Floating, FortranInteger, Logical, MultiLanguage, Pair};
-        let class = datatype.row().class;
+        use TypeCategory::{Byte, CInteger, Complex, Floating, FortranInteger, Logical, MultiLanguage, Pair};
+        let category = datatype.row().category;
         match self {
-            Op::Max | Op::Min => matches!(class, CInteger | FortranInteger | Floating | MultiLanguage),
+            Op::Max | Op::Min => matches!(category, CInteger | FortranInteger | Floating | MultiLanguage),
             Op::Sum | Op::Prod => {
-                matches!(class, CInteger | FortranInteger | Floating | Complex | MultiLanguage)
+                matches!(category, CInteger | FortranInteger | Floating | Complex | MultiLanguage)
             }
-            Op::Land | Op::Lor | Op::Lxor => matches!(class, CInteger | Logical),
+            Op::Land | Op::Lor | Op::Lxor => matches!(category, CInteger | Logical),
             Op::Band | Op::Bor | Op::Bxor => {
-                matches!(class, CInteger | FortranInteger | Byte | MultiLanguage)
+                matches!(category, CInteger | FortranInteger | Byte | MultiLanguage)
             }
-            Op::Minloc | Op::Maxloc => class == Pair,
+            Op::Minloc | Op::Maxloc => category == Pair,
             Op::Replace | Op::NoOp => true,
         }
     }

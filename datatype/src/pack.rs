@@ -4,7 +4,7 @@
 
 use crate::Datatype;
 use crate::predefined::Row;
-use mend_transport::{Buffer, Payload, UserMemory, WriteSlot};
+use mend_transport::{Buffer, Payload, PayloadWriter, UserMemory};
 
 /// A buffer that an operation reads or writes: `count` elements of a datatype in the user's memory.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl TypedBuffer {
     // Hot: per message.
     /// Appends the packed bytes `[from, from + bytes)` to `into`. Panics where there are fewer.
     #[inline(always)]
-    pub fn pack(&self, from: usize, bytes: usize, into: &mut WriteSlot<'_>) {
+    pub fn pack(&self, from: usize, bytes: usize, into: &mut PayloadWriter<'_>) {
         if self.datatype.row().is_contiguous() {
             return into.put_user(&self.memory, from, bytes);
         }
@@ -113,7 +113,7 @@ impl TypedBuffer {
         let mut block = [0; BLOCK_BYTES];
         for at in (0..bytes).step_by(BLOCK_BYTES) {
             let piece = &mut block[..BLOCK_BYTES.min(bytes - at)];
-            from.pack(at, piece.len(), &mut WriteSlot::from(&mut *piece));
+            from.pack(at, piece.len(), &mut PayloadWriter::from(&mut *piece));
             self.unpack(at, Payload::from(&*piece));
         }
         bytes
@@ -166,7 +166,7 @@ impl Runs {
 mod tests {
     use super::TypedBuffer;
     use crate::Datatype;
-    use mend_transport::{Buffer, Payload, UserMemory, WriteSlot};
+    use mend_transport::{Buffer, Payload, PayloadWriter, UserMemory};
 
     fn typed(bytes: &[u8], datatype: Datatype, count: u64) -> (std::sync::Arc<Buffer>, TypedBuffer) {
         let buffer = Buffer::from_bytes(bytes);
@@ -192,7 +192,7 @@ mod tests {
             let copy = from.copied().unwrap();
             UserMemory::of_buffer(&buffer).write(0, &vec![0; bytes.len()]);
             let mut packed = vec![0; copy.packed_bytes()];
-            copy.pack(0, packed.len(), &mut WriteSlot::from(&mut packed[..]));
+            copy.pack(0, packed.len(), &mut PayloadWriter::from(&mut packed[..]));
             assert_eq!(packed, map(datatype, 3).into_iter().map(|at| bytes[at]).collect::<Vec<_>>());
         }
     }
@@ -209,7 +209,7 @@ mod tests {
                 for end in start..=map.len() {
                     let wanted: Vec<u8> = map[start..end].iter().map(|&at| bytes[at]).collect();
                     let mut packed = vec![0; end - start];
-                    from.pack(start, end - start, &mut WriteSlot::from(&mut packed[..]));
+                    from.pack(start, end - start, &mut PayloadWriter::from(&mut packed[..]));
                     assert_eq!(packed, wanted, "{} [{start}, {end})", datatype.name());
 
                     let (buffer, into) = typed(&vec![0; bytes.len()], datatype, count as u64);
@@ -248,7 +248,7 @@ mod tests {
     fn elements_are_a_window_and_never_past_the_end() {
         let (_, all) = typed(&[1, 2, 3, 4, 5, 6, 7, 8], Datatype::from_handle(0x208).unwrap(), 4);
         let mut out = [0; 4];
-        all.elements(1, 2).unwrap().pack(0, 4, &mut WriteSlot::from(&mut out[..]));
+        all.elements(1, 2).unwrap().pack(0, 4, &mut PayloadWriter::from(&mut out[..]));
         assert_eq!(out, [3, 4, 5, 6]);
         assert!(all.elements(4, 0).is_some());
         assert!(all.elements(3, 2).is_none());

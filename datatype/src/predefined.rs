@@ -54,7 +54,7 @@ impl Datatype {
     /// How many bytes of data the first part of a pair type has; `None` for types that are no pairs.
     pub fn first_of_pair(self) -> Option<usize> {
         let row = self.row();
-        (row.class == Class::Pair).then(|| usize::from(row.number.bytes()))
+        (row.category == TypeCategory::Pair).then(|| usize::from(row.number.bytes()))
     }
 
     /// The name in the standard, such as `MPI_INT`.
@@ -94,7 +94,7 @@ pub(crate) struct Row {
     pub(crate) first: u8,
     /// Where the second run begins.
     pub(crate) second_at: u8,
-    pub(crate) class: Class,
+    pub(crate) category: TypeCategory,
     /// The format of its number; in complex and pair types, of the first number.
     pub(crate) number: Number,
     /// In pair types, the second number.
@@ -120,7 +120,7 @@ impl Row {
 
 /// The groups of MPI-5.0 §6.9.2, by which operations choose their types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Class {
+pub(crate) enum TypeCategory {
     CInteger,
     FortranInteger,
     Floating,
@@ -174,9 +174,9 @@ const LONG_DOUBLE: Number = Number::F80;
 #[cfg(not(target_arch = "x86_64"))]
 const LONG_DOUBLE: Number = Number::F128;
 
-const fn plain(handle: u16, name: &'static str, class: Class, number: Number) -> Row {
+const fn plain(handle: u16, name: &'static str, category: TypeCategory, number: Number) -> Row {
     let size = number.bytes();
-    Row { handle, name, size, extent: size, first: size, second_at: 0, class, number, index: number }
+    Row { handle, name, size, extent: size, first: size, second_at: 0, category, number, index: number }
 }
 
 const fn complex(handle: u16, name: &'static str, number: Number) -> Row {
@@ -188,7 +188,7 @@ const fn complex(handle: u16, name: &'static str, number: Number) -> Row {
         extent: size,
         first: size,
         second_at: 0,
-        class: Class::Complex,
+        category: TypeCategory::Complex,
         number,
         index: number,
     }
@@ -200,7 +200,17 @@ const fn pair(handle: u16, name: &'static str, number: Number, index: Number) ->
     let second_at = first.next_multiple_of(second);
     let align = if first > second { first } else { second };
     let extent = (second_at + second).next_multiple_of(align);
-    Row { handle, name, size: first + second, extent, first, second_at, class: Class::Pair, number, index }
+    Row {
+        handle,
+        name,
+        size: first + second,
+        extent,
+        first,
+        second_at,
+        category: TypeCategory::Pair,
+        number,
+        index,
+    }
 }
 
 const FIRST_HANDLE: usize = 0x200;
@@ -213,7 +223,7 @@ const NONE: Row = Row {
     extent: 0,
     first: 0,
     second_at: 0,
-    class: Class::Other,
+    category: TypeCategory::Other,
     number: Number::U8,
     index: Number::U8,
 };
@@ -229,8 +239,8 @@ static BY_HANDLE: [Row; 256] = {
 };
 
 const TABLE: &[Row] = {
-    use Class::{Byte, CInteger, Floating, FortranInteger, Logical, MultiLanguage, Other};
     use Number::{F16, F32, F64, F128, I8, I16, I32, I64, I128, U8, U16, U32, U64};
+    use TypeCategory::{Byte, CInteger, Floating, FortranInteger, Logical, MultiLanguage, Other};
     &[
         plain(0x201, "MPI_AINT", MultiLanguage, I64),
         plain(0x202, "MPI_COUNT", MultiLanguage, I64),

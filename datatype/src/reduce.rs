@@ -8,10 +8,10 @@
 use crate::element::{Arithmetic, Bits, Complex, Element, Negate, Ordered, Pair};
 use crate::half::Half;
 use crate::pack::BLOCK_BYTES;
-use crate::predefined::{Class, Number, Row};
+use crate::predefined::{Number, Row, TypeCategory};
 use crate::soft::{Binary128, X87};
 use crate::{Op, TypedBuffer};
-use mend_transport::{Payload, WriteSlot};
+use mend_transport::{Payload, PayloadWriter};
 
 /// Reduces element by element; `op` must take the type ([`Op::takes`]), and both buffers have the same type and count.
 pub fn reduce(op: Op, left: &TypedBuffer, into: &TypedBuffer) {
@@ -28,8 +28,8 @@ pub fn reduce(op: Op, left: &TypedBuffer, into: &TypedBuffer) {
     for at in (0..bytes).step_by(block) {
         let length = block.min(bytes - at);
         let (ours, theirs) = (&mut ours[..length], &mut theirs[..length]);
-        left.pack(at, length, &mut WriteSlot::from(&mut *theirs));
-        into.pack(at, length, &mut WriteSlot::from(&mut *ours));
+        left.pack(at, length, &mut PayloadWriter::from(&mut *theirs));
+        into.pack(at, length, &mut PayloadWriter::from(&mut *ours));
         kernel(theirs, ours);
         into.unpack(at, Payload::from(&*ours));
     }
@@ -40,7 +40,7 @@ type Kernel = fn(&[u8], &mut [u8]);
 
 fn kernel(op: Op, row: &Row) -> Kernel {
     match op {
-        Op::Sum | Op::Prod if row.class == Class::Complex => complex(op, row.number),
+        Op::Sum | Op::Prod if row.category == TypeCategory::Complex => complex(op, row.number),
         Op::Sum | Op::Prod => arithmetic(op, row.number),
         Op::Min | Op::Max => extremum(op, row.number),
         Op::Band | Op::Bor | Op::Bxor | Op::Land | Op::Lor | Op::Lxor => bits(op, row.number),
@@ -165,7 +165,7 @@ fn location(op: Op, row: &Row) -> Kernel {
 #[cfg(test)]
 mod tests {
     use super::reduce;
-    use crate::predefined::{Class, Number};
+    use crate::predefined::{Number, TypeCategory};
     use crate::{Datatype, Op, TypedBuffer};
     use mend_base::Random;
     use mend_transport::{Buffer, UserMemory};
@@ -282,11 +282,11 @@ mod tests {
     }
 
     /// One element: its numbers in order.
-    fn combine(op: Op, class: Class, left: &[Model], right: &[Model]) -> Vec<Model> {
-        match (class, op) {
+    fn combine(op: Op, category: TypeCategory, left: &[Model], right: &[Model]) -> Vec<Model> {
+        match (category, op) {
             (_, Op::Replace) => left.to_vec(),
             (_, Op::NoOp) => right.to_vec(),
-            (Class::Complex, Op::Prod) => {
+            (TypeCategory::Complex, Op::Prod) => {
                 let [Model::Real(a), Model::Real(b), Model::Real(c), Model::Real(d)] =
                     [left[0], left[1], right[0], right[1]]
                 else {
@@ -294,7 +294,7 @@ mod tests {
                 };
                 vec![Model::Real(a * c - b * d), Model::Real(a * d + b * c)]
             }
-            (Class::Pair, _) => {
+            (TypeCategory::Pair, _) => {
                 let (value, other) = (left[0], right[0]);
                 let left_wins = if op == Op::Minloc { value.less(other) } else { other.less(value) };
                 let tie = value == other && left[1].less(right[1]);
@@ -306,9 +306,9 @@ mod tests {
 
     fn numbers(datatype: Datatype) -> Vec<Number> {
         let row = datatype.row();
-        match row.class {
-            Class::Complex => vec![row.number; 2],
-            Class::Pair => vec![row.number, row.index],
+        match row.category {
+            TypeCategory::Complex => vec![row.number; 2],
+            TypeCategory::Pair => vec![row.number, row.index],
             _ => vec![row.number],
         }
     }
@@ -358,7 +358,7 @@ mod tests {
                         .iter()
                         .zip(&right)
                         .map(|(l, r)| {
-                            let combined = combine(op, datatype.row().class, l, r);
+                            let combined = combine(op, datatype.row().category, l, r);
                             combined.iter().zip(&numbers).map(|(model, &n)| model.wrapped(n)).collect()
                         })
                         .collect();

@@ -20,12 +20,12 @@ pub enum Invocation {
     /// `--version`.
     Version,
     /// Run a job.
-    Run(Job),
+    Run(JobDescription),
 }
 
 /// A job, as the command line describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Job {
+pub struct JobDescription {
     /// Programs, in the order of their ranks; at least one.
     pub apps: Vec<App>,
     /// Whether each rank is pinned to a processor.
@@ -71,9 +71,9 @@ pub enum Binding {
     Core,
 }
 
-impl Default for Job {
+impl Default for JobDescription {
     fn default() -> Self {
-        Job {
+        JobDescription {
             apps: vec![],
             binding: Binding::None,
             labels: false,
@@ -87,7 +87,7 @@ impl Default for Job {
     }
 }
 
-impl Job {
+impl JobDescription {
     /// The most ranks of a job on one node.
     pub const RANKS_MAX: u32 = 1024;
 
@@ -135,7 +135,7 @@ pub enum UsageError {
     #[error("no program is named; as in 'mpiexec -n 4 PROGRAM' [E-ARG-004]")]
     NoProgram,
     /// More than a node can hold.
-    #[error("{0} ranks are more than the {max} that a job on one node can have [E-ARG-005]", max = Job::RANKS_MAX)]
+    #[error("{0} ranks are more than the {max} that a job on one node can have [E-ARG-005]", max = JobDescription::RANKS_MAX)]
     TooMany(u64),
     /// A parameter is unknown or does not take its value.
     #[error("--mca: {0} [E-ARG-006]")]
@@ -149,7 +149,7 @@ pub enum UsageError {
 
 /// Reads a command line, without the name of the program.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, UsageError> {
-    let mut parser = Parser { rest: arguments.into_iter().collect(), job: Job::default() };
+    let mut parser = Parser { rest: arguments.into_iter().collect(), job: JobDescription::default() };
     loop {
         if let Some(asked) = parser.app()? {
             return Ok(asked);
@@ -160,7 +160,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     }
     let job = parser.job;
     let ranks: u64 = job.apps.iter().map(|app| u64::from(app.ranks)).sum();
-    if ranks > u64::from(Job::RANKS_MAX) {
+    if ranks > u64::from(JobDescription::RANKS_MAX) {
         return Err(UsageError::TooMany(ranks));
     }
     check_settings(&job.settings)?;
@@ -176,7 +176,7 @@ fn check_settings(settings: &Assignments) -> Result<(), UsageError> {
 
 struct Parser {
     rest: VecDeque<OsString>,
-    job: Job,
+    job: JobDescription,
 }
 
 impl Parser {
@@ -376,7 +376,7 @@ signal ended; 124 after -timeout. MEND_REPORT=failures says of every death how i
 
 #[cfg(test)]
 mod tests {
-    use super::{App, Binding, Invocation, Job, UsageError, parse};
+    use super::{App, Binding, Invocation, JobDescription, UsageError, parse};
     use std::ffi::OsString;
     use std::time::Duration;
 
@@ -384,7 +384,7 @@ mod tests {
         parse(line.split_whitespace().map(OsString::from))
     }
 
-    fn job(line: &str) -> Job {
+    fn job(line: &str) -> JobDescription {
         match parsed(line) {
             Ok(Invocation::Run(job)) => job,
             other => panic!("{line}: {other:?}"),
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(job.binding, Binding::Core);
         assert_eq!(job.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(job.error_handler, Some("mpi_errors_return"));
-        assert!(job.fault_tolerant && super::Job::default().fault_tolerant && !job.test_hooks);
+        assert!(job.fault_tolerant && super::JobDescription::default().fault_tolerant && !job.test_hooks);
         assert_eq!(job.counting, super::Counting::NotFailed);
         let job = self::job("-with-ft no -exit-code worst --test-hooks a");
         assert_eq!((job.fault_tolerant, job.counting, job.test_hooks), (false, super::Counting::Worst, true));

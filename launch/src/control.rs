@@ -2,12 +2,12 @@
 //! The messages between `mpiexec` and its node daemon. Both are the same program, so the messages have no version.
 
 use mend_base::{Reader, Wire, Writer};
-use mend_runtime::packet::{self, Arrival, Sent, Waiting};
+use mend_runtime::packet::{self, MayBlock, ReceiveResult, Sent};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// A message of `mpiexec` to its node daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum DaemonCommand {
     /// Pass this signal on to every rank; after a signal that ends jobs, deaths are expected.
     Signal(i32),
     /// Kill every process of the job.
@@ -18,7 +18,7 @@ pub enum Order {
 
 /// A message of the node daemon to `mpiexec`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Report {
+pub enum DaemonReport {
     /// This rank runs; the descriptors of its stdout and stderr are in the same packet.
     Started(u32),
     /// The descriptor of rank 0's stdin is in the same packet.
@@ -34,43 +34,43 @@ pub enum Report {
 /// The longest line, in bytes.
 const LINE_BYTES_MAX: usize = 2048;
 
-impl Wire for Order {
+impl Wire for DaemonCommand {
     const BYTES_MAX: usize = 5;
 
     fn write(&self, out: &mut Writer<'_>) {
         match self {
-            Order::Signal(signal) => {
+            DaemonCommand::Signal(signal) => {
                 out.u8(1);
                 out.u32(*signal as u32);
             }
-            Order::Kill => out.u8(2),
-            Order::Overdue => out.u8(3),
+            DaemonCommand::Kill => out.u8(2),
+            DaemonCommand::Overdue => out.u8(3),
         }
     }
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.u8()? {
-            1 => Order::Signal(from.u32()? as i32),
-            2 => Order::Kill,
-            3 => Order::Overdue,
+            1 => DaemonCommand::Signal(from.u32()? as i32),
+            2 => DaemonCommand::Kill,
+            3 => DaemonCommand::Overdue,
             _ => return None,
         })
     }
 }
 
-impl Wire for Report {
+impl Wire for DaemonReport {
     const BYTES_MAX: usize = 1 + LINE_BYTES_MAX;
 
     fn write(&self, out: &mut Writer<'_>) {
         match self {
-            Report::Started(rank) => {
+            DaemonReport::Started(rank) => {
                 out.u8(1);
                 out.u32(*rank);
             }
-            Report::Input => out.u8(2),
-            Report::Line(line) => write_line(out, 3, line),
-            Report::LineNow(line) => write_line(out, 5, line),
-            Report::Ended(code) => {
+            DaemonReport::Input => out.u8(2),
+            DaemonReport::Line(line) => write_line(out, 3, line),
+            DaemonReport::LineNow(line) => write_line(out, 5, line),
+            DaemonReport::Ended(code) => {
                 out.u8(4);
                 out.u8(*code);
             }
@@ -79,11 +79,11 @@ impl Wire for Report {
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.u8()? {
-            1 => Report::Started(from.u32()?),
-            2 => Report::Input,
-            3 => Report::Line(read_line(from)?),
-            5 => Report::LineNow(read_line(from)?),
-            4 => Report::Ended(from.u8()?),
+            1 => DaemonReport::Started(from.u32()?),
+            2 => DaemonReport::Input,
+            3 => DaemonReport::Line(read_line(from)?),
+            5 => DaemonReport::LineNow(read_line(from)?),
+            4 => DaemonReport::Ended(from.u8()?),
             _ => return None,
         })
     }
@@ -105,7 +105,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &impl Wire, with: &[BorrowedFd<'_>]
     message.write(&mut out);
     let used = out.used();
     loop {
-        match packet::send(socket, &bytes[..used], with, Waiting::Allowed) {
+        match packet::send(socket, &bytes[..used], with, MayBlock::Yes) {
             Sent::Yes => return true,
             Sent::Closed => return false,
             // The kernel limits descriptors in flight; the other end receives them all the time.
@@ -127,10 +127,10 @@ pub enum Received<M> {
 
 /// Takes the next message, without waiting.
 pub fn receive<M: Wire>(socket: BorrowedFd<'_>) -> Received<M> {
-    match packet::receive(socket, Waiting::Never) {
-        Arrival::Nothing => Received::Nothing,
-        Arrival::Closed => Received::Closed,
-        Arrival::Packet(packet) => match M::read(&mut Reader::new(&packet.bytes)) {
+    match packet::receive(socket, MayBlock::No) {
+        ReceiveResult::Nothing => Received::Nothing,
+        ReceiveResult::Closed => Received::Closed,
+        ReceiveResult::Packet(packet) => match M::read(&mut Reader::new(&packet.bytes)) {
             Some(message) if packet.whole && !packet.without_descriptors => {
                 Received::Message(message, packet.descriptors)
             }
@@ -141,31 +141,33 @@ pub fn receive<M: Wire>(socket: BorrowedFd<'_>) -> Received<M> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Order, Received, Report, receive, send};
+    use super::{DaemonCommand, DaemonReport, Received, receive, send};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::AsFd;
 
     #[test]
-    fn orders_and_reports_arrive_and_the_end_shows() {
+    fn commands_and_reports_arrive_and_the_end_shows() {
         let (a, b) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        for order in [Order::Signal(15), Order::Kill, Order::Overdue] {
-            assert!(send(a.as_fd(), &order, &[]));
+        for command in [DaemonCommand::Signal(15), DaemonCommand::Kill, DaemonCommand::Overdue] {
+            assert!(send(a.as_fd(), &command, &[]));
             assert!(
-                matches!(receive::<Order>(b.as_fd()), Received::Message(received, _) if received == order)
+                matches!(receive::<DaemonCommand>(b.as_fd()), Received::Message(received, _) if received == command)
             );
         }
-        let lines = [Report::Line("why".to_owned()), Report::LineNow("who".to_owned())];
-        for report in [Report::Started(3), Report::Input, Report::Ended(7)].into_iter().chain(lines) {
+        let lines = [DaemonReport::Line("why".to_owned()), DaemonReport::LineNow("who".to_owned())];
+        for report in
+            [DaemonReport::Started(3), DaemonReport::Input, DaemonReport::Ended(7)].into_iter().chain(lines)
+        {
             assert!(send(a.as_fd(), &report, &[a.as_fd()]));
-            let Received::Message(received, descriptors) = receive::<Report>(b.as_fd()) else {
+            let Received::Message(received, descriptors) = receive::<DaemonReport>(b.as_fd()) else {
                 panic!("{report:?}")
             };
             assert_eq!((received, descriptors.len()), (report, 1));
         }
-        assert!(matches!(receive::<Report>(b.as_fd()), Received::Nothing));
+        assert!(matches!(receive::<DaemonReport>(b.as_fd()), Received::Nothing));
         drop(a);
-        assert!(matches!(receive::<Report>(b.as_fd()), Received::Closed));
-        assert!(!send(b.as_fd(), &Order::Kill, &[]));
+        assert!(matches!(receive::<DaemonReport>(b.as_fd()), Received::Closed));
+        assert!(!send(b.as_fd(), &DaemonCommand::Kill, &[]));
     }
 }

@@ -19,17 +19,17 @@ pub mod life;
 pub mod processes;
 pub mod user_reports;
 
-use crate::arguments::{App, Job};
-use crate::control::{Order, Received, Report, receive, send};
-use crate::failure::Failure;
+use crate::arguments::{App, JobDescription};
+use crate::control::{DaemonCommand, DaemonReport, Received, receive, send};
+use crate::launch_error::LaunchError;
 use crate::signals::{self, SignalPipe, SignalRole};
 use crate::{kill, spawn};
 use connections::Connections;
 use delivery::Delivery;
 use life::{LifeWatch, WatchError, WatchMode};
 use mend_daemon::{Condition, Effect, JobEnd, JobEndReason, NodeDaemon, Rules};
-use mend_runtime::daemon_protocol::{HelloRefused, Request, Welcome};
-use mend_runtime::draw;
+use mend_runtime::daemon_protocol::{HelloRefused, RankMessage, Welcome};
+use mend_runtime::entropy;
 use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
 use mend_segment::LifeState;
 use processes::Processes;
@@ -41,22 +41,22 @@ use std::time::{Duration, Instant};
 use user_reports::UserReports;
 
 /// Runs the job as its node daemon. The socket to `mpiexec` is our standard input.
-pub fn run(job: Job) -> Result<u8, Failure> {
-    let control = spawn::take_standard_input().map_err(Failure::System)?;
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
+pub fn run(job: JobDescription) -> Result<u8, LaunchError> {
+    let control = spawn::take_standard_input().map_err(LaunchError::System)?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(LaunchError::system)?;
     // A name for `ps` and `top`; without it they show `exe`, from /proc/self/exe.
     let _ = rustix::thread::set_name(c"mend-daemon");
     let mut driver = match Driver::new(job, control.as_fd()) {
         Ok(driver) => driver,
-        Err(failure) => {
-            send(control.as_fd(), &Report::Line(format!("mpiexec: {failure}")), &[]);
-            send(control.as_fd(), &Report::Ended(1), &[]);
+        Err(error) => {
+            send(control.as_fd(), &DaemonReport::Line(format!("mpiexec: {error}")), &[]);
+            send(control.as_fd(), &DaemonReport::Ended(1), &[]);
             return Ok(0);
         }
     };
     let over = match driver.start().and_then(|()| driver.run()) {
         Ok(over) => over,
-        Err(failure) => Over { code: 1, lines: vec![format!("mpiexec: {failure}")] },
+        Err(error) => Over { code: 1, lines: vec![format!("mpiexec: {error}")] },
     };
     driver.finish(over);
     Ok(0)
@@ -70,7 +70,7 @@ struct Over {
 }
 
 struct Driver<'front> {
-    job: Job,
+    job: JobDescription,
     node_daemon: NodeDaemon,
     connections: Connections,
     delivery: Delivery,
@@ -98,13 +98,13 @@ mod token {
 
 /// Start and end.
 impl<'front> Driver<'front> {
-    fn new(job: Job, control: BorrowedFd<'front>) -> Result<Self, Failure> {
+    fn new(job: JobDescription, control: BorrowedFd<'front>) -> Result<Self, LaunchError> {
         let ranks = job.ranks();
-        let epoll_set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Failure::system)?;
+        let epoll_set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system)?;
         let address = Address {
-            socket: draw::random_bytes(),
+            socket: entropy::random_bytes(),
             network: mend_runtime::namespace("net"),
-            secret: draw::random_bytes(),
+            secret: entropy::random_bytes(),
             rank: 0,
         };
         let hook = |name| std::env::var(name).ok().filter(|_| job.test_hooks);
@@ -115,19 +115,19 @@ impl<'front> Driver<'front> {
             muted: hook(MUTED).is_some(),
         };
         let driver = Driver {
-            node_daemon: NodeDaemon::new(mend_base::Job(draw::random_u32()), ranks, rules),
-            connections: Connections::open(&address, ranks).map_err(Failure::system)?,
+            node_daemon: NodeDaemon::new(mend_base::Job(entropy::random_u32()), ranks, rules),
+            connections: Connections::open(&address, ranks).map_err(LaunchError::system)?,
             delivery: Delivery::new(slots_for(ranks))?,
             life_watch: LifeWatch::new(WatchMode::chosen(hook(LIFE_WATCH).as_deref()))
-                .map_err(Failure::System)?,
+                .map_err(LaunchError::System)?,
             processes: Processes::new(ranks),
             user_reports: UserReports::new(control, &job, rules.reports_deaths),
-            endings: signals::listen_to_endings().map_err(Failure::System)?,
+            endings: signals::listen_to_endings().map_err(LaunchError::System)?,
             epoll_set,
             over: None,
             job,
         };
-        driver.listen_to_all(control).map_err(Failure::System)?;
+        driver.listen_to_all(control).map_err(LaunchError::System)?;
         Ok(driver)
     }
 
@@ -139,19 +139,19 @@ impl<'front> Driver<'front> {
     }
 
     /// Starts every rank; ends the job if one cannot be started.
-    fn start(&mut self) -> Result<(), Failure> {
+    fn start(&mut self) -> Result<(), LaunchError> {
         // Descriptors for each rank: process, connection, outbox, and until it is started the ends of its pipes.
         let needed = 192 + 4 * u64::from(self.job.ranks());
-        let descriptor_limit =
-            spawn::raise_descriptor_limit(needed).map_err(|limit| Failure::Descriptors { needed, limit })?;
-        let pins = spawn::pins(self.job.binding).map_err(Failure::System)?;
+        let descriptor_limit = spawn::raise_descriptor_limit(needed)
+            .map_err(|limit| LaunchError::Descriptors { needed, limit })?;
+        let pins = spawn::pins(self.job.binding).map_err(LaunchError::System)?;
         let programs: Vec<App> = self.job.programs().cloned().collect();
         let app_numbers: Vec<usize> = self.job.app_numbers().collect();
         for ((rank, app), app_number) in (0..).zip(&programs).zip(app_numbers) {
             let address = Address { rank, ..*self.connections.address() };
             let start = spawn::RankStart { address, app_number, pinned: pins.of(rank), descriptor_limit };
             match spawn::rank(&self.job, app, &start) {
-                Ok(started) => self.started(rank, started).map_err(Failure::System)?,
+                Ok(started) => self.started(rank, started).map_err(LaunchError::System)?,
                 Err(error) => {
                     self.over = Some(not_started(rank, app, &error));
                     return Ok(());
@@ -161,11 +161,11 @@ impl<'front> Driver<'front> {
         Ok(())
     }
 
-    fn started(&mut self, rank: u32, started: spawn::Started) -> io::Result<()> {
+    fn started(&mut self, rank: u32, started: spawn::StartedRank) -> io::Result<()> {
         let ends = [started.stdout.as_fd(), started.stderr.as_fd()];
-        self.user_reports.send(&Report::Started(rank), &ends);
+        self.user_reports.send(&DaemonReport::Started(rank), &ends);
         if let Some(input) = &started.stdin {
-            self.user_reports.send(&Report::Input, &[input.as_fd()]);
+            self.user_reports.send(&DaemonReport::Input, &[input.as_fd()]);
         }
         self.node_daemon.on_started(rank, number(started.pid));
         let pidfd = self.processes.started(rank, started.pid)?;
@@ -191,7 +191,7 @@ impl<'front> Driver<'front> {
 /// The loop.
 impl Driver<'_> {
     /// Until the job is over.
-    fn run(&mut self) -> Result<Over, Failure> {
+    fn run(&mut self) -> Result<Over, LaunchError> {
         loop {
             if self.life_watch.must_poll() {
                 self.on_marks();
@@ -202,7 +202,7 @@ impl Driver<'_> {
                 return Ok(over);
             }
             self.delivery.send_all(&mut self.node_daemon, &self.connections);
-            self.wait().map_err(Failure::System)?;
+            self.wait().map_err(LaunchError::System)?;
         }
     }
 
@@ -251,11 +251,11 @@ impl Driver<'_> {
                     let condition = self.examine(rank);
                     self.node_daemon.on_examined(rank, condition);
                 }
-                Effect::ReadRequests(rank) => {
+                Effect::ReadMessages(rank) => {
                     if let Some(connection) = self.connections.of_rank(rank) {
                         self.receive(connection, LAST_PACKETS);
                     }
-                    self.node_daemon.on_requests_read(rank, now());
+                    self.node_daemon.on_messages_read(rank, now());
                 }
                 Effect::Kill(rank) => {
                     if self.processes.kill(rank) {
@@ -298,14 +298,16 @@ impl Driver<'_> {
 impl Driver<'_> {
     fn on_order(&mut self) {
         while self.over.is_none() {
-            match receive::<Order>(self.user_reports.control()) {
+            match receive::<DaemonCommand>(self.user_reports.control()) {
                 Received::Nothing => return,
-                Received::Message(Order::Signal(signal), _) => self.pass_on(signal),
+                Received::Message(DaemonCommand::Signal(signal), _) => self.pass_on(signal),
                 // mpiexec, if it still runs, determines the exit code itself.
-                Received::Message(Order::Kill, _) | Received::Closed => {
-                    self.node_daemon.on_end_order(JobEndReason::Asked)
+                Received::Message(DaemonCommand::Kill, _) | Received::Closed => {
+                    self.node_daemon.on_end_command(JobEndReason::Asked)
                 }
-                Received::Message(Order::Overdue, _) => self.node_daemon.on_end_order(JobEndReason::Overdue),
+                Received::Message(DaemonCommand::Overdue, _) => {
+                    self.node_daemon.on_end_command(JobEndReason::Overdue)
+                }
             }
             self.perform();
         }
@@ -343,45 +345,45 @@ impl Driver<'_> {
     fn receive(&mut self, connection: u32, packets: u32) -> Option<u32> {
         for _ in 0..packets {
             match self.connections.receive(connection) {
-                connections::Received::Nothing => return None,
-                connections::Received::Closed(rank) => return rank,
-                connections::Received::Garbage(None) => {
+                connections::ConnectionEvent::Nothing => return None,
+                connections::ConnectionEvent::Closed(rank) => return rank,
+                connections::ConnectionEvent::Garbage(None) => {
                     self.connections.refuse_hello(connection, HelloRefused::Garbled)
                 }
-                connections::Received::Garbage(Some(rank)) => self.node_daemon.on_garbage(rank, now()),
-                connections::Received::Hello(request) => self.on_hello(connection, &request),
-                connections::Received::FromRank(rank, request) => {
-                    self.node_daemon.on_request(rank, request, now())
+                connections::ConnectionEvent::Garbage(Some(rank)) => self.node_daemon.on_garbage(rank, now()),
+                connections::ConnectionEvent::Hello(message) => self.on_hello(connection, &message),
+                connections::ConnectionEvent::FromRank(rank, message) => {
+                    self.node_daemon.on_rank_message(rank, message, now())
                 }
             }
         }
         None
     }
 
-    fn on_hello(&mut self, connection: u32, request: &Request) {
+    fn on_hello(&mut self, connection: u32, message: &RankMessage) {
         let Some(process) = self.connections.process(connection) else { return };
-        match self.join(process, request) {
+        match self.join(process, message) {
             Ok(rank) => {
                 let size = self.job.ranks();
                 let welcome = Welcome {
                     peer: self.node_daemon.peer(rank),
                     size,
-                    slot: rank,
-                    slots: self.delivery.slots(),
+                    node_slot: rank,
+                    node_slots: self.delivery.slots(),
                     local_ranks: size,
                     fault_tolerant: self.job.fault_tolerant,
                 };
                 self.connections.welcome(connection, rank, &welcome, self.delivery.pages());
             }
             Err(why) => {
-                self.user_reports.note_mismatch(process, request, why);
+                self.user_reports.note_mismatch(process, message, why);
                 self.connections.refuse_hello(connection, why);
             }
         }
     }
 
-    fn join(&mut self, process: i32, request: &Request) -> Result<u32, HelloRefused> {
-        let rank = self.connections.check_hello(request)?.rank;
+    fn join(&mut self, process: i32, message: &RankMessage) -> Result<u32, HelloRefused> {
+        let rank = self.connections.check_hello(message)?.rank;
         let pid = Pid::from_raw(process).ok_or(HelloRefused::NotVisible)?;
         self.node_daemon.admit(rank)?;
         let pidfd = self.processes.join(rank, pid).map_err(|_| HelloRefused::NotVisible)?;
@@ -429,7 +431,7 @@ fn number(pid: Pid) -> u32 {
 }
 
 /// Whether the user asked for a report of every death. Invalid settings count as no: the ranks report them.
-fn reports_failures(job: &Job) -> bool {
+fn reports_failures(job: &JobDescription) -> bool {
     mend_world::settings_from_environment(&job.settings)
         .is_ok_and(|(settings, _)| settings.has_word("report", "failures"))
 }
@@ -475,7 +477,7 @@ const LAST_PACKETS: u32 = 4096;
 
 /// How many node slots to provide: more than ranks, for processes that join late.
 fn slots_for(ranks: u32) -> u32 {
-    (2 * ranks).max(ranks + 16).min(Job::RANKS_MAX).max(ranks)
+    (2 * ranks).max(ranks + 16).min(JobDescription::RANKS_MAX).max(ranks)
 }
 
 #[cfg(test)]

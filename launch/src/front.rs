@@ -11,9 +11,9 @@
 //! The reader of our output may have stopped reading. So draining lasts 2 s at most if the job was ended by force, and an End
 //! signal or --timeout during draining ends `mpiexec` without printing the rest.
 
-use crate::arguments::Job;
-use crate::control::{Order, Received, Report, receive, send};
-use crate::failure::Failure;
+use crate::arguments::JobDescription;
+use crate::control::{DaemonCommand, DaemonReport, Received, receive, send};
+use crate::launch_error::LaunchError;
 use crate::output::{Assembler, Joiner, Printer};
 use crate::signals::{self, SignalPipe, SignalRole};
 use crate::{kill, spawn, stdin};
@@ -42,22 +42,22 @@ const KILL_TIME_LIMIT: Duration = Duration::from_millis(2_500);
 const _: () = assert!(END_TIME_LIMIT.as_millis() + KILL_TIME_LIMIT.as_millis() < 5_000);
 
 /// Runs the job to its end, and returns the exit code of `mpiexec`.
-pub fn run(job: &Job) -> Result<u8, Failure> {
+pub fn run(job: &JobDescription) -> Result<u8, LaunchError> {
     let needed = 64 + 2 * u64::from(job.ranks());
     let limit = spawn::raise_descriptor_limit(needed);
-    let limit = limit.map_err(|limit| Failure::Descriptors { needed, limit })?;
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(Failure::system)?;
-    let _endings = signals::listen_to_endings().map_err(Failure::System)?;
-    let signals = signals::listen().map_err(Failure::System)?;
+    let limit = limit.map_err(|limit| LaunchError::Descriptors { needed, limit })?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(LaunchError::system)?;
+    let _endings = signals::listen_to_endings().map_err(LaunchError::System)?;
+    let signals = signals::listen().map_err(LaunchError::System)?;
     let (control, daemons_end) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
         rustix::net::SocketFlags::CLOEXEC,
         None,
     )
-    .map_err(Failure::system)?;
-    let node_daemon = spawn::node_daemon(daemons_end, limit).map_err(Failure::System)?;
-    let mut front = Front::new(job, node_daemon, control, signals).map_err(Failure::System)?;
+    .map_err(LaunchError::system)?;
+    let node_daemon = spawn::node_daemon(daemons_end, limit).map_err(LaunchError::System)?;
+    let mut front = Front::new(job, node_daemon, control, signals).map_err(LaunchError::System)?;
     if job.test_hooks {
         front.streams[STDERR].say(&hooks_line());
     }
@@ -66,7 +66,7 @@ pub fn run(job: &Job) -> Result<u8, Failure> {
             reap_node_daemon(node_daemon);
             return Ok(code);
         }
-        front.step().map_err(Failure::System)?;
+        front.step().map_err(LaunchError::System)?;
     }
 }
 
@@ -92,7 +92,7 @@ fn reap_node_daemon(node_daemon: Pid) {
 const STDERR: usize = 1;
 
 struct Front<'job> {
-    job: &'job Job,
+    job: &'job JobDescription,
     node_daemon: Pid,
     control: OwnedFd,
     signals: Vec<SignalPipe>,
@@ -155,7 +155,12 @@ mod token {
 }
 
 impl<'job> Front<'job> {
-    fn new(job: &'job Job, node_daemon: Pid, control: OwnedFd, signals: Vec<SignalPipe>) -> io::Result<Self> {
+    fn new(
+        job: &'job JobDescription,
+        node_daemon: Pid,
+        control: OwnedFd,
+        signals: Vec<SignalPipe>,
+    ) -> io::Result<Self> {
         let epoll_set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         listen(&epoll_set, &control, token::CONTROL)?;
         for (index, pipe) in signals.iter().enumerate() {
@@ -250,7 +255,7 @@ impl<'job> Front<'job> {
     fn check_deadlines(&mut self) {
         let now = Instant::now();
         if self.kill_at.is_some_and(|at| now >= at) {
-            self.kill(Order::Kill);
+            self.kill(DaemonCommand::Kill);
         }
         if self.enforce_at.is_some_and(|at| now >= at) {
             // The node daemon hangs. It was not reaped yet, so its process id cannot have been reused.
@@ -264,19 +269,19 @@ impl<'job> Front<'job> {
                 "mpiexec: the job has run for {} s, as long as --timeout allows, and has been ended [E-JOB-010]",
                 span.as_secs_f64()
             ));
-            self.kill(Order::Overdue);
+            self.kill(DaemonCommand::Overdue);
         }
     }
 
     /// Ends the job now; while draining, ends `mpiexec` without printing the rest.
-    fn kill(&mut self, order: Order) {
+    fn kill(&mut self, command: DaemonCommand) {
         self.kill_at = None;
         if self.state != State::Running {
             self.leave_at = Some(Instant::now());
             return;
         }
         self.enforce_at.get_or_insert_with(|| Instant::now() + KILL_TIME_LIMIT);
-        send(self.control.as_fd(), &order, &[]);
+        send(self.control.as_fd(), &command, &[]);
         self.continue_node_daemon();
     }
 
@@ -289,22 +294,22 @@ impl<'job> Front<'job> {
 
     fn read_node_daemon(&mut self) -> io::Result<()> {
         loop {
-            match receive::<Report>(self.control.as_fd()) {
+            match receive::<DaemonReport>(self.control.as_fd()) {
                 Received::Nothing => return Ok(()),
                 Received::Closed => return self.on_node_daemon_gone(),
-                Received::Message(Report::Started(rank), ends) => {
+                Received::Message(DaemonReport::Started(rank), ends) => {
                     for (stream, end) in self.streams.iter_mut().zip(ends) {
                         stream.add(rank, self.job.ranks() == 1, end)?;
                     }
                 }
-                Received::Message(Report::Input, mut ends) => {
+                Received::Message(DaemonReport::Input, mut ends) => {
                     if let Some(end) = ends.pop() {
                         stdin::pass_on(end)?;
                     }
                 }
-                Received::Message(Report::Line(line), _) => self.lines.push(line),
-                Received::Message(Report::LineNow(line), _) => self.streams[STDERR].say(&line),
-                Received::Message(Report::Ended(code), _) => self.over(code),
+                Received::Message(DaemonReport::Line(line), _) => self.lines.push(line),
+                Received::Message(DaemonReport::LineNow(line), _) => self.streams[STDERR].say(&line),
+                Received::Message(DaemonReport::Ended(code), _) => self.over(code),
             }
         }
     }
@@ -359,7 +364,7 @@ impl<'job> Front<'job> {
     /// have ended by then. Output that is lost for another reason makes the exit code nonzero.
     fn check_printers(&mut self) {
         for index in 0..self.streams.len() {
-            let Some(errno) = self.streams[index].printer.failure() else { continue };
+            let Some(errno) = self.streams[index].printer.error() else { continue };
             let reader_is_gone = errno == rustix::io::Errno::PIPE;
             if self.forced_code.is_some() || (reader_is_gone && self.state != State::Running) {
                 continue;
@@ -376,7 +381,7 @@ impl<'job> Front<'job> {
                 ));
             }
             if self.state == State::Running {
-                self.kill(Order::Kill);
+                self.kill(DaemonCommand::Kill);
             }
         }
     }
@@ -404,19 +409,19 @@ impl<'job> Front<'job> {
                     self.kill_at = Some(Instant::now() + END_TIME_LIMIT);
                 }
                 if again {
-                    self.kill(Order::Kill);
+                    self.kill(DaemonCommand::Kill);
                 }
             }
         }
     }
 
     fn pass_on(&self, signal: Signal) {
-        send(self.control.as_fd(), &Order::Signal(signal.as_raw()), &[]);
+        send(self.control.as_fd(), &DaemonCommand::Signal(signal.as_raw()), &[]);
     }
 }
 
 impl OutputStream {
-    fn new(job: &Job, out: impl AsFd + Send + 'static) -> io::Result<Self> {
+    fn new(job: &JobDescription, out: impl AsFd + Send + 'static) -> io::Result<Self> {
         Ok(OutputStream {
             printer: Printer::start(out)?,
             joiner: Joiner::new(job.labels),

@@ -5,15 +5,15 @@
 //! code. The *node daemon* ([`daemon`]) is the parent of all ranks: it exchanges their cards and monitors them. Either
 //! ends the job when the other is gone, with every process that the ranks started.
 //!
-//! Not here: what a rank does with what it is told ([`mend_runtime`]), messages. Read [`arguments::Job`] first.
+//! Not here: what a rank does with what it is told ([`mend_runtime`]), messages. Read [`arguments::JobDescription`] first.
 #![deny(unsafe_code)]
 
 pub mod arguments;
 pub mod control;
 pub mod daemon;
-pub mod failure;
 pub mod front;
 pub mod kill;
+pub mod launch_error;
 pub mod output;
 pub mod signals;
 #[expect(unsafe_code, reason = "the step between fork and exec")]
@@ -21,7 +21,7 @@ pub mod spawn;
 pub mod stdin;
 
 use arguments::{HELP, Invocation};
-use failure::Failure;
+use launch_error::LaunchError;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ pub fn main() -> ExitCode {
         words.remove(0);
     }
     let result = match arguments::parse(words) {
-        Err(error) => Err(Failure::Arguments(error)),
+        Err(error) => Err(LaunchError::Arguments(error)),
         Ok(Invocation::Help) => Ok(say(HELP)),
         Ok(Invocation::Version) => Ok(say(concat!("mpiexec (Mend) ", env!("CARGO_PKG_VERSION"), "\n"))),
         Ok(Invocation::Run(job)) if node_daemon => daemon::run(job),
@@ -49,10 +49,10 @@ fn say(text: &str) -> u8 {
     0
 }
 
-fn complain(failure: Failure) -> ExitCode {
-    eprintln!("mpiexec: {failure}");
-    ExitCode::from(match failure {
-        Failure::Arguments(_) => 2,
+fn complain(error: LaunchError) -> ExitCode {
+    eprintln!("mpiexec: {error}");
+    ExitCode::from(match error {
+        LaunchError::Arguments(_) => 2,
         _ => 1,
     })
 }

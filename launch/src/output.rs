@@ -164,11 +164,11 @@ impl Printer {
 
     /// Whether writing has failed for good.
     pub fn broken(&self) -> bool {
-        self.failure().is_some()
+        self.error().is_some()
     }
 
     /// The error that ended writing; `EPIPE`: the reader has closed the stream.
-    pub fn failure(&self) -> Option<Errno> {
+    pub fn error(&self) -> Option<Errno> {
         self.shared.lock().failure
     }
 }
@@ -287,7 +287,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(printer.idle());
-        assert_eq!(printer.failure(), Some(Errno::PIPE));
+        assert_eq!(printer.error(), Some(Errno::PIPE));
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         while !printer.idle() {
             std::thread::yield_now();
         }
-        assert_eq!(printer.failure(), Some(Errno::NOSPC));
+        assert_eq!(printer.error(), Some(Errno::NOSPC));
     }
 
     #[test]

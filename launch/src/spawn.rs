@@ -2,7 +2,7 @@
 //! Starts processes: the node daemon, and the ranks. The one place of this crate with `unsafe`: the step between fork and
 //! exec.
 
-use crate::arguments::{App, Binding, Job};
+use crate::arguments::{App, Binding, JobDescription};
 use mend_runtime::environment::{self, Address};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -27,7 +27,7 @@ pub struct RankStart {
 
 /// A rank that has been started.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedRank {
     /// Its process.
     pub pid: Pid,
     /// The end of its standard output to read from.
@@ -39,7 +39,7 @@ pub struct Started {
 }
 
 /// Starts one rank. The kernel kills it when the calling thread ends.
-pub fn rank(job: &Job, app: &App, start: &RankStart) -> io::Result<Started> {
+pub fn rank(job: &JobDescription, app: &App, start: &RankStart) -> io::Result<StartedRank> {
     let rank = start.address.rank;
     let (stdout, stdout_end) = pipe()?;
     let (stderr, stderr_end) = pipe()?;
@@ -68,7 +68,7 @@ pub fn rank(job: &Job, app: &App, start: &RankStart) -> io::Result<Started> {
     unsafe { command.pre_exec(step) };
     let child = command.spawn()?;
     let pid = Pid::from_child(&child);
-    Ok(Started { pid, stdout, stderr, stdin })
+    Ok(StartedRank { pid, stdout, stderr, stdin })
 }
 
 /// Runs in the child: arranges that it dies with its parent, pins it, and restores the limit on descriptors.
@@ -85,7 +85,7 @@ fn before_exec(parent: Pid, pinned: Option<&CpuSet>, limit: Rlimit) -> io::Resul
     Ok(())
 }
 
-fn set_environment(command: &mut Command, job: &Job, app: &App, start: &RankStart) {
+fn set_environment(command: &mut Command, job: &JobDescription, app: &App, start: &RankStart) {
     let (rank, size) = (start.address.rank.to_string(), job.ranks().to_string());
     // These come from an outer mpiexec, and are not meant for our ranks. An error handler that the user set by hand is.
     command.env_remove(environment::COMMAND_LINE);

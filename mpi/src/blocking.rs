@@ -15,17 +15,17 @@ use mend_transport::Btl;
 
 /// An operation that a blocking call waits for.
 #[derive(Clone, Copy, Debug)]
-pub struct Blocking {
+pub struct BlockingOperation {
     request: Request,
     /// The receive was cancelled because of its pending failure.
     cancelled: bool,
 }
 
-impl Blocking {
+impl BlockingOperation {
     /// Waits for `request`, which the caller must not use elsewhere.
     #[inline]
     pub fn new(request: Request) -> Self {
-        Blocking { request, cancelled: false }
+        BlockingOperation { request, cancelled: false }
     }
 
     /// Ends the wait before the operation ends: a receive that no message has matched is cancelled, and every other operation goes on

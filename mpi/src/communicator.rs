@@ -292,7 +292,7 @@ impl Communicators {
             layers.pml.close(entry.user);
             layers.pml.close(entry.collective);
         }
-        layers.pml.leave();
+        layers.pml.begin_finalize();
     }
 
     /// A number for the identity of a communicator that is created over one of `size` ranks. It is never allocated again (I5), unless

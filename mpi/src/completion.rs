@@ -12,9 +12,9 @@
 //! is PROC_FAILED_PENDING, and the request is not changed. Before this answer the engine makes progress once: messages that have
 //! arrived are received first (row PP13), and a program that calls in a loop makes progress.
 //!
-//! The caller passes the requests and an [`Answers`], into which each status, index and completion is written once, in the order of the
-//! requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The error handler is called
-//! for the failure with the lowest index.
+//! The caller passes the requests and [`OutArguments`], into which each status, index and completion is written once, in the
+//! order of the requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The error
+//! handler is called for the failed request with the lowest index.
 
 use crate::engine::unsatisfiable::ends_the_wait;
 use crate::{CommKey, Detail, Engine, Error, ErrorClass, RequestHandle, State};
@@ -22,9 +22,9 @@ use mend_pml::Status;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
-/// The requests for which a call waits.
+/// For which of its requests a call waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Want {
+pub enum WaitMode {
     /// Waitall, Testall.
     All,
     /// Wait, Test, Waitany, Testany.
@@ -59,22 +59,22 @@ pub enum Found {
     },
 }
 
-/// The result of a call, in addition to what it wrote into [`Answers`].
+/// The result of a call, in addition to what it wrote into [`OutArguments`].
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Answered {
+pub struct CompletionResult {
     /// The requests that were answered.
     pub found: Found,
-    /// The failure with the lowest index, and this index: the error handler is called for it.
-    pub failure: Option<(usize, Error)>,
+    /// The error of the failed request with the lowest index, and this index: the error handler is called for it.
+    pub first_error: Option<(usize, Error)>,
     /// The communicator of the failed request, whose error handler is called; `None`: the request does not exist.
     pub communicator: Option<CommKey>,
 }
 
-impl Answered {
+impl CompletionResult {
     /// The class that the call returns. A call that answers several requests returns IN_STATUS, also if the program ignores the
     /// statuses (row WT6).
     pub fn returned(&self) -> ErrorClass {
-        match (self.failure, self.found) {
+        match (self.first_error, self.found) {
             (None, _) => ErrorClass::Success,
             (Some(_), Found::All { .. } | Found::Several { .. }) => ErrorClass::InStatus,
             (Some((_, error)), _) => error.class,
@@ -82,8 +82,8 @@ impl Answered {
     }
 }
 
-/// Receives the answers of a call.
-pub trait Answers {
+/// The OUT arguments of a call: the handles, statuses and indices of the program.
+pub trait OutArguments {
     /// The request at `index` is complete and released: the handle of the program becomes null.
     fn completed(&mut self, index: usize);
     /// The status at `position` of the array of statuses is that of the request at `index`. `with_error`: whether its MPI_ERROR is
@@ -98,7 +98,7 @@ pub trait Answers {
 /// A call that waits for requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    want: Want,
+    want: WaitMode,
     /// All requests before this index are null or complete, without an error.
     first: usize,
     /// The number of null ones among them.
@@ -118,7 +118,7 @@ const POLLS_PER_SURVEY: u32 = 16;
 
 impl Completion {
     /// Waits for `want`.
-    pub fn new(want: Want) -> Self {
+    pub fn new(want: WaitMode) -> Self {
         Completion { want, first: 0, nulls: 0, polls: 0, is_watching: false, ends: None }
     }
 
@@ -130,10 +130,10 @@ impl Completion {
         engine: &mut Engine<N, R>,
         requests: &[RequestHandle],
         threads: impl FnOnce() -> Option<u32>,
-        answers: &mut impl Answers,
-    ) -> Option<Result<Answered, Error>> {
+        answers: &mut impl OutArguments,
+    ) -> Option<Result<CompletionResult, Error>> {
         self.polls = self.polls.wrapping_add(1);
-        if self.want == Want::All && requests.len() > ALWAYS_POLLED {
+        if self.want == WaitMode::All && requests.len() > ALWAYS_POLLED {
             match self.first_states(engine, requests) {
                 FirstStates::Active => {
                     self.watch(engine, requests);
@@ -219,11 +219,11 @@ enum FirstStates {
 // Hot: per poll.
 /// The calls that test: polls the requests once. `Err`: a request does not exist, and nothing was changed.
 pub fn test<N: Btl, R: Runtime>(
-    want: Want,
+    want: WaitMode,
     engine: &mut Engine<N, R>,
     requests: &[RequestHandle],
-    answers: &mut impl Answers,
-) -> Result<Answered, Error> {
+    answers: &mut impl OutArguments,
+) -> Result<CompletionResult, Error> {
     if let Some(one) = single(requests)
         && let HandleState::Complete(Ok(status)) = handle_state(engine, one)
     {
@@ -237,8 +237,8 @@ pub fn test<N: Btl, R: Runtime>(
     Ok(counts.answer(want, engine, requests, answers))
 }
 
-fn is_not_yet(answered: &Result<Answered, Error>) -> bool {
-    matches!(answered, Ok(Answered { found: Found::NotYet, .. }))
+fn is_not_yet(answered: &Result<CompletionResult, Error>) -> bool {
+    matches!(answered, Ok(CompletionResult { found: Found::NotYet, .. }))
 }
 
 /// The state of one request of a call.
@@ -278,26 +278,26 @@ fn single(requests: &[RequestHandle]) -> Option<RequestHandle> {
 /// Answers a call for one request that is complete without an error, as [`StateCounts::answer`] would.
 #[inline]
 fn answer_single<N: Btl, R: Runtime>(
-    want: Want,
+    want: WaitMode,
     engine: &mut Engine<N, R>,
     one: RequestHandle,
     status: Status,
-    answers: &mut impl Answers,
-) -> Answered {
+    answers: &mut impl OutArguments,
+) -> CompletionResult {
     if let RequestHandle::Request(request) = one {
         engine.release(request);
     }
     answers.completed(0);
     answers.status(0, 0, Ok(status), false);
     let found = match want {
-        Want::All => Found::All { complete: true },
-        Want::Any => Found::One { index: 0, complete: true },
-        Want::Some => {
+        WaitMode::All => Found::All { complete: true },
+        WaitMode::Any => Found::One { index: 0, complete: true },
+        WaitMode::Some => {
             answers.index(0, 0);
             Found::Several { count: 1 }
         }
     };
-    Answered { found, failure: None, communicator: None }
+    CompletionResult { found, first_error: None, communicator: None }
 }
 
 /// The number of requests of a call in each state.
@@ -335,35 +335,35 @@ impl StateCounts {
 
     fn answer<N: Btl, R: Runtime>(
         self,
-        want: Want,
+        want: WaitMode,
         engine: &mut Engine<N, R>,
         requests: &[RequestHandle],
-        answers: &mut impl Answers,
-    ) -> Answered {
+        answers: &mut impl OutArguments,
+    ) -> CompletionResult {
         let with_error = self.failed + self.pending > 0;
         let mut writer =
             Writer { engine, requests, answers, with_error, position: 0, failure: None, communicator: None };
         let found = if self.null == requests.len() {
-            if want == Want::All {
+            if want == WaitMode::All {
                 (0..requests.len()).for_each(|index| writer.empty(index));
             }
             Found::Nothing
         } else {
             match want {
                 // Row WT5: a wait for the other requests might never end.
-                Want::All if self.active + self.pending == 0 || self.fault || self.pending > 0 => {
+                WaitMode::All if self.active + self.pending == 0 || self.fault || self.pending > 0 => {
                     (0..requests.len()).for_each(|index| writer.every(index));
                     Found::All { complete: self.active + self.pending == 0 }
                 }
-                Want::Any if self.active + self.null < requests.len() => writer.best(),
-                Want::Some if self.active + self.null < requests.len() => {
+                WaitMode::Any if self.active + self.null < requests.len() => writer.best(),
+                WaitMode::Some if self.active + self.null < requests.len() => {
                     (0..requests.len()).for_each(|index| writer.ready(index));
                     Found::Several { count: writer.position }
                 }
-                Want::All | Want::Any | Want::Some => Found::NotYet,
+                WaitMode::All | WaitMode::Any | WaitMode::Some => Found::NotYet,
             }
         };
-        Answered { found, failure: writer.failure, communicator: writer.communicator }
+        CompletionResult { found, first_error: writer.failure, communicator: writer.communicator }
     }
 }
 
@@ -378,7 +378,7 @@ struct Writer<'a, N: Btl, R: Runtime, A> {
     communicator: Option<CommKey>,
 }
 
-impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
+impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
     fn empty(&mut self, index: usize) {
         self.answers.status(index, index, Ok(Status::EMPTY), self.with_error);
     }
@@ -482,7 +482,7 @@ impl<N: Btl, R: Runtime, A: Answers> Writer<'_, N, R, A> {
 /// requests are unsatisfiable: else another request may end the call, and its caller may then send to itself.
 #[cold]
 fn end_unsatisfiable<N: Btl, R: Runtime>(
-    want: Want,
+    want: WaitMode,
     engine: &mut Engine<N, R>,
     requests: &[RequestHandle],
     threads: impl FnOnce() -> Option<u32>,
@@ -492,16 +492,16 @@ fn end_unsatisfiable<N: Btl, R: Runtime>(
         RequestHandle::Null | RequestHandle::Done => None,
     });
     let ends = match want {
-        Want::All => named.clone().any(|request| engine.is_unsatisfiable(request)),
-        Want::Any | Want::Some => named.clone().all(|request| engine.is_unsatisfiable(request)),
+        WaitMode::All => named.clone().any(|request| engine.is_unsatisfiable(request)),
+        WaitMode::Any | WaitMode::Some => named.clone().all(|request| engine.is_unsatisfiable(request)),
     };
     if !ends || !ends_the_wait(threads()) {
         return false;
     }
     mend_base::reach!("mpi.completion: an unsatisfiable wait ends");
     match want {
-        Want::All => named.filter(|&request| engine.end_unsatisfiable(request)).count() > 0,
-        Want::Any | Want::Some => named.next().is_some_and(|first| engine.end_unsatisfiable(first)),
+        WaitMode::All => named.filter(|&request| engine.end_unsatisfiable(request)).count() > 0,
+        WaitMode::Any | WaitMode::Some => named.next().is_some_and(|first| engine.end_unsatisfiable(first)),
     }
 }
 

@@ -27,7 +27,7 @@ use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
 use mend_datatype::TypedBuffer;
-use mend_pml::{Config, Ends, Lent, Ob1, Owner, Polling, SendMode, Status};
+use mend_pml::{Config, Ends, Lent, Ob1, Owner, PollingReceive, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
 pub use reports::OpenCounts;
@@ -63,7 +63,7 @@ enum Phase {
 
 /// Why an engine does not start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum StartError {
+pub enum EngineStartError {
     /// The runtime did not accept the card of this process.
     #[error("the node daemon did not take this process's card: {0}")]
     Runtime(#[from] RuntimeError),
@@ -74,12 +74,12 @@ pub enum StartError {
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Publishes the card of the transports `net`, and creates WORLD and SELF.
-    pub fn new(net: N, runtime: R, settings: &Settings) -> Result<Self, StartError> {
+    pub fn new(net: N, runtime: R, settings: &Settings) -> Result<Self, EngineStartError> {
         Self::with_config(net, runtime, Config::from(settings))
     }
 
     /// As [`new`](Engine::new), with limits of the PML that are given directly and not by parameters.
-    pub fn with_config(net: N, mut runtime: R, config: Config) -> Result<Self, StartError> {
+    pub fn with_config(net: N, mut runtime: R, config: Config) -> Result<Self, EngineStartError> {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         net.advertise(&mut card);
         runtime.publish(&card)?;
@@ -193,7 +193,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         from: Source,
         tag: TagSelector,
         data: TypedBuffer,
-    ) -> Result<Polling<N::Endpoint>, Error> {
+    ) -> Result<PollingReceive<N::Endpoint>, Error> {
         let channel = self.selected(comm, from, tag)?;
         Ok(self.layers.pml.begin_polling(channel, from, tag, data))
     }
@@ -202,7 +202,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Polls the ring of the sender once. `Some`: the receive has started, as [`receive`](Engine::receive) would have started it, and
     /// `polling` must not be used again.
     #[inline(always)]
-    pub fn poll_once(&mut self, polling: &mut Polling<N::Endpoint>) -> Option<Result<Started, Error>> {
+    pub fn poll_once(&mut self, polling: &mut PollingReceive<N::Endpoint>) -> Option<Result<Started, Error>> {
         let Layers { net, pml, .. } = &mut self.layers;
         let mut up = Dispatch { peer_reports: &mut self.peer_reports };
         let lent = Lent { net, ends: &self.ends };
@@ -213,7 +213,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     // Hot: per message that polling has not found.
     /// Ends the polling and starts the receive.
     #[inline]
-    pub fn post(&mut self, polling: Polling<N::Endpoint>) -> Result<Started, Error> {
+    pub fn post(&mut self, polling: PollingReceive<N::Endpoint>) -> Result<Started, Error> {
         let Layers { net, pml, .. } = &mut self.layers;
         let receive = pml.post(Lent { net, ends: &self.ends }, polling)?;
         Ok(self.started(None, receive))

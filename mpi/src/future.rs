@@ -7,8 +7,8 @@
 //! The rules are those of the C calls, from the same modules: [`completion`](crate::completion), [`blocking`](crate::blocking),
 //! [`sendrecv`](crate::sendrecv). The executor of the futures calls [`Mpi::progress`], which wakes them after an event.
 
-use crate::blocking::{Blocking, CommunicatorCreation, Probe};
-use crate::completion::{self, Answered, Answers, Completion, Want};
+use crate::blocking::{BlockingOperation, CommunicatorCreation, Probe};
+use crate::completion::{self, Completion, CompletionResult, OutArguments, WaitMode};
 use crate::sendrecv::{Exchanged, Sendrecv};
 use crate::{CommKey, Engine, Error, RequestHandle, Started, State};
 use core::cell::{Cell, Ref, RefCell, RefMut};
@@ -128,10 +128,10 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         from: Source,
         tag: TagSelector,
         data: &Arc<Buffer>,
-    ) -> Blocked<N, R, Blocking> {
+    ) -> BlockingCall<N, R, BlockingOperation> {
         self.block(|engine| match poll_then_post(engine, comm, from, tag, data)? {
-            Started::Running(request) => Ok(Blocking::new(request)),
-            Started::Done(status) => Ok(Blocking::new(engine.add_completed(comm, status)?)),
+            Started::Running(request) => Ok(BlockingOperation::new(request)),
+            Started::Done(status) => Ok(BlockingOperation::new(engine.add_completed(comm, status)?)),
         })
     }
 
@@ -141,14 +141,14 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         comm: CommKey,
         send: Option<(Rank, Tag, &Arc<Buffer>)>,
         receive: Option<(Source, TagSelector, &Arc<Buffer>)>,
-    ) -> Blocked<N, R, Sendrecv> {
+    ) -> BlockingCall<N, R, Sendrecv> {
         let send = send.map(|(to, tag, data)| (to, tag, bytes(data)));
         let receive = receive.map(|(from, tag, data)| (from, tag, bytes(data)));
         self.block(|engine| Sendrecv::start(engine, comm, send, receive))
     }
 
     /// MPI_Probe: waits for a message that a receive would match.
-    pub fn probe(&self, comm: CommKey, from: Source, tag: TagSelector) -> Blocked<N, R, Probe> {
+    pub fn probe(&self, comm: CommKey, from: Source, tag: TagSelector) -> BlockingCall<N, R, Probe> {
         self.block(|_| Ok(Probe::new(comm, from, tag)))
     }
 
@@ -159,17 +159,17 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 
     /// Waitall, Waitany, Waitsome.
-    pub async fn wait_for(&self, want: Want, operations: &mut [Operation<N, R>]) -> Completed {
+    pub async fn wait_for(&self, want: WaitMode, operations: &mut [Operation<N, R>]) -> Completed {
         let handles: Vec<RequestHandle> = operations.iter().map(|operation| operation.handle).collect();
         let mut completion = Completion::new(want);
         core::future::poll_fn(|context| {
-            let mut answers = Vec::new();
-            let mut collector = Collector { operations: &mut *operations, answers: &mut answers };
+            let mut statuses = Vec::new();
+            let mut collector = Collector { operations: &mut *operations, statuses: &mut statuses };
             let answered = self.watching_progress(|engine| {
                 completion.poll(engine, &handles, || Some(self.0.tasks.get()), &mut collector)
             });
             match answered {
-                Some(answered) => Poll::Ready(Completed { answered, answers }),
+                Some(answered) => Poll::Ready(Completed { result: answered, statuses }),
                 None => self.wait(context),
             }
         })
@@ -177,14 +177,14 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 
     /// Testall, Testany, Testsome.
-    pub fn test_for(&self, want: Want, operations: &mut [Operation<N, R>]) -> Completed {
+    pub fn test_for(&self, want: WaitMode, operations: &mut [Operation<N, R>]) -> Completed {
         self.progress_now();
         let handles: Vec<RequestHandle> = operations.iter().map(|operation| operation.handle).collect();
-        let mut answers = Vec::new();
-        let mut collector = Collector { operations, answers: &mut answers };
+        let mut statuses = Vec::new();
+        let mut collector = Collector { operations, statuses: &mut statuses };
         let answered =
             self.watching_progress(|engine| completion::test(want, engine, &handles, &mut collector));
-        Completed { answered, answers }
+        Completed { result: answered, statuses }
     }
 
     /// Any collective operation.
@@ -279,10 +279,10 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     fn block<W: Wait<N, R>>(
         &self,
         start: impl FnOnce(&mut Engine<N, R>) -> Result<W, Error>,
-    ) -> Blocked<N, R, W> {
+    ) -> BlockingCall<N, R, W> {
         let wait = start(&mut self.engine_mut());
         self.wake();
-        Blocked { mpi: self.clone(), wait: Some(wait) }
+        BlockingCall { mpi: self.clone(), wait: Some(wait) }
     }
 
     fn create_by(
@@ -345,8 +345,8 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
     /// MPI_Test.
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         let mpi = self.mpi.clone();
-        let completed = mpi.test_for(Want::Any, core::slice::from_mut(self));
-        self.outcome(completed.answered)
+        let completed = mpi.test_for(WaitMode::Any, core::slice::from_mut(self));
+        self.outcome(completed.result)
     }
 
     /// MPI_Cancel, for a receive. The operation must still be awaited; its status says whether it was cancelled.
@@ -374,10 +374,10 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
     }
 
     /// The result of a call for this operation alone.
-    fn outcome(&self, answered: Result<Answered, Error>) -> Option<Result<Status, Error>> {
+    fn outcome(&self, answered: Result<CompletionResult, Error>) -> Option<Result<Status, Error>> {
         match answered {
             Err(error) => Some(Err(error)),
-            Ok(Answered { failure: Some((_, error)), .. }) => Some(Err(error)),
+            Ok(CompletionResult { first_error: Some((_, error)), .. }) => Some(Err(error)),
             Ok(_) => self.result,
         }
     }
@@ -392,12 +392,12 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
         }
         let mpi = self.mpi.clone();
         let handles = [self.handle];
-        let mut answers = Vec::new();
+        let mut statuses = Vec::new();
         let mut collector =
-            Collector { operations: core::slice::from_mut(&mut *self), answers: &mut answers };
+            Collector { operations: core::slice::from_mut(&mut *self), statuses: &mut statuses };
         let answered = mpi.watching_progress(|engine| {
             let tasks = || Some(mpi.0.tasks.get());
-            Completion::new(Want::Any).poll(engine, &handles, tasks, &mut collector)
+            Completion::new(WaitMode::Any).poll(engine, &handles, tasks, &mut collector)
         });
         match answered.and_then(|answered| self.outcome(answered)) {
             Some(result) => Poll::Ready(result),
@@ -409,7 +409,7 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
 impl<N: Btl, R: Runtime> Drop for Operation<N, R> {
     fn drop(&mut self) {
         if let RequestHandle::Request(request) = self.handle {
-            Blocking::new(request).give_up(&mut self.mpi.engine_mut());
+            BlockingOperation::new(request).give_up(&mut self.mpi.engine_mut());
         }
     }
 }
@@ -418,14 +418,14 @@ impl<N: Btl, R: Runtime> Drop for Operation<N, R> {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Completed {
     /// What the call found; `Err`: a request does not exist.
-    pub answered: Result<Answered, Error>,
+    pub result: Result<CompletionResult, Error>,
     /// The statuses, in the order in which the call wrote them.
-    pub answers: Vec<Answer>,
+    pub statuses: Vec<WrittenStatus>,
 }
 
 /// One status of a call for several operations.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Answer {
+pub struct WrittenStatus {
     /// The index of the operation.
     pub index: usize,
     /// The result of the operation.
@@ -434,32 +434,32 @@ pub struct Answer {
     pub with_error: bool,
 }
 
-/// Collects the answers of one call.
+/// Collects the statuses that one call writes.
 struct Collector<'a, N: Btl, R: Runtime> {
     operations: &'a mut [Operation<N, R>],
-    answers: &'a mut Vec<Answer>,
+    statuses: &'a mut Vec<WrittenStatus>,
 }
 
-impl<N: Btl, R: Runtime> Answers for Collector<'_, N, R> {
+impl<N: Btl, R: Runtime> OutArguments for Collector<'_, N, R> {
     fn completed(&mut self, index: usize) {
         self.operations[index].handle = RequestHandle::Null;
     }
 
     fn status(&mut self, position: usize, index: usize, result: Result<Status, Error>, with_error: bool) {
-        assert_eq!(position, self.answers.len(), "statuses are written in order");
-        self.answers.push(Answer { index, result, with_error });
+        assert_eq!(position, self.statuses.len(), "statuses are written in order");
+        self.statuses.push(WrittenStatus { index, result, with_error });
         if self.operations[index].is_null() {
             self.operations[index].result.get_or_insert(result);
         }
     }
 
     fn success(&mut self, position: usize) {
-        self.answers[position].with_error = true;
+        self.statuses[position].with_error = true;
     }
 
     fn index(&mut self, position: usize, index: usize) {
         assert_eq!(
-            self.answers[position].index, index,
+            self.statuses[position].index, index,
             "an index belongs to the status at the same position"
         );
     }
@@ -475,15 +475,15 @@ pub trait Wait<N: Btl, R: Runtime>: Unpin {
     fn give_up(&self, engine: &mut Engine<N, R>);
 }
 
-impl<N: Btl, R: Runtime> Wait<N, R> for Blocking {
+impl<N: Btl, R: Runtime> Wait<N, R> for BlockingOperation {
     type Output = Status;
 
     fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Status, Error>> {
-        Blocking::poll(self, engine, || Some(tasks))
+        BlockingOperation::poll(self, engine, || Some(tasks))
     }
 
     fn give_up(&self, engine: &mut Engine<N, R>) {
-        Blocking::give_up(self, engine);
+        BlockingOperation::give_up(self, engine);
     }
 }
 
@@ -524,20 +524,20 @@ impl<N: Btl, R: Runtime> Wait<N, R> for CommunicatorCreation {
 /// A blocking call. Dropping it ends the wait: its operations are cancelled, or go on and are removed when they end.
 #[must_use = "a call that is dropped does not wait"]
 #[derive(Debug)]
-pub struct Blocked<N: Btl, R: Runtime, W: Wait<N, R>> {
+pub struct BlockingCall<N: Btl, R: Runtime, W: Wait<N, R>> {
     mpi: Mpi<N, R>,
     /// `Err`: an argument is invalid. `None`: the call is over.
     wait: Option<Result<W, Error>>,
 }
 
 /// A creation of a communicator; its result is `None` if this process is not a member of it.
-pub type Creation<N, R> = Blocked<N, R, CommunicatorCreation>;
+pub type Creation<N, R> = BlockingCall<N, R, CommunicatorCreation>;
 
-impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for Blocked<N, R, W> {
+impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for BlockingCall<N, R, W> {
     type Output = Result<W::Output, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Blocked { mpi, wait } = &mut *self;
+        let BlockingCall { mpi, wait } = &mut *self;
         let result = match wait.as_mut().expect("a call that is over is not awaited again") {
             Ok(wait) => mpi.watching_progress(|engine| wait.poll(engine, mpi.0.tasks.get())),
             Err(error) => Some(Err(*error)),
@@ -548,7 +548,7 @@ impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for Blocked<N, R, W> {
     }
 }
 
-impl<N: Btl, R: Runtime, W: Wait<N, R>> Drop for Blocked<N, R, W> {
+impl<N: Btl, R: Runtime, W: Wait<N, R>> Drop for BlockingCall<N, R, W> {
     fn drop(&mut self) {
         if let Some(Ok(wait)) = &self.wait {
             wait.give_up(&mut self.mpi.engine_mut());

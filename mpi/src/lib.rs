@@ -23,8 +23,9 @@
 //!
 //! The engine finds datatypes and reduction operations by their handles (datatypes); the predefined ones need no table.
 //!
-//! A waiter or a future polls values that are above the engine: [`Completion`] (the eight wait and test calls), [`Blocking`],
-//! [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. These values call the engine; the engine does not call them.
+//! A waiter or a future polls values that are above the engine: [`Completion`] (the eight wait and test calls),
+//! [`BlockingOperation`], [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. These values call the engine; the engine does not
+//! call them.
 #![forbid(unsafe_code)]
 
 mod blocking;
@@ -48,16 +49,16 @@ mod unconnected_query;
 mod waiters;
 mod watched;
 
-pub use blocking::{Blocking, CommunicatorCreation, Probe};
-pub use completion::{Answered, Answers, Completion, Found, Want, test};
+pub use blocking::{BlockingOperation, CommunicatorCreation, Probe};
+pub use completion::{Completion, CompletionResult, Found, OutArguments, WaitMode, test};
 pub use datatypes::{DatatypeHandle, OpHandle};
-pub use engine::{Engine, OpenCounts, StartError};
+pub use engine::{Engine, EngineStartError, OpenCounts};
 pub use error::{Code, Detail, Error, cause_words};
 pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;
-pub use future::{Answer, Blocked, Completed, Creation, Mpi, Operation, Wait};
+pub use future::{BlockingCall, Completed, Creation, Mpi, Operation, Wait, WrittenStatus};
 pub use mend_coll::Collective;
-pub use mend_pml::{Config, End, Ends, Polling, SendMode, Status, Waiter};
+pub use mend_pml::{Config, End, Ends, PollingReceive, SendMode, Status, Waiter};
 pub use peer_reports::JobNotice;
 pub use request::{CommKey, Request, RequestHandle, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

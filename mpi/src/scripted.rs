@@ -8,8 +8,8 @@ use mend_base::{Instant, Job, Peer, PeerIndex};
 use mend_pml::Ob1;
 use mend_runtime::{Membership, Notice, Runtime, RuntimeError};
 use mend_transport::{
-    Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Pending, SendError, Sink, Stream,
-    TransportId, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, PayloadWriter,
+    SendError, Sink, Stream, TransportId, WakeSet,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -69,8 +69,8 @@ impl ScriptedJob {
         let membership = Membership {
             peer: peer(me),
             size,
-            slot: me,
-            slots: size,
+            node_slot: me,
+            node_slots: size,
             local_ranks: size,
             fault_tolerant: true,
         };
@@ -174,15 +174,15 @@ impl Btl for ScriptedTransport {
     fn send(
         &mut self,
         to: u32,
-        _class: Class,
+        _class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let mut payload = vec![0; len];
         self.check(to)?;
-        fill(WriteSlot::from(&mut payload[..]));
+        fill(PayloadWriter::from(&mut payload[..]));
         self.put(to, Item::Message(id, header.to_vec(), payload));
         Ok(())
     }
@@ -192,11 +192,11 @@ impl Btl for ScriptedTransport {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let mut payload = vec![0; len];
         self.check(to)?;
-        fill(WriteSlot::from(&mut payload[..]));
+        fill(PayloadWriter::from(&mut payload[..]));
         self.put(to, Item::Chunk(stream, payload));
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Btl for ScriptedTransport {
         events
     }
 
-    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), EventPending> {
         Ok(())
     }
 

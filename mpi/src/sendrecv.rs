@@ -8,7 +8,7 @@
 //! | the receive ends with a fault-tolerance error   | the send continues from a copy; if there is no memory for one, it is waited for |
 //! | the receive is truncated                        | the send is waited for                                                          |
 
-use crate::{Blocking, CommKey, Engine, Error, Started};
+use crate::{BlockingOperation, CommKey, Engine, Error, Started};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_pml::{SendMode, Status};
@@ -35,7 +35,7 @@ pub struct Exchanged {
 enum Half {
     /// With `MPI_PROC_NULL`, or continued from a copy.
     NoOperation,
-    Running(Blocking),
+    Running(BlockingOperation),
     Over(Result<Status, Error>),
 }
 
@@ -101,7 +101,7 @@ impl Half {
     fn begun(started: Started) -> Half {
         match started {
             Started::Done(status) => Half::Over(Ok(status)),
-            Started::Running(request) => Half::Running(Blocking::new(request)),
+            Started::Running(request) => Half::Running(BlockingOperation::new(request)),
         }
     }
 

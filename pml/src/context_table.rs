@@ -106,7 +106,7 @@ impl ContextTable {
     }
 
     /// Nothing will be opened any more: all that waits.
-    pub(crate) fn leave(&mut self) -> Vec<(PeerIndex, EarlyMessage)> {
+    pub(crate) fn begin_finalize(&mut self) -> Vec<(PeerIndex, EarlyMessage)> {
         self.leaving = true;
         self.early.drain()
     }
@@ -208,7 +208,7 @@ mod tests {
         }
         assert_eq!(table.never_open(name(1)).len(), 1);
         assert!(table.is_used(name(1)) && !table.is_used(name(2)));
-        assert_eq!(table.leave().len(), 1);
+        assert_eq!(table.begin_finalize().len(), 1);
         assert_eq!(table.find(name(2)), Named::Retired, "nothing is opened any more");
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! CANCEL_RTS is a message too, with the layout of a synchronous one and tag 0: the key is that of the cancelled RTS
 //!
-//! control messages (Class::Control)
+//! control messages (MessageClass::Control)
 //!  CTS       0 kind  1 zero u24  4 stream u32  8 sender's key u64  16 bytes wanted u64
 //!  MATCHED   0 kind  1 zero u56                8 sender's key u64
 //!  REFUSED   0 kind  1 reason u8  2 zero u48   8 sender's key u64

@@ -76,7 +76,7 @@ pub use envelope::AM_ID;
 pub use lent::Lent;
 pub use ob1::Ob1;
 pub use ob1::open_counts::OpenCounts;
-pub use ob1::polling_receive::Polling;
+pub use ob1::polling_receive::PollingReceive;
 pub use parameters::PARAMETERS;
 pub use request::{Channel, Error, Owner, Request, SendMode, Started, State, Status, Waiter};
 pub use upcalls::Upcalls;

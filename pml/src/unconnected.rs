@@ -8,15 +8,15 @@ use mend_base::{Key, Source};
 pub(crate) struct UnconnectedSearch {
     /// The slot of the operation at which the last search by slots stopped.
     slot: u32,
-    /// The waiter at which the last search by waiters stopped: 0 for the probe, one more than its slot for an operation.
-    waiter: u32,
+    /// The wait at which the last search by waits stopped: 0 for the probe, one more than its slot for an operation.
+    wait: u32,
     /// The channel and source of the last probe that found no message.
     probed: Option<(Key, Source)>,
 }
 
-/// Something that may wait for a peer that is not connected.
+/// A wait that may be for an unconnected peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Waiter {
+pub(crate) enum PeerWait {
     /// A probe on this channel, for this source.
     Probe(Key, Source),
     /// The operation in this slot.
@@ -43,19 +43,19 @@ impl UnconnectedSearch {
         self.slot
     }
 
-    /// The next waiter, round robin over the probe and `slots` slots. `None`: the probe is the next, and there was none.
-    pub(crate) fn next_waiter(&mut self, slots: u32) -> Option<Waiter> {
-        self.waiter = (self.waiter + 1) % (slots + 1);
-        match self.waiter.checked_sub(1) {
-            Some(slot) => Some(Waiter::Operation(slot)),
-            None => self.probed.map(|(channel, from)| Waiter::Probe(channel, from)),
+    /// The next wait, round robin over the probe and `slots` slots. `None`: the probe is the next, and there was none.
+    pub(crate) fn next_wait(&mut self, slots: u32) -> Option<PeerWait> {
+        self.wait = (self.wait + 1) % (slots + 1);
+        match self.wait.checked_sub(1) {
+            Some(slot) => Some(PeerWait::Operation(slot)),
+            None => self.probed.map(|(channel, from)| PeerWait::Probe(channel, from)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{UnconnectedSearch, Waiter};
+    use super::{PeerWait, UnconnectedSearch};
     use mend_base::{Key, Source};
 
     const CHANNEL: Key = Key { index: 1, generation: 1 };
@@ -64,11 +64,11 @@ mod tests {
     fn every_slot_and_the_probe_come_in_rotation() {
         let mut search = UnconnectedSearch::default();
         assert_eq!([0; 3].map(|_| search.next_slot(2)), [1, 0, 1]);
-        let waiters = [0; 3].map(|_| search.next_waiter(2));
-        assert_eq!(waiters, [Some(Waiter::Operation(0)), Some(Waiter::Operation(1)), None]);
+        let waits = [0; 3].map(|_| search.next_wait(2));
+        assert_eq!(waits, [Some(PeerWait::Operation(0)), Some(PeerWait::Operation(1)), None]);
         search.on_probe(CHANNEL, Source::Any);
-        let waiters = [0; 3].map(|_| search.next_waiter(2));
-        assert_eq!(waiters[2], Some(Waiter::Probe(CHANNEL, Source::Any)));
+        let waits = [0; 3].map(|_| search.next_wait(2));
+        assert_eq!(waits[2], Some(PeerWait::Probe(CHANNEL, Source::Any)));
         assert_eq!(search.take_probe(), Some((CHANNEL, Source::Any)));
         assert_eq!(search.take_probe(), None);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interface between an engine and its launcher: requests, and the notices that answer them.
+//! The interface between an engine and its launcher: calls, and the notices that answer them.
 
 use mend_base::Peer;
 use mend_transport::{Card, Cause};
@@ -7,7 +7,7 @@ use mend_transport::{Card, Cause};
 /// A process's connection to its node daemon; without one (a singleton) or in the simulator, what replaces it. Owned by one engine,
 /// so it holds no locks.
 ///
-/// No call blocks: a request is made once, and its answer comes as a [`Notice`]. One load tells whether there are notices
+/// No call blocks: a question is asked once, and its answer comes as a [`Notice`]. One load tells whether there are notices
 /// ([`notice_version`](Runtime::notice_version)); [`notice`](Runtime::notice) is called only when it has changed.
 pub trait Runtime {
     /// Which process this is, and how many were started together. Never changes.
@@ -50,10 +50,10 @@ pub struct Membership {
     pub peer: Peer,
     /// Size of `MPI_COMM_WORLD`: its ranks are the peers 0 to `size - 1` of the same job.
     pub size: u32,
-    /// Its slot on this node: indexes bells, sleep words and the directories of outboxes.
-    pub slot: u32,
-    /// How many slots the node has, those of late joiners included.
-    pub slots: u32,
+    /// Its node slot: indexes bells, sleep words and the directories of outboxes.
+    pub node_slot: u32,
+    /// How many node slots there are, those of late joiners included.
+    pub node_slots: u32,
     /// How many ranks were started on this node.
     pub local_ranks: u32,
     /// Whether the job outlives the death of some of its ranks. `false` with `--with-ft no`: then the node daemon ends the job at
@@ -93,7 +93,7 @@ pub enum Notice {
     },
 }
 
-/// Why the runtime refused a request.
+/// Why the runtime refused a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// The node daemon has ended, and the job with it.

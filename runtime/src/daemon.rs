@@ -10,10 +10,12 @@
 //! kill the process.
 
 use crate::client::{Membership, Notice, Runtime, RuntimeError};
-use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, Hello, Namespaces, Request, Welcome, decode, encode};
+use crate::daemon_protocol::{
+    ABORT_SOME_MAX, DaemonMessage, Hello, Namespaces, RankMessage, Welcome, decode, encode,
+};
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::Address;
-use crate::packet::{Arrival, Packet, Sent, Waiting, receive, send};
+use crate::packet::{MayBlock, ReceiveResult, ReceivedPacket, Sent, receive, send};
 use crate::start_error::StartError;
 use mend_base::Peer;
 use mend_segment::{BellPage, NoticeView, above_standard_streams};
@@ -72,17 +74,17 @@ impl Client {
             namespaces: namespaces(),
         };
         // Even if the node daemon has closed the connection already, it may have sent the reason.
-        let _ = send(socket.as_fd(), &encode(&Request::Hello(hello)), &[], Waiting::Allowed);
-        let packet = match receive(socket.as_fd(), Waiting::Allowed) {
-            Arrival::Packet(packet) => packet,
-            Arrival::Nothing | Arrival::Closed => return Err(StartError::Closed),
+        let _ = send(socket.as_fd(), &encode(&RankMessage::Hello(hello)), &[], MayBlock::Yes);
+        let packet = match receive(socket.as_fd(), MayBlock::Yes) {
+            ReceiveResult::Packet(packet) => packet,
+            ReceiveResult::Nothing | ReceiveResult::Closed => return Err(StartError::Closed),
         };
         let (welcome, bells, notice_page) = welcomed(packet).inspect_err(|_| give_up(&socket))?;
         let membership = Membership {
             peer: welcome.peer,
             size: welcome.size,
-            slot: welcome.slot,
-            slots: welcome.slots,
+            node_slot: welcome.node_slot,
+            node_slots: welcome.node_slots,
             local_ranks: welcome.local_ranks,
             fault_tolerant: welcome.fault_tolerant,
         };
@@ -106,18 +108,18 @@ impl Client {
         Some(EmergencyChannel::new(self.socket.try_clone().ok()?, self.membership.peer))
     }
 
-    fn say(&mut self, request: &Request, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {
-        self.unsent.push_back(Unsent { bytes: encode(request), descriptor });
-        self.flush(Waiting::Never);
+    fn say(&mut self, message: &RankMessage, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {
+        self.unsent.push_back(Unsent { bytes: encode(message), descriptor });
+        self.flush(MayBlock::No);
         if self.state == State::Open { Ok(()) } else { Err(RuntimeError::Lost) }
     }
 
     /// Sends unsent packets, in order, as far as there is room.
-    fn flush(&mut self, waiting: Waiting) {
+    fn flush(&mut self, may_block: MayBlock) {
         while self.state == State::Open {
             let Some(first) = self.unsent.front() else { return };
             let with: Vec<_> = first.descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
-            match send(self.socket.as_fd(), &first.bytes, &with, waiting) {
+            match send(self.socket.as_fd(), &first.bytes, &with, may_block) {
                 Sent::Yes => drop(self.unsent.pop_front()),
                 Sent::Busy => return,
                 Sent::Closed => self.lose(),
@@ -146,20 +148,20 @@ impl Client {
     }
 
     /// The daemon's packets are checked like any peer's: garbage ends the connection.
-    fn read(&mut self, packet: Packet) -> Option<Notice> {
-        let answer = if packet.whole { decode(&packet.bytes) } else { None };
-        let notice = match answer {
-            Some(Answer::Contact(peer, mut card)) => {
+    fn read(&mut self, packet: ReceivedPacket) -> Option<Notice> {
+        let message = if packet.whole { decode(&packet.bytes) } else { None };
+        let notice = match message {
+            Some(DaemonMessage::Contact(peer, mut card)) => {
                 // If this process has no descriptor left for the outbox, the engine refuses the contact, and both ends are told.
                 card.descriptor = packet.descriptors.into_iter().next().map(Arc::new);
                 Some((peer, Notice::Contact { peer, card }))
             }
-            Some(Answer::Refused(peer, cause)) => Some((peer, Notice::Refused { peer, cause })),
-            Some(Answer::Finalized(peers)) => return self.read_left(peers),
-            Some(Answer::Failed(peer)) => Some((peer, Notice::Failed(peer))),
-            Some(Answer::Alive(peer)) => Some((peer, Notice::Alive(peer))),
-            Some(Answer::JobAborted(code)) => return Some(Notice::JobAborted { code }),
-            Some(Answer::Welcome(_) | Answer::HelloRefused(_)) | None => None,
+            Some(DaemonMessage::Refused(peer, cause)) => Some((peer, Notice::Refused { peer, cause })),
+            Some(DaemonMessage::Finalized(peers)) => return self.read_left(peers),
+            Some(DaemonMessage::Failed(peer)) => Some((peer, Notice::Failed(peer))),
+            Some(DaemonMessage::Alive(peer)) => Some((peer, Notice::Alive(peer))),
+            Some(DaemonMessage::JobAborted(code)) => return Some(Notice::JobAborted { code }),
+            Some(DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_)) | None => None,
         };
         match notice {
             Some((peer, notice)) if self.in_job(peer) => Some(notice),
@@ -181,23 +183,23 @@ impl Runtime for Client {
             return Err(RuntimeError::PublishedTwice);
         }
         self.published = true;
-        self.say(&Request::Publish(card.clone()), card.descriptor.clone())
+        self.say(&RankMessage::Publish(card.clone()), card.descriptor.clone())
     }
 
     fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError> {
         if !self.in_job(peer) {
             return Err(RuntimeError::NoSuchPeer);
         }
-        self.say(&Request::Lookup(peer), None)
+        self.say(&RankMessage::Lookup(peer), None)
     }
 
     fn refuse(&mut self, peer: Peer, cause: Cause) {
         // The end of the node daemon is reported by `notice`, once.
-        let _ = self.say(&Request::Refuse(peer, cause), None);
+        let _ = self.say(&RankMessage::Refuse(peer, cause), None);
     }
 
     fn ask(&mut self, peer: Peer, cause: Cause) {
-        let _ = self.say(&Request::Ask(peer, cause), None);
+        let _ = self.say(&RankMessage::Ask(peer, cause), None);
     }
 
     // Hot: per call of progress.
@@ -205,7 +207,7 @@ impl Runtime for Client {
     /// packet waits for room in the socket: then `notice` has something to do.
     #[inline]
     fn notice_version(&self) -> u32 {
-        let version = self.notice_page.version(self.membership.slot);
+        let version = self.notice_page.version(self.membership.node_slot);
         if self.state != State::Lost && !self.readable && self.unsent.is_empty() {
             return version;
         }
@@ -226,18 +228,18 @@ impl Runtime for Client {
     }
 
     fn notice(&mut self) -> Option<Notice> {
-        self.flush(Waiting::Never);
+        self.flush(MayBlock::No);
         if let Some(peer) = self.left.pop_front() {
             return Some(Notice::Finalized(peer));
         }
         if self.state == State::Open {
-            match receive(self.socket.as_fd(), Waiting::Never) {
-                Arrival::Nothing => {
+            match receive(self.socket.as_fd(), MayBlock::No) {
+                ReceiveResult::Nothing => {
                     self.readable = false;
                     return None;
                 }
-                Arrival::Closed => self.lose(),
-                Arrival::Packet(packet) => {
+                ReceiveResult::Closed => self.lose(),
+                ReceiveResult::Packet(packet) => {
                     if let Some(notice) = self.read(packet) {
                         return Some(notice);
                     }
@@ -253,13 +255,13 @@ impl Runtime for Client {
 
     fn finalize(&mut self) {
         self.finalized = true;
-        let _ = self.say(&Request::Finalize, None);
-        self.flush(Waiting::Allowed);
+        let _ = self.say(&RankMessage::Finalize, None);
+        self.flush(MayBlock::Yes);
     }
 
     fn abort(&mut self, code: i32) {
-        let _ = self.say(&Request::Abort(code), None);
-        self.flush(Waiting::Allowed);
+        let _ = self.say(&RankMessage::Abort(code), None);
+        self.flush(MayBlock::Yes);
     }
 
     /// Names this process last, as the node daemon may kill it before it has named the others.
@@ -268,16 +270,16 @@ impl Runtime for Client {
         let mut named: Vec<Peer> = peers.iter().copied().filter(|&peer| self.in_job(peer)).collect();
         named.extend(peers.contains(&me).then_some(me));
         for part in named.chunks(ABORT_SOME_MAX) {
-            let _ = self.say(&Request::AbortSome(code, part.to_vec()), None);
+            let _ = self.say(&RankMessage::AbortSome(code, part.to_vec()), None);
         }
-        self.flush(Waiting::Allowed);
+        self.flush(MayBlock::Yes);
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
         if !self.finalized && self.state == State::Open {
-            self.flush(Waiting::Allowed);
+            self.flush(MayBlock::Yes);
             give_up(&self.socket);
         }
     }
@@ -285,7 +287,7 @@ impl Drop for Client {
 
 /// Tells the node daemon that this process goes on without MPI. An error is ignored: then the node daemon has ended.
 fn give_up(socket: &OwnedFd) {
-    send(socket.as_fd(), &encode(&Request::GiveUp), &[], Waiting::Allowed);
+    send(socket.as_fd(), &encode(&RankMessage::GiveUp), &[], MayBlock::Yes);
 }
 
 fn open(address: &Address) -> Result<OwnedFd, StartError> {
@@ -310,16 +312,16 @@ fn open(address: &Address) -> Result<OwnedFd, StartError> {
     }
 }
 
-fn welcomed(packet: Packet) -> Result<(Welcome, BellPage, NoticeView), StartError> {
-    let answer = if packet.whole { decode(&packet.bytes) } else { None };
-    let welcome = match answer {
-        Some(Answer::Welcome(welcome)) => welcome,
-        Some(Answer::HelloRefused(why)) => return Err(StartError::HelloRefused(why)),
+fn welcomed(packet: ReceivedPacket) -> Result<(Welcome, BellPage, NoticeView), StartError> {
+    let message = if packet.whole { decode(&packet.bytes) } else { None };
+    let welcome = match message {
+        Some(DaemonMessage::Welcome(welcome)) => welcome,
+        Some(DaemonMessage::HelloRefused(why)) => return Err(StartError::HelloRefused(why)),
         _ => return Err(StartError::Garbage),
     };
     let [bells, notice_page] = &packet.descriptors[..] else { return Err(StartError::Garbage) };
-    let bells = BellPage::map(bells.as_fd(), welcome.slots)?;
-    let notice_page = NoticeView::map(notice_page.as_fd(), welcome.slots)?;
+    let bells = BellPage::map(bells.as_fd(), welcome.node_slots)?;
+    let notice_page = NoticeView::map(notice_page.as_fd(), welcome.node_slots)?;
     Ok((welcome, bells, notice_page))
 }
 
@@ -337,10 +339,12 @@ pub fn namespace(kind: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{Client, namespace};
-    use crate::daemon_protocol::{ABORT_SOME_MAX, Answer, HelloRefused, Request, Welcome, decode, encode};
+    use crate::daemon_protocol::{
+        ABORT_SOME_MAX, DaemonMessage, HelloRefused, RankMessage, Welcome, decode, encode,
+    };
     use crate::environment::Address;
-    use crate::packet::{Arrival, Waiting, receive, send};
-    use crate::{Notice, Runtime, RuntimeError, StartError, draw};
+    use crate::packet::{MayBlock, ReceiveResult, receive, send};
+    use crate::{Notice, Runtime, RuntimeError, StartError, entropy};
     use mend_base::{Job, Peer};
     use mend_segment::{BellPage, NoticePage};
     use mend_transport::Card;
@@ -350,23 +354,25 @@ mod tests {
 
     const JOB: Job = Job(9);
 
-    /// A listening socket that answers one hello with `answer`. The thread returns the connection, which the test then uses.
-    fn daemon(answer: Answer) -> (Address, JoinHandle<(OwnedFd, NoticePage)>) {
+    /// A listening socket that answers one hello with `message`. The thread returns the connection, which the test then uses.
+    fn daemon(message: DaemonMessage) -> (Address, JoinHandle<(OwnedFd, NoticePage)>) {
         let address =
-            Address { socket: draw::random_bytes(), network: namespace("net"), secret: [3; 16], rank: 0 };
+            Address { socket: entropy::random_bytes(), network: namespace("net"), secret: [3; 16], rank: 0 };
         let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).unwrap();
         let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         rustix::net::bind(&listener, &name).unwrap();
         rustix::net::listen(&listener, 1).unwrap();
         let daemon = std::thread::spawn(move || {
             let socket = rustix::net::accept(&listener).unwrap();
-            let Arrival::Packet(hello) = receive(socket.as_fd(), Waiting::Allowed) else {
+            let ReceiveResult::Packet(hello) = receive(socket.as_fd(), MayBlock::Yes) else {
                 panic!("no hello")
             };
-            assert!(matches!(decode(&hello.bytes), Some(Request::Hello(hello)) if hello.secret == [3; 16]));
+            assert!(
+                matches!(decode(&hello.bytes), Some(RankMessage::Hello(hello)) if hello.secret == [3; 16])
+            );
             let ((_, bells), (notice_page, notice_file)) =
                 (BellPage::create(17).unwrap(), NoticePage::create(17).unwrap());
-            send(socket.as_fd(), &encode(&answer), &[bells.as_fd(), notice_file.as_fd()], Waiting::Allowed);
+            send(socket.as_fd(), &encode(&message), &[bells.as_fd(), notice_file.as_fd()], MayBlock::Yes);
             (socket, notice_page)
         });
         (address, daemon)
@@ -374,18 +380,18 @@ mod tests {
 
     fn welcome() -> Welcome {
         let peer = Peer::new(JOB, 0);
-        Welcome { peer, size: 2, slot: 0, slots: 17, local_ranks: 2, fault_tolerant: true }
+        Welcome { peer, size: 2, node_slot: 0, node_slots: 17, local_ranks: 2, fault_tolerant: true }
     }
 
     fn joined() -> (Client, OwnedFd, NoticePage) {
-        let (address, daemon) = daemon(Answer::Welcome(welcome()));
+        let (address, daemon) = daemon(DaemonMessage::Welcome(welcome()));
         let (client, _) = Client::connect(&address).unwrap();
         let (socket, notice_page) = daemon.join().unwrap();
         (client, socket, notice_page)
     }
 
     fn say(socket: &OwnedFd, bytes: &[u8]) {
-        send(socket.as_fd(), bytes, &[], Waiting::Never);
+        send(socket.as_fd(), bytes, &[], MayBlock::No);
     }
 
     #[test]
@@ -393,7 +399,7 @@ mod tests {
         let (mut client, socket, notice_page) = joined();
         let before = client.notice_version();
         assert!(client.notice().is_none());
-        say(&socket, &encode(&Answer::Finalized(vec![Peer::new(JOB, 1), Peer::new(JOB, 1)])));
+        say(&socket, &encode(&DaemonMessage::Finalized(vec![Peer::new(JOB, 1), Peer::new(JOB, 1)])));
         notice_page.bump(0);
         assert_ne!(client.notice_version(), before);
         assert!(matches!(client.notice(), Some(Notice::Finalized(peer)) if peer.number() == 1));
@@ -412,7 +418,7 @@ mod tests {
         client.check();
         assert_eq!(client.notice_version(), before);
         // The node daemon was killed before it changed the version.
-        say(&socket, &encode(&Answer::Finalized(vec![Peer::new(JOB, 1)])));
+        say(&socket, &encode(&DaemonMessage::Finalized(vec![Peer::new(JOB, 1)])));
         drop(socket);
         assert_eq!(client.notice_version(), before);
         client.check();
@@ -442,7 +448,7 @@ mod tests {
     fn a_check_that_finds_a_packet_makes_the_version_change_until_it_is_read() {
         let (mut client, socket, _faults) = joined();
         let before = client.notice_version();
-        say(&socket, &encode(&Answer::Alive(Peer::new(JOB, 1))));
+        say(&socket, &encode(&DaemonMessage::Alive(Peer::new(JOB, 1))));
         client.check();
         assert_ne!(client.notice_version(), before);
         assert!(matches!(client.notice(), Some(Notice::Alive(_))));
@@ -453,12 +459,12 @@ mod tests {
 
     #[test]
     fn a_daemon_that_writes_garbage_is_not_trusted() {
-        let other_job = encode(&Answer::Alive(Peer::new(Job(8), 1)));
-        let ourselves = encode(&Answer::Failed(Peer::new(JOB, 0)));
+        let other_job = encode(&DaemonMessage::Alive(Peer::new(Job(8), 1)));
+        let ourselves = encode(&DaemonMessage::Failed(Peer::new(JOB, 0)));
         for bytes in [&b"garbage"[..], &[255; 4096], &other_job, &ourselves] {
             let (mut client, socket, _) = joined();
             say(&socket, bytes);
-            say(&socket, &encode(&Answer::Alive(Peer::new(JOB, 1))));
+            say(&socket, &encode(&DaemonMessage::Alive(Peer::new(JOB, 1))));
             assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })), "{bytes:?}");
             assert!(client.notice().is_none());
         }
@@ -478,8 +484,8 @@ mod tests {
         let mut received = 0;
         while received < asked {
             assert!(client.notice().is_none());
-            while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
-                assert!(matches!(decode(&packet.bytes), Some(Request::Lookup(_))));
+            while let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) {
+                assert!(matches!(decode(&packet.bytes), Some(RankMessage::Lookup(_))));
                 received += 1;
             }
         }
@@ -494,8 +500,8 @@ mod tests {
         client.abort_some(7, &peers);
         client.abort_some(7, &[]);
         let mut received = vec![];
-        while let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) {
-            let Some(Request::AbortSome(7, part)) = decode(&packet.bytes) else { panic!("{packet:?}") };
+        while let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) {
+            let Some(RankMessage::AbortSome(7, part)) = decode(&packet.bytes) else { panic!("{packet:?}") };
             assert!((1..=ABORT_SOME_MAX).contains(&part.len()));
             received.extend(part.iter().map(|peer| (peer.job(), peer.number())));
         }
@@ -511,28 +517,28 @@ mod tests {
                 client.finalize();
             }
             drop(client);
-            let received = || match receive(socket.as_fd(), Waiting::Never) {
-                Arrival::Packet(packet) => decode::<Request>(&packet.bytes),
+            let received = || match receive(socket.as_fd(), MayBlock::No) {
+                ReceiveResult::Packet(packet) => decode::<RankMessage>(&packet.bytes),
                 _ => None,
             };
             let first = received();
             let well = if finalizes {
-                matches!(first, Some(Request::Finalize))
+                matches!(first, Some(RankMessage::Finalize))
             } else {
-                matches!(first, Some(Request::GiveUp))
+                matches!(first, Some(RankMessage::GiveUp))
             };
             assert!(well && received().is_none());
         }
-        let (address, daemon) = daemon(Answer::Welcome(Welcome { slots: 900, ..welcome() }));
+        let (address, daemon) = daemon(DaemonMessage::Welcome(Welcome { node_slots: 900, ..welcome() }));
         assert!(matches!(Client::connect(&address), Err(StartError::Pages(_))));
         let (socket, _) = daemon.join().unwrap();
-        let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Never) else { panic!("silence") };
-        assert!(matches!(decode(&packet.bytes), Some(Request::GiveUp)));
+        let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) else { panic!("silence") };
+        assert!(matches!(decode(&packet.bytes), Some(RankMessage::GiveUp)));
     }
 
     #[test]
     fn a_process_whose_hello_is_refused_is_told_why() {
-        let (address, daemon) = daemon(Answer::HelloRefused(HelloRefused::LayoutDiffers(77)));
+        let (address, daemon) = daemon(DaemonMessage::HelloRefused(HelloRefused::LayoutDiffers(77)));
         let refused = Client::connect(&address).unwrap_err();
         assert!(matches!(refused, StartError::HelloRefused(HelloRefused::LayoutDiffers(77))));
         assert!(refused.to_string().contains("layout 77"));

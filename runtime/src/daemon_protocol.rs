@@ -20,10 +20,10 @@ pub const VERSION: u16 = 2;
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
 
-/// How many peers one [`Answer::Finalized`] names at most.
+/// How many peers one [`DaemonMessage::Finalized`] names at most.
 pub const FINALIZED_MAX: usize = 250;
 
-/// How many peers one [`Request::AbortSome`] names at most.
+/// How many peers one [`RankMessage::AbortSome`] names at most.
 pub const ABORT_SOME_MAX: usize = 250;
 
 /// The longest message, in bytes.
@@ -57,7 +57,7 @@ pub struct Namespaces {
 
 /// What a rank sends.
 #[derive(Clone, Debug)]
-pub enum Request {
+pub enum RankMessage {
     /// The first message of a process.
     Hello(Hello),
     /// A hello of another version; the rest of it cannot be read.
@@ -88,9 +88,9 @@ pub struct Welcome {
     /// How many ranks the job has.
     pub size: u32,
     /// The rank's node slot.
-    pub slot: u32,
+    pub node_slot: u32,
     /// How many node slots there are.
-    pub slots: u32,
+    pub node_slots: u32,
     /// How many ranks the node has.
     pub local_ranks: u32,
     /// Whether the job outlives deaths.
@@ -124,7 +124,7 @@ pub enum HelloRefused {
 
 /// What the daemon sends.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum DaemonMessage {
     /// Accepts a hello; the descriptors of bell page and notice page are in the same packet.
     Welcome(Welcome),
     /// Refuses a hello.
@@ -183,45 +183,45 @@ mod kind {
     pub const JOB_ABORTED: u8 = 71;
 }
 
-impl Wire for Request {
+impl Wire for RankMessage {
     const BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
     fn write(&self, out: &mut Writer<'_>) {
         match self {
-            Request::Hello(hello) => hello.write(out),
-            Request::OtherVersion(version) => {
+            RankMessage::Hello(hello) => hello.write(out),
+            RankMessage::OtherVersion(version) => {
                 out.u8(kind::HELLO);
                 out.u32(MAGIC);
                 out.u16(*version);
             }
-            Request::Publish(card) => {
+            RankMessage::Publish(card) => {
                 out.u8(kind::PUBLISH);
                 card.write(out);
             }
-            Request::Lookup(peer) => peer_message(out, kind::LOOKUP, *peer),
-            Request::Refuse(peer, cause) => evidence_message(out, kind::REFUSE, *peer, *cause),
-            Request::Ask(peer, cause) => evidence_message(out, kind::ASK, *peer, *cause),
-            Request::Finalize => out.u8(kind::FINALIZE),
-            Request::GiveUp => out.u8(kind::GIVE_UP),
-            Request::Abort(code) => {
+            RankMessage::Lookup(peer) => peer_message(out, kind::LOOKUP, *peer),
+            RankMessage::Refuse(peer, cause) => evidence_message(out, kind::REFUSE, *peer, *cause),
+            RankMessage::Ask(peer, cause) => evidence_message(out, kind::ASK, *peer, *cause),
+            RankMessage::Finalize => out.u8(kind::FINALIZE),
+            RankMessage::GiveUp => out.u8(kind::GIVE_UP),
+            RankMessage::Abort(code) => {
                 out.u8(kind::ABORT);
                 out.u32(*code as u32);
             }
-            Request::AbortSome(code, peers) => write_abort_some(out, *code, peers),
+            RankMessage::AbortSome(code, peers) => write_abort_some(out, *code, peers),
         }
     }
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.u8()? {
             kind::HELLO => return read_hello(from),
-            kind::PUBLISH => Request::Publish(Card::read(from)?),
-            kind::LOOKUP => Request::Lookup(Peer(from.u64()?)),
-            kind::REFUSE => Request::Refuse(Peer(from.u64()?), read_cause(from)?),
-            kind::ASK => Request::Ask(Peer(from.u64()?), read_cause(from)?),
-            kind::FINALIZE => Request::Finalize,
-            kind::GIVE_UP => Request::GiveUp,
-            kind::ABORT => Request::Abort(from.u32()? as i32),
-            kind::ABORT_SOME => Request::AbortSome(from.u32()? as i32, read_peers(from, ABORT_SOME_MAX)?),
+            kind::PUBLISH => RankMessage::Publish(Card::read(from)?),
+            kind::LOOKUP => RankMessage::Lookup(Peer(from.u64()?)),
+            kind::REFUSE => RankMessage::Refuse(Peer(from.u64()?), read_cause(from)?),
+            kind::ASK => RankMessage::Ask(Peer(from.u64()?), read_cause(from)?),
+            kind::FINALIZE => RankMessage::Finalize,
+            kind::GIVE_UP => RankMessage::GiveUp,
+            kind::ABORT => RankMessage::Abort(from.u32()? as i32),
+            kind::ABORT_SOME => RankMessage::AbortSome(from.u32()? as i32, read_peers(from, ABORT_SOME_MAX)?),
             _ => return None,
         })
     }
@@ -242,47 +242,47 @@ impl Hello {
 }
 
 /// Of a hello of another version, the bytes after the version are ignored.
-fn read_hello(from: &mut Reader<'_>) -> Option<Request> {
+fn read_hello(from: &mut Reader<'_>) -> Option<RankMessage> {
     if from.u32()? != MAGIC {
         return None;
     }
     let version = from.u16()?;
     if version != VERSION {
         from.bytes(from.rest().len())?;
-        return Some(Request::OtherVersion(version));
+        return Some(RankMessage::OtherVersion(version));
     }
     let layout = from.u32()?;
     let secret = from.bytes(16)?.try_into().ok()?;
     let rank = from.u32()?;
     let namespaces = Namespaces { user: from.u64()?, pid: from.u64()?, ipc: from.u64()? };
-    Some(Request::Hello(Hello { layout, secret, rank, namespaces }))
+    Some(RankMessage::Hello(Hello { layout, secret, rank, namespaces }))
 }
 
-impl Wire for Answer {
+impl Wire for DaemonMessage {
     const BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
     fn write(&self, out: &mut Writer<'_>) {
         match self {
-            Answer::Welcome(welcome) => welcome.write(out),
-            Answer::HelloRefused(why) => {
+            DaemonMessage::Welcome(welcome) => welcome.write(out),
+            DaemonMessage::HelloRefused(why) => {
                 let (reason, number) = why.to_numbers();
                 out.u8(kind::HELLO_REFUSED);
                 out.u8(reason);
                 out.u32(number);
             }
-            Answer::Contact(peer, card) => {
+            DaemonMessage::Contact(peer, card) => {
                 peer_message(out, kind::CONTACT, *peer);
                 card.write(out);
             }
-            Answer::Refused(peer, cause) => evidence_message(out, kind::REFUSED, *peer, *cause),
-            Answer::Finalized(peers) => {
+            DaemonMessage::Refused(peer, cause) => evidence_message(out, kind::REFUSED, *peer, *cause),
+            DaemonMessage::Finalized(peers) => {
                 assert!(peers.len() <= FINALIZED_MAX);
                 out.u8(kind::FINALIZED);
                 write_peers(out, peers);
             }
-            Answer::Failed(peer) => peer_message(out, kind::FAILED, *peer),
-            Answer::Alive(peer) => peer_message(out, kind::ALIVE, *peer),
-            Answer::JobAborted(code) => {
+            DaemonMessage::Failed(peer) => peer_message(out, kind::FAILED, *peer),
+            DaemonMessage::Alive(peer) => peer_message(out, kind::ALIVE, *peer),
+            DaemonMessage::JobAborted(code) => {
                 out.u8(kind::JOB_ABORTED);
                 out.u32(*code as u32);
             }
@@ -291,14 +291,16 @@ impl Wire for Answer {
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.u8()? {
-            kind::WELCOME => Answer::Welcome(Welcome::read(from)?),
-            kind::HELLO_REFUSED => Answer::HelloRefused(HelloRefused::from_numbers(from.u8()?, from.u32()?)?),
-            kind::CONTACT => Answer::Contact(Peer(from.u64()?), Card::read(from)?),
-            kind::REFUSED => Answer::Refused(Peer(from.u64()?), read_cause(from)?),
-            kind::FINALIZED => Answer::Finalized(read_peers(from, FINALIZED_MAX)?),
-            kind::FAILED => Answer::Failed(Peer(from.u64()?)),
-            kind::ALIVE => Answer::Alive(Peer(from.u64()?)),
-            kind::JOB_ABORTED => Answer::JobAborted(from.u32()? as i32),
+            kind::WELCOME => DaemonMessage::Welcome(Welcome::read(from)?),
+            kind::HELLO_REFUSED => {
+                DaemonMessage::HelloRefused(HelloRefused::from_numbers(from.u8()?, from.u32()?)?)
+            }
+            kind::CONTACT => DaemonMessage::Contact(Peer(from.u64()?), Card::read(from)?),
+            kind::REFUSED => DaemonMessage::Refused(Peer(from.u64()?), read_cause(from)?),
+            kind::FINALIZED => DaemonMessage::Finalized(read_peers(from, FINALIZED_MAX)?),
+            kind::FAILED => DaemonMessage::Failed(Peer(from.u64()?)),
+            kind::ALIVE => DaemonMessage::Alive(Peer(from.u64()?)),
+            kind::JOB_ABORTED => DaemonMessage::JobAborted(from.u32()? as i32),
             _ => return None,
         })
     }
@@ -308,8 +310,8 @@ impl Welcome {
     fn write(&self, out: &mut Writer<'_>) {
         peer_message(out, kind::WELCOME, self.peer);
         out.u32(self.size);
-        out.u32(self.slot);
-        out.u32(self.slots);
+        out.u32(self.node_slot);
+        out.u32(self.node_slots);
         out.u32(self.local_ranks);
         out.u8(u8::from(self.fault_tolerant));
     }
@@ -318,12 +320,12 @@ impl Welcome {
         let welcome = Welcome {
             peer: Peer(from.u64()?),
             size: from.u32()?,
-            slot: from.u32()?,
-            slots: from.u32()?,
+            node_slot: from.u32()?,
+            node_slots: from.u32()?,
             local_ranks: from.u32()?,
             fault_tolerant: read_bool(from)?,
         };
-        (welcome.peer.number() < welcome.size && welcome.slot < welcome.slots).then_some(welcome)
+        (welcome.peer.number() < welcome.size && welcome.node_slot < welcome.node_slots).then_some(welcome)
     }
 }
 
@@ -365,7 +367,7 @@ fn peer_message(out: &mut Writer<'_>, kind: u8, peer: Peer) {
     out.u64(peer.0);
 }
 
-/// Writes [`Request::AbortSome`] without allocating memory for the list.
+/// Writes [`RankMessage::AbortSome`] without allocating memory for the list.
 pub(crate) fn write_abort_some(out: &mut Writer<'_>, code: i32, peers: &[Peer]) {
     assert!(peers.len() <= ABORT_SOME_MAX);
     out.u8(kind::ABORT_SOME);
@@ -418,8 +420,8 @@ const CAUSES: [Cause; 7] = [
 #[cfg(test)]
 mod tests {
     use super::{
-        ABORT_SOME_MAX, Answer, CAUSES, FINALIZED_MAX, Hello, HelloRefused, Namespaces, Request, VERSION,
-        Welcome, decode, encode,
+        ABORT_SOME_MAX, CAUSES, DaemonMessage, FINALIZED_MAX, Hello, HelloRefused, Namespaces, RankMessage,
+        VERSION, Welcome, decode, encode,
     };
     use mend_base::{Job, Peer, Random, Wire};
     use mend_transport::{Card, TransportId};
@@ -436,29 +438,37 @@ mod tests {
         Hello { layout: Card::LAYOUT, secret: [5; 16], rank: 3, namespaces }
     }
 
-    fn requests() -> Vec<Request> {
-        let mut all: Vec<_> = CAUSES.iter().map(|&cause| Request::Refuse(PEER, cause)).collect();
-        all.extend([Request::Hello(hello()), Request::Publish(card()), Request::Lookup(PEER)]);
-        all.extend([Request::Ask(PEER, CAUSES[0]), Request::Finalize, Request::Abort(-1)]);
-        all.extend([Request::AbortSome(i32::MIN, vec![PEER; ABORT_SOME_MAX]), Request::GiveUp]);
+    fn rank_messages() -> Vec<RankMessage> {
+        let mut all: Vec<_> = CAUSES.iter().map(|&cause| RankMessage::Refuse(PEER, cause)).collect();
+        all.extend([RankMessage::Hello(hello()), RankMessage::Publish(card()), RankMessage::Lookup(PEER)]);
+        all.extend([RankMessage::Ask(PEER, CAUSES[0]), RankMessage::Finalize, RankMessage::Abort(-1)]);
+        all.extend([RankMessage::AbortSome(i32::MIN, vec![PEER; ABORT_SOME_MAX]), RankMessage::GiveUp]);
         all
     }
 
-    fn answers() -> Vec<Answer> {
-        let welcome =
-            Welcome { peer: PEER, size: 4, slot: 3, slots: 20, local_ranks: 4, fault_tolerant: false };
-        let mut all: Vec<_> =
-            (1..=10).filter_map(|n| HelloRefused::from_numbers(n, 0)).map(Answer::HelloRefused).collect();
+    fn daemon_messages() -> Vec<DaemonMessage> {
+        let welcome = Welcome {
+            peer: PEER,
+            size: 4,
+            node_slot: 3,
+            node_slots: 20,
+            local_ranks: 4,
+            fault_tolerant: false,
+        };
+        let mut all: Vec<_> = (1..=10)
+            .filter_map(|n| HelloRefused::from_numbers(n, 0))
+            .map(DaemonMessage::HelloRefused)
+            .collect();
         all.extend([
-            Answer::Welcome(welcome),
-            Answer::Contact(PEER, card()),
-            Answer::Refused(PEER, CAUSES[4]),
+            DaemonMessage::Welcome(welcome),
+            DaemonMessage::Contact(PEER, card()),
+            DaemonMessage::Refused(PEER, CAUSES[4]),
         ]);
         all.extend([
-            Answer::Finalized(vec![PEER; FINALIZED_MAX]),
-            Answer::Failed(PEER),
-            Answer::Alive(PEER),
-            Answer::JobAborted(3),
+            DaemonMessage::Finalized(vec![PEER; FINALIZED_MAX]),
+            DaemonMessage::Failed(PEER),
+            DaemonMessage::Alive(PEER),
+            DaemonMessage::JobAborted(3),
         ]);
         all
     }
@@ -478,29 +488,29 @@ mod tests {
 
     #[test]
     fn every_message_is_decoded_as_it_was_encoded_and_a_byte_more_or_less_is_refused() {
-        check_round_trip(&requests());
-        check_round_trip(&answers());
+        check_round_trip(&rank_messages());
+        check_round_trip(&daemon_messages());
     }
 
     #[test]
     fn a_hello_of_another_version_is_recognized_whatever_follows() {
-        let mut bytes = encode(&Request::OtherVersion(VERSION + 1));
+        let mut bytes = encode(&RankMessage::OtherVersion(VERSION + 1));
         bytes.extend([1, 2, 3]);
-        assert!(matches!(decode(&bytes), Some(Request::OtherVersion(v)) if v == VERSION + 1));
+        assert!(matches!(decode(&bytes), Some(RankMessage::OtherVersion(v)) if v == VERSION + 1));
     }
 
     #[test]
     fn garbage_is_refused_or_decodes_to_a_message_with_the_same_bytes() {
         let mut random = Random(11);
-        let seeds: Vec<_> = requests().iter().map(encode).collect();
+        let seeds: Vec<_> = rank_messages().iter().map(encode).collect();
         for round in 0..100_000_u64 {
             let mut bytes = seeds[(round % seeds.len() as u64) as usize].clone();
             for _ in 0..=random.below(3) {
                 let at = random.below(bytes.len() as u64) as usize;
                 bytes[at] = random.bits() as u8;
             }
-            match decode::<Request>(&bytes) {
-                None | Some(Request::OtherVersion(_)) => {}
+            match decode::<RankMessage>(&bytes) {
+                None | Some(RankMessage::OtherVersion(_)) => {}
                 Some(read) => assert_eq!(encode(&read), bytes),
             }
         }

@@ -4,12 +4,12 @@
 //! descriptor of the node daemon's socket, whose packets do not mix. It takes no lock, allocates nothing, and reads nothing that the
 //! interrupted thread may be writing.
 
-use crate::daemon_protocol::{ABORT_SOME_MAX, Request, write_abort_some};
-use crate::packet::{Sent, Waiting, send};
+use crate::daemon_protocol::{ABORT_SOME_MAX, RankMessage, write_abort_some};
+use crate::packet::{MayBlock, Sent, send};
 use mend_base::{Peer, Wire, Writer};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A second descriptor of the socket to the node daemon, used only for requests to end processes.
+/// A second descriptor of the socket to the node daemon, used only for messages that end processes.
 #[derive(Debug)]
 pub struct EmergencyChannel {
     socket: OwnedFd,
@@ -21,18 +21,18 @@ impl EmergencyChannel {
         EmergencyChannel { socket, me }
     }
 
-    /// Requests the end of the job. Returns whether the request was sent. Async-signal-safe.
+    /// Requests the end of the job. Returns whether the message was sent. Async-signal-safe.
     pub fn abort(&self, code: i32) -> bool {
-        self.say::<ABORT_BYTES_MAX>(|out| Request::Abort(code).write(out))
+        self.say::<ABORT_BYTES_MAX>(|out| RankMessage::Abort(code).write(out))
     }
 
-    /// Requests the end of this process alone, with `code`. Returns whether the request was sent. Async-signal-safe.
+    /// Requests the end of this process alone, with `code`. Returns whether the message was sent. Async-signal-safe.
     pub fn abort_alone(&self, code: i32) -> bool {
         self.say::<ABORT_BYTES_MAX>(|out| write_abort_some(out, code, &[self.me]))
     }
 
-    /// Requests the end of these peers with `code`. Returns whether all requests were sent. Async-signal-safe, if `peers` is. Names
-    /// this process last, as the node daemon may kill it before it has named the others.
+    /// Requests the end of these peers with `code`. Returns whether all messages were sent. Async-signal-safe, if `peers` is.
+    /// Names this process last, as the node daemon may kill it before it has named the others.
     pub fn abort_some(&self, code: i32, peers: impl Iterator<Item = Peer>) -> bool {
         let (mut part, mut named, mut with_me) = ([self.me; ABORT_SOME_MAX], 0, false);
         for peer in peers {
@@ -61,29 +61,31 @@ impl EmergencyChannel {
         let mut out = Writer::new(&mut bytes);
         write(&mut out);
         let used = out.used();
-        send(self.socket.as_fd(), &bytes[..used], &[], Waiting::Allowed) == Sent::Yes
+        send(self.socket.as_fd(), &bytes[..used], &[], MayBlock::Yes) == Sent::Yes
     }
 }
 
-/// Longer than a request that names one peer or none.
+/// Longer than a message that names one peer or none.
 const ABORT_BYTES_MAX: usize = 32;
 
-/// Longer than a request that names [`ABORT_SOME_MAX`] peers.
+/// Longer than a message that names [`ABORT_SOME_MAX`] peers.
 const ABORT_SOME_BYTES_MAX: usize = ABORT_BYTES_MAX + ABORT_SOME_MAX * size_of::<u64>();
 
 #[cfg(test)]
 mod tests {
     use super::EmergencyChannel;
-    use crate::daemon_protocol::{ABORT_SOME_MAX, Request, decode};
-    use crate::packet::{Arrival, Waiting, receive};
+    use crate::daemon_protocol::{ABORT_SOME_MAX, RankMessage, decode};
+    use crate::packet::{MayBlock, ReceiveResult, receive};
     use mend_base::{Job, Peer};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::{AsFd, OwnedFd};
 
     const ME: Peer = Peer::new(Job(7), 3);
 
-    fn received(daemons: &OwnedFd) -> Option<Request> {
-        let Arrival::Packet(packet) = receive(daemons.as_fd(), Waiting::Never) else { panic!("it was sent") };
+    fn received(daemons: &OwnedFd) -> Option<RankMessage> {
+        let ReceiveResult::Packet(packet) = receive(daemons.as_fd(), MayBlock::No) else {
+            panic!("it was sent")
+        };
         decode(&packet.bytes)
     }
 
@@ -93,8 +95,8 @@ mod tests {
         let (ours, daemons) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let emergency_channel = EmergencyChannel::new(ours, ME);
         assert!(emergency_channel.abort(-7) && emergency_channel.abort_alone(i32::MIN));
-        assert!(matches!(received(&daemons), Some(Request::Abort(-7))));
-        assert!(matches!(received(&daemons), Some(Request::AbortSome(i32::MIN, who)) if who == [ME]));
+        assert!(matches!(received(&daemons), Some(RankMessage::Abort(-7))));
+        assert!(matches!(received(&daemons), Some(RankMessage::AbortSome(i32::MIN, who)) if who == [ME]));
         drop(daemons);
         assert!(!emergency_channel.abort(1) && !emergency_channel.abort_alone(1));
     }
@@ -108,7 +110,7 @@ mod tests {
         assert!(emergency_channel.abort_some(4, peers()));
         let mut named = Vec::new();
         for expected in [ABORT_SOME_MAX, 4, 1] {
-            let Some(Request::AbortSome(4, part)) = received(&daemons) else { panic!("some were named") };
+            let Some(RankMessage::AbortSome(4, part)) = received(&daemons) else { panic!("some were named") };
             assert_eq!(part.len(), expected);
             named.extend(part);
         }

@@ -7,8 +7,8 @@
 mod client;
 mod daemon;
 pub mod daemon_protocol;
-pub mod draw;
 mod emergency_channel;
+pub mod entropy;
 pub mod environment;
 mod exit;
 pub mod packet;

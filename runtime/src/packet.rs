@@ -19,7 +19,7 @@ pub const PACKET_BYTES_MAX: usize = 4096;
 
 /// One packet as it was received.
 #[derive(Debug)]
-pub struct Packet {
+pub struct ReceivedPacket {
     /// The bytes of the packet; truncated at [`PACKET_BYTES_MAX`], and then `whole` is `false`.
     pub bytes: Vec<u8>,
     /// Descriptors, in order; close-on-exec.
@@ -32,22 +32,22 @@ pub struct Packet {
 
 /// What reading from a socket found.
 #[derive(Debug)]
-pub enum Arrival {
+pub enum ReceiveResult {
     /// A packet.
-    Packet(Packet),
+    Packet(ReceivedPacket),
     /// Nothing yet.
     Nothing,
     /// The other end has closed it; nothing more will come.
     Closed,
 }
 
-/// Whether a call may wait.
+/// Whether a call may block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Waiting {
-    /// Until the other end does something.
-    Allowed,
-    /// Not at all.
-    Never,
+pub enum MayBlock {
+    /// It blocks until the other end does something.
+    Yes,
+    /// It returns at once.
+    No,
 }
 
 /// The result of sending a packet.
@@ -62,7 +62,7 @@ pub enum Sent {
 }
 
 /// Sends one packet.
-pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>], waiting: Waiting) -> Sent {
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>], may_block: MayBlock) -> Sent {
     assert!(bytes.len() <= PACKET_BYTES_MAX && with.len() <= DESCRIPTORS_MAX);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -71,7 +71,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>], waiti
         assert!(fits, "the buffer holds DESCRIPTORS_MAX descriptors");
     }
     let mut flags = SendFlags::NOSIGNAL;
-    if waiting == Waiting::Never {
+    if may_block == MayBlock::No {
         flags |= SendFlags::DONTWAIT;
     }
     loop {
@@ -86,10 +86,10 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>], waiti
 }
 
 /// Takes the next packet.
-pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
+pub fn receive(socket: BorrowedFd<'_>, may_block: MayBlock) -> ReceiveResult {
     let mut bytes = vec![0; PACKET_BYTES_MAX];
     let mut flags = RecvFlags::CMSG_CLOEXEC;
-    if waiting == Waiting::Never {
+    if may_block == MayBlock::No {
         flags |= RecvFlags::DONTWAIT;
     }
     loop {
@@ -97,19 +97,24 @@ pub fn receive(socket: BorrowedFd<'_>, waiting: Waiting) -> Arrival {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
             // An empty packet cannot be told from the end of the connection. No correct end writes one, so it counts as the end.
-            Ok(message) if message.bytes == 0 => return Arrival::Closed,
+            Ok(message) if message.bytes == 0 => return ReceiveResult::Closed,
             Ok(message) => {
                 let (descriptors, all) = taken(&mut control);
                 bytes.truncate(message.bytes);
                 let has = |flag| message.flags.contains(flag);
                 let (whole, without_descriptors) =
                     (!has(ReturnFlags::TRUNC), has(ReturnFlags::CTRUNC) || !all);
-                return Arrival::Packet(Packet { bytes, descriptors, whole, without_descriptors });
+                return ReceiveResult::Packet(ReceivedPacket {
+                    bytes,
+                    descriptors,
+                    whole,
+                    without_descriptors,
+                });
             }
             // ECONNRESET comes once if the other end closed before it read everything; packets that it had sent come afterwards.
             Err(Errno::INTR | Errno::CONNRESET) => continue,
-            Err(Errno::AGAIN) => return Arrival::Nothing,
-            Err(_) => return Arrival::Closed,
+            Err(Errno::AGAIN) => return ReceiveResult::Nothing,
+            Err(_) => return ReceiveResult::Closed,
         }
     }
 }
@@ -133,7 +138,7 @@ fn taken(control: &mut RecvAncillaryBuffer<'_>) -> (Vec<OwnedFd>, bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arrival, PACKET_BYTES_MAX, Sent, Waiting, receive, send};
+    use super::{MayBlock, PACKET_BYTES_MAX, ReceiveResult, Sent, receive, send};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::{AsFd, OwnedFd};
 
@@ -145,10 +150,10 @@ mod tests {
     fn a_packet_arrives_whole_with_its_descriptors() {
         let (a, b) = pair();
         let (read, write) = rustix::pipe::pipe().unwrap();
-        let sent = send(a.as_fd(), b"card", &[read.as_fd(), write.as_fd()], Waiting::Never);
+        let sent = send(a.as_fd(), b"card", &[read.as_fd(), write.as_fd()], MayBlock::No);
         assert_eq!(sent, Sent::Yes);
         drop((read, write));
-        let Arrival::Packet(packet) = receive(b.as_fd(), Waiting::Never) else { panic!("it was sent") };
+        let ReceiveResult::Packet(packet) = receive(b.as_fd(), MayBlock::No) else { panic!("it was sent") };
         assert_eq!(
             (packet.bytes.as_slice(), packet.descriptors.len(), packet.whole),
             (&b"card"[..], 2, true)
@@ -160,30 +165,30 @@ mod tests {
     #[test]
     fn what_was_sent_before_the_end_arrives_even_if_the_sender_left_something_unread() {
         let (a, b) = pair();
-        assert_eq!(send(b.as_fd(), b"never read", &[], Waiting::Never), Sent::Yes);
-        assert_eq!(send(a.as_fd(), b"finalize", &[], Waiting::Never), Sent::Yes);
+        assert_eq!(send(b.as_fd(), b"never read", &[], MayBlock::No), Sent::Yes);
+        assert_eq!(send(a.as_fd(), b"finalize", &[], MayBlock::No), Sent::Yes);
         drop(a);
-        assert!(matches!(receive(b.as_fd(), Waiting::Never), Arrival::Packet(_)));
-        assert!(matches!(receive(b.as_fd(), Waiting::Never), Arrival::Closed));
-        assert_eq!(send(b.as_fd(), b"to nobody", &[], Waiting::Never), Sent::Closed);
+        assert!(matches!(receive(b.as_fd(), MayBlock::No), ReceiveResult::Packet(_)));
+        assert!(matches!(receive(b.as_fd(), MayBlock::No), ReceiveResult::Closed));
+        assert_eq!(send(b.as_fd(), b"to nobody", &[], MayBlock::No), Sent::Closed);
     }
 
     #[test]
     fn a_packet_that_is_too_long_or_has_too_many_descriptors_is_marked_and_leaks_nothing() {
         let (a, b) = pair();
         rustix::net::send(&a, &vec![7; PACKET_BYTES_MAX + 1], rustix::net::SendFlags::empty()).unwrap();
-        assert!(matches!(receive(b.as_fd(), Waiting::Never), Arrival::Packet(p) if !p.whole));
-        assert!(matches!(receive(b.as_fd(), Waiting::Never), Arrival::Nothing));
+        assert!(matches!(receive(b.as_fd(), MayBlock::No), ReceiveResult::Packet(p) if !p.whole));
+        assert!(matches!(receive(b.as_fd(), MayBlock::No), ReceiveResult::Nothing));
     }
 
     #[test]
     fn a_full_queue_is_busy_and_not_an_error() {
         let (a, _b) = pair();
         let mut count = 0;
-        while send(a.as_fd(), &[1; 100], &[], Waiting::Never) == Sent::Yes {
+        while send(a.as_fd(), &[1; 100], &[], MayBlock::No) == Sent::Yes {
             count += 1;
         }
         assert!(count > 10);
-        assert_eq!(send(a.as_fd(), &[1; 100], &[], Waiting::Never), Sent::Busy);
+        assert_eq!(send(a.as_fd(), &[1; 100], &[], MayBlock::No), Sent::Busy);
     }
 }

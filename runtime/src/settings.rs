@@ -100,19 +100,19 @@ fn resolve(
 #[cfg(test)]
 mod tests {
     use super::{parse_file, resolve};
-    use mend_base::parameter::{Declared, Kind, Origin, Parameter};
+    use mend_base::parameter::{Declared, Origin, Parameter, ParameterKind};
 
     const DECLARED: Declared = Declared(&[&[
         Parameter {
             name: "btl",
-            kind: Kind::Names(&["self", "shm"]),
+            kind: ParameterKind::Names(&["self", "shm"]),
             unit: "",
             default: "",
             description: "",
         },
         Parameter {
             name: "pml.eager_bytes",
-            kind: Kind::Number(0, 4096),
+            kind: ParameterKind::Number(0, 4096),
             unit: "bytes",
             default: "4096",
             description: "",

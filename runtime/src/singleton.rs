@@ -18,9 +18,9 @@ impl Singleton {
     /// Rank 0 of 1 in a job of its own, with a bell page of its own.
     pub fn new() -> Result<(Self, BellPage), StartError> {
         let (bells, _) = BellPage::create(1)?;
-        let peer = Peer::new(Job(crate::draw::random_u32()), 0);
+        let peer = Peer::new(Job(crate::entropy::random_u32()), 0);
         let membership =
-            Membership { peer, size: 1, slot: 0, slots: 1, local_ranks: 1, fault_tolerant: true };
+            Membership { peer, size: 1, node_slot: 0, node_slots: 1, local_ranks: 1, fault_tolerant: true };
         Ok((Singleton { membership, published: false }, bells))
     }
 }

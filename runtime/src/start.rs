@@ -26,9 +26,9 @@ pub struct Launched {
 #[derive(Debug)]
 pub struct LaunchData {
     /// Index of bells and sleep words.
-    pub slot: u32,
+    pub node_slot: u32,
     /// How many node slots there are.
-    pub slots: u32,
+    pub node_slots: u32,
     /// The node's bell page.
     pub bells: BellPage,
     /// The assignments of `mpiexec --mca`, whose origin is [`Origin::CommandLine`](mend_base::parameter::Origin::CommandLine).
@@ -71,8 +71,9 @@ fn connect(variable: impl Fn(&str) -> Option<OsString>) -> Result<Launched, Star
             }
         },
     };
-    let Membership { slot, slots, .. } = *runtime.membership();
-    let data = LaunchData { slot, slots, bells, settings, error_handler: handler.unwrap_or_default() };
+    let Membership { node_slot, node_slots, .. } = *runtime.membership();
+    let data =
+        LaunchData { node_slot, node_slots, bells, settings, error_handler: handler.unwrap_or_default() };
     Ok(Launched { runtime, data })
 }
 
@@ -176,7 +177,7 @@ mod tests {
         let launched = connect(with(&[("MEND_INITIAL_ERRHANDLER", "mpi_errors_return")])).unwrap();
         assert!(matches!(launched.runtime, AnyRuntime::Singleton(_)));
         assert_eq!(launched.runtime.membership().size, 1);
-        assert_eq!(launched.data.slots, 1);
+        assert_eq!(launched.data.node_slots, 1);
     }
 
     #[test]

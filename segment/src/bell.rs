@@ -92,14 +92,14 @@ impl BellPage {
     }
 
     /// Owner only: sleeps until a bell is rung, but at most for `at_most`. Returns at once if one was rung since the
-    /// announcement, or if another thread of the owner has left this sleep.
+    /// announcement, or if another thread of the owner has ended this sleep.
     pub fn sleep(&self, slot: u32, announced: AnnouncedSleep, at_most: Duration) -> Woken {
         sleep::wait(self.sleep_word(slot), announced, at_most)
     }
 
     /// Owner only: announces that it is awake, so that no sender needs to call the kernel.
-    pub fn leave_sleep(&self, slot: u32) {
-        self.sleep_word(slot).leave();
+    pub fn end_sleep(&self, slot: u32) {
+        self.sleep_word(slot).end();
     }
 
     /// Wakes the owner if it sleeps, whatever its sleep word contains: for the node daemon, and for threads of the same
@@ -110,26 +110,26 @@ impl BellPage {
         sleep::wake(word);
     }
 
-    /// Owner only, and the node daemon once the owner has ended: publishes on which processor its waiting thread runs, or has last waited;
-    /// `None` before the first wait, while it sleeps, and after its end. A rank that computes after a wait needs its processor, so others
-    /// that wait there yield to it as well.
-    pub fn publish_processor(&self, slot: u32, processor: Option<u32>) {
-        let published = processor.map_or(NO_PROCESSOR, |processor| processor.wrapping_add(1));
+    /// Owner only, and the node daemon once the owner has ended: sets on which processor its waiting thread runs, or has last
+    /// waited; `None` before the first wait, while it sleeps, and after its end. A rank that computes after a wait needs its
+    /// processor, so others that wait there yield to it as well.
+    pub fn set_processor(&self, slot: u32, processor: Option<u32>) {
+        let wanted = processor.map_or(NO_PROCESSOR, |processor| processor.wrapping_add(1));
         let word = self.processor(slot);
         // A line that others poll is written when its content changes, not more often.
-        if word.load(Ordering::Relaxed) != published {
-            word.store(published, Ordering::Relaxed);
+        if word.load(Ordering::Relaxed) != wanted {
+            word.store(wanted, Ordering::Relaxed);
         }
     }
 
     /// The next slot from `first` on, round-robin, whose process was last seen waiting on `processor`, and is not `slot`;
     /// polls no more than `at_most`, one load each.
     pub fn next_on_processor(&self, slot: u32, processor: u32, first: u32, at_most: u32) -> Option<u32> {
-        let published = processor.wrapping_add(1);
+        let wanted = processor.wrapping_add(1);
         let round = (first..self.slots).chain(0..first.min(self.slots));
         round
             .take(at_most as usize)
-            .find(|&other| other != slot && self.processor(other).load(Ordering::Relaxed) == published)
+            .find(|&other| other != slot && self.processor(other).load(Ordering::Relaxed) == wanted)
     }
 
     #[cfg(feature = "broken_peer")]
@@ -203,7 +203,7 @@ mod tests {
         let announced = page.announce_sleep(0);
         page.ring_bell(0, 1);
         assert_eq!(page.sleep(0, announced, Duration::from_millis(60_000)), Woken::Rung);
-        page.leave_sleep(0);
+        page.end_sleep(0);
     }
 
     #[test]
@@ -211,10 +211,10 @@ mod tests {
         let (page, _file) = BellPage::create(2).unwrap();
         let _ = page.announce_sleep(0);
         page.ring_bell(0, 1);
-        page.leave_sleep(0);
+        page.end_sleep(0);
         let announced = page.announce_sleep(0);
         assert_eq!(page.sleep(0, announced, Duration::from_millis(2)), Woken::TimedOut);
-        page.leave_sleep(0);
+        page.end_sleep(0);
     }
 
     #[test]
@@ -222,12 +222,12 @@ mod tests {
         let (page, _file) = BellPage::create(2).unwrap();
         // The first thread announces its sleep, and is off its processor while the second one takes over.
         let first = page.announce_sleep(0);
-        page.leave_sleep(0);
+        page.end_sleep(0);
         page.wake(0);
         let second = page.announce_sleep(0);
         assert_eq!(page.sleep(0, first, Duration::from_millis(60_000)), Woken::Rung);
         assert_eq!(page.sleep(0, second, Duration::from_millis(2)), Woken::TimedOut);
-        page.leave_sleep(0);
+        page.end_sleep(0);
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
                 for _ in 0..1000 {
                     let announced = page.announce_sleep(0);
                     while page.sleep(0, announced, Duration::from_millis(100)) == Woken::TimedOut {}
-                    page.leave_sleep(0);
+                    page.end_sleep(0);
                 }
             });
             while !sleeper.is_finished() {
@@ -249,17 +249,17 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_found_on_the_processor_that_it_has_published() {
+    fn a_slot_is_found_on_the_processor_that_it_has_set() {
         let (page, file) = BellPage::create(3).unwrap();
         let other = BellPage::map(file.as_fd(), 3).unwrap();
-        page.publish_processor(0, Some(0));
+        page.set_processor(0, Some(0));
         assert_eq!(page.next_on_processor(0, 0, 0, 3), None);
         assert_eq!(other.next_on_processor(1, 0, 1, 3), Some(0));
         assert_eq!(other.next_on_processor(1, 0, 1, 2), None);
         assert_eq!(other.next_on_processor(1, 1, 0, 3), None);
-        other.publish_processor(2, Some(0));
+        other.set_processor(2, Some(0));
         assert_eq!(page.next_on_processor(0, 0, 0, 3), Some(2));
-        other.publish_processor(2, None);
+        other.set_processor(2, None);
         assert_eq!(page.next_on_processor(0, 0, 0, 3), None);
     }
 

@@ -78,12 +78,12 @@ impl Process {
         self.bell_request.store(1, Ordering::Release);
         let announced = self.sleep.announce();
         if self.last_look(&look) {
-            return self.sleep.leave();
+            return self.sleep.end();
         }
         // The first sleep is short, and the owner polls after it.
         self.settle();
         if self.last_look(&look) {
-            return self.sleep.leave();
+            return self.sleep.end();
         }
         // The kernel compares the word under its lock, and a time-out that never comes is left out.
         let mut lock = self.kernel.lock().unwrap();
@@ -91,7 +91,7 @@ impl Process {
             lock = self.sleepers.wait(lock).unwrap();
         }
         drop(lock);
-        self.sleep.leave();
+        self.sleep.end();
     }
 
     fn last_look(&self, look: &impl Fn() -> bool) -> bool {

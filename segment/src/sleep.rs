@@ -5,7 +5,7 @@
 //!          owner: announce            waker: CAS
 //!   awake ────────────────▶ asleep ────────────────▶ rung
 //!     ▲                        │                       │
-//!     └────── owner: leave ────┴───── owner: leave ────┘      (each `leave` begins the next generation)
+//!     └────── owner: end ──────┴───── owner: end ──────┘      (each `end` begins the next generation)
 //! ```
 //!
 //! Only the owner makes the transition from "asleep" to "awake". Each waker that sees "asleep" or "rung" calls the
@@ -22,7 +22,7 @@ use crate::atomic::{AtomicU32, Ordering, fence};
 #[derive(Debug)]
 pub struct SleepWord(AtomicU32);
 
-/// An announced sleep: the value of the word until it is rung or left.
+/// An announced sleep: the value of the word until it is rung or ended.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnnouncedSleep(u32);
@@ -50,13 +50,13 @@ impl SleepWord {
         AnnouncedSleep(asleep)
     }
 
-    /// Whether this sleep was neither rung nor left. A later sleep has another generation.
+    /// Whether this sleep was neither rung nor ended. A later sleep has another generation.
     pub(crate) fn is_asleep(&self, announced: AnnouncedSleep) -> bool {
         self.0.load(Ordering::Acquire) == announced.0
     }
 
     /// The owner is awake, in the next generation.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn end(&self) {
         let word = self.0.load(Ordering::Relaxed);
         self.0.store((word & !STATE).wrapping_add(GENERATION) | AWAKE, Ordering::Release);
     }
@@ -91,7 +91,7 @@ unsafe impl crate::mapping::Shared for SleepWord {}
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// A bell was rung, the sleep was left, or a signal came.
+    /// A bell was rung, the sleep was ended, or a signal came.
     Rung,
     /// Nothing came; the caller polls all the same.
     TimedOut,

@@ -7,9 +7,9 @@
 //! program has not ended, the job hangs (Rule 7): the run fails with a report of what each rank waits for.
 
 use crate::clock::Clock;
-use crate::killer::{Killer, Manner, Mark};
+use crate::killer::{Killer, Manner, Milestone};
 use crate::launcher::{Launcher, SimRuntime};
-use crate::network::{Faults, Network, SharedNetwork, SimBtl, Sizes};
+use crate::network::{Faults, SharedNetwork, SimBtl, SimNetwork, Sizes};
 use crate::oracle::{self, EndedBuffers};
 use crate::process::{Position, Process, SimMpi, Transports};
 use crate::record::JobRecord;
@@ -116,7 +116,7 @@ impl Cluster {
     /// A job of `size` ranks, each of which runs `program`.
     pub fn new(seed: u64, size: u32, program: Program) -> Self {
         let mut random = Random(seed);
-        let network = Network::new(random.bits());
+        let network = SimNetwork::new(random.bits());
         let launcher = Launcher::new(Job(seed as u32), size);
         let state = || RankState {
             running: None,
@@ -426,7 +426,7 @@ impl Cluster {
 /// The start of processes, and reports.
 impl Cluster {
     fn start(&mut self, rank: u32) {
-        self.killer.on_mark(rank, Mark::Started);
+        self.killer.on_milestone(rank, Milestone::Started);
         if self.killer.manner(rank) == Some(Manner::GivesUp) {
             reach!("sim.cluster: MPI_Init fails");
             self.killer.set_dead(rank);
@@ -441,7 +441,7 @@ impl Cluster {
         let program = Box::pin(async move {
             program.await;
             process.at("finish", 0);
-            process.killer.on_mark(rank, Mark::Finishing);
+            process.killer.on_milestone(rank, Milestone::Finishing);
             process.mpi.finish().await;
         });
         self.ranks[rank as usize].running = Some(Running { mpi, ended_buffers, program });

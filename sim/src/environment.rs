@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The environment variables that select the seeds of a test run.
 
-use crate::runner::{RunSeed, count_failures};
+use crate::runner::{RunSeed, count_failed_seeds};
 
 /// The number in an environment variable, if it is set.
 fn number(name: &str) -> Option<u64> {
@@ -27,7 +27,7 @@ pub fn count_failing(default_count: u64, run: RunSeed) -> bool {
         return false;
     }
     let (first, count) = seeds(default_count);
-    let found = count_failures(first..first + count, run);
+    let found = count_failed_seeds(first..first + count, run);
     let failed: u64 = found.values().map(|(times, _)| times).sum();
     found.iter().for_each(|(what, (times, seed))| println!("{times:8}  {what} (seed {seed})"));
     println!("{failed} of {count} seeds fail");

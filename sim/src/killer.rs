@@ -21,13 +21,13 @@ use std::rc::Rc;
 pub enum When {
     /// Before this step of the scheduler. The rank may not have started yet.
     Step(u64),
-    /// After this many calls to transports and runtime since the process reached the mark.
-    Call(Mark, u64),
+    /// After this many calls to transports and runtime since the process reached the milestone.
+    Call(Milestone, u64),
 }
 
 /// A point that each process reaches once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub enum Mark {
+pub enum Milestone {
     /// It begins MPI_Init.
     Started,
     /// Every process has created the communicators that the program needs first.
@@ -75,7 +75,7 @@ pub struct Killer {
     victims: RefCell<Vec<Victim>>,
     /// Victims whose death has begun since the last [`Killer::take_new_deaths`].
     new_deaths: RefCell<Vec<u32>>,
-    /// How many processes have not reached [`Mark::Ready`].
+    /// How many processes have not reached [`Milestone::Ready`].
     not_ready: Cell<u32>,
 }
 
@@ -84,9 +84,9 @@ pub struct Killer {
 struct Victim {
     death: PlannedDeath,
     state: VictimState,
-    /// The marks it has reached.
-    marks: Vec<Mark>,
-    /// Its calls since the mark of its planned death.
+    /// The milestones it has reached.
+    milestones: Vec<Milestone>,
+    /// Its calls since the milestone of its planned death.
     calls: u64,
 }
 
@@ -100,7 +100,7 @@ enum VictimState {
 
 impl Victim {
     fn new(death: PlannedDeath, state: VictimState) -> Self {
-        Victim { death, state, marks: Vec::new(), calls: 0 }
+        Victim { death, state, milestones: Vec::new(), calls: 0 }
     }
 }
 
@@ -172,14 +172,15 @@ impl Killer {
 
 /// What happens to processes.
 impl Killer {
-    /// `number` reaches a mark; each mark once.
-    pub fn on_mark(&self, number: u32, mark: Mark) {
-        let not_ready = self.not_ready.get() - u32::from(mark == Mark::Ready);
+    /// `number` reaches a milestone; each once.
+    pub fn on_milestone(&self, number: u32, milestone: Milestone) {
+        let not_ready = self.not_ready.get() - u32::from(milestone == Milestone::Ready);
         self.not_ready.set(not_ready);
         for victim in self.victims.borrow_mut().iter_mut() {
-            let reached = if mark == Mark::Ready { not_ready == 0 } else { victim.death.number == number };
+            let reached =
+                if milestone == Milestone::Ready { not_ready == 0 } else { victim.death.number == number };
             if reached {
-                victim.marks.push(mark);
+                victim.milestones.push(milestone);
             }
         }
     }
@@ -192,8 +193,8 @@ impl Killer {
         };
         match victim.state {
             VictimState::Alive => {
-                if let When::Call(mark, calls) = victim.death.when
-                    && victim.marks.contains(&mark)
+                if let When::Call(milestone, calls) = victim.death.when
+                    && victim.milestones.contains(&milestone)
                 {
                     victim.calls += 1;
                     if victim.calls > calls {
@@ -222,15 +223,15 @@ impl Killer {
     }
 
     fn begin_death(&self, victim: &mut Victim) {
-        match victim.marks.last() {
+        match victim.milestones.last() {
             None => reach!("sim.killer: before MPI_Init"),
-            Some(Mark::Started) => reach!("sim.killer: before all are ready"),
-            Some(Mark::Ready) => reach!("sim.killer: when all are ready"),
-            Some(Mark::Finishing) => reach!("sim.killer: in MPI_Finalize"),
+            Some(Milestone::Started) => reach!("sim.killer: before all are ready"),
+            Some(Milestone::Ready) => reach!("sim.killer: when all are ready"),
+            Some(Milestone::Finishing) => reach!("sim.killer: in MPI_Finalize"),
         }
         match (victim.death.when, victim.calls) {
             (When::Step(_), _) => reach!("sim.killer: between two steps"),
-            (When::Call(Mark::Started, _), 1) => reach!("sim.killer: before its card is published"),
+            (When::Call(Milestone::Started, _), 1) => reach!("sim.killer: before its card is published"),
             (When::Call(..), _) => reach!("sim.killer: between two calls of its engine"),
         }
         self.new_deaths.borrow_mut().push(victim.death.number);
@@ -293,10 +294,10 @@ fn draw_when(random: &mut Random, only_when_ready: bool) -> When {
     let digits = 1 + random.below(11);
     let calls = random.below(1 << digits);
     match random.below(8) {
-        0 => When::Call(Mark::Finishing, random.below(60)),
+        0 => When::Call(Milestone::Finishing, random.below(60)),
         1 if !only_when_ready => When::Step(calls),
-        2 if !only_when_ready => When::Call(Mark::Started, random.below(12)),
-        _ if only_when_ready => When::Call(Mark::Ready, calls),
-        _ => When::Call(Mark::Started, calls),
+        2 if !only_when_ready => When::Call(Milestone::Started, random.below(12)),
+        _ if only_when_ready => When::Call(Milestone::Ready, calls),
+        _ => When::Call(Milestone::Started, calls),
     }
 }

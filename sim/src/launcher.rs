@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The simulated launcher: the production [`NodeDaemon`] with simulated processes, sockets and life words. The seed decides
-//! when the node daemon reads the requests of a rank, in which order it gets the evidence of the end of a process (life
+//! when the node daemon reads the messages of a rank, in which order it gets the evidence of the end of a process (life
 //! word, process, connection), and when each rank gets its notices. A rank may get the notices of two failures in another
 //! order than other ranks, as it would in a job with several node daemons.
 
@@ -14,7 +14,7 @@ use crate::oracle::notices::NoticeOracle;
 use mend_base::{Duration, Instant, Job, Peer, Random};
 use mend_daemon::{Condition, Effect, Ending, JobEnd, NodeDaemon, ProcessEnd, Rules};
 use mend_runtime::Notice;
-use mend_runtime::daemon_protocol::{Answer, Request};
+use mend_runtime::daemon_protocol::{DaemonMessage, RankMessage};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ struct Process {
     joined: bool,
     published: bool,
     /// Requests in the socket, which the node daemon has not read.
-    unread: VecDeque<Request>,
+    unread: VecDeque<RankMessage>,
     /// Evidence of its end that the node daemon has not got.
     evidence: Vec<EndEvidence>,
     /// Answers about the process itself, which do not come from the node daemon. Needed where its messages to itself go by the
@@ -148,15 +148,15 @@ impl Launcher {
     /// The MPI_Init of the process fails after it has joined; the process goes on without MPI.
     pub fn give_up(&mut self, rank: u32, random: &mut Random) {
         self.join(rank);
-        self.send(rank, Request::GiveUp);
+        self.send(rank, RankMessage::GiveUp);
         let process = self.process(rank);
         process.state = ProcessState::WithoutMpi;
         process.evidence =
             vec![EndEvidence::ConnectionClosed, EndEvidence::ProcessEnded(draw_ending(random))];
     }
 
-    fn send(&mut self, rank: u32, request: Request) {
-        self.process(rank).unread.push_back(request);
+    fn send(&mut self, rank: u32, message: RankMessage) {
+        self.process(rank).unread.push_back(message);
     }
 
     /// The process exits after its program has ended.
@@ -187,10 +187,10 @@ impl Launcher {
             Manner::Execs if process.joined => (ProcessState::WithoutMpi, vec![mark(false), closed]),
             Manner::WritesCore if has_life_word => (ProcessState::WritesCore, vec![mark(true)]),
             Manner::Aborts { code, everybody: true } if process.joined => {
-                return process.unread.push_back(Request::Abort(code));
+                return process.unread.push_back(RankMessage::Abort(code));
             }
             Manner::Aborts { code, everybody: false } if process.joined && has_life_word => {
-                return process.unread.push_back(Request::AbortSome(code, vec![peer]));
+                return process.unread.push_back(RankMessage::AbortSome(code, vec![peer]));
             }
             _ => (ProcessState::Ended, ended(Ending::Signalled(11))),
         };
@@ -198,11 +198,11 @@ impl Launcher {
         process.evidence = evidence.into_iter().flatten().collect();
     }
 
-    /// The end of the rank that follows from a request which the node daemon has not read.
+    /// The end of the rank that follows from a message which the node daemon has not read.
     fn unread_end(&self, rank: u32) -> Option<RankEnd> {
-        self.processes[rank as usize].unread.iter().find_map(|request| match request {
-            Request::Finalize => Some(RankEnd::Left),
-            Request::GiveUp => Some(RankEnd::GaveUp),
+        self.processes[rank as usize].unread.iter().find_map(|message| match message {
+            RankMessage::Finalize => Some(RankEnd::Left),
+            RankMessage::GiveUp => Some(RankEnd::GaveUp),
             _ => None,
         })
     }
@@ -210,7 +210,7 @@ impl Launcher {
 
 /// The node daemon's event loop.
 impl Launcher {
-    /// Gives the node daemon some of the unread requests and of the evidence, and the ranks some of their notices, as `random`
+    /// Gives the node daemon some of the unread messages and of the evidence, and the ranks some of their notices, as `random`
     /// decides; with `all` everything. Returns how many of them.
     pub fn advance(&mut self, now: Instant, random: &mut Random, all: bool) -> u32 {
         self.now = self.now.max(now);
@@ -220,12 +220,12 @@ impl Launcher {
         let mut moved = 0;
         for rank in 0..self.size() {
             while !self.processes[rank as usize].unread.is_empty() && (all || random.once_in(2)) {
-                self.read_request(rank);
+                self.read_message(rank);
                 self.perform();
                 moved += 1;
             }
         }
-        // The requests have effect before the evidence: a rank finalizes before its process ends.
+        // The messages have effect before the evidence: a rank finalizes before its process ends.
         self.decide();
         for rank in 0..self.size() {
             moved += self.give_evidence(rank, random, all);
@@ -264,17 +264,17 @@ impl Launcher {
         self.job_oracle.assert_job_end(&end);
     }
 
-    /// The node daemon reads the next request of a rank.
-    fn read_request(&mut self, rank: u32) {
-        let Some(request) = self.process(rank).unread.pop_front() else { return };
-        self.job_oracle.on_request(rank, &request);
-        self.notice_oracle.on_request(rank, &request, &self.job_oracle);
-        self.daemon.on_request(rank, request, self.now);
+    /// The node daemon reads the next message of a rank.
+    fn read_message(&mut self, rank: u32) {
+        let Some(message) = self.process(rank).unread.pop_front() else { return };
+        self.job_oracle.on_rank_message(rank, &message);
+        self.notice_oracle.on_rank_message(rank, &message, &self.job_oracle);
+        self.daemon.on_rank_message(rank, message, self.now);
     }
 
-    fn read_all_requests(&mut self, rank: u32) {
+    fn read_all_messages(&mut self, rank: u32) {
         while !self.processes[rank as usize].unread.is_empty() {
-            self.read_request(rank);
+            self.read_message(rank);
         }
     }
 
@@ -312,7 +312,7 @@ impl Launcher {
                 }
             }
             EndEvidence::ConnectionClosed => {
-                self.read_all_requests(rank);
+                self.read_all_messages(rank);
                 self.job_oracle.on_end_evidence(rank, None);
                 self.daemon.on_connection_closed(rank, self.now);
                 self.perform();
@@ -336,10 +336,10 @@ impl Launcher {
                     let condition = self.condition(rank);
                     self.daemon.on_examined(rank, condition);
                 }
-                Effect::ReadRequests(rank) => {
-                    self.read_all_requests(rank);
+                Effect::ReadMessages(rank) => {
+                    self.read_all_messages(rank);
                     self.job_oracle.on_end_evidence(rank, None);
-                    self.daemon.on_requests_read(rank, self.now);
+                    self.daemon.on_messages_read(rank, self.now);
                 }
                 Effect::Kill(rank) => self.kill(rank),
                 Effect::Report(line) => self.job_oracle.on_report(&line),
@@ -403,9 +403,9 @@ impl Launcher {
 
     /// The node daemon sends the next packet to a rank. False where there is none.
     fn send_notice(&mut self, rank: u32, random: &mut Random) -> bool {
-        let Some((answer, step)) = self.daemon.next_notice(rank) else { return false };
+        let Some((message, step)) = self.daemon.next_notice(rank) else { return false };
         self.daemon.on_sent(rank, step);
-        for notice in notices(answer) {
+        for notice in notices(message) {
             self.notice_oracle.on_notice(rank, &notice, &self.job_oracle, &self.rules);
             let process = self.process(rank);
             process.notices.push_back(notice);
@@ -435,15 +435,15 @@ fn are_two_failures(a: &Notice, b: &Notice) -> bool {
 }
 
 /// The notices in one packet of the node daemon, as the production client decodes it.
-fn notices(answer: Answer) -> Vec<Notice> {
-    match answer {
-        Answer::Contact(peer, card) => vec![Notice::Contact { peer, card }],
-        Answer::Refused(peer, cause) => vec![Notice::Refused { peer, cause }],
-        Answer::Finalized(peers) => peers.into_iter().map(Notice::Finalized).collect(),
-        Answer::Failed(peer) => vec![Notice::Failed(peer)],
-        Answer::Alive(peer) => vec![Notice::Alive(peer)],
-        Answer::JobAborted(code) => vec![Notice::JobAborted { code }],
-        Answer::Welcome(_) | Answer::HelloRefused(_) => panic!("{answer:?} is no notice"),
+fn notices(message: DaemonMessage) -> Vec<Notice> {
+    match message {
+        DaemonMessage::Contact(peer, card) => vec![Notice::Contact { peer, card }],
+        DaemonMessage::Refused(peer, cause) => vec![Notice::Refused { peer, cause }],
+        DaemonMessage::Finalized(peers) => peers.into_iter().map(Notice::Finalized).collect(),
+        DaemonMessage::Failed(peer) => vec![Notice::Failed(peer)],
+        DaemonMessage::Alive(peer) => vec![Notice::Alive(peer)],
+        DaemonMessage::JobAborted(code) => vec![Notice::JobAborted { code }],
+        DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_) => panic!("{message:?} is no notice"),
     }
 }
 

@@ -9,19 +9,19 @@
 use crate::killer::Killer;
 use mend_base::{Instant, PeerIndex, Random, Reader};
 use mend_transport::{
-    Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
-    TransportId, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
+    PayloadWriter, SendError, Sink, Stream, TransportId, WakeSet,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// The network, as launcher, scheduler and all processes of a job share it.
-pub type SharedNetwork = Rc<RefCell<Network>>;
+pub type SharedNetwork = Rc<RefCell<SimNetwork>>;
 
 /// The network of one job.
 #[derive(Debug)]
-pub struct Network {
+pub struct SimNetwork {
     /// Decides every delivery.
     pub random: Random,
     /// Each call of progress delivers as much as its budget allows. Set to find out whether anything can move.
@@ -161,10 +161,10 @@ impl Sizes {
     }
 }
 
-impl Network {
+impl SimNetwork {
     /// An empty network.
     pub fn new(seed: u64) -> SharedNetwork {
-        Rc::new(RefCell::new(Network {
+        Rc::new(RefCell::new(SimNetwork {
             random: Random(seed),
             delivers_all: false,
             faults: Faults::default(),
@@ -219,7 +219,7 @@ impl Network {
 }
 
 /// Injected faults.
-impl Network {
+impl SimNetwork {
     /// Whether the next message of `me` becomes garbage.
     fn draws_garbage(&mut self, me: u32) -> bool {
         let writer = self.faults.garbage_writer;
@@ -498,16 +498,16 @@ impl Btl for SimBtl {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let me = self.me;
         let checked = self.check(to);
         let endpoint = self.endpoint(to);
-        let longest = if class == Class::Data {
+        let longest = if class == MessageClass::Data {
             endpoint.sizes.packed_bytes_max
         } else {
             endpoint.sizes.inline_bytes_max
@@ -520,9 +520,9 @@ impl Btl for SimBtl {
         let (is_garbage, mut garbling) = (network.draws_garbage(me), Random(network.random.bits()));
         let queues = network.queues.entry((me, peer)).or_default();
         let full = match class {
-            Class::Data => queues.data.len() >= sizes.data_depth as usize,
-            Class::Control => queues.control.len() >= sizes.control_depth as usize,
-            Class::Mailbox => false,
+            MessageClass::Data => queues.data.len() >= sizes.data_depth as usize,
+            MessageClass::Control => queues.control.len() >= sizes.control_depth as usize,
+            MessageClass::Mailbox => false,
         };
         if checked == Err(SendError::Busy) || full {
             self.endpoint(to).owes_room = true;
@@ -530,21 +530,21 @@ impl Btl for SimBtl {
         }
         checked?;
         let mut payload = vec![0; len];
-        fill(WriteSlot::from(&mut payload[..]));
+        fill(PayloadWriter::from(&mut payload[..]));
         let mut message = Message { id, header: header.to_vec(), payload };
         if is_garbage {
             message.garble(&mut garbling);
         }
         let replaced = match class {
-            Class::Data => {
+            MessageClass::Data => {
                 queues.data.push_back(message);
                 false
             }
-            Class::Control => {
+            MessageClass::Control => {
                 queues.control.push_back(message);
                 false
             }
-            Class::Mailbox => queues.mailboxes.insert(id, message).is_some(),
+            MessageClass::Mailbox => queues.mailboxes.insert(id, message).is_some(),
         };
         network.sent += u64::from(!replaced);
         network.rung.insert(peer);
@@ -556,7 +556,7 @@ impl Btl for SimBtl {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let me = self.me;
         let checked = self.check(to);
@@ -573,7 +573,7 @@ impl Btl for SimBtl {
         }
         checked?;
         let mut bytes = vec![0; len];
-        fill(WriteSlot::from(&mut bytes[..]));
+        fill(PayloadWriter::from(&mut bytes[..]));
         queues.chunks.push_back((stream, bytes));
         network.sent += 1;
         network.rung.insert(peer);
@@ -624,7 +624,7 @@ impl Btl for SimBtl {
         events
     }
 
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let moves = |endpoint: &Endpoint| match endpoint.state {
             EndpointState::Connecting | EndpointState::Severing => true,
             EndpointState::Connected => endpoint.owes_room && self.has_room(endpoint),
@@ -632,7 +632,7 @@ impl Btl for SimBtl {
         };
         let ready = (0..self.endpoints.len() as u32).any(|endpoint| self.ready(endpoint));
         if ready || self.endpoints.iter().any(moves) {
-            return Err(Pending);
+            return Err(EventPending);
         }
         wake.futex = true;
         Ok(())
@@ -643,7 +643,7 @@ impl Btl for SimBtl {
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, SharedNetwork, SimBtl, Sizes};
+    use super::{SharedNetwork, SimBtl, SimNetwork, Sizes};
     use mend_transport::conformance::Fixture;
 
     struct Simulated(#[expect(dead_code, reason = "keeps the network alive")] SharedNetwork);
@@ -654,7 +654,7 @@ mod tests {
         const EXACT: bool = false;
 
         fn start(count: usize) -> (Self, Vec<SimBtl>) {
-            let shared = Network::new(count as u64);
+            let shared = SimNetwork::new(count as u64);
             // The suite fills queues before it receives anything, so they need the room that real BTLs have.
             let sizes = Sizes {
                 data_depth: 64,

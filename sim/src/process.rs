@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a rank program is given: its MPI, random numbers, and what the simulator knows of the job.
 
-use crate::killer::{Killer, Mark};
+use crate::killer::{Killer, Milestone};
 use crate::launcher::SimRuntime;
 use crate::network::{SharedNetwork, SimBtl};
 use crate::oracle::EndedBuffers;
@@ -69,9 +69,9 @@ impl Process {
         std::future::pending().await
     }
 
-    /// To be called when the process has created the communicators that the program needs first ([`Mark::Ready`]).
+    /// To be called when the process has created the communicators that the program needs first ([`Milestone::Ready`]).
     pub fn ready(&self) {
-        self.killer.on_mark(self.rank.0, Mark::Ready);
+        self.killer.on_milestone(self.rank.0, Milestone::Ready);
     }
 
     /// Whether every living process has voted true in this round. The simulator decides, so the agreement cannot fail.

@@ -22,7 +22,7 @@ pub struct Tally {
 
 /// A job that failed.
 #[derive(Debug)]
-pub struct Failure {
+pub struct FailedSeed {
     /// The seed with which it can be replayed.
     pub seed: u64,
     /// The name of its program.
@@ -34,7 +34,7 @@ pub struct Failure {
 }
 
 /// Runs the job of one seed without deaths.
-pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
+pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
     let mut random = Random(seed);
     let all = programs::all();
     let (name, program) = all[random.below(all.len() as u64) as usize].clone();
@@ -55,7 +55,7 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failu
 }
 
 /// Runs the job of one seed in which ranks may die.
-pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
+pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
     let mut random = Random(seed);
     let size = 2 + random.below(5) as u32;
     let (name, program) = ("deaths", programs::deaths());
@@ -82,7 +82,7 @@ pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fai
 }
 
 /// Runs the job of one seed in which one call waits while a rank dies, or while all other ranks finalize.
-pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), Failure> {
+pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
     let mut random = Random(seed);
     let size = 3 + random.below(3) as u32;
     let mut cluster = Cluster::new(random.bits(), size, programs::waits());
@@ -101,20 +101,20 @@ fn run(
     program: &'static str,
     size: u32,
     trace: bool,
-) -> Result<(&'static str, Summary), Failure> {
+) -> Result<(&'static str, Summary), FailedSeed> {
     if trace {
         cluster.trace();
     }
-    let failure = |what| Failure { seed, program, size, what };
+    let failed = |what| FailedSeed { seed, program, size, what };
     match catch_unwind(AssertUnwindSafe(|| cluster.run())) {
         Ok(Ok(summary)) => Ok((program, summary)),
-        Ok(Err(report)) => Err(failure(report)),
-        Err(panic) => Err(failure(message(&*panic))),
+        Ok(Err(report)) => Err(failed(report)),
+        Err(panic) => Err(failed(message(&*panic))),
     }
 }
 
 /// Runs the jobs of the seeds from `first` on, until a rank has died in `count` of them, or a job fails.
-pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, Failure> {
+pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, FailedSeed> {
     let mut tally = Tally::default();
     drop(branches::take());
     let mut with_deaths = 0;
@@ -131,10 +131,10 @@ pub fn run_until_deaths(first: u64, count: u64) -> Result<Tally, Failure> {
 }
 
 /// A function that runs the job of one seed; `true` prints its steps. It returns the name of the program.
-pub type RunSeed = fn(u64, bool) -> Result<(&'static str, Summary), Failure>;
+pub type RunSeed = fn(u64, bool) -> Result<(&'static str, Summary), FailedSeed>;
 
 /// Runs the jobs of `seeds`, up to the first that fails.
-pub fn run_seeds(run: RunSeed, seeds: impl Iterator<Item = u64>) -> Result<Tally, Failure> {
+pub fn run_seeds(run: RunSeed, seeds: impl Iterator<Item = u64>) -> Result<Tally, FailedSeed> {
     let mut tally = Tally::default();
     drop(branches::take());
     for seed in seeds {
@@ -145,15 +145,15 @@ pub fn run_seeds(run: RunSeed, seeds: impl Iterator<Item = u64>) -> Result<Tally
     Ok(tally)
 }
 
-/// Runs the jobs of all `seeds`, those after a failure too. Returns each kind of failure (its message without numbers), how
+/// Runs the jobs of all `seeds`, those after a failed one too. Returns each kind of error (its message without numbers), how
 /// often it occurred, and its first seed. For planted faults.
-pub fn count_failures(seeds: impl Iterator<Item = u64>, run: RunSeed) -> BTreeMap<String, (u64, u64)> {
+pub fn count_failed_seeds(seeds: impl Iterator<Item = u64>, run: RunSeed) -> BTreeMap<String, (u64, u64)> {
     std::panic::set_hook(Box::new(|_| {}));
     let mut found = BTreeMap::new();
     for seed in seeds {
-        if let Err(failure) = run(seed, false) {
+        if let Err(failed) = run(seed, false) {
             // The report of a hang begins with the seed and the step.
-            let line = failure.what.lines().next().unwrap_or_default();
+            let line = failed.what.lines().next().unwrap_or_default();
             let words =
                 line.rsplit_once(": ").filter(|_| line.starts_with("seed ")).map_or(line, |(_, why)| why);
             let words: String = words.chars().filter(|each| !each.is_ascii_digit()).take(100).collect();

@@ -65,9 +65,9 @@ fn ten_thousand_seeds_with_deaths() {
                 assert_all_reached(&tally);
             }
         }
-        Err(failure) => panic!(
+        Err(failed) => panic!(
             "replay with MEND_SIM_SEED={} cargo test -p mend-sim --test deaths: {}, {} ranks: {}",
-            failure.seed, failure.program, failure.size, failure.what
+            failed.seed, failed.program, failed.size, failed.what
         ),
     }
 }
@@ -81,8 +81,8 @@ const REGRESSIONS: [(u64, &str); 1] = [(
 #[test]
 fn seeds_that_failed_once_pass() {
     for (seed, cause) in REGRESSIONS {
-        if let Err(failure) = run_deaths(seed, false) {
-            panic!("seed {seed} fails again ({cause}): {}", failure.what);
+        if let Err(failed) = run_deaths(seed, false) {
+            panic!("seed {seed} fails again ({cause}): {}", failed.what);
         }
     }
 }

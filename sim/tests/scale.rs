@@ -7,7 +7,7 @@
 use mend_base::{Job, Peer};
 use mend_mpi::{Config, Engine};
 use mend_sim::launcher::{Launcher, SimRuntime};
-use mend_sim::network::{Network, SimBtl, Sizes};
+use mend_sim::network::{SimBtl, SimNetwork, Sizes};
 use mend_sim::process::Transports;
 use mend_sim::programs::program;
 use mend_sim::{Cluster, Process};
@@ -31,7 +31,7 @@ fn an_idle_engine_costs_at_most_16_kib_and_a_thousand_ranks_run_in_one_process()
 
 fn idle_engines_are_small() {
     let job = Job(1);
-    let (network, launcher) = (Network::new(1), Launcher::new(job, ENGINES));
+    let (network, launcher) = (SimNetwork::new(1), Launcher::new(job, ENGINES));
     let sizes = Sizes::draw(&mut mend_base::Random(1));
     let before = data_bytes();
     let engines: Vec<Engine<Transports, SimRuntime>> = (0..ENGINES)

@@ -47,9 +47,9 @@ fn ten_thousand_seeds() {
             }
             println!("{count} seeds from {first}\n{}", tally.table());
         }
-        Err(failure) => panic!(
+        Err(failed) => panic!(
             "replay with MEND_SIM_SEED={}: {}, {} ranks: {}",
-            failure.seed, failure.program, failure.size, failure.what
+            failed.seed, failed.program, failed.size, failed.what
         ),
     }
 }

@@ -30,9 +30,9 @@ fn five_thousand_seeds_of_calls_that_wait() {
             let missed: Vec<_> = MUST.iter().filter(|branch| !tally.branches.contains_key(*branch)).collect();
             assert!(count < SEEDS || missed.is_empty(), "no seed reached {missed:?}");
         }
-        Err(failure) => panic!(
+        Err(failed) => panic!(
             "replay with MEND_SIM_SEED={} cargo test -p mend-sim --test waits: {}, {} ranks: {}",
-            failure.seed, failure.program, failure.size, failure.what
+            failed.seed, failed.program, failed.size, failed.what
         ),
     }
 }

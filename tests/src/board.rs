@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::job::Running;
 use crate::prefix;
+use crate::watched_command::Running;
 
 /// The words of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

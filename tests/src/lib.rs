@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs run as real processes: MPI programs in C under the installed `mpiexec`, and checks of their surroundings.
 //!
-//! Read [`job::Job`] first: one command, watched, with everything that it printed and left behind. [`prefix`] installs the
-//! library once; [`program`] compiles C sources against it; [`sandbox`] runs a job with less memory, without /dev/shm, or in other
-//! namespaces; [`live`] measures ranks while they run. Where the machine does not permit a sandbox, the test reports that
-//! through [`skip`].
+//! Read [`watched_command::WatchedCommand`] first: one command, watched, with everything that it printed and left behind.
+//! [`prefix`] installs the library once; [`program`] compiles C sources against it; [`sandbox`] runs a job with less memory,
+//! without /dev/shm, or in other namespaces; [`live`] measures ranks while they run. Where the machine does not permit a sandbox,
+//! the test reports that through [`skip`].
 //!
 //! Deaths: the programs of `tests/deaths` report through a [`board`], a file that every rank maps; [`trace`] stops a rank and
 //! steps it; [`single_step`] and [`lifecycle`] kill a rank between any two instructions, or system calls.
@@ -17,7 +17,6 @@
 pub mod board;
 pub mod chance;
 pub mod elf;
-pub mod job;
 pub mod lifecycle;
 pub mod live;
 pub mod page;
@@ -28,5 +27,6 @@ pub mod signal;
 pub mod single_step;
 pub mod trace;
 pub mod watchdog;
+pub mod watched_command;
 
 pub use mend_testing::{Scratch, say, skip};

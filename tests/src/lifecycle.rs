@@ -7,11 +7,11 @@ use std::io;
 use std::time::Duration;
 
 use crate::board::{Board, Word};
-use crate::job::{Job, Running};
 use crate::program;
 use crate::signal::{self, RELEASE};
 use crate::trace::{self, Stop, Tracee};
 use crate::watchdog::Watchdog;
+use crate::watched_command::{Running, WatchedCommand};
 
 /// The phase in which the rank is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,13 +62,13 @@ impl Kill {
         let mut command = program::mpiexec(self.ranks, LIMIT);
         command.args(["--initial-errhandler", "mpi_errors_return"]);
         command.arg(program::death_program("lifecycle.c")).arg(board.path()).arg(self.victim.to_string());
-        let job = Job::new(command, LIMIT).start(|_| {});
+        let job = WatchedCommand::new(command, LIMIT).start(|_| {});
         let watchdog = Watchdog::new(&job, PROGRESS_LIMIT);
         let result = self.kill(&board, &job, point).and_then(|shown| self.check(&board, &job, shown));
         match result {
             Ok(shown) => self.end(&board, job, &watchdog, shown),
             Err(why) => {
-                crate::job::kill(job.mark());
+                crate::watched_command::kill(job.mark());
                 Err(format!("{self:?} at {point:?}: {why}: {}", job.end().report()))
             }
         }

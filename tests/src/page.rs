@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pages of the manual: `docs/parameters.md`, made from the declarations of parameters, and the programs that a page shows.
 
-use mend_base::parameter::{Kind, Parameter, variable};
+use mend_base::parameter::{Parameter, ParameterKind, variable};
 
 /// The whole page.
 pub fn parameters() -> String {
@@ -24,13 +24,15 @@ fn section(row: &Parameter) -> String {
     )
 }
 
-fn takes(kind: Kind) -> String {
+fn takes(kind: ParameterKind) -> String {
     let list = |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
     match kind {
-        Kind::Number(least, most) => format!("a number from {least} to {most}"),
-        Kind::Choice(words) => format!("one of {}", list(words)),
-        Kind::Names(words) => format!("a list of {}, or `^` and a list of those to leave out", list(words)),
-        Kind::Words(words) => format!("a list of {}", list(words)),
+        ParameterKind::Number(least, most) => format!("a number from {least} to {most}"),
+        ParameterKind::Choice(words) => format!("one of {}", list(words)),
+        ParameterKind::Names(words) => {
+            format!("a list of {}, or `^` and a list of those to leave out", list(words))
+        }
+        ParameterKind::Words(words) => format!("a list of {}", list(words)),
     }
 }
 

@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use mend_testing::second_name;
 
-use crate::job::{Ended, Job};
 use crate::prefix;
+use crate::watched_command::{Ended, WatchedCommand};
 
 /// The header lines of a program.
 #[derive(Debug, PartialEq, Eq)]
@@ -182,7 +182,7 @@ pub fn run(program: &Path, header: &Header, ranks: u32) -> Ended {
     let mut command = mpiexec(ranks, header.limit);
     command.args(&header.options).arg(program).args(&header.arguments);
     command.envs(header.variables.iter().map(|(name, value)| (name, value)));
-    Job::new(command, header.limit).run()
+    WatchedCommand::new(command, header.limit).run()
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::board::{Board, Word};
-use crate::job::{Job, Running};
 use crate::program;
 use crate::signal::{self, RELEASE};
 use crate::trace::{self, Stop, Tracee};
 use crate::watchdog::Watchdog;
+use crate::watched_command::{Running, WatchedCommand};
 
 /// An operation of the rank that is killed, and the state of rank 0 meanwhile.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ impl Operation {
             command.args(["-x", "MEND_WORLD_SPIN_US=1000000"]);
         }
         command.args(words).args([":", "-n", &victims]).args(words);
-        let job = Job::new(command, LIMIT).start(|_| {});
+        let job = WatchedCommand::new(command, LIMIT).start(|_| {});
         let watchdog = Watchdog::new(&job, PROGRESS_LIMIT);
         let scene = Scene { operation: self, board, job, watchdog };
         let mut trials = Vec::new();
@@ -244,7 +244,7 @@ impl Scene<'_> {
 
     fn fail(self, why: &str) -> String {
         let name = self.operation.name;
-        crate::job::kill(self.job.mark());
+        crate::watched_command::kill(self.job.mark());
         format!("{name}: {why}: {}", self.job.end().report())
     }
 }

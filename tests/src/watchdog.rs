@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::job::{self, Running};
+use crate::watched_command::{self, Running};
 
 /// Watches a job until it is dropped.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Watchdog {
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
                         fire.store(true, Ordering::Release);
-                        job::kill(&mark);
+                        watched_command::kill(&mark);
                         return;
                     }
                 }

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use mend_tests::job::Job;
+use mend_tests::watched_command::WatchedCommand;
 use mend_tests::{program, sandbox, skip};
 
 // Row EH6
@@ -25,7 +25,7 @@ fn where_proc_is_of_another_pid_namespace_only_the_ranks_are_ended() {
 
 /// Asserts that the launcher killed all its descendants: it would report those that do not die.
 fn all_are_ended(command: Command) {
-    let ended = Job::new(command, LIMIT).run();
+    let ended = WatchedCommand::new(command, LIMIT).run();
     let immortals = ended.stderr.contains("[E-JOB-012]");
     assert!(ended.exited_with(3) && !immortals, "{}", ended.report());
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use mend_tests::job::{Ended, Job};
+use mend_tests::watched_command::{Ended, WatchedCommand};
 use mend_tests::{prefix, program};
 
 #[test]
@@ -33,7 +33,7 @@ fn run(name: &str, options: &[&str]) -> Ended {
     let mut command = program::mpiexec(2, LIMIT);
     command.arg(prefix::prefix().join("bin").join(name)).args(options);
     command.args(["--sizes", "8,64K,1M", "--iterations", "5", "--warmup", "1", "--window", "8"]);
-    Job::new(command, LIMIT).run()
+    WatchedCommand::new(command, LIMIT).run()
 }
 
 /// One for each source in `bench/c`, under the name the install gives it.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use mend_tests::board::{Board, Word};
-use mend_tests::job::{Ended, Job};
+use mend_tests::watched_command::{Ended, WatchedCommand};
 use mend_tests::{Scratch, chance, elf, prefix, program, say, skip};
 
 #[test]
@@ -18,7 +18,7 @@ fn a_rank_that_writes_garbage_is_fenced_and_the_others_are_not_disturbed() {
         let seed = random.bits() >> 1;
         let mut command = program::mpiexec(4, LIMIT);
         command.arg(program::death_program("garbage.c")).arg(board.path()).arg(seed.to_string());
-        let ended = Job::new(command, LIMIT).run();
+        let ended = WatchedCommand::new(command, LIMIT).run();
         // The launcher may print a line about the rank that wrote garbage.
         let well =
             ended.exited_with(0) && ended.stdout.contains("No errors") && !ended.stderr.contains("wrong");
@@ -40,7 +40,7 @@ fn every_survivor_is_notified_of_a_rank_of_1_gib_that_dumps_core_and_the_core_is
         .arg(program::death_program("core.c"))
         .arg(board.path())
         .arg(MIB.to_string());
-    let ended: Ended = Job::new(command, LIMIT).run();
+    let ended: Ended = WatchedCommand::new(command, LIMIT).run();
     let longest = (0..RANKS - 1).map(|rank| board.get(rank, Word::Micros)).max().unwrap_or(0);
     let classes: Vec<_> = (0..RANKS - 1).map(|rank| board.get(rank, Word::Class).wrapping_sub(1)).collect();
     let cores = elf::cores_in(folder.path());
@@ -86,7 +86,7 @@ fn blocked_in(call: &str, ranks: u32, how: &str, variables: &[(&str, &str)]) {
         }
         command.arg(prefix::prefix().join("bin/mend-detect"));
         command.args(["--samples", "--call", call, "--delay", delay]).envs(variables.iter().copied());
-        let ended = Job::new(command, LIMIT).run();
+        let ended = WatchedCommand::new(command, LIMIT).run();
         let right = ended.stdout.lines().filter(|line| line.ends_with(",right")).count();
         assert!(ended.exited_with(0) && right + 1 == ranks as usize, "{call}, {how}: {}", ended.report());
         times.extend(ended.stdout.lines().filter_map(|line| line.split(',').nth(1)?.parse::<f64>().ok()));

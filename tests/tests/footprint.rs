@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use mend_tests::job::{Job, Running};
+use mend_tests::watched_command::{Running, WatchedCommand};
 use mend_tests::{Scratch, elf, live, prefix, program, say, skip};
 
 #[test]
@@ -136,7 +136,7 @@ fn start(name: &str, wrapper: &[&str], ranks: u32) -> (Running, String) {
     };
     command.env_remove("LD_LIBRARY_PATH").args(mpiexec.get_args()).arg(product);
     let (sender, lines) = mpsc::channel();
-    let running = Job::new(command, LIMIT).start(move |line| {
+    let running = WatchedCommand::new(command, LIMIT).start(move |line| {
         if line.contains("ready") {
             // The test may have ended already.
             let _ = sender.send(line.to_owned());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use mend_base::Random;
-use mend_tests::job::{Ended, Job, Running};
+use mend_tests::watched_command::{Ended, Running, WatchedCommand};
 use mend_tests::{chance, program, say, signal};
 
 /// Which processes are killed.
@@ -58,7 +58,7 @@ fn one_job(victim: Victim, random: &mut Random) -> Result<(), String> {
     let ranks = 2 + random.below(5) as u32;
     let mut command = program::mpiexec(ranks, LIMIT);
     command.arg(program::death_program("kills.c")).arg(ROUNDS);
-    let job = Job::new(command, LIMIT).start(|_| {});
+    let job = WatchedCommand::new(command, LIMIT).start(|_| {});
     let moment = chance::span(random, LATEST);
     // Sleeps: the random moment of the kill is what is tested; there is no event to wait for.
     std::thread::sleep(moment);

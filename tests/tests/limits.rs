@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use mend_tests::job::{Ended, Job};
+use mend_tests::watched_command::{Ended, WatchedCommand};
 use mend_tests::{prefix, program, sandbox, skip};
 
 #[test]
@@ -72,7 +72,7 @@ fn jobs_leave_nothing_in_dev_shm_and_tmp() {
     match sandbox::unshare(&["-m"], &script, &jobs) {
         Err(why) => skip(test, &why),
         Ok(command) => {
-            let ended = Job::new(command, LIMIT).run();
+            let ended = WatchedCommand::new(command, LIMIT).run();
             assert!(ended.exited_with(0), "{}", ended.report());
             let (printed, left) = ended.stdout.split_once("left:").expect("the script prints what is left");
             assert_eq!(printed.matches("No errors").count(), 3, "{}", ended.report());
@@ -93,7 +93,7 @@ fn under_memory_limit(
     match sandbox::MemoryLimit::new(mib << 20) {
         Err(why) => skip(test, &why),
         Ok(group) => {
-            let ended = Job::new(group.hold(&command), LIMIT).run();
+            let ended = WatchedCommand::new(group.hold(&command), LIMIT).run();
             assert!(expected(&ended), "{}", ended.report());
             assert_eq!(group.killed(), 0, "{}", ended.report());
         }
@@ -105,7 +105,7 @@ fn in_mount_namespace(test: &str, script: &str) {
     match sandbox::unshare(&["-m"], script, &four_ranks(exchange)) {
         Err(why) => skip(test, &why),
         Ok(command) => {
-            let ended = Job::new(command, LIMIT).run();
+            let ended = WatchedCommand::new(command, LIMIT).run();
             assert!(ended.is_clean(), "{}", ended.report());
         }
     }

@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use mend_tests::job::{Ended, Job};
+use mend_tests::watched_command::{Ended, WatchedCommand};
 use mend_tests::{program, sandbox, skip};
 
 #[test]
@@ -52,7 +52,7 @@ fn apart(test: &str, flags: &[&str]) -> Option<Ended> {
     }
     let mut command = program::mpiexec(2, LIMIT);
     command.arg("unshare").args(flags).arg(exchange);
-    Some(Job::new(command, LIMIT).run())
+    Some(WatchedCommand::new(command, LIMIT).run())
 }
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mend_tests::job::Job;
 use mend_tests::program::{self, Header};
+use mend_tests::watched_command::WatchedCommand;
 use mend_tests::{page, prefix, say};
 use mend_xtask::install::c_programs;
 
@@ -32,7 +32,7 @@ fn the_example_runs_and_every_rank_says_hello() {
     let limit = Duration::from_secs(60);
     let mut command = program::mpiexec(4, limit);
     command.arg(hello);
-    let ended = Job::new(command, limit).run();
+    let ended = WatchedCommand::new(command, limit).run();
     assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
     let hellos = ended.stdout.lines().filter(|line| line.starts_with("hello from rank")).count();
     assert_eq!(hellos, 4, "{}", ended.report());
@@ -46,7 +46,7 @@ fn the_example_loses_a_rank_and_the_others_name_it_and_go_on() {
     let limit = Duration::from_secs(60);
     let mut command = program::mpiexec(4, limit);
     command.arg(survive);
-    let ended = Job::new(command, limit).run();
+    let ended = WatchedCommand::new(command, limit).run();
     assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
     let count = |words| ended.stdout.lines().filter(|line| line.contains(words)).count();
     let failed = count("the barrier returns MPI_ERR_PROC_FAILED; 1 of 4 ranks failed, rank 2 among them");
@@ -67,7 +67,7 @@ fn every_program_of_the_page_on_surviving_is_an_example_and_prints_the_text_of_t
         let limit = Duration::from_secs(60);
         let mut command = program::mpiexec(program.ranks, limit);
         command.arg(program::compile(&source).unwrap());
-        let ended = Job::new(command, limit).run();
+        let ended = WatchedCommand::new(command, limit).run();
         assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
         // The program does not determine the order in which lines of different ranks are printed.
         let sorted = |text: &str| {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use mend_base::Random;
 use mend_tests::board::{Board, Word};
-use mend_tests::job::Job;
 use mend_tests::trace::{self, Tracee};
+use mend_tests::watched_command::WatchedCommand;
 use mend_tests::{chance, live, program, say, signal, skip};
 
 // Row LC6: a rank that is stopped, or computes, is not declared failed.
@@ -21,7 +21,7 @@ fn ranks_that_are_stopped_or_compute_are_not_taken_for_dead() {
     let board = Board::new();
     let mut command = program::mpiexec(RANKS, limit);
     command.arg(program::death_program("stops.c")).arg(board.path());
-    let job = Job::new(command, limit).start(|_| {});
+    let job = WatchedCommand::new(command, limit).start(|_| {});
     let there = board
         .until(&job, Duration::from_secs(30), |board| (0..RANKS).all(|rank| board.get(rank, Word::Pid) != 0));
     let pids: Vec<u32> = (0..RANKS).map(|rank| board.get(rank, Word::Pid)).collect();
@@ -50,7 +50,7 @@ fn a_dead_rank_that_a_debugger_holds_does_not_keep_the_node_daemon_busy_and_is_r
     let limit = Duration::from_secs(60);
     let mut command = program::mpiexec(2, limit);
     command.args(["sleep", "1000"]);
-    let job = Job::new(command, limit).start(|_| {});
+    let job = WatchedCommand::new(command, limit).start(|_| {});
     while job.processes("sleep").len() < 2 && !job.is_over() {
         std::thread::yield_now();
     }

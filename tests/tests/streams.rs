@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use mend_tests::job::{Ended, Job};
 use mend_tests::program;
+use mend_tests::watched_command::{Ended, WatchedCommand};
 
 const CLOSINGS: [&str; 5] = ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"];
 
@@ -54,14 +54,14 @@ fn a_limit_on_file_sizes_is_named_as_such_where_it_refuses_shared_memory() {
 }
 
 fn names_the_limit(command: Command, code: &str) {
-    let ended = Job::new(command, LIMIT).run();
+    let ended = WatchedCommand::new(command, LIMIT).run();
     let named = ended.stderr.contains("limit on file sizes") && ended.stderr.contains("ulimit -f");
     assert!(ended.is_refused_with(code) && named, "{}", ended.report());
     assert!(!ended.stderr.contains("memory limit"), "{}", ended.report());
 }
 
 fn runs(command: Command, closing: &str) {
-    let ended: Ended = Job::new(command, LIMIT).run();
+    let ended: Ended = WatchedCommand::new(command, LIMIT).run();
     let printed = closing.contains(">&-") && !closing.starts_with('2') || ended.stdout.contains("No errors");
     assert!(ended.exited_with(0) && printed && ended.stderr.is_empty(), "{closing}: {}", ended.report());
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use mend_tests::job::Job;
+use mend_tests::watched_command::WatchedCommand;
 use mend_tests::{Scratch, prefix, program};
 
 #[test]
@@ -97,7 +97,7 @@ fn only_the_exit_code_counts_for_a_program_that_never_calls_init() {
     for (name, code) in [("true", 0), ("false", 1)] {
         let mut command = program::mpiexec(3, limit);
         command.arg(name);
-        let ended = Job::new(command, limit).run();
+        let ended = WatchedCommand::new(command, limit).run();
         assert!(ended.exited_with(code), "{name}: {}", ended.report());
     }
 }
@@ -116,7 +116,7 @@ fn a_tool_that_is_preloaded_or_linked_before_the_library_sees_the_programs_calls
     for (program, preload) in [(&tooled, None), (&plain, Some(&tool)), (&plain, None)] {
         let mut command = program::mpiexec(2, limit);
         command.arg(program).envs(preload.map(|tool| ("LD_PRELOAD", tool)));
-        let ended = Job::new(command, limit).run();
+        let ended = WatchedCommand::new(command, limit).run();
         let seen = ended.stdout.matches("the tool was told").count();
         let wanted = if program == &tooled || preload.is_some() { 2 } else { 0 };
         assert!(ended.exited_with(0) && seen == wanted, "{}", ended.report());
@@ -144,7 +144,7 @@ fn the_transports_that_are_chosen_are_used_and_those_that_do_not_exist_refused()
                 command.env("MEND_BTL", chosen);
             }
             command.arg(&hello);
-            let ended = Job::new(command, limit).run();
+            let ended = WatchedCommand::new(command, limit).run();
             let as_wanted = match complaint {
                 None => ended.exited_with(0) && ended.stderr.is_empty(),
                 Some(_) if by_option && chosen.contains("tcp") => ended.stderr.contains("E-ARG-006"),

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use mend_tests::job::Job;
+use mend_tests::watched_command::WatchedCommand;
 use mend_tests::{prefix, program, say};
 
 #[test]
@@ -17,7 +17,7 @@ fn random_traffic_between_eight_ranks_is_right_and_in_order() {
         .unwrap_or_else(|why| panic!("{why}"));
     let mut command = program::mpiexec(8, limit);
     command.arg(traffic).args(["--seed", &seed.to_string(), "--for", &seconds.to_string(), "--threads", "2"]);
-    let ended = Job::new(command, limit).run();
+    let ended = WatchedCommand::new(command, limit).run();
     assert!(ended.is_clean(), "seed {seed}: {}", ended.report());
     say(&format!("figure: {}", ended.stdout.trim().replace('\n', "; ")));
 }

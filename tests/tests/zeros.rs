@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use mend_tests::job::Job;
+use mend_tests::watched_command::WatchedCommand;
 use mend_tests::{Scratch, prefix, program};
 
 #[test]
@@ -28,7 +28,7 @@ fn every_call_returns_with_zero_arguments_and_unsupported_ones_say_so() {
     let limit = Duration::from_secs(60);
     let mut command = program::mpiexec(1, limit);
     command.arg(zeros);
-    let ended = Job::new(command, limit).run();
+    let ended = WatchedCommand::new(command, limit).run();
     assert!(ended.exited_with(0) && ended.stdout.contains("No errors"), "{}", ended.report());
     // Calls of files and tools have no handler that returns; each prints a line on stderr, once.
     let printed = ended.stderr.lines().filter(|line| line.contains("is not supported by this version"));

@@ -3,8 +3,8 @@
 
 use crate::network::once;
 use crate::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Network, Payload, Pending, SendError, Sink,
-    Stream, WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Network, Payload,
+    PayloadWriter, SendError, Sink, Stream, WakeSet,
 };
 use mend_base::{Instant, PeerIndex};
 
@@ -194,11 +194,11 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
     fn send(
         &mut self,
         to: Self::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         match to {
             BmlEndpoint::Shm(endpoint) => self.shm().send(endpoint, class, id, header, len, fill),
@@ -216,7 +216,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         to: Self::Endpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         match to {
             BmlEndpoint::Shm(endpoint) => self.shm().send_chunk(endpoint, stream, len, fill),
@@ -299,7 +299,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
     }
 
     /// Arms all transports or none: if one is pending, the others are disarmed.
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let armed = self.arm_each(wake);
         if armed.is_err() {
             self.disarm();
@@ -315,7 +315,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
 }
 
 impl<L: Btl, S: Btl> Bml<L, S> {
-    fn arm_each(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm_each(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         self.loopback.iter_mut().try_for_each(|loopback| loopback.arm(wake))?;
         self.shm.iter_mut().try_for_each(|shm| shm.arm(wake))?;
         self.networks.iter_mut().try_for_each(|network| network.arm(wake))
@@ -381,20 +381,21 @@ mod tests {
     use crate::conformance::mock::{self, MockBtl};
     use crate::conformance::{Fixture, Injected};
     use crate::{
-        AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Loopback, Payload, SendError, Sink, Stream,
+        AmId, Btl, Card, Cause, ConnectError, Cookie, Loopback, MessageClass, Payload, SendError, Sink,
+        Stream,
     };
-    use crate::{Network, Pending, WakeSet};
+    use crate::{EventPending, Network, WakeSet};
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
     /// The mock BTL as shared memory, or, with `NETWORK`, as the second of two networks.
-    struct Composed<const NETWORK: bool>(mock::Job<{ mock::NONE }>);
+    struct Composed<const NETWORK: bool>(mock::MockFixture<{ mock::NONE }>);
 
     impl<const NETWORK: bool> Fixture for Composed<NETWORK> {
         type Btl = Bml<Loopback, MockBtl<{ mock::NONE }>>;
         const SEES_DEATHS: bool = true;
 
         fn start(count: usize) -> (Self, Vec<Self::Btl>) {
-            let (inner, mocks) = mock::Job::start(count);
+            let (inner, mocks) = mock::MockFixture::start(count);
             let compose = |(number, mock)| {
                 let loopback = Some(Loopback::new(peer(number)));
                 let unused = Box::new(Loopback::new(peer(number))) as Box<dyn Network>;
@@ -486,7 +487,7 @@ mod tests {
         endpoint: BmlEndpoint<u32, u32>,
         id: u8,
     ) -> Result<(), SendError> {
-        bml.send(endpoint, Class::Data, AmId(id), &[], 1, |mut slot| slot.put(&[id]))
+        bml.send(endpoint, MessageClass::Data, AmId(id), &[], 1, |mut slot| slot.put(&[id]))
     }
 
     #[test]
@@ -546,7 +547,7 @@ mod tests {
         for (time, endpoint) in (0..).zip(endpoints) {
             send(&mut bml, endpoint, 1).unwrap();
             assert!(bml.ready(endpoint));
-            assert_eq!(bml.arm(&mut wake), Err(Pending));
+            assert_eq!(bml.arm(&mut wake), Err(EventPending));
             while bml.ready(endpoint) {
                 bml.progress(Instant(time), 8, &mut Delivered::default());
             }

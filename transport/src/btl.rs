@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface of a byte transfer layer.
 
-use crate::{Card, Sink, WriteSlot};
+use crate::{Card, PayloadWriter, Sink};
 use mend_base::{Instant, PeerIndex};
 
 /// A byte transfer layer (BTL): shared memory, verbs, OFI. It moves messages between this process and its peers.
@@ -73,15 +73,16 @@ pub trait Btl {
     /// severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
     ///
     /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `packed_bytes_max`, and for
-    /// [`Class::Control`] and [`Class::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and may panic.
+    /// [`MessageClass::Control`] and [`MessageClass::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and
+    /// may panic.
     fn send(
         &mut self,
         to: Self::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError>;
     /// Sends the next chunk of a stream: at most `chunk_bytes` bytes, without a header. Chunks of one stream arrive in order; chunks
     /// and messages are not ordered with each other. Answers as [`send`](Btl::send) does. Called only on endpoints with
@@ -91,14 +92,14 @@ pub trait Btl {
         to: Self::Endpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError>;
 
     /// Whether `progress` could deliver something of this peer. Cheaper than `progress`, and without effect: a waiting thread
     /// polls it. False if the endpoint is quarantined or severed.
     fn ready(&self, from: Self::Endpoint) -> bool;
-    /// Whether a message of class [`Class::Data`] is the next thing to be delivered of this peer. One load: a blocking receive polls
-    /// it. A BTL that cannot tell so cheaply answers `false`.
+    /// Whether a message of [`MessageClass::Data`] is the next thing to be delivered of this peer. One load: a blocking receive
+    /// polls it. A BTL that cannot tell so cheaply answers `false`.
     fn has_message(&self, _from: Self::Endpoint) -> bool {
         false
     }
@@ -125,17 +126,18 @@ pub trait Btl {
     /// would report wakes this process, and so does the release of send resources for a `Busy` send. A wake-up may be lost; then
     /// the sleeper finds the event when its sleep times out.
     ///
-    /// `Pending`: `progress` has something to report now, so the process must not sleep. The caller calls `disarm` in both cases.
-    /// The death of a peer need not wake the process: the node daemon does that.
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;
+    /// `EventPending`: `progress` has something to report now, so the process must not sleep. The caller calls `disarm` in both
+    /// cases. The death of a peer need not wake the process: the node daemon does that.
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
     /// Ends what `arm` began: peers need not wake this process any more. Called after the sleep, or instead of it; without effect
     /// if nothing is armed.
     fn disarm(&mut self);
 }
 
-/// Through which queue a message goes. Messages of one class from one peer arrive in order; classes are not ordered with each other.
+/// The class of a message: through which queue it goes. Messages of one class from one peer arrive in order; classes are not
+/// ordered with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Class {
+pub enum MessageClass {
     /// Data: the queue is bounded, and a full queue answers `Busy`.
     Data,
     /// Control messages: they have separate slots, and never wait behind data.
@@ -266,7 +268,7 @@ pub struct WakeSet {
 
 /// There is an event already, so the process must not sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pending;
+pub struct EventPending;
 
 #[cfg(test)]
 mod tests {

@@ -21,12 +21,14 @@ mod rdma;
 mod sink;
 
 pub use bml::{Bml, BmlEndpoint};
-pub use btl::{Ability, AmId, Btl, Class, ConnectError, Cookie, Limits, Pending, SendError, Stream, WakeSet};
+pub use btl::{
+    Ability, AmId, Btl, ConnectError, Cookie, EventPending, Limits, MessageClass, SendError, Stream, WakeSet,
+};
 pub use card::{Card, TransportId};
 #[cfg(any(test, feature = "conformance"))]
 pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, InFlight, OneIn, Tracer};
 pub use loopback::Loopback;
-pub use memory::{Buffer, Payload, UserMemory, WriteSlot};
+pub use memory::{Buffer, Payload, PayloadWriter, UserMemory};
 pub use network::Network;
-pub use rdma::{Access, Atomic, Rdma, RegisterError, RemoteKey, Span};
+pub use rdma::{Atomic, Rdma, RegisterError, RemoteAccess, RemoteKey, Span};
 pub use sink::{Cause, Sink};

@@ -13,10 +13,10 @@
 //!                                                       Severing ──────────▶ Severed
 //! ```
 
-use crate::queue::{Kind, Queue};
+use crate::queue::{Queue, RecordKind};
 use crate::{
-    Ability, AmId, Btl, Card, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
-    TransportId, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Card, ConnectError, EventPending, Limits, MessageClass, Payload, PayloadWriter,
+    SendError, Sink, Stream, TransportId, WakeSet,
 };
 use mend_base::{Instant, Peer, PeerIndex, Reader};
 
@@ -24,7 +24,7 @@ use mend_base::{Instant, Peer, PeerIndex, Reader};
 ///
 /// ```
 /// use mend_base::{Instant, Job, Peer, PeerIndex};
-/// use mend_transport::{AmId, Btl, Card, Cause, Class, Cookie, Loopback, Payload, SendError, Sink, Stream};
+/// use mend_transport::{AmId, Btl, Card, Cause, Cookie, Loopback, MessageClass, Payload, SendError, Sink, Stream};
 ///
 /// #[derive(Default)]
 /// struct Received(Vec<Vec<u8>>);
@@ -43,7 +43,7 @@ use mend_base::{Instant, Peer, PeerIndex, Reader};
 /// let endpoint = own.connect(PeerIndex(0), &card).unwrap();
 /// let mut received = Received::default();
 /// own.progress(Instant(0), 8, &mut received); // connected
-/// own.send(endpoint, Class::Data, AmId(1), b"header", 5, |mut slot| slot.put(b"hello")).unwrap();
+/// own.send(endpoint, MessageClass::Data, AmId(1), b"header", 5, |mut slot| slot.put(b"hello")).unwrap();
 /// assert!(received.0.is_empty(), "nothing is delivered from inside send");
 /// own.progress(Instant(1), 8, &mut received);
 /// assert_eq!(received.0, [b"hello"]);
@@ -148,7 +148,7 @@ impl Loopback {
             || self.mailboxes.iter().any(|mailbox| mailbox.fresh)
     }
 
-    fn overwrite(&mut self, id: AmId, header: &[u8], len: usize, fill: impl FnOnce(WriteSlot<'_>)) {
+    fn overwrite(&mut self, id: AmId, header: &[u8], len: usize, fill: impl FnOnce(PayloadWriter<'_>)) {
         let known = self.mailboxes.iter().position(|mailbox| mailbox.id == id);
         let at = known.unwrap_or_else(|| {
             self.mailboxes.push(Mailbox::new(id));
@@ -158,7 +158,7 @@ impl Loopback {
         mailbox.header[..header.len()].copy_from_slice(header);
         mailbox.header_bytes = header.len() as u8;
         mailbox.payload_bytes = len as u8;
-        fill(WriteSlot::from(&mut mailbox.payload[..len]));
+        fill(PayloadWriter::from(&mut mailbox.payload[..len]));
         mailbox.fresh = true;
     }
 
@@ -279,20 +279,20 @@ impl Btl for Loopback {
     fn send(
         &mut self,
         _to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than the limits");
-        let most = if class == Class::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
+        let most = if class == MessageClass::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
         assert!(len <= most, "a payload longer than the limits");
         self.may_send()?;
         match class {
-            Class::Data => self.data.push(Kind::Message(id), header, len, fill),
-            Class::Control => self.control.push(Kind::Message(id), header, len, fill),
-            Class::Mailbox => {
+            MessageClass::Data => self.data.push(RecordKind::Message(id), header, len, fill),
+            MessageClass::Control => self.control.push(RecordKind::Message(id), header, len, fill),
+            MessageClass::Mailbox => {
                 self.overwrite(id, header, len, fill);
                 Ok(())
             }
@@ -305,11 +305,11 @@ impl Btl for Loopback {
         _to: u32,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         assert!(len <= CHUNK_BYTES, "a chunk longer than the limits");
         self.may_send()?;
-        self.data.push(Kind::Chunk(stream), &[], len, fill)
+        self.data.push(RecordKind::Chunk(stream), &[], len, fill)
     }
 
     fn ready(&self, _from: u32) -> bool {
@@ -341,8 +341,8 @@ impl Btl for Loopback {
     }
 
     /// No other process sends here, so no wake-up is needed.
-    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
-        if self.has_events() { Err(Pending) } else { Ok(()) }
+    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), EventPending> {
+        if self.has_events() { Err(EventPending) } else { Ok(()) }
     }
 
     fn disarm(&mut self) {}
@@ -376,8 +376,8 @@ fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) 
     // Removed first: a sink that panics must not get the message again.
     let Some((record, payload)) = queue.pop() else { return false };
     match record.kind {
-        Kind::Message(id) => sink.on_message(from, id, record.header(), Payload::from(payload)),
-        Kind::Chunk(stream) => sink.on_chunk(from, stream, Payload::from(payload)),
+        RecordKind::Message(id) => sink.on_message(from, id, record.header(), Payload::from(payload)),
+        RecordKind::Chunk(stream) => sink.on_chunk(from, stream, Payload::from(payload)),
     }
     true
 }

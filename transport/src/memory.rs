@@ -213,22 +213,22 @@ impl<'a> Payload<'a> {
 
 /// The memory into which the caller of `send` writes the payload, piece by piece from the front.
 #[derive(Debug)]
-pub struct WriteSlot<'a> {
+pub struct PayloadWriter<'a> {
     start: *mut u8,
     bytes: usize,
     used: usize,
     lent: PhantomData<&'a [AtomicU8]>,
 }
 
-impl<'a> From<&'a mut [u8]> for WriteSlot<'a> {
+impl<'a> From<&'a mut [u8]> for PayloadWriter<'a> {
     fn from(bytes: &'a mut [u8]) -> Self {
-        WriteSlot { start: bytes.as_mut_ptr(), bytes: bytes.len(), used: 0, lent: PhantomData }
+        PayloadWriter { start: bytes.as_mut_ptr(), bytes: bytes.len(), used: 0, lent: PhantomData }
     }
 }
 
-impl<'a> From<&'a [AtomicU8]> for WriteSlot<'a> {
+impl<'a> From<&'a [AtomicU8]> for PayloadWriter<'a> {
     fn from(bytes: &'a [AtomicU8]) -> Self {
-        WriteSlot {
+        PayloadWriter {
             start: bytes.as_ptr().cast::<u8>().cast_mut(),
             bytes: bytes.len(),
             used: 0,
@@ -237,7 +237,7 @@ impl<'a> From<&'a [AtomicU8]> for WriteSlot<'a> {
     }
 }
 
-impl WriteSlot<'_> {
+impl PayloadWriter<'_> {
     /// How many bytes are still to be written.
     pub fn remaining(&self) -> usize {
         self.bytes - self.used
@@ -331,7 +331,7 @@ unsafe fn copy_ends<T: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Buffer, Payload, UserMemory, WriteSlot};
+    use super::{Buffer, Payload, PayloadWriter, UserMemory};
 
     #[test]
     fn a_buffer_larger_than_any_memory_is_refused() {
@@ -350,7 +350,7 @@ mod tests {
             assert_eq!(copied[3..3 + length], bytes[..]);
             assert!(copied[..3].iter().chain(&copied[3 + length..]).all(|&byte| byte == 0), "{length}");
             let mut slot = vec![0; length + 2];
-            WriteSlot::from(&mut slot[..]).put_user(&target, 3, length);
+            PayloadWriter::from(&mut slot[..]).put_user(&target, 3, length);
             assert_eq!(slot[..length], bytes[..]);
             assert_eq!(slot[length..], [0, 0], "{length}");
         }
@@ -360,7 +360,7 @@ mod tests {
     fn bytes_go_from_buffer_to_slot_to_payload_to_buffer() {
         let from = UserMemory::of_buffer(&Buffer::from_bytes(b"abcdef"));
         let mut staging = [0u8; 4];
-        let mut slot = WriteSlot::from(&mut staging[..]);
+        let mut slot = PayloadWriter::from(&mut staging[..]);
         slot.put_user(&from, 1, 3);
         slot.put(b"!");
         assert_eq!(slot.remaining(), 0);

@@ -2,7 +2,8 @@
 //! A [`Btl`] behind a pointer, for transports whose messages take much longer than a call through a pointer.
 
 use crate::{
-    AmId, Btl, Card, Class, ConnectError, Limits, Pending, SendError, Sink, Stream, WakeSet, WriteSlot,
+    AmId, Btl, Card, ConnectError, EventPending, Limits, MessageClass, PayloadWriter, SendError, Sink,
+    Stream, WakeSet,
 };
 use mend_base::{Instant, PeerIndex};
 
@@ -29,11 +30,11 @@ pub trait Network {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: &mut dyn FnMut(WriteSlot<'_>),
+        fill: &mut dyn FnMut(PayloadWriter<'_>),
     ) -> Result<(), SendError>;
     /// Sends a chunk of a stream: [`Btl::send_chunk`]. `fill` is called at most once.
     fn send_chunk(
@@ -41,7 +42,7 @@ pub trait Network {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: &mut dyn FnMut(WriteSlot<'_>),
+        fill: &mut dyn FnMut(PayloadWriter<'_>),
     ) -> Result<(), SendError>;
     /// Whether `progress` could deliver something of this peer: [`Btl::ready`].
     fn ready(&self, from: u32) -> bool;
@@ -50,7 +51,7 @@ pub trait Network {
     /// Reads whether peers are alive: [`Btl::check_peers`].
     fn check_peers(&mut self);
     /// Prepares a sleep: [`Btl::arm`].
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending>;
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
     /// Ends what `arm` began: [`Btl::disarm`].
     fn disarm(&mut self);
 }
@@ -83,11 +84,11 @@ impl<B: Btl<Endpoint = u32>> Network for B {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: &mut dyn FnMut(WriteSlot<'_>),
+        fill: &mut dyn FnMut(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         Btl::send(self, to, class, id, header, len, fill)
     }
@@ -97,7 +98,7 @@ impl<B: Btl<Endpoint = u32>> Network for B {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: &mut dyn FnMut(WriteSlot<'_>),
+        fill: &mut dyn FnMut(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         Btl::send_chunk(self, to, stream, len, fill)
     }
@@ -114,7 +115,7 @@ impl<B: Btl<Endpoint = u32>> Network for B {
         Btl::check_peers(self);
     }
 
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         Btl::arm(self, wake)
     }
 
@@ -124,7 +125,7 @@ impl<B: Btl<Endpoint = u32>> Network for B {
 }
 
 /// Makes a `FnMut` of a `FnOnce`; the second call does nothing. A transport fills a slot at most once.
-pub(crate) fn once(fill: impl FnOnce(WriteSlot<'_>)) -> impl FnMut(WriteSlot<'_>) {
+pub(crate) fn once(fill: impl FnOnce(PayloadWriter<'_>)) -> impl FnMut(PayloadWriter<'_>) {
     let mut fill = Some(fill);
     move |slot| {
         if let Some(fill) = fill.take() {

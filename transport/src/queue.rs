@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A bounded queue of messages in private memory: a byte ring buffer and a ring of descriptors.
 
-use crate::{AmId, Limits, SendError, Stream, WriteSlot};
+use crate::{AmId, Limits, PayloadWriter, SendError, Stream};
 use std::collections::VecDeque;
 
 /// A first-in, first-out queue of messages. Its memory grows up to the bound, and is reused.
@@ -18,7 +18,7 @@ pub(crate) struct Queue {
 
 /// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     Message(AmId),
     Chunk(Stream),
 }
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 /// One message of the queue, without its payload.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     header: [u8; Limits::HEADER_BYTES_MAX],
     header_bytes: u8,
     /// Where the payload begins in `memory`.
@@ -54,17 +54,17 @@ impl Queue {
     /// Whether the oldest record is a message, not a chunk.
     #[inline]
     pub(crate) fn begins_with_message(&self) -> bool {
-        self.records.front().is_some_and(|record| matches!(record.kind, Kind::Message(_)))
+        self.records.front().is_some_and(|record| matches!(record.kind, RecordKind::Message(_)))
     }
 
     // Hot: per message.
     /// Appends a message, whose payload `fill` writes. `Busy`: it does not fit now.
     pub(crate) fn push(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         header: &[u8],
         payload_bytes: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let Some(at) = self.place(payload_bytes).or_else(|| self.place_by_growing(payload_bytes)) else {
             self.refused = Some(payload_bytes);
@@ -72,7 +72,7 @@ impl Queue {
         };
         let mut copy = [0; Limits::HEADER_BYTES_MAX];
         copy[..header.len()].copy_from_slice(header);
-        fill(WriteSlot::from(&mut self.memory[at..at + payload_bytes]));
+        fill(PayloadWriter::from(&mut self.memory[at..at + payload_bytes]));
         self.records.push_back(Record {
             kind,
             header: copy,
@@ -165,14 +165,15 @@ const FIRST_BYTES: usize = 1 << 10;
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Queue};
+    use super::{Queue, RecordKind};
     use crate::{AmId, SendError};
     use mend_base::Random;
     use std::collections::VecDeque;
 
     fn push(queue: &mut Queue, number: u8, bytes: usize) -> Result<(), SendError> {
-        queue
-            .push(Kind::Message(AmId(number)), &[number; 3], bytes, |mut slot| slot.put(&vec![number; bytes]))
+        queue.push(RecordKind::Message(AmId(number)), &[number; 3], bytes, |mut slot| {
+            slot.put(&vec![number; bytes])
+        })
     }
 
     #[test]
@@ -190,7 +191,9 @@ mod tests {
                 if random.once_in(2) {
                     let want = expected.pop_front();
                     let got = queue.pop().map(|(record, payload)| {
-                        let Kind::Message(id) = record.kind else { panic!("seed {seed}: no chunk was sent") };
+                        let RecordKind::Message(id) = record.kind else {
+                            panic!("seed {seed}: no chunk was sent")
+                        };
                         assert_eq!(record.header(), [id.0; 3], "seed {seed}");
                         assert!(payload.iter().all(|&byte| byte == id.0), "seed {seed}");
                         (id.0, payload.len())

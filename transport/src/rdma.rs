@@ -22,7 +22,7 @@ pub trait Rdma: Btl {
         &mut self,
         region: &Self::Region,
         to: Self::Endpoint,
-        access: Access,
+        access: RemoteAccess,
     ) -> Result<RemoteKey, RegisterError>;
     /// Revokes the key. After `done` has ended, no peer has access with the key, whether it lives or not.
     fn unexpose(&mut self, key: RemoteKey, done: Cookie);
@@ -71,7 +71,7 @@ pub trait Rdma: Btl {
 
 /// What a peer may do with exposed memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Access {
+pub struct RemoteAccess {
     /// [`Rdma::get`].
     pub read: bool,
     /// [`Rdma::put`].

@@ -15,7 +15,7 @@
 //! | `blocked`                        | the blocked threads, and what wakes each                            | `semaphore`                        |
 //! | `wait_timing`                    | when the clock is read and a check is due                           | `spin_policy`, `sleep_slot`        |
 //! | `spin_policy`                    | poll, yield or sleep: a state machine without clock or system calls | nothing                            |
-//! | `sleep_slot`                     | the sleep word and published processor of this process              | `processors`, the bell page        |
+//! | `sleep_slot`                     | the sleep word and waiting processor of this process                | `processors`, the bell page        |
 //! | `statistics`                     | the counts of `MEND_REPORT=statistics`                              | nothing                            |
 //! | `semaphore`                      | a binary semaphore for each thread                                  | the kernel                         |
 //! | `processors`, `threads`, `clock` | what the kernel reports                                             | the kernel                         |
@@ -55,6 +55,6 @@ pub use processors::usable as usable_processors;
 pub use statistics::Statistics;
 pub use wait::StartResult;
 pub use world::{
-    AbortScope, Engine, Net, Stage, StartError, World, get, leave_process, settings_from_environment, stage,
+    AbortScope, Engine, InitError, Net, Stage, World, exit_process, get, settings_from_environment, stage,
     start,
 };

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parameters of waiting and of the choice of transports, and the list of all components that declare parameters.
 
-use mend_base::parameter::{Declared, Kind, Parameter};
+use mend_base::parameter::{Declared, Parameter, ParameterKind};
 
 /// The parameters of this component.
 pub const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "btl",
-        kind: Kind::Names(&["self", "shm"]),
+        kind: ParameterKind::Names(&["self", "shm"]),
         unit: "",
         default: "",
         description: "Transports that may be used: a list, or ^ and a list of those that may not.",
     },
     Parameter {
         name: "world.spin_us",
-        kind: Kind::Number(0, 1_000_000),
+        kind: ParameterKind::Number(0, 1_000_000),
         unit: "microseconds",
         default: "1000",
         description: "How long a waiting thread polls before it yields, where it shares its processor with no other rank.",
     },
     Parameter {
         name: "world.yield_us",
-        kind: Kind::Number(1_000, 10_000_000),
+        kind: ParameterKind::Number(1_000, 10_000_000),
         unit: "microseconds",
         default: "2000",
         description: "How long a waiting thread yields its processor before it sleeps.",

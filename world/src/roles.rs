@@ -150,7 +150,7 @@ impl Roles {
     }
 
     /// Removes the thread `me`, which waits no more.
-    pub fn leave(&mut self, me: Waiter) {
+    pub fn remove(&mut self, me: Waiter) {
         if self.standby.is_some_and(|standby| standby.thread == me) {
             self.standby = None;
         }
@@ -238,7 +238,7 @@ mod tests {
         roles.choose_standby();
         assert_eq!(roles.blocked.wakes(), 1);
         assert!(matches!(roles.assign(second.waiter(), false), Role::Blocked));
-        roles.leave(first.waiter());
+        roles.remove(first.waiter());
         roles.choose_standby();
         assert_eq!(roles.blocked.wakes(), 2);
         assert!(matches!(roles.assign(second.waiter(), false), Role::Owner(_)));

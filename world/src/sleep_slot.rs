@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The sleep slot of this process: its sleep word in the bell page of the node, its published processor, and the length of sleeps.
+//! The sleep slot of this process: its sleep word in the bell page of the node, the processor on which it waits, and the length
+//! of sleeps.
 
 use crate::processors;
 use crate::spin_policy::ProcessorObserver;
@@ -20,9 +21,9 @@ impl SleepSlot {
         SleepSlot { bells, slot }
     }
 
-    /// Announces a sleep: from now until [`leave`](SleepSlot::leave), a process that sends to this one wakes it.
+    /// Announces a sleep: from now until [`end_sleep`](SleepSlot::end_sleep), a process that sends to this one wakes it.
     pub fn announce(&self) -> AnnouncedSleep {
-        self.bells.publish_processor(self.slot, None);
+        self.bells.set_processor(self.slot, None);
         self.bells.announce_sleep(self.slot)
     }
 
@@ -32,8 +33,8 @@ impl SleepSlot {
     }
 
     /// Ends the announced sleep.
-    pub fn leave(&self) {
-        self.bells.leave_sleep(self.slot);
+    pub fn end_sleep(&self) {
+        self.bells.end_sleep(self.slot);
     }
 
     /// Wakes the thread of this process that sleeps here.
@@ -41,9 +42,9 @@ impl SleepSlot {
         self.bells.wake(self.slot);
     }
 
-    /// Publishes that no thread of this process waits, so that no rank yields to it.
+    /// Notes in the bell page that no thread of this process waits, so that no rank yields to it.
     pub fn clear_processor(&self) {
-        self.bells.publish_processor(self.slot, None);
+        self.bells.set_processor(self.slot, None);
     }
 
     /// The observer of the running thread's processor, for the spin policy. `observed` is what it found before.
@@ -92,7 +93,7 @@ impl ProcessorObserver for Processor<'_> {
     fn shares_with_rank(&mut self) -> bool {
         let Some(processor) = processors::current() else { return false };
         let SleepSlot { bells, slot } = self.sleep_slot;
-        bells.publish_processor(*slot, Some(processor));
+        bells.set_processor(*slot, Some(processor));
         let found = bells.next_on_processor(*slot, processor, self.observed.next, SLOTS_PER_OBSERVATION);
         self.observed.next = found.unwrap_or((self.observed.next + SLOTS_PER_OBSERVATION) % bells.slots());
         found.is_some()
@@ -133,7 +134,7 @@ mod tests {
         let mut observed = Observed::default();
         let mut found = || {
             // The kernel may move this thread between two observations.
-            bells.publish_processor(150, crate::processors::current());
+            bells.set_processor(150, crate::processors::current());
             mine.processor(&mut observed).shares_with_rank()
         };
         assert!((0..1_000).any(|_| found()));
@@ -159,6 +160,6 @@ mod tests {
         assert!(both_seen());
         let _ = other.announce();
         assert!(!mine.processor(&mut Observed::default()).shares_with_rank());
-        other.leave();
+        other.end_sleep();
     }
 }

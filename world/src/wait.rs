@@ -24,7 +24,7 @@ use crate::wait_timing::{PollLimit, WaitTiming};
 use mend_base::Instant;
 use mend_mpi::Waiter;
 use mend_segment::Woken;
-use mend_transport::Pending;
+use mend_transport::EventPending;
 use std::sync::Arc;
 
 /// What waiting needs of an engine. Implemented by the engine of `mpi`, and by tests.
@@ -46,8 +46,8 @@ pub trait Progress {
     /// From now on `is_ready` returns true, since a message from any peer is expected: called when a call begins to wait that names no sender, or that takes progress over.
     fn unwatch(&mut self);
     /// Prepares a sleep: from now until `disarm`, every event wakes this process at its sleep word, except that a wake-up may be lost.
-    /// `Pending`: there is an event already, so the caller must not sleep. The caller calls `disarm` in both cases.
-    fn arm(&mut self) -> Result<(), Pending>;
+    /// `EventPending`: there is an event already, so the caller must not sleep. The caller calls `disarm` in both cases.
+    fn arm(&mut self) -> Result<(), EventPending>;
     /// Ends what `arm` began. No effect if nothing is armed.
     fn disarm(&mut self);
     /// From now until [`wake_when_over`](Progress::wake_when_over), notes each active request that is polled: the caller polls its call once,
@@ -79,17 +79,17 @@ pub struct Guarded<C> {
     receives: u32,
 }
 
-/// What waiting uses without the guard.
+/// The state of waiting that is used without the guard.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitState {
     sleep_slot: SleepSlot,
     poll_limit: PollLimit,
 }
 
-impl Waiting {
+impl WaitState {
     /// The owner of progress will sleep in `sleep_slot`.
     pub fn new(sleep_slot: SleepSlot) -> Self {
-        Waiting { sleep_slot, poll_limit: PollLimit::default() }
+        WaitState { sleep_slot, poll_limit: PollLimit::default() }
     }
 
     /// Ends waiting in this process, at MPI_Finalize.
@@ -116,7 +116,7 @@ const YIELDS_PER_PROGRESS: u32 = 4;
 
 impl<C> Guarded<C> {
     /// Around `engine`. No thread waits.
-    pub fn new(engine: C, limits: SpinLimits, waiting: &Waiting) -> Self {
+    pub fn new(engine: C, limits: SpinLimits, waiting: &WaitState) -> Self {
         Guarded {
             engine,
             roles: Roles::default(),
@@ -175,10 +175,10 @@ impl<C: Progress> Guarded<C> {
     }
 
     /// Ends the ownership of another thread, and wakes that thread if it sleeps.
-    fn revoke_ownership(&mut self, waiting: &Waiting) {
+    fn revoke_ownership(&mut self, waiting: &WaitState) {
         self.roles.revoke();
         if core::mem::take(&mut self.asleep) {
-            waiting.sleep_slot.leave();
+            waiting.sleep_slot.end_sleep();
             self.engine.disarm();
             waiting.sleep_slot.wake();
         }
@@ -188,7 +188,7 @@ impl<C: Progress> Guarded<C> {
 /// Waits until `poll` returns a result. `poll` is called after each progress that may have changed its answer.
 pub fn wait<C: Progress, T>(
     guard: &Guard<Guarded<C>>,
-    waiting: &Waiting,
+    waiting: &WaitState,
     poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
     let mut guarded = guard.enter();
@@ -210,13 +210,13 @@ pub enum StartResult<T, W> {
 #[inline(always)]
 pub fn start_and_wait<C: Progress, T, W>(
     guard: &Guard<Guarded<C>>,
-    waiting: &Waiting,
+    waiting: &WaitState,
     start: impl FnOnce(&mut C) -> StartResult<T, W>,
     mut poll: impl FnMut(&mut W, &mut C) -> Option<T>,
 ) -> T {
     let mut guarded = guard.enter();
     match start(&mut guarded.engine) {
-        StartResult::Complete(result) => leave_without_waiting(guarded, waiting, result),
+        StartResult::Complete(result) => unlock_without_waiting(guarded, waiting, result),
         StartResult::Incomplete(mut what) => {
             wait_guarded(guarded, waiting, move |engine| poll(&mut what, engine))
         }
@@ -230,7 +230,7 @@ pub fn start_and_wait<C: Progress, T, W>(
 #[inline(always)]
 pub fn start_and_wait_polling<C: Progress, T, W>(
     guard: &Guard<Guarded<C>>,
-    waiting: &Waiting,
+    waiting: &WaitState,
     start: impl FnOnce(&mut C, u32) -> StartResult<T, W>,
     mut poll: impl FnMut(&mut W, &mut C) -> Option<T>,
 ) -> T {
@@ -239,7 +239,7 @@ pub fn start_and_wait_polling<C: Progress, T, W>(
     let polls =
         if guarded.receives.is_multiple_of(RECEIVES_PER_PROGRESS) { 0 } else { waiting.poll_limit.get() };
     match start(&mut guarded.engine, polls) {
-        StartResult::Complete(result) => leave_without_waiting(guarded, waiting, result),
+        StartResult::Complete(result) => unlock_without_waiting(guarded, waiting, result),
         StartResult::Incomplete(mut what) => {
             wait_guarded(guarded, waiting, move |engine| poll(&mut what, engine))
         }
@@ -249,9 +249,9 @@ pub fn start_and_wait_polling<C: Progress, T, W>(
 // Hot: per message.
 /// Leaves the guard after a call that is complete without waiting.
 #[inline(always)]
-fn leave_without_waiting<C: Progress, T>(
+fn unlock_without_waiting<C: Progress, T>(
     mut guarded: CriticalSection<'_, Guarded<C>>,
-    waiting: &Waiting,
+    waiting: &WaitState,
     result: T,
 ) -> T {
     if !guarded.roles.no_thread_waits() {
@@ -263,7 +263,7 @@ fn leave_without_waiting<C: Progress, T>(
 
 /// Ends the ownership of a waiting thread, because the calling thread is running and will make progress in its next call.
 #[cold]
-fn revoke_and_notify<C: Progress>(guarded: &mut Guarded<C>, waiting: &Waiting) {
+fn revoke_and_notify<C: Progress>(guarded: &mut Guarded<C>, waiting: &WaitState) {
     if guarded.roles.is_owned() {
         guarded.revoke_ownership(waiting);
     }
@@ -275,14 +275,14 @@ fn revoke_and_notify<C: Progress>(guarded: &mut Guarded<C>, waiting: &Waiting) {
 /// operation that was started needs progress; blocked threads whose requests have ended.
 // Hot: per message.
 #[inline(always)]
-pub fn leave<C: Progress>(mut guarded: CriticalSection<'_, Guarded<C>>, waiting: &Waiting) {
+pub fn unlock_and_notify<C: Progress>(mut guarded: CriticalSection<'_, Guarded<C>>, waiting: &WaitState) {
     if !guarded.roles.no_thread_waits() {
         notify_others(&mut guarded, waiting);
     }
 }
 
 #[cold]
-fn notify_others<C: Progress>(guarded: &mut Guarded<C>, waiting: &Waiting) {
+fn notify_others<C: Progress>(guarded: &mut Guarded<C>, waiting: &WaitState) {
     guarded.notify_blocked();
     if guarded.asleep {
         waiting.sleep_slot.wake();
@@ -292,7 +292,7 @@ fn notify_others<C: Progress>(guarded: &mut Guarded<C>, waiting: &Waiting) {
 /// Makes progress once and runs `work`: for calls that test without waiting.
 pub fn progress_once<C: Progress, R>(
     guard: &Guard<Guarded<C>>,
-    waiting: &Waiting,
+    waiting: &WaitState,
     work: impl FnOnce(&mut C) -> R,
 ) -> R {
     let now = clock::now();
@@ -316,7 +316,7 @@ pub fn progress_once<C: Progress, R>(
 #[inline(never)]
 fn wait_guarded<C: Progress, T>(
     guarded: CriticalSection<'_, Guarded<C>>,
-    waiting: &Waiting,
+    waiting: &WaitState,
     mut poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
     let mut call = WaitingCall { guarded, waiting, ownership: None, semaphore: None };
@@ -340,7 +340,7 @@ fn wait_guarded<C: Progress, T>(
 /// A call that waits. Dropping it, also by unwinding, lets another thread make progress.
 struct WaitingCall<'a, C: Progress> {
     guarded: CriticalSection<'a, Guarded<C>>,
-    waiting: &'a Waiting,
+    waiting: &'a WaitState,
     /// While this thread owns progress.
     ownership: Option<Ownership>,
     /// The semaphore of this thread, after it was blocked once.
@@ -362,7 +362,7 @@ impl<C: Progress> WaitingCall<'_, C> {
     #[cold]
     fn notify_others_at_end(&mut self) {
         let guarded = &mut *self.guarded;
-        self.semaphore.iter().for_each(|semaphore| guarded.roles.leave(semaphore.waiter()));
+        self.semaphore.iter().for_each(|semaphore| guarded.roles.remove(semaphore.waiter()));
         notify_others(guarded, self.waiting);
         guarded.roles.choose_standby();
     }
@@ -540,7 +540,7 @@ impl<C: Progress> WaitingCall<'_, C> {
                 self.guarded.asleep = true;
                 let woken = self.guarded.while_released(|| sleep_slot.sleep(announced, span));
                 if !self.is_owner() {
-                    // The thread that revoked the ownership has disarmed the engine and left the sleep slot.
+                    // The thread that revoked the ownership has disarmed the engine and ended the sleep.
                     return None;
                 }
                 self.guarded.asleep = false;
@@ -561,7 +561,7 @@ impl<C: Progress> WaitingCall<'_, C> {
                 span = span.next();
             }
         }
-        sleep_slot.leave();
+        sleep_slot.end_sleep();
         self.guarded.engine.disarm();
         found
     }

@@ -13,7 +13,7 @@ use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
 use crate::statistics::Statistics;
 use crate::threads;
-use crate::wait::{self, Guarded, Progress, StartResult, Waiting};
+use crate::wait::{self, Guarded, Progress, StartResult, WaitState};
 use core::mem::ManuallyDrop;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -21,12 +21,12 @@ use mend_base::parameter::{Assignments, ParameterError, Settings};
 use mend_base::{Duration, Instant, Source, TagSelector};
 use mend_btl_shm::Shm;
 use mend_datatype::TypedBuffer;
-use mend_mpi::{Blocking, CommKey, JobNotice, Started, Status, Waiter};
+use mend_mpi::{BlockingOperation, CommKey, JobNotice, Started, Status, Waiter};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
 use mend_segment::Life;
-use mend_transport::{Bml, Loopback, Pending, WakeSet};
+use mend_transport::{Bml, EventPending, Loopback, WakeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,7 +39,7 @@ pub type Engine = mend_mpi::Engine<Net, AnyRuntime>;
 /// What a process has between Init and Finalize: the engine behind its guard, how threads wait, and the helper thread.
 pub struct World {
     guard: Guard<Guarded<Engine>>,
-    waiting: Waiting,
+    waiting: WaitState,
     settings: Settings,
     unknown_parameters: Vec<ParameterError>,
     error_handler: InitialErrorHandler,
@@ -126,9 +126,9 @@ pub fn get() -> Option<&'static World> {
 }
 
 /// Makes the world: `MPI_Init`. Once in the life of a process. Communicates with no other rank.
-pub fn start(threads: Threads) -> Result<&'static World, StartError> {
+pub fn start(threads: Threads) -> Result<&'static World, InitError> {
     if stage() != Stage::Before {
-        return Err(StartError::Again);
+        return Err(InitError::Again);
     }
     let world: &'static World = Box::leak(Box::new(World::make(threads)?));
     // SYNC: the complete world, with get
@@ -145,7 +145,7 @@ pub(crate) fn clear_in_child() -> bool {
 
 /// Why `MPI_Init` failed.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum InitError {
     /// MPI was initialized before in this process.
     #[error("E-INIT-001: MPI can be initialized once in the life of a process")]
     Again,
@@ -163,7 +163,7 @@ pub enum StartError {
     Shm(#[from] mend_btl_shm::ShmError),
     /// The engine could not be made.
     #[error(transparent)]
-    Engine(#[from] mend_mpi::StartError),
+    Engine(#[from] mend_mpi::EngineStartError),
     /// The helper thread could not be started.
     #[error(
         "E-INIT-002: the helper thread could not be started: {0}; raise the limit on threads (ulimit -u)"
@@ -180,16 +180,16 @@ pub enum StartError {
 }
 
 impl World {
-    fn make(threads: Threads) -> Result<World, StartError> {
+    fn make(threads: Threads) -> Result<World, InitError> {
         let Launched { runtime, data } = mend_runtime::connect_from_environment()?;
         let (settings, unknown_parameters) = settings_from_environment(&data.settings)?;
         if !settings.allows("coll", "basic") {
-            return Err(StartError::NoCollective);
+            return Err(InitError::NoCollective);
         }
         let launched = matches!(runtime, AnyRuntime::Daemon(_));
         let emergency_channel = runtime.emergency_channel();
         let local_ranks = runtime.membership().local_ranks;
-        let (slot, slots) = (data.slot, data.slots);
+        let (slot, slots) = (data.node_slot, data.node_slots);
         let bells = Arc::new(data.bells);
         let shm = if settings.allows("btl", "shm") && slots > 1 {
             let node = mend_btl_shm::NodeSlot { slot, slots, bells: Arc::clone(&bells) };
@@ -202,10 +202,10 @@ impl World {
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
-        let helper = Helper::start().map_err(StartError::Helper)?;
+        let helper = Helper::start().map_err(InitError::Helper)?;
         let liveness_owner =
-            life.map(|life| life::register(life, helper.successor())).transpose().map_err(StartError::Key)?;
-        let waiting = Waiting::new(SleepSlot::new(bells, slot));
+            life.map(|life| life::register(life, helper.successor())).transpose().map_err(InitError::Key)?;
+        let waiting = WaitState::new(SleepSlot::new(bells, slot));
         let limits = spin_limits(&settings, local_ranks);
         Ok(World {
             guard: Guard::new(threads, Guarded::new(engine, limits, &waiting)),
@@ -226,7 +226,7 @@ impl World {
     pub fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut guarded = self.guard.enter();
         let result = work(&mut guarded.engine);
-        wait::leave(guarded, &self.waiting);
+        wait::unlock_and_notify(guarded, &self.waiting);
         result
     }
 
@@ -280,12 +280,17 @@ impl World {
             match started {
                 Err(error) => StartResult::Complete(Err(error)),
                 Ok(Started::Done(status)) => StartResult::Complete(Ok(status)),
-                Ok(Started::Running(request)) => StartResult::Incomplete(Blocking::new(request)),
+                Ok(Started::Running(request)) => StartResult::Incomplete(BlockingOperation::new(request)),
             }
         };
-        wait::start_and_wait_polling(&self.guard, &self.waiting, start, |blocking: &mut Blocking, engine| {
-            blocking.poll(engine, || self.program_threads()).map(|result| result.map_err(F::from))
-        })
+        wait::start_and_wait_polling(
+            &self.guard,
+            &self.waiting,
+            start,
+            |blocking: &mut BlockingOperation, engine| {
+                blocking.poll(engine, || self.program_threads()).map(|result| result.map_err(F::from))
+            },
+        )
     }
 
     /// How many threads of the program could call MPI; `None`: not known. With `MPI_THREAD_MULTIPLE` it reads a file of /proc, so it is only
@@ -329,7 +334,7 @@ impl World {
         while asked && clock::now() < deadline {
             std::thread::yield_now();
         }
-        leave_process(code)
+        exit_process(code)
     }
 
     fn request_end(
@@ -406,7 +411,7 @@ const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 /// Ends this process if its job was aborted or its node daemon is gone (Rule 7).
 #[cold]
 fn end_with_the_job(engine: &mut Engine) {
-    if let Some(JobNotice::Aborted { code }) = engine.notices() {
+    if let Some(JobNotice::Aborted { code }) = engine.next_job_notice() {
         // An error means that stderr is closed.
         let _ = writeln!(
             std::io::stderr(),
@@ -414,12 +419,12 @@ fn end_with_the_job(engine: &mut Engine) {
              it. Look at mpiexec's own messages [E-JOB-020]",
             std::process::id()
         );
-        leave_process(code)
+        exit_process(code)
     }
 }
 
 /// Ends this process at once.
-pub fn leave_process(code: i32) -> ! {
+pub fn exit_process(code: i32) -> ! {
     // SAFETY: ends the process without exit functions of the program, which may have been interrupted at any point.
     unsafe { libc::_exit(i32::from(exit_code(code))) }
 }
@@ -438,7 +443,7 @@ impl Progress for Engine {
     #[inline]
     fn progress(&mut self, now: Instant) -> u32 {
         let events = Engine::progress(self, now);
-        if events > 0 && self.has_notices() {
+        if events > 0 && self.has_job_notices() {
             end_with_the_job(self);
         }
         events
@@ -457,7 +462,7 @@ impl Progress for Engine {
         Engine::unwatch(self);
     }
 
-    fn arm(&mut self) -> Result<(), Pending> {
+    fn arm(&mut self) -> Result<(), EventPending> {
         Engine::arm(self, &mut WakeSet::default())
     }
 

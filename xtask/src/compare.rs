@@ -4,12 +4,12 @@
 
 use crate::install::{Build, install, succeed};
 use crate::place::Place;
-use crate::{Failure, Outcome};
+use crate::{CommandError, Outcome};
 
 /// Installs Mend, then passes the prefix and the words of the command line to `mend-bench WHAT`: `compare` or `detect`.
 pub fn command(place: &Place, what: &str, words: &[&str]) -> Outcome {
     if !place.root.join("bench/Cargo.toml").is_file() {
-        return Err(Failure("this checkout has no bench/ yet".to_owned()));
+        return Err(CommandError("this checkout has no bench/ yet".to_owned()));
     }
     let prefix = place.folder("demo")?;
     install(place, &Build::release(place), &prefix)?;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::install::{Build, install, succeed};
 use crate::place::Place;
-use crate::{Failure, Outcome};
+use crate::{CommandError, Outcome};
 
 /// Runs the whole demonstration.
 pub fn command(place: &Place) -> Outcome {
@@ -31,7 +31,7 @@ pub fn command(place: &Place) -> Outcome {
         heading(&format!("{}. {what} between 2 ranks", number + 5));
         let program = bin.join(name);
         if !program.is_file() {
-            return Err(Failure(format!("{} has not been installed", program.display())));
+            return Err(CommandError(format!("{} has not been installed", program.display())));
         }
         let mut measure = Command::new(bin.join("mpiexec"));
         measure.args(["-n", "2"]).arg(&program);

@@ -9,7 +9,7 @@ use std::process::Command;
 use mend_testing::second_name;
 
 use crate::place::Place;
-use crate::{Failure, Outcome, failure, man};
+use crate::{CommandError, Outcome, command_error, man};
 
 /// One way to build what is installed.
 #[derive(Clone, Debug)]
@@ -40,7 +40,8 @@ impl Build {
 
 /// `cargo xtask install [--asan] --prefix DIR`.
 pub fn command(place: &Place, build: &Build, prefix: &str) -> Outcome {
-    let here = std::env::current_dir().map_err(|error| failure("cannot find the current folder", error))?;
+    let here =
+        std::env::current_dir().map_err(|error| command_error("cannot find the current folder", error))?;
     let prefix = here.join(prefix);
     install(place, build, &prefix)?;
     println!("installed into {}: try {}/bin/mpicc and {0}/bin/mpiexec", prefix.display(), prefix.display());
@@ -51,9 +52,9 @@ pub fn command(place: &Place, build: &Build, prefix: &str) -> Outcome {
 /// is locked meanwhile: of several processes that install into one prefix at the same time, the others wait for the first.
 pub fn install(place: &Place, build: &Build, prefix: &Path) -> Outcome {
     std::fs::create_dir_all(prefix)
-        .map_err(|error| failure(format!("cannot make {}", prefix.display()), error))?;
+        .map_err(|error| command_error(format!("cannot make {}", prefix.display()), error))?;
     let _lock =
-        locked(prefix).map_err(|error| failure(format!("cannot lock {}", prefix.display()), error))?;
+        locked(prefix).map_err(|error| command_error(format!("cannot lock {}", prefix.display()), error))?;
     compile(place, build)?;
     lay_out(place, &build.products(), prefix)?;
     benchmarks(place, build, prefix)
@@ -124,7 +125,7 @@ fn man_pages(place: &Place, prefix: &Path) -> Outcome {
     for page in &man::PAGES {
         let source = place.root.join(page.source);
         let text = std::fs::read_to_string(&source)
-            .map_err(|error| failure(format!("cannot read {}", source.display()), error))?;
+            .map_err(|error| command_error(format!("cannot read {}", source.display()), error))?;
         let file = format!("{}.1", page.names[0]);
         write(&man::roff(page, &text), &folder.join(&file))?;
         for other in &page.names[1..] {
@@ -152,7 +153,7 @@ fn benchmarks(place: &Place, build: &Build, prefix: &Path) -> Outcome {
             .arg("-lm");
         succeed(&mut mpicc, &format!("mpicc {}", source.display()))?;
         std::fs::rename(&beside, &program)
-            .map_err(|error| failure(format!("cannot rename {}", beside.display()), error))?;
+            .map_err(|error| command_error(format!("cannot rename {}", beside.display()), error))?;
     }
     Ok(())
 }
@@ -173,8 +174,8 @@ fn files_in(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
 
 /// Runs a command with our terminal; anything but success is a failure that names it.
 pub fn succeed(command: &mut Command, what: &str) -> Outcome {
-    let status = command.status().map_err(|error| failure(format!("cannot start {what}"), error))?;
-    if status.success() { Ok(()) } else { Err(Failure(format!("{what} failed: {status}"))) }
+    let status = command.status().map_err(|error| command_error(format!("cannot start {what}"), error))?;
+    if status.success() { Ok(()) } else { Err(CommandError(format!("{what} failed: {status}"))) }
 }
 
 fn newer(product: &Path, source: &Path) -> bool {
@@ -185,14 +186,14 @@ fn newer(product: &Path, source: &Path) -> bool {
 /// Copies to a temporary name, then renames: a running program's file cannot be written, and no reader may see half a file.
 fn copy(from: &Path, to: &Path) -> Outcome {
     let what = || format!("cannot copy {} to {}", from.display(), to.display());
-    let wanted = std::fs::read(from).map_err(|error| failure(what(), error))?;
+    let wanted = std::fs::read(from).map_err(|error| command_error(what(), error))?;
     if std::fs::read(to).is_ok_and(|present| present == wanted) {
         return Ok(());
     }
     let beside = second_name(to);
     std::fs::copy(from, &beside)
         .and_then(|_| std::fs::rename(&beside, to))
-        .map_err(|error| failure(what(), error))
+        .map_err(|error| command_error(what(), error))
 }
 
 /// Writes a generated text in the same way.
@@ -203,12 +204,12 @@ fn write(text: &str, to: &Path) -> Outcome {
     let beside = second_name(to);
     std::fs::write(&beside, text)
         .and_then(|()| std::fs::rename(&beside, to))
-        .map_err(|error| failure(format!("cannot write {}", to.display()), error))
+        .map_err(|error| command_error(format!("cannot write {}", to.display()), error))
 }
 
 fn make(folder: &Path) -> Outcome {
     std::fs::create_dir_all(folder)
-        .map_err(|error| failure(format!("cannot make {}", folder.display()), error))
+        .map_err(|error| command_error(format!("cannot make {}", folder.display()), error))
 }
 
 fn link(target: &str, name: &Path) -> Outcome {
@@ -218,7 +219,7 @@ fn link(target: &str, name: &Path) -> Outcome {
     let beside = second_name(name);
     std::os::unix::fs::symlink(target, &beside)
         .and_then(|()| std::fs::rename(&beside, name))
-        .map_err(|error| failure(format!("cannot link {}", name.display()), error))
+        .map_err(|error| command_error(format!("cannot link {}", name.display()), error))
 }
 
 const LIBRARY_AS_BUILT: &str = "libmpi_abi.so";

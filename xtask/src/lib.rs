@@ -22,20 +22,20 @@ pub mod suite;
 
 /// Why a command failed, in one sentence for its user.
 #[derive(Debug)]
-pub struct Failure(pub String);
+pub struct CommandError(pub String);
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for CommandError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for CommandError {}
 
 /// The result of a command.
-pub type Outcome<T = ()> = Result<T, Failure>;
+pub type Outcome<T = ()> = Result<T, CommandError>;
 
 /// Puts the sentence that `what` begins before an error of the operating system.
-pub fn failure(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Failure {
-    Failure(format!("{what}: {error}"))
+pub fn command_error(what: impl std::fmt::Display, error: impl std::fmt::Display) -> CommandError {
+    CommandError(format!("{what}: {error}"))
 }

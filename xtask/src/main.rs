@@ -5,14 +5,14 @@
 use std::process::ExitCode;
 
 use mend_xtask::place::Place;
-use mend_xtask::{Failure, Outcome, compare, demo, docs, install, soak, suite};
+use mend_xtask::{CommandError, Outcome, compare, demo, docs, install, soak, suite};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match obey(&words) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(why)) => {
+        Err(CommandError(why)) => {
             eprintln!("error: {why}");
             ExitCode::FAILURE
         }
@@ -36,7 +36,7 @@ fn obey(words: &[&str]) -> Outcome {
             print!("{USAGE}");
             Ok(())
         }
-        _ => Err(Failure(format!("'cargo xtask {}' is not understood\n{USAGE}", words.join(" ")))),
+        _ => Err(CommandError(format!("'cargo xtask {}' is not understood\n{USAGE}", words.join(" ")))),
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Failure, Outcome, failure};
+use crate::{CommandError, Outcome, command_error};
 
 /// The checkout and its target folder.
 #[derive(Clone, Debug)]
@@ -23,7 +23,9 @@ impl Place {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
             .filter(|root| root.join("Cargo.toml").is_file())
-            .ok_or_else(|| Failure("the checkout that this program was built from is gone".to_owned()))?;
+            .ok_or_else(|| {
+                CommandError("the checkout that this program was built from is gone".to_owned())
+            })?;
         Ok(Place {
             root: root.to_owned(),
             target: mend_testing::target_folder().unwrap_or_else(|| root.join("target")),
@@ -48,7 +50,7 @@ impl Place {
     pub fn folder(&self, name: &str) -> Outcome<PathBuf> {
         let path = self.target.join(name);
         std::fs::create_dir_all(&path)
-            .map_err(|error| failure(format!("cannot make {}", path.display()), error))?;
+            .map_err(|error| command_error(format!("cannot make {}", path.display()), error))?;
         Ok(path)
     }
 }
@@ -69,7 +71,7 @@ impl Logs {
         loop {
             let path =
                 place.folder(&if number == 1 { name.to_owned() } else { format!("{name}-{number}") })?;
-            let cannot = |error| failure(format!("cannot lock {}", path.display()), error);
+            let cannot = |error| command_error(format!("cannot lock {}", path.display()), error);
             let folder = File::open(&path).map_err(cannot)?;
             match folder.try_lock() {
                 Ok(()) => return Ok(Logs { path, _lock: folder }),

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::step::Report;
-use crate::{Outcome, failure};
+use crate::{Outcome, command_error};
 
 /// The lines of a file.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl AllowedSkips {
     /// Reads the file.
     pub fn read(file: &Path) -> Outcome<AllowedSkips> {
         let text = std::fs::read_to_string(file)
-            .map_err(|error| failure(format!("cannot read {}", file.display()), error))?;
+            .map_err(|error| command_error(format!("cannot read {}", file.display()), error))?;
         Ok(AllowedSkips { file: file.to_owned(), entries: entries(&text) })
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::place::{Logs, Place};
 use crate::step::{self, Report, Step};
-use crate::{Failure, Outcome, suite};
+use crate::{CommandError, Outcome, suite};
 
 mod builds;
 mod runs;
@@ -80,7 +80,7 @@ fn list() {
 fn find(name: &str) -> Outcome<&'static Soak> {
     let names: Vec<_> = TABLE.iter().map(|soak| soak.name).collect();
     let found = TABLE.iter().find(|soak| soak.name == name);
-    found.ok_or_else(|| Failure(format!("there is no soak '{name}'; there are {}", names.join(", "))))
+    found.ok_or_else(|| CommandError(format!("there is no soak '{name}'; there are {}", names.join(", "))))
 }
 
 fn parse<'a>(words: &[&'a str]) -> Outcome<(Option<&'a str>, Option<Duration>)> {
@@ -89,7 +89,7 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<(Option<&'a str>, Option<Duration>)> 
         ["--for", time] => Ok((None, Some(duration(time)?))),
         [name] if !name.starts_with('-') => Ok((Some(name), None)),
         [name, "--for", time] | ["--for", time, name] => Ok((Some(name), Some(duration(time)?))),
-        _ => Err(Failure(
+        _ => Err(CommandError(
             "usage: cargo soak [NAME] [--for DURATION], as in cargo soak traffic --for 10m".to_owned(),
         )),
     }
@@ -106,7 +106,7 @@ fn duration(text: &str) -> Outcome<Duration> {
     let number: Option<u64> = digits.parse().ok().and_then(|number: u64| number.checked_mul(unit));
     match number {
         Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-        _ => Err(Failure(format!("'{text}' is no duration: 90s, 10m or 2h is wanted"))),
+        _ => Err(CommandError(format!("'{text}' is no duration: 90s, 10m or 2h is wanted"))),
     }
 }
 

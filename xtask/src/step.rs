@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Outcome, failure, processes};
+use crate::{Outcome, command_error, processes};
 
 mod report;
 mod watch;
@@ -133,12 +133,12 @@ struct End {
 
 fn run_to_log(mut command: Command, log: &Path, limit: Duration, tests: Option<TestLimits>) -> Outcome<End> {
     let name = format!("{:?}", command.get_program());
-    let cannot = |error| failure(format!("cannot write {}", log.display()), error);
+    let cannot = |error| command_error(format!("cannot write {}", log.display()), error);
     let file = File::create(log).map_err(cannot)?;
-    let twin = file.try_clone().map_err(|error| failure("cannot share a log", error))?;
+    let twin = file.try_clone().map_err(|error| command_error("cannot share a log", error))?;
     let growing = Growing { file: File::open(log).map_err(cannot)?, line: Vec::new() };
     command.stdin(Stdio::null()).stdout(file).stderr(twin);
-    let child = command.spawn().map_err(|error| failure(format!("cannot start {name}"), error))?;
+    let child = command.spawn().map_err(|error| command_error(format!("cannot start {name}"), error))?;
     wait(child, limit, growing, tests.map(Watch::new))
 }
 
@@ -171,8 +171,8 @@ fn wait(mut child: Child, limit: Duration, mut log: Growing, mut watch: Option<W
     Ok(end)
 }
 
-fn cannot_wait(error: std::io::Error) -> crate::Failure {
-    failure("cannot wait for a child", error)
+fn cannot_wait(error: std::io::Error) -> crate::CommandError {
+    command_error("cannot wait for a child", error)
 }
 
 /// A log that is read while it is written.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::place::{Logs, Place};
 use crate::skips::AllowedSkips;
 use crate::step::{self, Report, Step};
-use crate::{Failure, Outcome, soak};
+use crate::{CommandError, Outcome, soak};
 
 /// `cargo suite [--allow-skips FILE] [STEP...]`: runs the steps named, or all.
 pub fn command(place: &Place, words: &[&str]) -> Outcome {
@@ -23,7 +23,7 @@ pub fn command(place: &Place, words: &[&str]) -> Outcome {
     steps.extend(soak::samples(place)?);
     if let Some(unknown) = only.iter().find(|name| !steps.iter().any(|step| step.name == **name)) {
         let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
-        return Err(Failure(format!("the suite has no step '{unknown}'; it has {}", names.join(", "))));
+        return Err(CommandError(format!("the suite has no step '{unknown}'; it has {}", names.join(", "))));
     }
     steps.retain(|step| only.is_empty() || only.contains(&step.name.as_str()));
     println!("Mend's suite: {} steps on {}", steps.len(), machine());
@@ -130,12 +130,12 @@ pub fn summary(reports: &[Report], took: Duration, logs: &Path, allowed: Option<
     let broken: Vec<_> =
         reports.iter().filter(|report| report.failed > 0).map(|report| report.name.as_str()).collect();
     if !broken.is_empty() {
-        return Err(Failure(format!("failed: {}", broken.join(", "))));
+        return Err(CommandError(format!("failed: {}", broken.join(", "))));
     }
     match unnamed {
         Some((allowed, missing)) if !missing.is_empty() => {
             let file = allowed.file().display();
-            Err(Failure(format!("skipped, and {file} does not name it:\n  {}", missing.join("\n  "))))
+            Err(CommandError(format!("skipped, and {file} does not name it:\n  {}", missing.join("\n  "))))
         }
         _ => Ok(()),
     }

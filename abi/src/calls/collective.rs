@@ -2,10 +2,10 @@
 //! Collective operations (MPI-5.0 chapter 6). The rank's role and `MPI_IN_PLACE` decide which buffers are significant, so counts and
 //! datatypes are checked here, where the role is known.
 
-use crate::buffer::{Buffer, typed};
+use crate::buffer::{BufferArgument, typed};
 use crate::check::{self, ArgumentError};
 use crate::comm::Comm;
-use crate::entry::Failure;
+use crate::entry::CallError;
 use crate::generated::constants::IN_PLACE;
 use crate::requests::finish;
 use core::ffi::c_void;
@@ -19,9 +19,9 @@ use mend_world::{Engine, World};
 fn run(
     world: &World,
     comm: Comm,
-    call: impl FnOnce(&Engine, &Communicator) -> Result<Collective, Failure>,
-) -> Result<(), Failure> {
-    let started = world.with(|engine| -> Result<Started, Failure> {
+    call: impl FnOnce(&Engine, &Communicator) -> Result<Collective, CallError>,
+) -> Result<(), CallError> {
+    let started = world.with(|engine| -> Result<Started, CallError> {
         let key = comm.existing(engine)?;
         let communicator = engine.communicator(key).ok_or(ArgumentError::Communicator)?;
         let call = call(engine, communicator)?;
@@ -44,14 +44,14 @@ impl Part {
     }
 
     /// The buffer with `blocks` blocks, checked.
-    fn typed(self, engine: &Engine, blocks: u32) -> Result<TypedBuffer, Failure> {
+    fn typed(self, engine: &Engine, blocks: u32) -> Result<TypedBuffer, CallError> {
         let count =
             check::count(self.count)?.checked_mul(u64::from(blocks)).ok_or(ArgumentError::Overlong)?;
-        Buffer { address: self.address, count, datatype: self.datatype }.typed(engine)
+        BufferArgument { address: self.address, count, datatype: self.datatype }.typed(engine)
     }
 
     /// As `typed`; `None`: the argument is MPI_IN_PLACE.
-    fn unless_in_place(self, engine: &Engine, blocks: u32) -> Result<Option<TypedBuffer>, Failure> {
+    fn unless_in_place(self, engine: &Engine, blocks: u32) -> Result<Option<TypedBuffer>, CallError> {
         if self.is_in_place() { Ok(None) } else { self.typed(engine, blocks).map(Some) }
     }
 }
@@ -60,7 +60,7 @@ fn part(address: *const c_void, count: i64, datatype: DatatypeHandle) -> Part {
     Part { address, count, datatype }
 }
 
-pub(crate) fn barrier(world: &World, comm: Comm) -> Result<(), Failure> {
+pub(crate) fn barrier(world: &World, comm: Comm) -> Result<(), CallError> {
     run(world, comm, |_, _| Ok(Collective::Barrier))
 }
 
@@ -71,8 +71,8 @@ pub(crate) fn bcast(
     datatype: DatatypeHandle,
     root: Rank,
     comm: Comm,
-) -> Result<(), Failure> {
-    let buffer = Buffer { address: buffer, count, datatype };
+) -> Result<(), CallError> {
+    let buffer = BufferArgument { address: buffer, count, datatype };
     run(world, comm, |engine, _| Ok(Collective::Bcast { data: buffer.typed(engine)?, root }))
 }
 
@@ -81,7 +81,7 @@ pub(super) fn reduction(
     engine: &Engine,
     op: OpHandle,
     datatype: DatatypeHandle,
-) -> Result<(Op, Datatype), Failure> {
+) -> Result<(Op, Datatype), CallError> {
     let (datatype, op) = (engine.datatype(datatype)?, engine.op(op)?);
     if op.reduces() && op.takes(datatype) { Ok((op, datatype)) } else { Err(ArgumentError::OpType.into()) }
 }
@@ -95,7 +95,7 @@ pub(crate) fn reduce(
     op: OpHandle,
     root: Rank,
     comm: Comm,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     run(world, comm, |engine, communicator| {
         let (op, datatype) = reduction(engine, op, datatype)?;
         let is_root = communicator.rank == root;
@@ -114,7 +114,7 @@ pub(crate) fn allreduce(
     datatype: DatatypeHandle,
     op: OpHandle,
     comm: Comm,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     run(world, comm, |engine, _| {
         let (op, datatype) = reduction(engine, op, datatype)?;
         let send = if send as usize == IN_PLACE { None } else { Some(typed(send, count, datatype)?) };
@@ -133,7 +133,7 @@ pub(crate) fn gather(
     receive_type: DatatypeHandle,
     root: Rank,
     comm: Comm,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let (send, receive) = (part(send, send_count, send_type), part(receive, receive_count, receive_type));
     run(world, comm, |engine, communicator| {
         let is_root = communicator.rank == root;
@@ -153,7 +153,7 @@ pub(crate) fn scatter(
     receive_type: DatatypeHandle,
     root: Rank,
     comm: Comm,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let (send, receive) = (part(send, send_count, send_type), part(receive, receive_count, receive_type));
     run(world, comm, |engine, communicator| {
         let is_root = communicator.rank == root;
@@ -173,7 +173,7 @@ pub(crate) fn allgather(
     receive_count: i64,
     receive_type: DatatypeHandle,
     comm: Comm,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let (send, receive) = (part(send, send_count, send_type), part(receive, receive_count, receive_type));
     run(world, comm, |engine, communicator| {
         let (send, receive) = (send.unless_in_place(engine, 1)?, receive.typed(engine, communicator.size())?);
@@ -190,7 +190,7 @@ pub(crate) fn alltoall(
     receive_count: i64,
     receive_type: DatatypeHandle,
     comm: Comm,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let (send, receive) = (part(send, send_count, send_type), part(receive, receive_count, receive_type));
     run(world, comm, |engine, communicator| {
         let size = communicator.size();

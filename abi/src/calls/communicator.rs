@@ -2,8 +2,8 @@
 //! Communicators (MPI-5.0 §7.4-7.8).
 
 use crate::argument_error::ArgumentError;
+use crate::call_error::{CallError, ErrorObject};
 use crate::comm::Comm;
-use crate::failure::{ErrorObject, Failure};
 use crate::generated::constants::{
     APPNUM, COMM_NULL, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
     MAX_OBJECT_NAME, PROC_NULL, SIMILAR, TAG_UB, UNDEFINED, UNEQUAL, UNIVERSE_SIZE, WTIME_IS_GLOBAL,
@@ -18,29 +18,29 @@ use mend_runtime::environment::APP_NUMBER;
 use mend_world::{Engine, World};
 use std::sync::{Arc, OnceLock};
 
-pub(crate) fn rank(world: &World, comm: Comm, rank: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn rank(world: &World, comm: Comm, rank: Out<c_int>) -> Result<(), CallError> {
     rank.set(comm.read(world, |communicator| communicator.rank.0 as c_int)?);
     Ok(())
 }
 
-pub(crate) fn size(world: &World, comm: Comm, size: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn size(world: &World, comm: Comm, size: Out<c_int>) -> Result<(), CallError> {
     size.set(comm.read(world, |communicator| communicator.size() as c_int)?);
     Ok(())
 }
 
-pub(crate) fn test_inter(world: &World, comm: Comm, flag: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn test_inter(world: &World, comm: Comm, flag: Out<c_int>) -> Result<(), CallError> {
     comm.check(world)?;
     flag.set(0);
     Ok(())
 }
 
-pub(crate) fn group(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn group(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), CallError> {
     let members = comm.read(world, |communicator| Arc::clone(&communicator.group))?;
     group.set(super::group::insert(members));
     Ok(())
 }
 
-pub(crate) fn compare(world: &World, one: Comm, other: Comm, result: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn compare(world: &World, one: Comm, other: Comm, result: Out<c_int>) -> Result<(), CallError> {
     let other = other.read(world, Communicator::clone)?;
     let congruence = one.read(world, |one| one.compare(&other))?;
     result.set(match congruence {
@@ -56,8 +56,8 @@ pub(crate) fn compare(world: &World, one: Comm, other: Comm, result: Out<c_int>)
 fn make(
     world: &World,
     made: Out<Handle>,
-    start: impl FnOnce(&mut Engine) -> Result<Started, Failure>,
-) -> Result<(), Failure> {
+    start: impl FnOnce(&mut Engine) -> Result<Started, CallError>,
+) -> Result<(), CallError> {
     made.set(COMM_NULL);
     let Started::Running(request) = world.with(start)? else { return Ok(()) };
     let mut creation = CommunicatorCreation::new(request);
@@ -66,7 +66,7 @@ fn make(
     Ok(())
 }
 
-pub(crate) fn dup(world: &World, comm: Comm, made: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn dup(world: &World, comm: Comm, made: Out<Handle>) -> Result<(), CallError> {
     make(world, made, |engine| Ok(engine.dup(comm.key(engine)?)?))
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn split(
     color: c_int,
     key: c_int,
     made: Out<Handle>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     made.set(COMM_NULL);
     let color = match color {
         UNDEFINED => None,
@@ -85,33 +85,38 @@ pub(crate) fn split(
     make(world, made, |engine| Ok(engine.split(comm.key(engine)?, color, key)?))
 }
 
-pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>) -> Result<(), CallError> {
     made.set(COMM_NULL);
     let members = super::group::group_of(group)?;
     make(world, made, |engine| Ok(engine.create(comm.key(engine)?, &members)?))
 }
 
 /// Local, so it completes also if members have failed (Trap 11).
-pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), CallError> {
     let handle = comm.get();
-    let freed = world.with(|engine| -> Result<(), Failure> { Ok(engine.free(Comm(handle).key(engine)?)?) });
-    freed.map_err(|failure| failure.on(ErrorObject::Comm(handle)))?;
+    let freed = world.with(|engine| -> Result<(), CallError> { Ok(engine.free(Comm(handle).key(engine)?)?) });
+    freed.map_err(|error| error.on(ErrorObject::Comm(handle)))?;
     comm.set(COMM_NULL);
     Ok(())
 }
 
-pub(crate) fn get_parent(_world: &World, parent: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn get_parent(_world: &World, parent: Out<Handle>) -> Result<(), CallError> {
     parent.set(COMM_NULL);
     Ok(())
 }
 
-pub(crate) fn set_name(world: &World, comm: Comm, name: Text) -> Result<(), Failure> {
+pub(crate) fn set_name(world: &World, comm: Comm, name: Text) -> Result<(), CallError> {
     let name = name.bytes(MAX_OBJECT_NAME as usize - 1);
     world.with(|engine| Ok(engine.set_name(comm.key(engine)?, &name)?))
 }
 
-pub(crate) fn get_name(world: &World, comm: Comm, name: OutText, length: Out<c_int>) -> Result<(), Failure> {
-    length.set(world.inspect(|engine| Ok::<_, Failure>(name.set_bytes(engine.name(comm.key(engine)?)?)))?);
+pub(crate) fn get_name(
+    world: &World,
+    comm: Comm,
+    name: OutText,
+    length: Out<c_int>,
+) -> Result<(), CallError> {
+    length.set(world.inspect(|engine| Ok::<_, CallError>(name.set_bytes(engine.name(comm.key(engine)?)?)))?);
     Ok(())
 }
 
@@ -136,7 +141,7 @@ pub(crate) fn get_attr(
     key: c_int,
     value: Out<*mut c_void>,
     flag: Out<c_int>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     comm.check(world)?;
     flag.set(0);
     if key == KEYVAL_INVALID {

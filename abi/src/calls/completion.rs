@@ -3,14 +3,16 @@
 //! the eight calls that wait and test; here their results are written to the arrays of the program.
 
 use crate::argument_error::ArgumentError;
-use crate::failure::Failure;
+use crate::call_error::CallError;
 use crate::generated::constants::{REQUEST_NULL, UNDEFINED};
 use crate::handle::Handle;
 use crate::pointer::{Out, OutArray};
 use crate::requests::{self, REQUEST_DONE_PROC_NULL, request_of, status_of_error};
 use crate::status::{Status, Statuses};
 use core::ffi::c_int;
-use mend_mpi::{Answered, Answers, Completion, Detail, Error, Found, Request, RequestHandle, Want};
+use mend_mpi::{
+    Completion, CompletionResult, Detail, Error, Found, OutArguments, Request, RequestHandle, WaitMode,
+};
 use mend_world::{Engine, World};
 
 /// The arrays of the program into which a call writes.
@@ -21,7 +23,7 @@ struct Users<'a> {
     indices: Option<OutArray<c_int>>,
 }
 
-impl Answers for Users<'_> {
+impl OutArguments for Users<'_> {
     fn completed(&mut self, index: usize) {
         self.requests.set(index, REQUEST_NULL);
     }
@@ -74,7 +76,7 @@ enum Copied {
 const FEW: usize = 64;
 
 impl Copied {
-    fn of(requests: OutArray<Handle>, count: usize) -> Result<Copied, Failure> {
+    fn of(requests: OutArray<Handle>, count: usize) -> Result<Copied, CallError> {
         requests.check(count)?;
         if count > FEW {
             return Copied::many(requests, count);
@@ -88,7 +90,7 @@ impl Copied {
     }
 
     /// On the heap. Without memory the call fails, and the program can wait for fewer requests at a time.
-    fn many(requests: OutArray<Handle>, count: usize) -> Result<Copied, Failure> {
+    fn many(requests: OutArray<Handle>, count: usize) -> Result<Copied, CallError> {
         let (mut handles, mut names) = (Vec::new(), Vec::new());
         handles.try_reserve_exact(count).map_err(|_| Error::of(Detail::NoMemory))?;
         names.try_reserve_exact(count).map_err(|_| Error::of(Detail::NoMemory))?;
@@ -117,24 +119,27 @@ impl Copied {
     }
 }
 
-/// The result of a call, and its failure, which goes to the error handler of the communicator of the failed request.
-fn answer(engine: &Engine, answered: Result<Answered, Error>) -> Result<(Found, Option<Failure>), Failure> {
-    let answered = answered.map_err(|_| Failure::from(ArgumentError::Request))?;
-    let failure = answered.failure.map(|(_, error)| {
-        let failure = requests::failure_of(engine, answered.communicator, error);
+/// The result of a call, and its error, which goes to the error handler of the communicator of the failed request.
+fn answer(
+    engine: &Engine,
+    answered: Result<CompletionResult, Error>,
+) -> Result<(Found, Option<CallError>), CallError> {
+    let answered = answered.map_err(|_| CallError::from(ArgumentError::Request))?;
+    let error = answered.first_error.map(|(_, error)| {
+        let error = requests::error_of(engine, answered.communicator, error);
         // The error handler gets the class of the request; the call returns that the statuses hold it (Trap 2).
-        Failure { returned: answered.returned().number(), ..failure }
+        CallError { returned: answered.returned().number(), ..error }
     });
-    Ok((answered.found, failure))
+    Ok((answered.found, error))
 }
 
 /// Waits until the call returns a result.
 fn waited(
     world: &World,
-    want: Want,
+    want: WaitMode,
     copied: &Copied,
     users: &mut Users<'_>,
-) -> Result<(Found, Option<Failure>), Failure> {
+) -> Result<(Found, Option<CallError>), CallError> {
     let mut completion = Completion::new(want);
     world.wait(|engine| {
         let answered = completion.poll(engine, copied.requests(), || world.program_threads(), users)?;
@@ -145,36 +150,36 @@ fn waited(
 /// Polls once, after progress.
 fn tested(
     world: &World,
-    want: Want,
+    want: WaitMode,
     copied: &Copied,
     users: &mut Users<'_>,
-) -> Result<(Found, Option<Failure>), Failure> {
+) -> Result<(Found, Option<CallError>), CallError> {
     world.with_progress(|engine| {
         let answered = mend_mpi::test(want, engine, copied.requests(), users);
         answer(engine, answered)
     })
 }
 
-fn outcome(failure: Option<Failure>) -> Result<(), Failure> {
-    failure.map_or(Ok(()), Err)
+fn outcome(error: Option<CallError>) -> Result<(), CallError> {
+    error.map_or(Ok(()), Err)
 }
 
 // Hot: per message.
-fn one(request: Out<Handle>) -> Result<Copied, Failure> {
+fn one(request: Out<Handle>) -> Result<Copied, CallError> {
     let handle = request.get();
     Ok(Copied::One(handle, request_of(handle)?))
 }
 
 // Row WT1
-pub(crate) fn wait(world: &World, request: Out<Handle>, status: Statuses) -> Result<(), Failure> {
+pub(crate) fn wait(world: &World, request: Out<Handle>, status: Statuses) -> Result<(), CallError> {
     let copied = one(request)?;
     let requests = request.as_array();
     let mut users = Users { handles: copied.handles(), requests, statuses: status, indices: None };
-    let (found, failure) = waited(world, Want::Any, &copied, &mut users)?;
+    let (found, error) = waited(world, WaitMode::Any, &copied, &mut users)?;
     if found == Found::Nothing {
         status.set_one(Status::EMPTY);
     }
-    outcome(failure)
+    outcome(error)
 }
 
 // Row WT2
@@ -183,12 +188,12 @@ pub(crate) fn test(
     request: Out<Handle>,
     flag: Out<c_int>,
     status: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     flag.set(0);
     let copied = one(request)?;
     let requests = request.as_array();
     let mut users = Users { handles: copied.handles(), requests, statuses: status, indices: None };
-    let (found, failure) = tested(world, Want::Any, &copied, &mut users)?;
+    let (found, error) = tested(world, WaitMode::Any, &copied, &mut users)?;
     match found {
         Found::Nothing => {
             flag.set(1);
@@ -197,7 +202,7 @@ pub(crate) fn test(
         Found::One { complete, .. } => flag.set(c_int::from(complete)),
         Found::NotYet | Found::All { .. } | Found::Several { .. } => {}
     }
-    outcome(failure)
+    outcome(error)
 }
 
 // Rows WT5, WT6
@@ -206,10 +211,10 @@ pub(crate) fn waitall(
     count: usize,
     requests: OutArray<Handle>,
     statuses: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let copied = Copied::of(requests, count)?;
     let mut users = Users { handles: copied.handles(), requests, statuses, indices: None };
-    outcome(waited(world, Want::All, &copied, &mut users)?.1)
+    outcome(waited(world, WaitMode::All, &copied, &mut users)?.1)
 }
 
 // Row WT7
@@ -219,13 +224,13 @@ pub(crate) fn testall(
     requests: OutArray<Handle>,
     flag: Out<c_int>,
     statuses: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     flag.set(0);
     let copied = Copied::of(requests, count)?;
     let mut users = Users { handles: copied.handles(), requests, statuses, indices: None };
-    let (found, failure) = tested(world, Want::All, &copied, &mut users)?;
+    let (found, error) = tested(world, WaitMode::All, &copied, &mut users)?;
     flag.set(c_int::from(matches!(found, Found::Nothing | Found::All { complete: true })));
-    outcome(failure)
+    outcome(error)
 }
 
 // Row WT3
@@ -235,18 +240,18 @@ pub(crate) fn waitany(
     requests: OutArray<Handle>,
     index: Out<c_int>,
     status: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     index.set(UNDEFINED);
     let copied = Copied::of(requests, count)?;
     let mut users = Users { handles: copied.handles(), requests, statuses: status, indices: None };
-    let (found, failure) = waited(world, Want::Any, &copied, &mut users)?;
+    let (found, error) = waited(world, WaitMode::Any, &copied, &mut users)?;
     match found {
         Found::One { index: at, .. } => index.set(at as c_int),
         Found::Nothing | Found::NotYet | Found::All { .. } | Found::Several { .. } => {
             status.set_one(Status::EMPTY)
         }
     }
-    outcome(failure)
+    outcome(error)
 }
 
 // Row WT4
@@ -257,12 +262,12 @@ pub(crate) fn testany(
     index: Out<c_int>,
     flag: Out<c_int>,
     status: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     flag.set(0);
     index.set(UNDEFINED);
     let copied = Copied::of(requests, count)?;
     let mut users = Users { handles: copied.handles(), requests, statuses: status, indices: None };
-    let (found, failure) = tested(world, Want::Any, &copied, &mut users)?;
+    let (found, error) = tested(world, WaitMode::Any, &copied, &mut users)?;
     match found {
         Found::One { index: at, complete } => {
             index.set(at as c_int);
@@ -274,7 +279,7 @@ pub(crate) fn testany(
         }
         Found::NotYet | Found::All { .. } | Found::Several { .. } => {}
     }
-    outcome(failure)
+    outcome(error)
 }
 
 // Row WT8
@@ -285,13 +290,13 @@ pub(crate) fn waitsome(
     out_count: Out<c_int>,
     indices: OutArray<c_int>,
     statuses: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let copied = Copied::of(requests, count)?;
     indices.check(count)?;
     let mut users = Users { handles: copied.handles(), requests, statuses, indices: Some(indices) };
-    let (found, failure) = waited(world, Want::Some, &copied, &mut users)?;
+    let (found, error) = waited(world, WaitMode::Some, &copied, &mut users)?;
     out_count.set(counted(found));
-    outcome(failure)
+    outcome(error)
 }
 
 // Row WT9
@@ -302,13 +307,13 @@ pub(crate) fn testsome(
     out_count: Out<c_int>,
     indices: OutArray<c_int>,
     statuses: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let copied = Copied::of(requests, count)?;
     indices.check(count)?;
     let mut users = Users { handles: copied.handles(), requests, statuses, indices: Some(indices) };
-    let (found, failure) = tested(world, Want::Some, &copied, &mut users)?;
+    let (found, error) = tested(world, WaitMode::Some, &copied, &mut users)?;
     out_count.set(counted(found));
-    outcome(failure)
+    outcome(error)
 }
 
 fn counted(found: Found) -> c_int {
@@ -319,20 +324,20 @@ fn counted(found: Found) -> c_int {
     }
 }
 
-pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), CallError> {
     let handle = request_of(request.get())?;
     world.with(|engine| {
         if let Some(request) = open_request(handle, engine)? {
             engine.detach(request);
         }
-        Ok::<(), Failure>(())
+        Ok::<(), CallError>(())
     })?;
     request.set(REQUEST_NULL);
     Ok(())
 }
 
 /// Cancels a receive that no message has matched, or a send whose bytes have not left (MPI-5.0 §3.8.4). Other operations go on.
-pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), CallError> {
     let handle = request_of(request.get())?;
     world.with(|engine| {
         if let Some(request) = open_request(handle, engine)? {
@@ -343,7 +348,7 @@ pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), Failure>
 }
 
 /// The request of the engine; `None`: the request was complete at its start, and has no entry. An error if the handle is null or stale.
-fn open_request(handle: RequestHandle, engine: &Engine) -> Result<Option<Request>, Failure> {
+fn open_request(handle: RequestHandle, engine: &Engine) -> Result<Option<Request>, CallError> {
     match handle {
         RequestHandle::Done => Ok(None),
         RequestHandle::Request(request) if engine.has_request(request) => Ok(Some(request)),

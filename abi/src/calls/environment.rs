@@ -3,7 +3,7 @@
 
 use crate::argument_error::ArgumentError;
 use crate::comm::Comm;
-use crate::entry::{Failure, Why, world};
+use crate::entry::{CallError, Why, world};
 use crate::error_handlers;
 use crate::generated::constants::{
     ABI_SUBVERSION, ABI_VERSION, COMM_WORLD, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME,
@@ -28,7 +28,7 @@ fn this_thread() -> u64 {
     unsafe { libc::gettid() as u64 }
 }
 
-fn start(required: c_int) -> Result<c_int, Failure> {
+fn start(required: c_int) -> Result<c_int, CallError> {
     if !matches!(required, THREAD_SINGLE | THREAD_FUNNELED | THREAD_SERIALIZED | THREAD_MULTIPLE) {
         return Err(ArgumentError::ThreadLevel.into());
     }
@@ -41,10 +41,10 @@ fn start(required: c_int) -> Result<c_int, Failure> {
             report_unknown_parameters(world);
             Ok(required)
         }
-        // Leaked, so that the failure is `Copy`; the process is about to end.
+        // Leaked, so that the error is `Copy`; the process is about to end.
         Err(error) => {
             let message = Box::leak(error.to_string().into_boxed_str());
-            Err(Failure::new(ERR_OTHER, Why::Start(message)))
+            Err(CallError::new(ERR_OTHER, Why::Start(message)))
         }
     }
 }
@@ -71,7 +71,7 @@ fn report_unknown_parameters(world: &World) {
 }
 
 /// The arguments are not changed: the launcher adds none to those of the program.
-pub(crate) fn init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> Result<(), Failure> {
+pub(crate) fn init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> Result<(), CallError> {
     start(THREAD_SINGLE).map(|_| ())
 }
 
@@ -80,41 +80,41 @@ pub(crate) fn init_thread(
     _argv: *mut *mut *mut c_char,
     required: c_int,
     provided: Out<c_int>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     provided.set(start(required)?);
     Ok(())
 }
 
-pub(crate) fn initialized(flag: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn initialized(flag: Out<c_int>) -> Result<(), CallError> {
     flag.set(c_int::from(mend_world::stage() != Stage::Before));
     Ok(())
 }
 
-pub(crate) fn finalize(world: &World) -> Result<(), Failure> {
+pub(crate) fn finalize(world: &World) -> Result<(), CallError> {
     world.finish();
     Ok(())
 }
 
-pub(crate) fn finalized(flag: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn finalized(flag: Out<c_int>) -> Result<(), CallError> {
     flag.set(c_int::from(mend_world::stage() == Stage::After));
     Ok(())
 }
 
-pub(crate) fn query_thread(_world: &World, provided: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn query_thread(_world: &World, provided: Out<c_int>) -> Result<(), CallError> {
     provided.set(PROVIDED.load(Ordering::Relaxed));
     Ok(())
 }
 
-pub(crate) fn is_thread_main(_world: &World, flag: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn is_thread_main(_world: &World, flag: Out<c_int>) -> Result<(), CallError> {
     flag.set(c_int::from(MAIN_THREAD.load(Ordering::Relaxed) == this_thread()));
     Ok(())
 }
 
 /// Ends the members of the communicator and this process; other processes go on (Row EH6). A process that a rank forked ends only
 /// itself, since it is not a rank of the job.
-pub(crate) fn abort(comm: Comm, code: c_int) -> Result<(), Failure> {
+pub(crate) fn abort(comm: Comm, code: c_int) -> Result<(), CallError> {
     if mend_world::stage() == Stage::Forked {
-        mend_world::leave_process(code)
+        mend_world::exit_process(code)
     }
     world()?.abort(comm.members(), code)
 }
@@ -132,35 +132,35 @@ pub(crate) fn wtick() -> f64 {
     1e-9
 }
 
-pub(crate) fn get_version(version: Out<c_int>, subversion: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn get_version(version: Out<c_int>, subversion: Out<c_int>) -> Result<(), CallError> {
     version.set(VERSION);
     subversion.set(SUBVERSION);
     Ok(())
 }
 
-pub(crate) fn abi_get_version(major: Out<c_int>, minor: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn abi_get_version(major: Out<c_int>, minor: Out<c_int>) -> Result<(), CallError> {
     major.set(ABI_VERSION);
     minor.set(ABI_SUBVERSION);
     Ok(())
 }
 
-pub(crate) fn get_library_version(version: OutText, length: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn get_library_version(version: OutText, length: Out<c_int>) -> Result<(), CallError> {
     let text = concat!("Mend ", env!("CARGO_PKG_VERSION"), " (MPI-5.0, standard ABI 1.0)");
     length.set(version.set(text, MAX_LIBRARY_VERSION_STRING));
     Ok(())
 }
 
-pub(crate) fn get_processor_name(_world: &World, name: OutText, length: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn get_processor_name(_world: &World, name: OutText, length: Out<c_int>) -> Result<(), CallError> {
     length.set(name.set(&host_name(), MAX_PROCESSOR_NAME));
     Ok(())
 }
 
 /// Has no effect here. Tools override it.
-pub(crate) fn pcontrol(_level: c_int) -> Result<(), Failure> {
+pub(crate) fn pcontrol(_level: c_int) -> Result<(), CallError> {
     Ok(())
 }
 
-pub(crate) fn get_address(location: *const c_void, address: Out<i64>) -> Result<(), Failure> {
+pub(crate) fn get_address(location: *const c_void, address: Out<i64>) -> Result<(), CallError> {
     address.set(location as i64);
     Ok(())
 }

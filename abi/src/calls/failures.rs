@@ -3,8 +3,8 @@
 //! are local, are valid on a communicator with failed members, and never return the error of a failed process.
 
 use crate::argument_error::ArgumentError;
+use crate::call_error::CallError;
 use crate::comm::Comm;
-use crate::failure::Failure;
 use crate::generated::constants::GROUP_NULL;
 use crate::handle::Handle;
 use crate::pointer::Out;
@@ -16,9 +16,9 @@ use mend_world::{Engine, World};
 
 /// The failed members, in the order in which this process learned of them (Row AK1); none: `MPI_GROUP_EMPTY` itself (Row AK2). Makes
 /// progress and yields the processor, since programs call it in a loop until a failure is known.
-pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), CallError> {
     group.set(GROUP_NULL);
-    let failed = world.with_progress(|engine| -> Result<Group, Failure> {
+    let failed = world.with_progress(|engine| -> Result<Group, CallError> {
         let key = comm.existing(engine)?;
         let failed = engine.failed(key)?;
         of_ranks(engine, key, &failed)
@@ -33,8 +33,8 @@ pub(crate) fn ack_failed(
     comm: Comm,
     count: c_int,
     acknowledged: Out<c_int>,
-) -> Result<(), Failure> {
-    let now = world.with(|engine| -> Result<u32, Failure> {
+) -> Result<(), CallError> {
+    let now = world.with(|engine| -> Result<u32, CallError> {
         let key = comm.existing(engine)?;
         let size = engine.communicator(key).map_or(0, |communicator| communicator.size());
         let count = u32::try_from(count).ok().filter(|&count| count <= size);
@@ -45,8 +45,8 @@ pub(crate) fn ack_failed(
 }
 
 /// Acknowledges all known failures (Row AK6).
-pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), Failure> {
-    world.with(|engine| -> Result<(), Failure> {
+pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), CallError> {
+    world.with(|engine| -> Result<(), CallError> {
         let key = comm.existing(engine)?;
         engine.acknowledge(key, None)?;
         Ok(())
@@ -54,9 +54,9 @@ pub(crate) fn failure_ack(world: &World, comm: Comm) -> Result<(), Failure> {
 }
 
 /// The acknowledged members (Row AK6).
-pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), CallError> {
     group.set(GROUP_NULL);
-    let acknowledged = world.inspect(|engine| -> Result<Group, Failure> {
+    let acknowledged = world.inspect(|engine| -> Result<Group, CallError> {
         let key = comm.existing(engine)?;
         let acknowledged = engine.acknowledged(key)?;
         of_ranks(engine, key, &acknowledged)
@@ -65,7 +65,7 @@ pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -
     Ok(())
 }
 
-fn of_ranks(engine: &Engine, comm: CommKey, ranks: &[Rank]) -> Result<Group, Failure> {
+fn of_ranks(engine: &Engine, comm: CommKey, ranks: &[Rank]) -> Result<Group, CallError> {
     let communicator = engine.communicator(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
     Ok(communicator.group.include(ranks)?)
 }

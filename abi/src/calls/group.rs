@@ -2,8 +2,8 @@
 //! Groups (MPI-5.0 §7.3): values of the crate `comm`, with handles. The handle of an empty result is `MPI_GROUP_EMPTY`.
 
 use crate::argument_error::ArgumentError;
+use crate::call_error::CallError;
 use crate::comm::Comm;
-use crate::failure::Failure;
 use crate::generated::constants::{
     COMM_WORLD, GROUP_EMPTY, GROUP_NULL, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL,
 };
@@ -29,7 +29,7 @@ pub(super) fn insert(group: Arc<Group>) -> Handle {
 }
 
 /// The group with this handle.
-pub(crate) fn group_of(handle: Handle) -> Result<Arc<Group>, Failure> {
+pub(crate) fn group_of(handle: Handle) -> Result<Arc<Group>, CallError> {
     if handle == GROUP_EMPTY {
         return Ok(Arc::default());
     }
@@ -45,18 +45,18 @@ pub(super) fn set_group(group: Group, out: Out<Handle>) {
     });
 }
 
-impl From<GroupError> for Failure {
+impl From<GroupError> for CallError {
     fn from(_: GroupError) -> Self {
         ArgumentError::GroupRank.into()
     }
 }
 
-pub(crate) fn size(_world: &World, group: Handle, size: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn size(_world: &World, group: Handle, size: Out<c_int>) -> Result<(), CallError> {
     size.set(group_of(group)?.size() as c_int);
     Ok(())
 }
 
-pub(crate) fn rank(world: &World, group: Handle, rank: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn rank(world: &World, group: Handle, rank: Out<c_int>) -> Result<(), CallError> {
     let group = group_of(group)?;
     let me = Comm(COMM_WORLD).read(world, |world| world.peer(world.rank))?;
     let found = me.and_then(|me| group.rank_of(me));
@@ -64,7 +64,12 @@ pub(crate) fn rank(world: &World, group: Handle, rank: Out<c_int>) -> Result<(),
     Ok(())
 }
 
-pub(crate) fn compare(_world: &World, one: Handle, other: Handle, result: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn compare(
+    _world: &World,
+    one: Handle,
+    other: Handle,
+    result: Out<c_int>,
+) -> Result<(), CallError> {
     result.set(match group_of(one)?.compare(&*group_of(other)?) {
         Comparison::Identical => IDENT,
         Comparison::Similar => SIMILAR,
@@ -80,7 +85,7 @@ pub(crate) fn translate_ranks(
     ranks: Array<c_int>,
     to: Handle,
     out: OutArray<c_int>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let (from, to) = (group_of(from)?, group_of(to)?);
     out.check(count)?;
     let ranks = ranks.copy(count)?;
@@ -98,14 +103,14 @@ pub(crate) fn translate_ranks(
 }
 
 /// Different ranks of a group. A count above its size is refused before the array is read.
-fn chosen(group: &Group, count: usize, ranks: Array<c_int>) -> Result<Vec<Rank>, Failure> {
+fn chosen(group: &Group, count: usize, ranks: Array<c_int>) -> Result<Vec<Rank>, CallError> {
     if count > group.size() as usize {
         return Err(ArgumentError::GroupRank.into());
     }
     checked(ranks.copy(count)?.into_iter())
 }
 
-fn checked(ranks: impl Iterator<Item = c_int>) -> Result<Vec<Rank>, Failure> {
+fn checked(ranks: impl Iterator<Item = c_int>) -> Result<Vec<Rank>, CallError> {
     ranks.map(|rank| u32::try_from(rank).map(Rank).map_err(|_| ArgumentError::GroupRank.into())).collect()
 }
 
@@ -115,7 +120,7 @@ pub(crate) fn incl(
     count: usize,
     ranks: Array<c_int>,
     out: Out<Handle>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     out.set(GROUP_NULL);
     let group = group_of(group)?;
     set_group(group.include(&chosen(&group, count, ranks)?)?, out);
@@ -128,7 +133,7 @@ pub(crate) fn excl(
     count: usize,
     ranks: Array<c_int>,
     out: Out<Handle>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     out.set(GROUP_NULL);
     let group = group_of(group)?;
     set_group(group.exclude(&chosen(&group, count, ranks)?)?, out);
@@ -137,7 +142,7 @@ pub(crate) fn excl(
 
 /// The ranks of `first, last, stride` triples (MPI-5.0 §7.3.2). A range ends at the first rank that is not in the group, so that its
 /// length is bounded.
-fn of_ranges(ranges: &[[c_int; 3]], size: u32) -> Result<Vec<Rank>, Failure> {
+fn of_ranges(ranges: &[[c_int; 3]], size: u32) -> Result<Vec<Rank>, CallError> {
     let mut ranks = Vec::new();
     for &[first, last, stride] in ranges {
         let (mut rank, last, stride) = (i64::from(first), i64::from(last), i64::from(stride));
@@ -161,7 +166,7 @@ pub(crate) fn range_incl(
     count: usize,
     ranges: Array<[c_int; 3]>,
     out: Out<Handle>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     out.set(GROUP_NULL);
     let group = group_of(group)?;
     set_group(group.include(&of_ranges(&ranges.copy(count)?, group.size())?)?, out);
@@ -174,7 +179,7 @@ pub(crate) fn range_excl(
     count: usize,
     ranges: Array<[c_int; 3]>,
     out: Out<Handle>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     out.set(GROUP_NULL);
     let group = group_of(group)?;
     set_group(group.exclude(&of_ranges(&ranges.copy(count)?, group.size())?)?, out);
@@ -183,7 +188,7 @@ pub(crate) fn range_excl(
 
 macro_rules! of_two {
     ($($function:ident)*) => { $(
-        pub(crate) fn $function(_world: &World, one: Handle, other: Handle, out: Out<Handle>) -> Result<(), Failure> {
+        pub(crate) fn $function(_world: &World, one: Handle, other: Handle, out: Out<Handle>) -> Result<(), CallError> {
             out.set(GROUP_NULL);
             let (one, other) = (group_of(one)?, group_of(other)?);
             set_group(one.$function(&other), out);
@@ -195,7 +200,7 @@ macro_rules! of_two {
 of_two! { union intersection difference }
 
 /// Freeing the empty group is legal and has no effect.
-pub(crate) fn free(_world: &World, group: Out<Handle>) -> Result<(), Failure> {
+pub(crate) fn free(_world: &World, group: Out<Handle>) -> Result<(), CallError> {
     let handle = group.get();
     if handle != GROUP_EMPTY {
         let key = key(handle).ok_or(ArgumentError::Group)?;

@@ -5,7 +5,7 @@
 //! steps small enough that all ranks of a node may make one at the same time. The limit is read before each step.
 
 use crate::argument_error::ArgumentError;
-use crate::failure::Failure;
+use crate::call_error::CallError;
 use crate::handle::Handle;
 use crate::pointer::Out;
 use core::ffi::c_void;
@@ -25,7 +25,7 @@ struct Pages {
 }
 
 impl Pages {
-    fn map(bytes: usize) -> Result<Pages, Failure> {
+    fn map(bytes: usize) -> Result<Pages, CallError> {
         let bytes = bytes.max(1);
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
@@ -34,7 +34,7 @@ impl Pages {
     }
 
     /// Touches all pages, as long as `keep_free` bytes stay under every limit. Without a limit nothing needs to be touched.
-    fn reserve(&self, keep_free: u64) -> Result<(), Failure> {
+    fn reserve(&self, keep_free: u64) -> Result<(), CallError> {
         for step in (0..self.bytes).step_by(STEP) {
             let Some(left) = mend_segment::memory_left() else { return Ok(()) };
             // The first reading is compared with the whole size, so that a request that cannot fit takes no memory from others.
@@ -79,7 +79,7 @@ pub(crate) fn alloc_mem(
     bytes: usize,
     _info: Handle,
     base: Out<*mut c_void>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let pages = Pages::map(bytes)?;
     pages.reserve(world.settings().number("btl_shm.memory_reserve_bytes"))?;
     let start = pages.into_raw();
@@ -88,7 +88,7 @@ pub(crate) fn alloc_mem(
     Ok(())
 }
 
-pub(crate) fn free_mem(_world: &World, base: *mut c_void) -> Result<(), Failure> {
+pub(crate) fn free_mem(_world: &World, base: *mut c_void) -> Result<(), CallError> {
     if base.is_null() {
         return Ok(());
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends, receives and probes (MPI-5.0 chapter 3). Calls with `MPI_PROC_NULL` (§3.10) complete here; the engine has ranks only.
 
-use crate::buffer::Buffer;
+use crate::buffer::BufferArgument;
+use crate::call_error::CallError;
 use crate::comm::Comm;
-use crate::failure::Failure;
 use crate::generated::constants::REQUEST_NULL;
 use crate::handle::Handle;
 use crate::pointer::Out;
@@ -22,20 +22,20 @@ use mend_world::World;
 fn start_send<R>(
     world: &World,
     mode: SendMode,
-    buffer: Buffer,
+    buffer: BufferArgument,
     dest: Rank,
     tag: Tag,
     comm: Comm,
     map: impl FnOnce(Started) -> R,
-) -> Result<R, Failure> {
+) -> Result<R, CallError> {
     world.with(|engine| {
         let data = buffer.typed(engine)?;
         Ok(map(engine.send(comm.key(engine)?, dest, tag, mode, data)?))
     })
 }
 
-/// An operation with `MPI_PROC_NULL`: its arguments are checked like any other's. They are passed one by one, since a [`Buffer`] would
-/// be passed in memory, which the callers would fill for every message.
+/// An operation with `MPI_PROC_NULL`: its arguments are checked like any other's. They are passed one by one, since a
+/// [`BufferArgument`] would be passed in memory, which the callers would fill for every message.
 #[cold]
 #[inline(never)]
 fn check(
@@ -44,9 +44,9 @@ fn check(
     count: u64,
     datatype: DatatypeHandle,
     comm: Comm,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     world.inspect(|engine| {
-        Buffer { address, count, datatype }.typed(engine)?;
+        BufferArgument { address, count, datatype }.typed(engine)?;
         comm.existing(engine).map(|_| ())
     })
 }
@@ -62,9 +62,9 @@ fn blocking(
     dest: Option<Rank>,
     tag: Tag,
     comm: Comm,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let Some(dest) = dest else { return check(world, buffer, count, datatype, comm) };
-    let buffer = Buffer { address: buffer, count, datatype };
+    let buffer = BufferArgument { address: buffer, count, datatype };
     finish(world, start_send(world, mode, buffer, dest, tag, comm, |started| started)?).map(|_| ())
 }
 
@@ -80,14 +80,14 @@ fn immediate(
     tag: Tag,
     comm: Comm,
     request: Out<Handle>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     request.set(REQUEST_NULL);
     let Some(dest) = dest else {
         check(world, buffer, count, datatype, comm)?;
         request.set(REQUEST_DONE);
         return Ok(());
     };
-    let buffer = Buffer { address: buffer, count, datatype };
+    let buffer = BufferArgument { address: buffer, count, datatype };
     request.set(start_send(world, mode, buffer, dest, tag, comm, handle_of_send)?);
     Ok(())
 }
@@ -103,7 +103,7 @@ macro_rules! sends {
             dest: Option<Rank>,
             tag: Tag,
             comm: Comm,
-        ) -> Result<(), Failure> {
+        ) -> Result<(), CallError> {
             blocking(world, SendMode::$mode, buffer, count, datatype, dest, tag, comm)
         }
 
@@ -116,7 +116,7 @@ macro_rules! sends {
             tag: Tag,
             comm: Comm,
             request: Out<Handle>,
-        ) -> Result<(), Failure> {
+        ) -> Result<(), CallError> {
             immediate(world, SendMode::$mode, buffer, count, datatype, dest, tag, comm, request)
         }
     )* };
@@ -138,26 +138,26 @@ pub(crate) fn recv(
     tag: TagSelector,
     comm: Comm,
     status: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let Some(source) = source else {
         check(world, buffer, count, datatype, comm)?;
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let buffer = Buffer { address: buffer, count, datatype };
+    let buffer = BufferArgument { address: buffer, count, datatype };
     received(world.receive(|engine| comm.key(engine), source, tag, |engine| buffer.typed(engine)), status)
 }
 
 // Hot: per message.
 #[inline]
-fn received(result: Result<mend_mpi::Status, Failure>, status: Statuses) -> Result<(), Failure> {
+fn received(result: Result<mend_mpi::Status, CallError>, status: Statuses) -> Result<(), CallError> {
     match result {
         Ok(received) => {
             status.set_one(Status::of(received));
             Ok(())
         }
         Err(failure) => {
-            if let crate::failure::Why::Engine(error) = &failure.why {
+            if let crate::call_error::Why::Engine(error) = &failure.why {
                 status.set_one(requests::status_of_error(error));
             }
             Err(failure)
@@ -175,15 +175,15 @@ pub(crate) fn irecv(
     tag: TagSelector,
     comm: Comm,
     request: Out<Handle>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     request.set(REQUEST_NULL);
     let Some(source) = source else {
         check(world, buffer, count, datatype, comm)?;
         request.set(REQUEST_DONE_PROC_NULL);
         return Ok(());
     };
-    let buffer = Buffer { address: buffer, count, datatype };
-    let handle = world.with(|engine| -> Result<Handle, Failure> {
+    let buffer = BufferArgument { address: buffer, count, datatype };
+    let handle = world.with(|engine| -> Result<Handle, CallError> {
         let (key, data) = (comm.key(engine)?, buffer.typed(engine)?);
         let started = engine.receive(key, source, tag, data)?;
         handle_of_receive(engine, key, started)
@@ -206,10 +206,11 @@ pub(crate) fn sendrecv(
     receive_tag: TagSelector,
     comm: Comm,
     status: Statuses,
-) -> Result<(), Failure> {
-    let send_buffer = Buffer { address: send_buffer, count: send_count, datatype: send_type };
-    let receive_buffer = Buffer { address: receive_buffer, count: receive_count, datatype: receive_type };
-    let mut sendrecv = world.with(|engine| -> Result<Sendrecv, Failure> {
+) -> Result<(), CallError> {
+    let send_buffer = BufferArgument { address: send_buffer, count: send_count, datatype: send_type };
+    let receive_buffer =
+        BufferArgument { address: receive_buffer, count: receive_count, datatype: receive_type };
+    let mut sendrecv = world.with(|engine| -> Result<Sendrecv, CallError> {
         let (send_data, receive_data) = (send_buffer.typed(engine)?, receive_buffer.typed(engine)?);
         let send = dest.map(|dest| (dest, send_tag, send_data));
         let receive = source.map(|source| (source, receive_tag, receive_data));
@@ -221,7 +222,7 @@ pub(crate) fn sendrecv(
             status.set_one(Status::PROC_NULL);
             Ok(())
         }
-        Some(result) => received(result.map_err(Failure::from), status),
+        Some(result) => received(result.map_err(CallError::from), status),
     };
     match exchanged.sent {
         Some(Err(error)) => Err(error.into()),
@@ -235,13 +236,13 @@ pub(crate) fn probe(
     tag: TagSelector,
     comm: Comm,
     status: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let Some(source) = source else {
         comm.check(world)?;
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let mut probe = world.with(|engine| Ok::<_, Failure>(Probe::new(comm.key(engine)?, source, tag)))?;
+    let mut probe = world.with(|engine| Ok::<_, CallError>(Probe::new(comm.key(engine)?, source, tag)))?;
     let found = world.wait(|engine| probe.poll(engine, || world.program_threads()))?;
     status.set_one(Status::of(found));
     Ok(())
@@ -254,7 +255,7 @@ pub(crate) fn iprobe(
     comm: Comm,
     flag: Out<c_int>,
     status: Statuses,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     flag.set(0);
     let Some(source) = source else {
         comm.check(world)?;
@@ -262,7 +263,7 @@ pub(crate) fn iprobe(
         status.set_one(Status::PROC_NULL);
         return Ok(());
     };
-    let found = world.with_progress(|engine| -> Result<_, Failure> {
+    let found = world.with_progress(|engine| -> Result<_, CallError> {
         Ok(Probe::new(comm.key(engine)?, source, tag).test(engine)?)
     })?;
     if let Some(found) = found {

@@ -2,8 +2,8 @@
 //! The calls that read and set statuses (MPI-5.0 §3.2.5, §13.3). They are valid at any time.
 
 use crate::argument_error::ArgumentError;
+use crate::call_error::CallError;
 use crate::calls::datatype::find;
-use crate::failure::Failure;
 use crate::generated::constants::UNDEFINED;
 use crate::pointer::{Out, OutCount};
 use crate::status::Status;
@@ -21,7 +21,7 @@ fn elements(status: &Status, datatype: Datatype) -> i64 {
     i64::try_from(bytes / size).unwrap_or(i64::from(UNDEFINED))
 }
 
-pub(crate) fn get_count(status: Status, datatype: DatatypeHandle, count: OutCount) -> Result<(), Failure> {
+pub(crate) fn get_count(status: Status, datatype: DatatypeHandle, count: OutCount) -> Result<(), CallError> {
     count.set(elements(&status, find(datatype)?), UNDEFINED);
     Ok(())
 }
@@ -39,7 +39,11 @@ fn basic_elements(status: &Status, datatype: Datatype) -> i64 {
     i64::try_from(bytes / size * 2 + alone).unwrap_or(i64::from(UNDEFINED))
 }
 
-pub(crate) fn get_elements(status: Status, datatype: DatatypeHandle, count: OutCount) -> Result<(), Failure> {
+pub(crate) fn get_elements(
+    status: Status,
+    datatype: DatatypeHandle,
+    count: OutCount,
+) -> Result<(), CallError> {
     count.set(basic_elements(&status, find(datatype)?), UNDEFINED);
     Ok(())
 }
@@ -48,24 +52,24 @@ pub(crate) fn get_elements_x(
     status: Status,
     datatype: DatatypeHandle,
     count: Out<i64>,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     count.set(basic_elements(&status, find(datatype)?));
     Ok(())
 }
 
-pub(crate) fn test_cancelled(status: Status, flag: Out<c_int>) -> Result<(), Failure> {
+pub(crate) fn test_cancelled(status: Status, flag: Out<c_int>) -> Result<(), CallError> {
     flag.set(c_int::from(status.is_cancelled()));
     Ok(())
 }
 
 macro_rules! fields {
     ($($get:ident $set:ident $field:ident;)*) => { $(
-        pub(crate) fn $get(status: Status, value: Out<c_int>) -> Result<(), Failure> {
+        pub(crate) fn $get(status: Status, value: Out<c_int>) -> Result<(), CallError> {
             value.set(status.$field);
             Ok(())
         }
 
-        pub(crate) fn $set(status: Out<Status>, value: c_int) -> Result<(), Failure> {
+        pub(crate) fn $set(status: Out<Status>, value: c_int) -> Result<(), CallError> {
             status.set(Status { $field: value, ..status.get() });
             Ok(())
         }
@@ -78,12 +82,16 @@ fields! {
     get_error set_error error;
 }
 
-pub(crate) fn set_cancelled(status: Out<Status>, flag: c_int) -> Result<(), Failure> {
+pub(crate) fn set_cancelled(status: Out<Status>, flag: c_int) -> Result<(), CallError> {
     status.set(status.get().with_cancelled(flag != 0));
     Ok(())
 }
 
-pub(crate) fn set_elements(status: Out<Status>, datatype: DatatypeHandle, count: u64) -> Result<(), Failure> {
+pub(crate) fn set_elements(
+    status: Out<Status>,
+    datatype: DatatypeHandle,
+    count: u64,
+) -> Result<(), CallError> {
     let datatype = find(datatype)?;
     let size = datatype.size() as u64;
     let bytes = match datatype.first_of_pair() {
@@ -101,7 +109,7 @@ pub(crate) fn set_elements_x(
     status: Out<Status>,
     datatype: DatatypeHandle,
     count: i64,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     set_elements(status, datatype, crate::check::count(count)?)
 }
 

@@ -2,7 +2,7 @@
 //! The exported functions: each converts and checks its arguments by their kinds, runs the call's own code, and leaves
 //! errors to the error handler; or says that it is not supported.
 
-use crate::model::{Call, Legal, Parameter, Table};
+use crate::model::{Argument, Call, Legal, Table};
 use core::fmt::Write as _;
 
 /// The text of `abi/src/generated/exports.rs`.
@@ -20,14 +20,14 @@ pub fn exports(table: &Table) -> String {
 fn export(table: &Table, call: &Call, name: &str, large: bool, text: &mut String) {
     let result = rust_type(&call.result);
     let list: Vec<String> = named(call)
-        .map(|parameter| {
-            format!("{}: {}", safe(&parameter.name), rust_type(table.kind(parameter).c_type(large)))
+        .map(|argument| {
+            format!("{}: {}", safe(&argument.name), rust_type(table.kind(argument).c_type(large)))
         })
         .collect();
     let body = match (&call.implementation, call.legal) {
         (None, _) => unsupported(call, name),
         (Some(path), Legal::Plain) => {
-            let names: Vec<String> = named(call).map(|parameter| safe(&parameter.name)).collect();
+            let names: Vec<String> = named(call).map(|argument| safe(&argument.name)).collect();
             format!("{path}({})", names.join(", "))
         }
         (Some(path), legal) => supported(call, large, path, legal, name),
@@ -37,8 +37,8 @@ fn export(table: &Table, call: &Call, name: &str, large: bool, text: &mut String
 }
 
 /// Parameters that have a name in C.
-fn named(call: &Call) -> impl Iterator<Item = &Parameter> {
-    call.parameters.iter().filter(|parameter| parameter.name != "...")
+fn named(call: &Call) -> impl Iterator<Item = &Argument> {
+    call.arguments.iter().filter(|argument| argument.name != "...")
 }
 
 /// The object whose error handler hears of it, if the call names one.
@@ -48,18 +48,17 @@ fn unsupported(call: &Call, name: &str) -> String {
     }
     // What goes wrong with a file that is not open goes to the null file's handler (MPI-5.0 §14.7).
     let is_file = call.stem.starts_with("File_");
-    let object =
-        call.parameters.iter().filter(|each| !is_file || each.kind == "file").find_map(|parameter| {
-            let name = safe(&parameter.name);
-            Some(match parameter.kind.as_str() {
-                "comm" => format!("ErrorObject::Comm({name})"),
-                "file" => "ErrorObject::File".to_owned(),
-                "win" => "ErrorObject::Win".to_owned(),
-                "session" => "ErrorObject::Session".to_owned(),
-                "errhandler" => format!("ErrorObject::Errhandler({name})"),
-                _ => return None,
-            })
-        });
+    let object = call.arguments.iter().filter(|each| !is_file || each.kind == "file").find_map(|argument| {
+        let name = safe(&argument.name);
+        Some(match argument.kind.as_str() {
+            "comm" => format!("ErrorObject::Comm({name})"),
+            "file" => "ErrorObject::File".to_owned(),
+            "win" => "ErrorObject::Win".to_owned(),
+            "session" => "ErrorObject::Session".to_owned(),
+            "errhandler" => format!("ErrorObject::Errhandler({name})"),
+            _ => return None,
+        })
+    });
     let fallback = if is_file { "ErrorObject::File" } else { "ErrorObject::Process" };
     format!("unsupported(\"{name}\", {})", object.unwrap_or(fallback.to_owned()))
 }
@@ -69,15 +68,15 @@ fn supported(call: &Call, large: bool, path: &str, legal: Legal, name: &str) -> 
     if legal == Legal::Initialized {
         arguments.push("world".to_owned());
     }
-    arguments.extend(named(call).map(|parameter| checked(parameter, large)));
+    arguments.extend(named(call).map(|argument| checked(argument, large)));
     let world = if legal == Legal::Initialized { "let world = world()?; " } else { "" };
     // The communicator is looked at first, so that errors of other arguments reach its handler.
-    let object = call.parameters.iter().find(|parameter| parameter.kind == "comm");
+    let object = call.arguments.iter().find(|argument| argument.kind == "comm");
     let closure = if object.is_some() { "|object|" } else { "|_|" };
     let object =
         object.map(|comm| format!("object.set(ErrorObject::Comm({})); ", comm.name)).unwrap_or_default();
     let reported: Vec<String> = named(call)
-        .map(|parameter| format!("{}(\"{}\", {})", word(parameter), parameter.name, shown(parameter)))
+        .map(|argument| format!("{}(\"{}\", {})", word(argument), argument.name, shown(argument)))
         .collect();
     format!(
         "match outcome({closure} {{ {object}{world}{path}({}) }}) {{ Ok(()) => SUCCESS, Err(raised) => raise(\"{name}\", raised, &[{}]) }}",
@@ -87,9 +86,9 @@ fn supported(call: &Call, large: bool, path: &str, legal: Legal, name: &str) -> 
 }
 
 /// The argument as the call's own code wants it: converted and checked.
-fn checked(parameter: &Parameter, large: bool) -> String {
-    let name = safe(&parameter.name);
-    let check = match parameter.kind.as_str() {
+fn checked(argument: &Argument, large: bool) -> String {
+    let name = safe(&argument.name);
+    let check = match argument.kind.as_str() {
         "count" | "large_count" => return format!("check::count({name} as i64)?"),
         "role_count" | "number64" => return format!("{name} as i64"),
         "out_count" if large => return format!("check::out_large({name})?"),
@@ -123,8 +122,8 @@ fn checked(parameter: &Parameter, large: bool) -> String {
 }
 
 /// How a report words the argument: a function of `abi/src/report.rs`.
-fn word(parameter: &Parameter) -> &'static str {
-    match parameter.kind.as_str() {
+fn word(argument: &Argument) -> &'static str {
+    match argument.kind.as_str() {
         "comm" => "argument_comm",
         "datatype" | "role_datatype" => "argument_datatype",
         "op" => "argument_op",
@@ -138,16 +137,16 @@ fn word(parameter: &Parameter) -> &'static str {
     }
 }
 
-fn shown(parameter: &Parameter) -> String {
-    let name = safe(&parameter.name);
-    match word(parameter) {
+fn shown(argument: &Argument) -> String {
+    let name = safe(&argument.name);
+    match word(argument) {
         "argument_number" => format!("{name} as i64"),
         "argument_pointer" => format!("{name} as usize"),
         _ => name,
     }
 }
 
-/// A parameter's name where Rust keeps the word for itself.
+/// An argument's name where Rust keeps the word for itself.
 fn safe(name: &str) -> String {
     if matches!(name, "type" | "in" | "ref" | "move" | "fn") { format!("r#{name}") } else { name.to_owned() }
 }

@@ -41,7 +41,7 @@ pub fn extensions(table: &Table) -> String {
 fn prototypes(table: &Table, prefix: &str, text: &mut String) {
     for call in &table.calls {
         for (name, large) in call.forms() {
-            let (result, parameters) = (&call.result, table.parameters(call, large));
+            let (result, parameters) = (&call.result, table.argument_list(call, large));
             writeln!(text, "{result} {prefix}{name}({parameters});").expect("a String takes everything");
         }
     }

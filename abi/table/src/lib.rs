@@ -14,7 +14,7 @@ mod parse;
 pub use constants::constants;
 pub use exports::exports;
 pub use header::{extensions, header};
-pub use model::{Call, Constant, Direction, Kind, Legal, Parameter, Table, Type};
+pub use model::{Argument, ArgumentKind, Call, Constant, Direction, Legal, Table, Type};
 pub use parse::ParseError;
 
 /// Every generated file: its path from the folder `abi`, and what stands in it.
@@ -91,7 +91,7 @@ mod tests {
         let mut ours = BTreeMap::new();
         for call in table.calls.iter().filter(|call| !call.is_extension) {
             for (name, large) in call.forms() {
-                ours.insert(name, (call.result.clone(), table.parameters(call, large)));
+                ours.insert(name, (call.result.clone(), table.argument_list(call, large)));
             }
         }
         let counts_differ = ["MPI_Psend_init", "MPI_Precv_init"];

@@ -10,8 +10,8 @@ pub struct Table {
     pub types: Vec<Type>,
     /// Constants, in sections with headings.
     pub constants: Vec<Constant>,
-    /// Kinds of parameters, by name.
-    pub kinds: BTreeMap<String, Kind>,
+    /// Kinds of arguments, by name.
+    pub kinds: BTreeMap<String, ArgumentKind>,
     /// The calls, without their large-count forms.
     pub calls: Vec<Call>,
 }
@@ -48,7 +48,7 @@ pub struct Constant {
     pub heading: Option<String>,
 }
 
-/// Which way a parameter goes.
+/// Which way an argument goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The call reads it.
@@ -59,9 +59,9 @@ pub enum Direction {
     InOut,
 }
 
-/// What a parameter means.
+/// What an argument means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kind {
+pub struct ArgumentKind {
     /// Which way it goes.
     pub direction: Direction,
     /// Its C type; `[]` stands for what follows the name.
@@ -70,9 +70,9 @@ pub struct Kind {
     pub large: String,
 }
 
-/// A parameter of a call.
+/// An argument of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parameter {
+pub struct Argument {
     /// As in C; `...` for what follows unnamed.
     pub name: String,
     /// The name of its kind.
@@ -102,7 +102,7 @@ pub struct Call {
     /// Its C type.
     pub result: String,
     /// In order.
-    pub parameters: Vec<Parameter>,
+    pub arguments: Vec<Argument>,
     /// `module::function` below `abi/src/calls`; `None`: unsupported.
     pub implementation: Option<String>,
     /// When it may be made.
@@ -120,7 +120,7 @@ impl Call {
     }
 }
 
-impl Kind {
+impl ArgumentKind {
     /// The C type in one of the forms.
     pub fn c_type(&self, large: bool) -> &str {
         if large { &self.large } else { &self.small }
@@ -128,18 +128,18 @@ impl Kind {
 }
 
 impl Table {
-    /// The kind of a parameter; the parser has seen to it that there is one.
-    pub fn kind(&self, parameter: &Parameter) -> &Kind {
-        &self.kinds[&parameter.kind]
+    /// The kind of an argument; the parser has seen to it that there is one.
+    pub fn kind(&self, argument: &Argument) -> &ArgumentKind {
+        &self.kinds[&argument.kind]
     }
 
-    /// The parameter list of a form, as C writes it.
-    pub fn parameters(&self, call: &Call, large: bool) -> String {
-        if call.parameters.is_empty() {
+    /// The argument list of a form, as C writes it.
+    pub fn argument_list(&self, call: &Call, large: bool) -> String {
+        if call.arguments.is_empty() {
             return "void".to_owned();
         }
-        let written = |parameter: &Parameter| declare(self.kind(parameter).c_type(large), &parameter.name);
-        call.parameters.iter().map(written).collect::<Vec<_>>().join(", ")
+        let written = |argument: &Argument| declare(self.kind(argument).c_type(large), &argument.name);
+        call.arguments.iter().map(written).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads the four files of the table.
 
-use crate::model::{Call, Constant, Direction, Kind, Legal, Parameter, Table, Type};
+use crate::model::{Argument, ArgumentKind, Call, Constant, Direction, Legal, Table, Type};
 use core::fmt;
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ fn lines<T>(
 }
 
 /// `name direction type [| type]`
-fn kind(line: &str) -> Result<(String, Kind), &'static str> {
+fn kind(line: &str) -> Result<(String, ArgumentKind), &'static str> {
     let (name, rest) = line.split_once(' ').ok_or("a kind needs a direction")?;
     let (direction, types) = rest.trim_start().split_once(' ').ok_or("a kind needs a type")?;
     let direction = match direction {
@@ -55,18 +55,18 @@ fn kind(line: &str) -> Result<(String, Kind), &'static str> {
         _ => return Err("a direction is in, out or inout"),
     };
     let (small, large) = types.split_once('|').unwrap_or((types, types));
-    let kind = Kind { direction, small: small.trim().to_owned(), large: large.trim().to_owned() };
+    let kind = ArgumentKind { direction, small: small.trim().to_owned(), large: large.trim().to_owned() };
     Ok((name.to_owned(), kind))
 }
 
-/// `Name [+c] [+x] (parameters) [-> result] [= implementation [anytime | plain]]`
-fn call(line: &str, kinds: &BTreeMap<String, Kind>) -> Result<Call, &'static str> {
-    let (head, rest) = line.split_once('(').ok_or("a call needs parameters in brackets")?;
+/// `Name [+c] [+x] (arguments) [-> result] [= implementation [anytime | plain]]`
+fn call(line: &str, kinds: &BTreeMap<String, ArgumentKind>) -> Result<Call, &'static str> {
+    let (head, rest) = line.split_once('(').ok_or("a call needs arguments in brackets")?;
     let (inside, tail) = rest.split_once(')').ok_or("the bracket is not closed")?;
     let (head, is_extension) = marked(head, "+x");
     let (stem, has_large) = marked(head, "+c");
     let words = inside.split(',').map(str::trim).filter(|word| !word.is_empty());
-    let parameters = words.map(|word| parameter(word, kinds)).collect::<Result<_, _>>()?;
+    let arguments = words.map(|word| argument(word, kinds)).collect::<Result<_, _>>()?;
     let (result, body) = match tail.split_once('=') {
         Some((result, body)) => (result, Some(body)),
         None => (tail, None),
@@ -85,7 +85,7 @@ fn call(line: &str, kinds: &BTreeMap<String, Kind>) -> Result<Call, &'static str
         has_large,
         is_extension,
         result: result.to_owned(),
-        parameters,
+        arguments,
         implementation,
         legal,
     })
@@ -98,15 +98,15 @@ fn marked<'a>(head: &'a str, mark: &str) -> (&'a str, bool) {
 }
 
 /// `name:kind`, `kind`, or `...`
-fn parameter(word: &str, kinds: &BTreeMap<String, Kind>) -> Result<Parameter, &'static str> {
+fn argument(word: &str, kinds: &BTreeMap<String, ArgumentKind>) -> Result<Argument, &'static str> {
     let (name, kind) = match word {
         "..." => ("...", "variadic"),
         word => word.split_once(':').unwrap_or((word, word)),
     };
     if !kinds.contains_key(kind) {
-        return Err("a parameter's kind is not in kinds.table");
+        return Err("an argument's kind is not in kinds.table");
     }
-    Ok(Parameter { name: name.to_owned(), kind: kind.to_owned() })
+    Ok(Argument { name: name.to_owned(), kind: kind.to_owned() })
 }
 
 fn type_of_line(line: &str) -> Result<Type, &'static str> {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The measured figures, and which of them may be compared: figures of one class of the cache line, and, for pairs, of one round.
-//! A run during which the class changed is not compared.
+//! The measured figures, and which of them may be compared: figures of one distance of the processors, and, for pairs, of one
+//! round. A run during which the distance changed is not compared.
 
 use super::cell::{Figure, Figures};
-use super::class::Class;
+use super::distance::Distance;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One run.
@@ -21,28 +21,28 @@ pub struct Sample {
 /// Samples that may be compared with each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stratum {
-    /// The class of the line before and after.
-    Class(Class),
+    /// The distance of the processors, before and after.
+    Distance(Distance),
     /// The line was not measured.
-    Unclassed,
+    Unmeasured,
 }
 
 impl Stratum {
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Stratum::Class(class) => class.name(),
-            Stratum::Unclassed => "-",
+            Stratum::Distance(distance) => distance.name(),
+            Stratum::Unmeasured => "-",
         }
     }
 }
 
 impl Sample {
-    /// The stratum of the sample; `None`: dropped, because the class changed during the run.
+    /// The stratum of the sample; `None`: dropped, because the distance changed during the run.
     pub fn stratum(&self) -> Option<Stratum> {
         match self.line_us {
-            None => Some(Stratum::Unclassed),
-            Some([before, after]) => Class::unchanged(before, after).map(Stratum::Class),
+            None => Some(Stratum::Unmeasured),
+            Some([before, after]) => Distance::unchanged(before, after).map(Stratum::Distance),
         }
     }
 }
@@ -115,10 +115,10 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, Figure, Figures, Sample, Samples, Stratum, median};
+    use super::{Distance, Figure, Figures, Sample, Samples, Stratum, median};
 
-    const NEAR: Stratum = Stratum::Class(Class::Near);
-    const FAR: Stratum = Stratum::Class(Class::Far);
+    const NEAR: Stratum = Stratum::Distance(Distance::Near);
+    const FAR: Stratum = Stratum::Distance(Distance::Far);
     const TIME: Figure = Figure::Microseconds;
 
     fn sample(round: u32, line_us: [f64; 2], average: f64) -> Sample {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_found_by_class_and_runs_during_a_move_are_in_none() {
+    fn figures_are_found_by_distance_and_runs_during_a_move_are_in_none() {
         let samples = moved();
         assert_eq!(samples.strata(0).into_iter().collect::<Vec<_>>(), [NEAR, FAR]);
         assert_eq!(samples.values(0, 0, NEAR, TIME), [1.0, 1.2]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_of_one_round_and_one_class() {
+    fn pairs_are_of_one_round_and_one_distance() {
         let mut samples = moved();
         assert_eq!(samples.worse([0, 1], 0, NEAR, TIME), (1, 2));
         assert_eq!(samples.worse([0, 1], 0, FAR, TIME), (0, 2));
@@ -164,8 +164,8 @@ mod tests {
         for time in [3.0, 1.0] {
             samples.add(0, 0, Sample { line_us: None, ..sample(0, [0.0; 2], time) });
         }
-        assert_eq!(samples.strata(0).into_iter().collect::<Vec<_>>(), [Stratum::Unclassed]);
-        assert_eq!(samples.values(0, 0, Stratum::Unclassed, TIME), [1.0, 3.0]);
+        assert_eq!(samples.strata(0).into_iter().collect::<Vec<_>>(), [Stratum::Unmeasured]);
+        assert_eq!(samples.values(0, 0, Stratum::Unmeasured, TIME), [1.0, 3.0]);
         assert_eq!(samples.dropped(), (0, 2));
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The printed table: medians and ratios by class of the cache line, and the conditions under which they were measured: versions,
-//! flags, machine, how many runs were dropped.
+//! The printed table: medians and ratios by distance of the processors, and the conditions under which they were measured:
+//! versions, flags, machine, how many runs were dropped.
 
 use super::cell::{Figures, Placement};
 use super::mpi::{C_FLAGS, Mpi};
-use super::request::Request;
+use super::options::Options;
 use super::samples::{Samples, Stratum, median};
 use super::{Contrast, Row};
 use std::fmt::Write;
@@ -18,8 +18,8 @@ pub struct Table<'a> {
     pub rows: &'a [Row],
     /// All samples.
     pub samples: &'a Samples,
-    /// The request.
-    pub request: &'a Request<'a>,
+    /// The options.
+    pub options: &'a Options<'a>,
 }
 
 impl Table<'_> {
@@ -56,7 +56,7 @@ impl Table<'_> {
             let words = [arguments.as_slice(), pinned_arguments].concat().join(" ");
             let _ = writeln!(text, "{name}: {version}; mpiexec {words}");
         }
-        let Request { processors: [first, second], busy, rounds, .. } = self.request;
+        let Options { processors: [first, second], busy, rounds, .. } = self.options;
         let flags = C_FLAGS.join(" ");
         let _ = writeln!(
             text,
@@ -77,7 +77,7 @@ impl Table<'_> {
         let (dropped, all) = self.samples.dropped();
         let _ = writeln!(
             text,
-            "line: the cache line from {first} to {second}, before and after each run of 2 ranks; {dropped} of {all} runs dropped, as its class changed"
+            "line: the cache line from {first} to {second}, before and after each run of 2 ranks; {dropped} of {all} runs dropped, as the distance changed"
         );
         let _ = writeln!(
             text,
@@ -179,7 +179,7 @@ fn machine() -> String {
     )
 }
 
-const CSV_HEAD: &str = "mpi,benchmark,size,words,ranks,pinned,busy,round,class,line_before_us,line_after_us,avg_us,p50_us,p99_us,rate,version\n";
+const CSV_HEAD: &str = "mpi,benchmark,size,words,ranks,pinned,busy,round,distance,line_before_us,line_after_us,avg_us,p50_us,p99_us,rate,version\n";
 
 #[cfg(test)]
 mod tests {

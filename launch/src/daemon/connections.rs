@@ -8,10 +8,10 @@
 //! ```
 
 use mend_runtime::daemon_protocol::{
-    Answer, Hello, HelloRefused, Request, Secret, VERSION, Welcome, decode, encode,
+    DaemonMessage, Hello, HelloRefused, RankMessage, Secret, VERSION, Welcome, decode, encode,
 };
 use mend_runtime::environment::Address;
-use mend_runtime::packet::{self, Arrival, Packet, Sent, Waiting, send};
+use mend_runtime::packet::{self, MayBlock, ReceiveResult, ReceivedPacket, Sent, send};
 use mend_transport::Card;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -48,7 +48,7 @@ struct Connection {
 
 /// What came from a connection.
 #[derive(Debug)]
-pub enum Received {
+pub enum ConnectionEvent {
     /// No packet is here now.
     Nothing,
     /// The connection was closed, and has been removed.
@@ -56,9 +56,9 @@ pub enum Received {
     /// A packet that no correct rank writes. The connection of a rank has then been removed.
     Garbage(Option<u32>),
     /// The first packet of an unidentified process.
-    Hello(Request),
-    /// A request of this rank.
-    FromRank(u32, Request),
+    Hello(RankMessage),
+    /// A message of this rank.
+    FromRank(u32, RankMessage),
 }
 
 impl Connections {
@@ -110,7 +110,7 @@ impl Connections {
             if credentials.uid != self.user {
                 let why = HelloRefused::OtherUser(self.user.as_raw());
                 // The process is told why; it may have gone.
-                let _ = send(socket.as_fd(), &encode(&Answer::HelloRefused(why)), &[], Waiting::Never);
+                let _ = send(socket.as_fd(), &encode(&DaemonMessage::HelloRefused(why)), &[], MayBlock::No);
                 continue;
             }
             if self.unidentified >= self.unidentified_max {
@@ -148,25 +148,25 @@ impl Connections {
     }
 
     /// Takes the next packet of a connection.
-    pub fn receive(&mut self, connection: u32) -> Received {
-        let Some(from) = self.connections.get(&connection) else { return Received::Nothing };
+    pub fn receive(&mut self, connection: u32) -> ConnectionEvent {
+        let Some(from) = self.connections.get(&connection) else { return ConnectionEvent::Nothing };
         let rank = from.rank;
-        match packet::receive(from.socket.as_fd(), Waiting::Never) {
-            Arrival::Nothing => Received::Nothing,
-            Arrival::Closed => {
+        match packet::receive(from.socket.as_fd(), MayBlock::No) {
+            ReceiveResult::Nothing => ConnectionEvent::Nothing,
+            ReceiveResult::Closed => {
                 self.forget(connection);
-                Received::Closed(rank)
+                ConnectionEvent::Closed(rank)
             }
-            Arrival::Packet(packet) => match (read(packet), rank) {
+            ReceiveResult::Packet(packet) => match (read(packet), rank) {
                 (None, rank) => {
                     // Nothing more is read from a rank that wrote garbage.
                     if rank.is_some() {
                         self.forget(connection);
                     }
-                    Received::Garbage(rank)
+                    ConnectionEvent::Garbage(rank)
                 }
-                (Some(request), None) => Received::Hello(request),
-                (Some(request), Some(rank)) => Received::FromRank(rank, request),
+                (Some(message), None) => ConnectionEvent::Hello(message),
+                (Some(message), Some(rank)) => ConnectionEvent::FromRank(rank, message),
             },
         }
     }
@@ -175,7 +175,8 @@ impl Connections {
     pub fn welcome(&mut self, connection: u32, rank: u32, welcome: &Welcome, pages: [BorrowedFd<'_>; 2]) {
         let Some(whose) = self.connections.get_mut(&connection) else { return };
         // The first packet always has room. If the connection has closed already, the next receive reports that.
-        let sent = send(whose.socket.as_fd(), &encode(&Answer::Welcome(*welcome)), &pages, Waiting::Never);
+        let sent =
+            send(whose.socket.as_fd(), &encode(&DaemonMessage::Welcome(*welcome)), &pages, MayBlock::No);
         debug_assert!(sent != Sent::Busy);
         whose.rank = Some(rank);
         self.of_rank.insert(rank, connection);
@@ -186,14 +187,14 @@ impl Connections {
     pub fn refuse_hello(&mut self, connection: u32, why: HelloRefused) {
         if let Some(socket) = self.socket(connection) {
             // It may be gone already.
-            let _ = send(socket, &encode(&Answer::HelloRefused(why)), &[], Waiting::Never);
+            let _ = send(socket, &encode(&DaemonMessage::HelloRefused(why)), &[], MayBlock::No);
         }
         self.forget(connection);
     }
 
     /// Checks the first packet of an unidentified process; whether its rank may join is decided later.
-    pub fn check_hello(&self, request: &Request) -> Result<Hello, HelloRefused> {
-        check_hello(request, &self.address.secret, self.ranks)
+    pub fn check_hello(&self, message: &RankMessage) -> Result<Hello, HelloRefused> {
+        check_hello(message, &self.address.secret, self.ranks)
     }
 
     fn forget(&mut self, connection: u32) {
@@ -205,33 +206,33 @@ impl Connections {
     }
 }
 
-/// Decodes a request; `None` for anything else, also for a request with or without a descriptor against its kind.
-fn read(packet: Packet) -> Option<Request> {
+/// Decodes a message; `None` for anything else, also for a message with or without a descriptor against its kind.
+fn read(packet: ReceivedPacket) -> Option<RankMessage> {
     // Enough descriptors are reserved for all that correct ranks send.
     if !packet.whole || packet.without_descriptors {
         return None;
     }
     let mut descriptors = packet.descriptors;
     match decode(&packet.bytes)? {
-        Request::Publish(mut card) if descriptors.len() <= 1 => {
+        RankMessage::Publish(mut card) if descriptors.len() <= 1 => {
             card.descriptor = descriptors.pop().map(Arc::new);
-            Some(Request::Publish(card))
+            Some(RankMessage::Publish(card))
         }
-        request if descriptors.is_empty() => Some(request),
+        message if descriptors.is_empty() => Some(message),
         _ => None,
     }
 }
 
 /// See [`Connections::check_hello`].
-fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hello, HelloRefused> {
-    match request {
-        Request::Hello(hello) if hello.secret != *secret => Err(HelloRefused::WrongSecret),
-        Request::Hello(hello) if hello.layout != Card::LAYOUT => {
+fn check_hello(message: &RankMessage, secret: &Secret, size: u32) -> Result<Hello, HelloRefused> {
+    match message {
+        RankMessage::Hello(hello) if hello.secret != *secret => Err(HelloRefused::WrongSecret),
+        RankMessage::Hello(hello) if hello.layout != Card::LAYOUT => {
             Err(HelloRefused::LayoutDiffers(Card::LAYOUT))
         }
-        Request::Hello(hello) if hello.rank >= size => Err(HelloRefused::NoSuchRank),
-        Request::Hello(hello) => Ok(*hello),
-        Request::OtherVersion(_) => Err(HelloRefused::VersionDiffers(u32::from(VERSION))),
+        RankMessage::Hello(hello) if hello.rank >= size => Err(HelloRefused::NoSuchRank),
+        RankMessage::Hello(hello) => Ok(*hello),
+        RankMessage::OtherVersion(_) => Err(HelloRefused::VersionDiffers(u32::from(VERSION))),
         _ => Err(HelloRefused::Garbled),
     }
 }
@@ -240,16 +241,16 @@ fn check_hello(request: &Request, secret: &Secret, size: u32) -> Result<Hello, H
 mod tests {
     use super::Connections;
     use mend_runtime::environment::Address;
-    use mend_runtime::{Client, StartError, draw, namespace};
+    use mend_runtime::{Client, StartError, entropy, namespace};
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::Uid;
 
     #[test]
     fn a_process_of_another_user_is_told_that_it_is_one() {
         let address = Address {
-            socket: draw::random_bytes(),
+            socket: entropy::random_bytes(),
             network: namespace("net"),
-            secret: draw::random_bytes(),
+            secret: entropy::random_bytes(),
             rank: 0,
         };
         let mut connections = Connections::open(&address, 1).unwrap();

@@ -4,8 +4,8 @@
 
 use super::connections::Connections;
 use mend_daemon::NodeDaemon;
-use mend_runtime::daemon_protocol::{Answer, encode};
-use mend_runtime::packet::{Sent, Waiting, send};
+use mend_runtime::daemon_protocol::{DaemonMessage, encode};
+use mend_runtime::packet::{MayBlock, Sent, send};
 use mend_segment::{BellPage, NoticePage, SegmentError};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -52,9 +52,9 @@ impl Delivery {
         self.retry.map(|(at, _)| at)
     }
 
-    /// Ranks yield to a rank that waits on their processor: publishes that `rank`, which has ended, waits no more.
+    /// Ranks yield to a rank that waits on their processor: notes in the bell page that `rank`, which has ended, waits no more.
     pub fn clear_processor(&self, rank: u32) {
-        self.bells.publish_processor(rank, None);
+        self.bells.set_processor(rank, None);
     }
 
     /// Sends each rank its notices, as far as there is room.
@@ -71,13 +71,13 @@ impl Delivery {
     fn send(&self, node_daemon: &mut NodeDaemon, rank: u32, socket: BorrowedFd<'_>) -> Outcome {
         let mut outcome = Outcome::Sent;
         let mut any = false;
-        while let Some((answer, step)) = node_daemon.next_notice(rank) {
-            let descriptor = match &answer {
-                Answer::Contact(_, card) => card.descriptor.clone(),
+        while let Some((message, step)) = node_daemon.next_notice(rank) {
+            let descriptor = match &message {
+                DaemonMessage::Contact(_, card) => card.descriptor.clone(),
                 _ => None,
             };
             let with: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
-            match send(socket, &encode(&answer), &with, Waiting::Never) {
+            match send(socket, &encode(&message), &with, MayBlock::No) {
                 Sent::Yes => {
                     any = true;
                     node_daemon.on_sent(rank, step);
@@ -110,7 +110,7 @@ mod tests {
     fn no_rank_yields_to_one_that_has_ended() {
         let delivery = Delivery::new(4).unwrap();
         let rank = BellPage::map(delivery.pages()[0], 4).unwrap();
-        rank.publish_processor(1, Some(7));
+        rank.set_processor(1, Some(7));
         assert_eq!(rank.next_on_processor(0, 7, 0, 4), Some(1));
         delivery.clear_processor(1);
         assert_eq!(rank.next_on_processor(0, 7, 0, 4), None);

@@ -77,7 +77,7 @@ struct Watching {
 
 /// A marked life word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mark {
+pub struct MarkedLife {
     /// Whose life word it is.
     pub rank: u32,
     /// The rank's own signal handler marked the word: the rank may be writing a core, and must not be killed before that is done.
@@ -98,7 +98,7 @@ pub enum WatchError {
 /// The marks that the threads have seen, and the node daemon has not taken.
 #[derive(Debug)]
 struct MarkQueue {
-    marked: Mutex<Vec<(u64, Mark)>>,
+    marked: Mutex<Vec<(u64, MarkedLife)>>,
     /// Readable while `marked` is not empty.
     ready: OwnedFd,
 }
@@ -216,12 +216,12 @@ impl LifeWatch {
     }
 
     /// The marks since the last call, each once. A marked rank keeps its place in its thread until it is removed.
-    pub fn marked(&mut self) -> Vec<Mark> {
+    pub fn marked(&mut self) -> Vec<MarkedLife> {
         // The counter is cleared before the list is taken: a mark in between only makes the descriptor readable needlessly.
         let _ = rustix::io::read(&self.marks.ready, &mut [0; 8]);
         poll_all(&mut self.without_thread, &self.marks);
         let marked = std::mem::take(&mut *lock(&self.marks.marked));
-        let current = |(number, mark): (u64, Mark)| {
+        let current = |(number, mark): (u64, MarkedLife)| {
             let watched = self.watched.get(&mark.rank).is_some_and(|watching| watching.number == number);
             watched.then_some(mark)
         };
@@ -292,7 +292,7 @@ fn poll_all(watched: &mut Vec<WatchedLife>, marks: &MarkQueue) -> Vec<Seen> {
     watched.retain(|each| {
         let (state, now) = each.view.read();
         if state.is_marked() {
-            marks.push(each.number, Mark { rank: each.rank, dying: state == LifeState::Dying });
+            marks.push(each.number, MarkedLife { rank: each.rank, dying: state == LifeState::Dying });
         }
         let goes_on = !state.is_marked() && state != LifeState::Left;
         if goes_on {
@@ -304,7 +304,7 @@ fn poll_all(watched: &mut Vec<WatchedLife>, marks: &MarkQueue) -> Vec<Seen> {
 }
 
 impl MarkQueue {
-    fn push(&self, number: u64, mark: Mark) {
+    fn push(&self, number: u64, mark: MarkedLife) {
         lock(&self.marked).push((number, mark));
         // The eventfd's counter cannot overflow: each mark adds one.
         let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
@@ -324,7 +324,7 @@ const SLEEP_AT_MOST: Duration = Duration::from_millis(1_000);
 
 #[cfg(test)]
 mod tests {
-    use super::{LifeWatch, Mark, WatchError, WatchMode};
+    use super::{LifeWatch, MarkedLife, WatchError, WatchMode};
     use mend_segment::{Life, LifeState, Outbox};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::fd::AsFd;
@@ -373,7 +373,7 @@ mod tests {
         watch.add(slot, rank.outbox.descriptor().as_fd(), slot, SLOTS).unwrap();
     }
 
-    fn wait(watch: &mut LifeWatch) -> Vec<Mark> {
+    fn wait(watch: &mut LifeWatch) -> Vec<MarkedLife> {
         loop {
             let (descriptor, at_most) = (watch.descriptor(), Timespec { tv_sec: 60, tv_nsec: 0 });
             assert_eq!(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&at_most)), Ok(1));
@@ -395,9 +395,9 @@ mod tests {
             ranks.pop().unwrap().end(false);
             ranks.pop().unwrap().end(true);
             ranks.pop().unwrap().end(false);
-            assert_eq!(wait(&mut watch), [Mark { rank: 1, dying: false }]);
+            assert_eq!(wait(&mut watch), [MarkedLife { rank: 1, dying: false }]);
             ranks.pop().unwrap().end(false);
-            assert_eq!(wait(&mut watch), [Mark { rank: 0, dying: false }]);
+            assert_eq!(wait(&mut watch), [MarkedLife { rank: 0, dying: false }]);
             assert!(watch.marked().is_empty());
         }
     }
@@ -408,7 +408,7 @@ mod tests {
             let rank = Rank::start(7);
             add(&mut watch, 7, &rank);
             rank.life.mark_dying();
-            assert_eq!(wait(&mut watch), [Mark { rank: 7, dying: true }]);
+            assert_eq!(wait(&mut watch), [MarkedLife { rank: 7, dying: true }]);
             rank.end(false);
             assert!(watch.marked().is_empty());
         }
@@ -426,7 +426,7 @@ mod tests {
             (0..100).for_each(|_| std::thread::spawn(hold).join().unwrap().unwrap());
             assert!(watch.marked().is_empty());
             std::thread::spawn(|| life.take()).join().unwrap().unwrap();
-            assert_eq!(wait(&mut watch), [Mark { rank: 0, dying: false }]);
+            assert_eq!(wait(&mut watch), [MarkedLife { rank: 0, dying: false }]);
             assert!(watch.marked().is_empty());
         }
     }
@@ -460,7 +460,7 @@ mod tests {
         let mut ranks = ranks.into_iter();
         ranks.next().unwrap().end(false);
         assert_eq!((watch.poll(0), watch.poll(1)), (Some(LifeState::Dead), Some(LifeState::Alive)));
-        assert_eq!(watch.marked(), [Mark { rank: 0, dying: false }]);
+        assert_eq!(watch.marked(), [MarkedLife { rank: 0, dying: false }]);
         assert!(watch.marked().is_empty());
         // A thread can be started again when the next rank is added; that thread watches all ranks.
         watch.mode = WatchMode::here();
@@ -469,9 +469,9 @@ mod tests {
         assert!(!watch.must_poll());
         gone.end(false);
         first.end(false);
-        assert_eq!(wait(&mut watch), [Mark { rank: 1, dying: false }]);
+        assert_eq!(wait(&mut watch), [MarkedLife { rank: 1, dying: false }]);
         last.end(false);
-        assert_eq!(wait(&mut watch), [Mark { rank: 3, dying: false }]);
+        assert_eq!(wait(&mut watch), [MarkedLife { rank: 3, dying: false }]);
     }
 
     #[test]
@@ -482,7 +482,7 @@ mod tests {
             rank.end(false);
             assert!(matches!(watch.add(6, descriptor.as_fd(), 6, SLOTS), Err(WatchError::Outbox(_))));
             watch.add(5, descriptor.as_fd(), 5, SLOTS).unwrap();
-            assert_eq!(wait(&mut watch), [Mark { rank: 5, dying: false }]);
+            assert_eq!(wait(&mut watch), [MarkedLife { rank: 5, dying: false }]);
         }
     }
 }

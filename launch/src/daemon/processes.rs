@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The processes of ranks: which process belongs to which rank, which have ended, and how one is killed.
 //!
-//! A rank has a *child*, the process that was started for it, and, under a wrapper, a *member*: the descendant that joined.
+//! A rank has a *child*, the process that was started for it, and, under a wrapper, a *joined process*: the descendant that
+//! called MPI_Init.
 
 use crate::kill;
 use mend_daemon::{Ending, ProcessEnd};
@@ -19,7 +20,7 @@ pub struct Processes {
 struct RankProcesses {
     child: Option<Process>,
     /// Under a wrapper.
-    member: Option<Process>,
+    joined: Option<Process>,
 }
 
 #[derive(Debug)]
@@ -50,26 +51,26 @@ impl Processes {
             return Ok(None);
         }
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        let member = processes.member.insert(Process { pid, pidfd: None });
-        let pidfd: &OwnedFd = member.pidfd.insert(pidfd);
+        let joined = processes.joined.insert(Process { pid, pidfd: None });
+        let pidfd: &OwnedFd = joined.pidfd.insert(pidfd);
         Ok(Some(pidfd.as_fd()))
     }
 
-    /// The process group of each rank that still runs: that of its child, or that of its member once the child, a wrapper, has
-    /// ended. A group without a process that is known to live is left out, as its number may have been reused.
+    /// The process group of each rank that still runs: that of its child, or that of its joined process once the child, a
+    /// wrapper, has ended. A group without a process that is known to live is left out, as its number may have been reused.
     pub fn groups(&self) -> Vec<Pid> {
         let own = rustix::process::getpgrp();
         let groups = self.ranks.iter().filter_map(|processes| match &processes.child {
             Some(child) if child.runs() => Some(child.pid),
             _ => {
-                let member = processes.member.as_ref().filter(|member| member.runs())?;
-                rustix::process::getpgid(Some(member.pid)).ok()
+                let joined = processes.joined.as_ref().filter(|joined| joined.runs())?;
+                rustix::process::getpgid(Some(joined.pid)).ok()
             }
         });
         groups.filter(|group| *group != own).collect()
     }
 
-    /// The process that is, or was, `rank`: its member, or else its child.
+    /// The process that is, or was, `rank`: its joined process, or else its child.
     pub fn of(&self, rank: u32) -> Option<Pid> {
         self.ranks[rank as usize].own().map(|process| process.pid)
     }
@@ -93,10 +94,10 @@ impl Processes {
         lived
     }
 
-    /// The end of the member of `rank` under a wrapper; returned once.
+    /// The end of the joined process of `rank` under a wrapper; returned once.
     pub fn wrapped_end(&mut self, rank: u32) -> Option<ProcessEnd> {
-        let member = self.ranks[rank as usize].member.as_mut()?;
-        member.pidfd.take_if(|pidfd| has_ended(pidfd)).map(|_| ProcessEnd::Wrapped(None))
+        let joined = self.ranks[rank as usize].joined.as_mut()?;
+        joined.pidfd.take_if(|pidfd| has_ended(pidfd)).map(|_| ProcessEnd::Wrapped(None))
     }
 
     /// Reaps all children that have ended, adopted ones too, and returns the ends of processes of ranks.
@@ -113,9 +114,9 @@ impl Processes {
                 child.pidfd = None;
                 return Some((rank, ProcessEnd::Child(ending)));
             }
-            // A member whose wrapper has ended is adopted by the node daemon.
-            if let Some(member) = processes.member.as_mut().filter(|member| member.pid == pid) {
-                member.pidfd = None;
+            // A joined process whose wrapper has ended is adopted by the node daemon.
+            if let Some(joined) = processes.joined.as_mut().filter(|joined| joined.pid == pid) {
+                joined.pidfd = None;
                 return Some((rank, ProcessEnd::Wrapped(Some(ending))));
             }
         }
@@ -125,7 +126,7 @@ impl Processes {
 
 impl RankProcesses {
     fn own(&self) -> Option<&Process> {
-        self.member.as_ref().or(self.child.as_ref())
+        self.joined.as_ref().or(self.child.as_ref())
     }
 }
 
@@ -158,15 +159,15 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_ends_the_member_and_spares_its_wrapper() {
+    fn a_kill_ends_the_joined_process_and_spares_its_wrapper() {
         let mut processes = Processes::new(2);
-        let ((mut wrapper, wrapper_pid), (mut member, member_pid)) = (start(), start());
+        let ((mut wrapper, wrapper_pid), (mut joined, joined_pid)) = (start(), start());
         processes.started(1, wrapper_pid).unwrap();
-        assert!(processes.join(1, member_pid).unwrap().is_some());
-        assert_eq!((processes.of(0), processes.of(1)), (None, Some(member_pid)));
+        assert!(processes.join(1, joined_pid).unwrap().is_some());
+        assert_eq!((processes.of(0), processes.of(1)), (None, Some(joined_pid)));
         assert!(processes.is_alive(1) && !processes.is_alive(0));
         assert!(processes.kill(1) && !processes.kill(0));
-        member.wait().unwrap();
+        joined.wait().unwrap();
         assert_eq!(processes.wrapped_end(1), Some(ProcessEnd::Wrapped(None)));
         assert_eq!(processes.wrapped_end(1), None);
         assert!(wrapper.try_wait().unwrap().is_none());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reports of the node daemon to `mpiexec`, which prints them for the user.
 
-use crate::arguments::Job;
-use crate::control::{Report, send};
+use crate::arguments::JobDescription;
+use crate::control::{DaemonReport, send};
 use mend_daemon::RankLine;
-use mend_runtime::daemon_protocol::{HelloRefused, Request};
+use mend_runtime::daemon_protocol::{HelloRefused, RankMessage};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -23,7 +23,7 @@ pub struct UserReports<'front> {
 
 impl<'front> UserReports<'front> {
     /// `reports`: the user asked for a report of every death.
-    pub fn new(control: BorrowedFd<'front>, job: &Job, reports: bool) -> Self {
+    pub fn new(control: BorrowedFd<'front>, job: &JobDescription, reports: bool) -> Self {
         UserReports {
             control,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -39,13 +39,13 @@ impl<'front> UserReports<'front> {
     }
 
     /// Sends a report. A failure is ignored: the end of `mpiexec` is found by reading the socket.
-    pub fn send(&self, report: &Report, with: &[BorrowedFd<'_>]) {
+    pub fn send(&self, report: &DaemonReport, with: &[BorrowedFd<'_>]) {
         send(self.control, report, with);
     }
 
     /// Prints a line for the user now, not at the end of the job.
     pub fn say_now(&self, line: String) {
-        self.send(&Report::LineNow(line), &[]);
+        self.send(&DaemonReport::LineNow(line), &[]);
     }
 
     /// The line for the user about one rank.
@@ -57,12 +57,12 @@ impl<'front> UserReports<'front> {
 
     /// Notes that a rank's library and this `mpiexec` are of different installations; the user is told once for the job, and each
     /// such rank reports it too.
-    pub fn note_mismatch(&mut self, process: i32, request: &Request, why: HelloRefused) {
-        let differs = match (request, why) {
-            (Request::OtherVersion(theirs), HelloRefused::VersionDiffers(ours)) => {
+    pub fn note_mismatch(&mut self, process: i32, message: &RankMessage, why: HelloRefused) {
+        let differs = match (message, why) {
+            (RankMessage::OtherVersion(theirs), HelloRefused::VersionDiffers(ours)) => {
                 format!("speaks version {theirs} of the launcher's protocol, and this mpiexec version {ours}")
             }
-            (Request::Hello(hello), HelloRefused::LayoutDiffers(ours)) => {
+            (RankMessage::Hello(hello), HelloRefused::LayoutDiffers(ours)) => {
                 format!("shares memory in layout {}, and this mpiexec in layout {ours}", hello.layout)
             }
             _ => return,
@@ -90,8 +90,8 @@ impl<'front> UserReports<'front> {
     /// The last lines, and the exit code.
     pub fn finish(self, lines: impl IntoIterator<Item = String>, code: u8) {
         for line in self.mismatch.iter().cloned().chain(lines) {
-            self.send(&Report::Line(line), &[]);
+            self.send(&DaemonReport::Line(line), &[]);
         }
-        self.send(&Report::Ended(code), &[]);
+        self.send(&DaemonReport::Ended(code), &[]);
     }
 }

@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 use mend_base::Peer;
-use mend_runtime::daemon_protocol::{Answer, Hello, Namespaces, Request, decode, encode};
+use mend_runtime::daemon_protocol::{DaemonMessage, Hello, Namespaces, RankMessage, decode, encode};
 use mend_runtime::environment::{Address, DAEMON};
-use mend_runtime::packet::{Arrival, Waiting, receive, send};
+use mend_runtime::packet::{MayBlock, ReceiveResult, receive, send};
 use mend_runtime::{Launched, Notice, Runtime, StartError, connect_from_environment};
 use mend_segment::{Life, Outbox};
 use mend_transport::{Card, Cause, TransportId};
@@ -83,7 +83,7 @@ fn card_of(rank: u32) -> Card {
 
 /// Sleeps as an engine would until a notice comes, and returns it.
 fn next_notice(launched: &mut Launched) -> Notice {
-    let slot = launched.data.slot;
+    let slot = launched.data.node_slot;
     loop {
         let version = launched.runtime.notice_version();
         if let Some(notice) = launched.runtime.notice() {
@@ -93,7 +93,7 @@ fn next_notice(launched: &mut Launched) -> Notice {
         if launched.runtime.notice_version() == version {
             let _ = launched.data.bells.sleep(slot, announced, mend_base::Duration::from_millis(10_000));
         }
-        launched.data.bells.leave_sleep(slot);
+        launched.data.bells.end_sleep(slot);
     }
 }
 
@@ -106,7 +106,7 @@ fn others(launched: &Launched) -> BTreeSet<u32> {
 fn meet() -> ExitCode {
     let mut launched = hello();
     let me = launched.runtime.membership().clone();
-    assert!(me.slots > me.size && me.slot == me.peer.number() && me.local_ranks == me.size);
+    assert!(me.node_slots > me.size && me.node_slot == me.peer.number() && me.local_ranks == me.size);
     launched.runtime.publish(&card_of(me.peer.number())).unwrap();
     let mut unmet = others(&launched);
     for &rank in unmet.iter().filter(|&&rank| rank > me.peer.number()) {
@@ -216,7 +216,7 @@ fn live(mebibytes: i32) -> ExitCode {
 /// An outbox with a life word in it, published.
 fn living(launched: &mut Launched) -> (Outbox, Life) {
     let me = launched.runtime.membership().clone();
-    let outbox = Outbox::create(me.slot, me.slots, 0).unwrap();
+    let outbox = Outbox::create(me.node_slot, me.node_slots, 0).unwrap();
     let life = outbox.life();
     life.begin().unwrap();
     let card = Card { descriptor: Some(outbox.descriptor()), ..card_of(me.peer.number()) };
@@ -379,8 +379,10 @@ fn late() -> ExitCode {
 fn garbage_after_leaving() -> ExitCode {
     let (address, socket) = connected();
     welcome(&address, &socket);
-    for bytes in [&encode(&Request::Finalize), &encode(&Request::Lookup(Peer(1))), &b"garbage".to_vec()] {
-        send(socket.as_fd(), bytes, &[], Waiting::Allowed);
+    for bytes in
+        [&encode(&RankMessage::Finalize), &encode(&RankMessage::Lookup(Peer(1))), &b"garbage".to_vec()]
+    {
+        send(socket.as_fd(), bytes, &[], MayBlock::Yes);
     }
     ExitCode::SUCCESS
 }
@@ -451,13 +453,13 @@ fn garbage(which: usize) -> ExitCode {
         return listen(&mut hello());
     }
     let hello = welcome(&address, &socket);
-    let own = encode(&Request::Lookup(Peer(1)));
-    let card = encode(&Request::Publish(card_of(1)));
+    let own = encode(&RankMessage::Lookup(Peer(1)));
+    let card = encode(&RankMessage::Publish(card_of(1)));
     let many = vec![255; 4096];
-    let some = encode(&Request::AbortSome(1, vec![Peer(1)]));
+    let some = encode(&RankMessage::AbortSome(1, vec![Peer(1)]));
     let packets: [&[&[u8]]; 6] = [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&some]];
     for bytes in packets[which] {
-        send(socket.as_fd(), bytes, &[], Waiting::Allowed);
+        send(socket.as_fd(), bytes, &[], MayBlock::Yes);
     }
     loop {
         // Sleeps: a rank that lives until it is killed.
@@ -469,9 +471,9 @@ fn garbage(which: usize) -> ExitCode {
 fn welcome(address: &Address, socket: &OwnedFd) -> Vec<u8> {
     let namespaces = Namespaces::default();
     let hello = Hello { layout: Card::LAYOUT, secret: address.secret, rank: address.rank, namespaces };
-    let hello = encode(&Request::Hello(hello));
-    send(socket.as_fd(), &hello, &[], Waiting::Allowed);
-    assert!(matches!(receive(socket.as_fd(), Waiting::Allowed), Arrival::Packet(_)));
+    let hello = encode(&RankMessage::Hello(hello));
+    send(socket.as_fd(), &hello, &[], MayBlock::Yes);
+    assert!(matches!(receive(socket.as_fd(), MayBlock::Yes), ReceiveResult::Packet(_)));
     hello
 }
 
@@ -499,10 +501,10 @@ fn mixed(layout: i32) -> ExitCode {
     let (address, socket) = connected();
     let namespaces = Namespaces::default();
     let hello = Hello { layout: layout as u32, secret: address.secret, rank: address.rank, namespaces };
-    let hello = if layout == 0 { Request::OtherVersion(77) } else { Request::Hello(hello) };
-    send(socket.as_fd(), &encode(&hello), &[], Waiting::Allowed);
-    let Arrival::Packet(packet) = receive(socket.as_fd(), Waiting::Allowed) else { panic!("no answer") };
-    println!("{:?}", decode::<Answer>(&packet.bytes));
+    let hello = if layout == 0 { RankMessage::OtherVersion(77) } else { RankMessage::Hello(hello) };
+    send(socket.as_fd(), &encode(&hello), &[], MayBlock::Yes);
+    let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::Yes) else { panic!("no answer") };
+    println!("{:?}", decode::<DaemonMessage>(&packet.bytes));
     ExitCode::from(9)
 }
 

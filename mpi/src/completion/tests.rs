@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of each row of the table, with requests of a production engine.
 
-use super::{Answered, Answers, Completion, Found, RequestHandle, Want, test};
+use super::{Completion, CompletionResult, Found, OutArguments, RequestHandle, WaitMode, test};
 use crate::scripted::{Process, ScriptedJob, peer};
 use crate::{Error, ErrorClass, Started, Status};
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
@@ -63,7 +63,7 @@ struct Written {
     indices: Vec<usize>,
 }
 
-impl Answers for Written {
+impl OutArguments for Written {
     fn completed(&mut self, index: usize) {
         self.completed.push(index);
     }
@@ -90,7 +90,7 @@ impl Written {
     }
 }
 
-fn run(want: Want, letters: &str) -> (Answered, Written) {
+fn run(want: WaitMode, letters: &str) -> (CompletionResult, Written) {
     let mut process = process();
     let requests: Vec<_> = letters.chars().map(|letter| request(&mut process, letter)).collect();
     let mut written = Written::default();
@@ -102,14 +102,14 @@ fn run(want: Want, letters: &str) -> (Answered, Written) {
     (answered, written)
 }
 
-fn failure(answered: Answered) -> Option<(usize, ErrorClass)> {
-    answered.failure.map(|(index, error)| (index, error.class))
+fn failure(answered: CompletionResult) -> Option<(usize, ErrorClass)> {
+    answered.first_error.map(|(index, error)| (index, error.class))
 }
 
 // Row WT5
 #[test]
 fn waitall_ends_with_a_fault_and_does_not_change_active_requests() {
-    let (answered, written) = run(Want::All, "CAEPI");
+    let (answered, written) = run(WaitMode::All, "CAEPI");
     assert_eq!(answered.found, Found::All { complete: false });
     assert_eq!(written.completed, [0, 2]);
     let classes = [
@@ -129,7 +129,7 @@ fn waitall_ends_with_a_fault_and_does_not_change_active_requests() {
 // Row WT5
 #[test]
 fn waitall_ends_with_a_pending_failure() {
-    let (answered, written) = run(Want::All, "AP");
+    let (answered, written) = run(WaitMode::All, "AP");
     assert_eq!(answered.found, Found::All { complete: false });
     assert!(written.completed.is_empty());
     assert_eq!(failure(answered), Some((1, ErrorClass::ProcFailedPending)));
@@ -137,8 +137,8 @@ fn waitall_ends_with_a_pending_failure() {
 
 #[test]
 fn waitall_waits_on_after_an_error_that_is_no_fault() {
-    assert_eq!(run(Want::All, "TA").0.found, Found::NotYet);
-    let (answered, _) = run(Want::All, "TC");
+    assert_eq!(run(WaitMode::All, "TA").0.found, Found::NotYet);
+    let (answered, _) = run(WaitMode::All, "TC");
     assert_eq!(answered.found, Found::All { complete: true });
     assert_eq!(failure(answered), Some((0, ErrorClass::Truncate)));
 }
@@ -146,26 +146,26 @@ fn waitall_waits_on_after_an_error_that_is_no_fault() {
 // Row WT3
 #[test]
 fn waitany_prefers_success_to_failure_and_this_to_a_pending_failure() {
-    assert_eq!(run(Want::Any, "APEC").0.found, Found::One { index: 3, complete: true });
-    assert_eq!(run(Want::Any, "APED").0.found, Found::One { index: 3, complete: true });
-    let (failed, _) = run(Want::Any, "APE");
+    assert_eq!(run(WaitMode::Any, "APEC").0.found, Found::One { index: 3, complete: true });
+    assert_eq!(run(WaitMode::Any, "APED").0.found, Found::One { index: 3, complete: true });
+    let (failed, _) = run(WaitMode::Any, "APE");
     assert_eq!(failed.found, Found::One { index: 2, complete: true });
     assert_eq!(
         (failure(failed), failed.returned()),
         (Some((2, ErrorClass::ProcFailed)), ErrorClass::ProcFailed)
     );
-    let (pending, written) = run(Want::Any, "AP");
+    let (pending, written) = run(WaitMode::Any, "AP");
     assert_eq!(pending.found, Found::One { index: 1, complete: false });
     assert_eq!(pending.returned(), ErrorClass::ProcFailedPending);
     assert!(written.completed.is_empty() && written.statuses.is_empty());
-    assert_eq!(run(Want::Any, "AA").0.found, Found::NotYet);
-    assert_eq!(run(Want::Any, "II").0.found, Found::Nothing);
+    assert_eq!(run(WaitMode::Any, "AA").0.found, Found::NotYet);
+    assert_eq!(run(WaitMode::Any, "II").0.found, Found::Nothing);
 }
 
 // Row WT8
 #[test]
 fn waitsome_answers_complete_and_pending_requests_and_no_active_one() {
-    let (answered, written) = run(Want::Some, "ACIEP");
+    let (answered, written) = run(WaitMode::Some, "ACIEP");
     assert_eq!(answered.found, Found::Several { count: 3 });
     assert_eq!(written.indices, [1, 3, 4]);
     assert_eq!(written.completed, [1, 3]);
@@ -176,11 +176,11 @@ fn waitsome_answers_complete_and_pending_requests_and_no_active_one() {
 #[test]
 fn statuses_hold_an_error_only_where_the_call_returns_in_status() {
     for (want, letters, expected) in [
-        (Want::All, "CDI", false),
-        (Want::All, "CEC", true),
-        (Want::Some, "CAD", false),
-        (Want::Some, "CAP", true),
-        (Want::Any, "E", false),
+        (WaitMode::All, "CDI", false),
+        (WaitMode::All, "CEC", true),
+        (WaitMode::Some, "CAD", false),
+        (WaitMode::Some, "CAP", true),
+        (WaitMode::Any, "E", false),
     ] {
         let (answered, written) = run(want, letters);
         assert!(!written.statuses.is_empty());
@@ -196,7 +196,7 @@ fn a_stale_handle_is_an_error_before_anything_changes() {
     let mut process = process();
     let requests = ['C', 'x'].map(|letter| request(&mut process, letter));
     let mut written = Written::default();
-    let refused = test(Want::All, &mut process, &requests, &mut written).unwrap_err();
+    let refused = test(WaitMode::All, &mut process, &requests, &mut written).unwrap_err();
     assert_eq!(refused.class, ErrorClass::Request);
     assert!(written.completed.is_empty() && written.statuses.is_empty());
 }
@@ -206,7 +206,7 @@ fn a_request_that_occurs_twice_in_a_waitall_is_an_error_of_the_second() {
     let mut process = process();
     let twice = request(&mut process, 'C');
     let mut written = Written::default();
-    let answered = test(Want::All, &mut process, &[twice, twice], &mut written).unwrap();
+    let answered = test(WaitMode::All, &mut process, &[twice, twice], &mut written).unwrap();
     assert_eq!(
         (failure(answered), answered.returned()),
         (Some((1, ErrorClass::Request)), ErrorClass::InStatus)
@@ -217,7 +217,7 @@ fn a_request_that_occurs_twice_in_a_waitall_is_an_error_of_the_second() {
 
 #[test]
 fn null_requests_alone_are_answered_with_empty_statuses() {
-    let (answered, written) = run(Want::All, "II");
+    let (answered, written) = run(WaitMode::All, "II");
     assert_eq!((answered.found, written.statuses.len()), (Found::Nothing, 2));
     assert_eq!(written.statuses[1].2, Ok(Status::EMPTY));
 }
@@ -229,7 +229,7 @@ fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
     let mut process = job.process(0, 3);
     let mut requests: Vec<_> = (0..40).map(|_| request(&mut process, 'A')).collect();
     requests.push(request(&mut process, 'E'));
-    let (mut completion, mut written) = (Completion::new(Want::All), Written::default());
+    let (mut completion, mut written) = (Completion::new(WaitMode::All), Written::default());
     let mut poll = |process: &mut Process, written: &mut Written| {
         completion.poll(process, &requests, || Some(1), written).map(Result::unwrap)
     };
@@ -246,7 +246,7 @@ fn a_waitall_for_many_ends_when_no_process_is_left_that_could_send() {
     let job = ScriptedJob::default();
     let mut process = job.process(0, 3);
     let requests: Vec<_> = (0..40).map(|_| request(&mut process, 'P')).collect();
-    let (mut completion, mut written) = (Completion::new(Want::All), Written::default());
+    let (mut completion, mut written) = (Completion::new(WaitMode::All), Written::default());
     let mut answered = vec![];
     for number in [1, 2] {
         assert!(completion.poll(&mut process, &requests, || Some(1), &mut written).is_none());
@@ -288,12 +288,12 @@ fn a_call_ends_unsatisfiable_receives_only_if_it_waits_for_nothing_else() {
         let answered = Completion::new(want).poll(&mut process, &requests, || threads, &mut written);
         answered.map(|answered| answered.unwrap().found)
     };
-    assert_eq!(unsatisfiable(Want::Any, "PP", Some(1)), Some(Found::One { index: 0, complete: true }));
-    assert_eq!(unsatisfiable(Want::All, "PP", Some(1)), Some(Found::All { complete: true }));
-    assert_eq!(unsatisfiable(Want::Some, "PP", Some(1)), Some(Found::Several { count: 1 }));
-    assert_eq!(unsatisfiable(Want::Any, "PS", Some(1)), None);
+    assert_eq!(unsatisfiable(WaitMode::Any, "PP", Some(1)), Some(Found::One { index: 0, complete: true }));
+    assert_eq!(unsatisfiable(WaitMode::All, "PP", Some(1)), Some(Found::All { complete: true }));
+    assert_eq!(unsatisfiable(WaitMode::Some, "PP", Some(1)), Some(Found::Several { count: 1 }));
+    assert_eq!(unsatisfiable(WaitMode::Any, "PS", Some(1)), None);
     // The first receive ends, which is not a fault: the call waits for the other.
-    assert_eq!(unsatisfiable(Want::All, "PS", Some(1)), None);
-    assert_eq!(unsatisfiable(Want::Any, "PP", Some(2)), None);
-    assert_eq!(unsatisfiable(Want::Any, "PP", None), None);
+    assert_eq!(unsatisfiable(WaitMode::All, "PS", Some(1)), None);
+    assert_eq!(unsatisfiable(WaitMode::Any, "PP", Some(2)), None);
+    assert_eq!(unsatisfiable(WaitMode::Any, "PP", None), None);
 }

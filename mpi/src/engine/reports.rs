@@ -57,12 +57,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Whether there is a notice about the job, on which the layer above must act.
     #[inline]
-    pub fn has_notices(&self) -> bool {
+    pub fn has_job_notices(&self) -> bool {
         self.peer_reports.has_job_notices()
     }
 
     /// The next notice about the job, oldest first.
-    pub fn notices(&mut self) -> Option<JobNotice> {
+    pub fn next_job_notice(&mut self) -> Option<JobNotice> {
         self.peer_reports.next_job_notice()
     }
 

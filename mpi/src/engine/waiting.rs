@@ -7,7 +7,7 @@ use crate::{CommKey, Request, RequestHandle};
 use mend_base::{Instant, Key, Source};
 use mend_pml::Waiter;
 use mend_runtime::Runtime;
-use mend_transport::{Btl, Cause, Pending, WakeSet};
+use mend_transport::{Btl, Cause, EventPending, WakeSet};
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Begins a wait for a message from any peer: [`is_ready`](Engine::is_ready) returns true.
@@ -70,15 +70,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             || !self.layers.pml.idle()
     }
 
-    /// To be called before a thread sleeps: adds the addresses to sleep on. `Pending`: progress would find an event.
-    pub fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    /// To be called before a thread sleeps: adds the addresses to sleep on. `EventPending`: progress would find an event.
+    pub fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         if self.peer_reports.has_notices(&self.layers.runtime) || !self.peer_reports.is_empty() {
-            return Err(Pending);
+            return Err(EventPending);
         }
         self.layers.net.arm(wake)
     }
 
-    /// To be called after the sleep, or after `Pending`.
+    /// To be called after the sleep, or after `EventPending`.
     pub fn disarm(&mut self) {
         self.layers.net.disarm();
     }

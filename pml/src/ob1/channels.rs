@@ -68,8 +68,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// MPI_Finalize has begun: no channel is opened any more. Where a communicator was created at other members only, senders that
     /// wait for an answer on it are refused, now and later.
-    pub fn leave(&mut self) {
-        let early = self.contexts.leave();
+    pub fn begin_finalize(&mut self) {
+        let early = self.contexts.begin_finalize();
         self.refuse_early(early);
     }
 

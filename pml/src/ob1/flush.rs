@@ -8,7 +8,7 @@ use crate::peer_table::PeerLink;
 use crate::request::Error;
 use crate::send_queues::QueuedMessage;
 use mend_base::PeerIndex;
-use mend_transport::{AmId, Btl, Class, Limits, SendError};
+use mend_transport::{AmId, Btl, Limits, MessageClass, SendError};
 
 /// How many chunks go to one peer in one call of progress.
 const CHUNKS_PER_PROGRESS: u32 = 8;
@@ -142,7 +142,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ) -> u32 {
         let mut sent = 0;
         while let Some((id, header)) = self.queues.control(peer) {
-            if send_header(net, link.endpoint, Class::Control, id, header).is_err() {
+            if send_header(net, link.endpoint, MessageClass::Control, id, header).is_err() {
                 mend_base::reach!("pml.flush: a control message waits");
                 break;
             }
@@ -164,7 +164,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 QueuedMessage::Request(key) => self.transmit(net, peer, link, key),
                 QueuedMessage::ContextRetired(context) => {
                     let header = Packet::ContextRetired { context }.write();
-                    send_header(net, link.endpoint, Class::Data, AM_ID, header.as_bytes())
+                    send_header(net, link.endpoint, MessageClass::Data, AM_ID, header.as_bytes())
                 }
             };
             if result.is_err() {
@@ -204,7 +204,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 fn send_header<N: Btl>(
     net: &mut N,
     to: N::Endpoint,
-    class: Class,
+    class: MessageClass,
     id: AmId,
     header: &[u8],
 ) -> Result<(), SendError> {

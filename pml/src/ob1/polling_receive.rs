@@ -17,9 +17,9 @@ use mend_base::{ContextId, Instant, Key, PeerIndex, Rank, Source, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
 
-/// A receive that is not posted yet.
+/// A polling receive: it is not posted yet.
 #[derive(Debug)]
-pub struct Polling<E> {
+pub struct PollingReceive<E> {
     /// `None`: nothing to poll, the receive is to be posted.
     ring: Option<Ring<E>>,
     on: Channel,
@@ -37,7 +37,7 @@ struct Ring<E> {
     rank: Rank,
 }
 
-impl<E> Polling<E> {
+impl<E> PollingReceive<E> {
     /// Whether there is a ring to poll; else the receive is to be posted at once.
     #[inline]
     pub fn has_ring(&self) -> bool {
@@ -55,12 +55,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         from: Source,
         tag: TagSelector,
         data: TypedBuffer,
-    ) -> Polling<E> {
+    ) -> PollingReceive<E> {
         let ring = match from {
             Source::Rank(rank) => self.ring(on, rank),
             Source::Any => None,
         };
-        Polling { ring, on, from, tag, data }
+        PollingReceive { ring, on, from, tag, data }
     }
 
     // Hot: per message.
@@ -84,14 +84,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         &mut self,
         lent: Lent<'_, N>,
         now: Instant,
-        polling: &mut Polling<E>,
+        polling: &mut PollingReceive<E>,
         up: &mut impl Upcalls<E>,
     ) -> Option<Result<Started, Error>> {
         let Some(ring) = polling.ring else { return Some(self.post_rest(lent, polling)) };
         if !lent.net.has_message(ring.endpoint) {
             return None;
         }
-        let receive = PollingReceive { ring, channel: polling.on.0, tag: polling.tag, data: &polling.data };
+        let receive = ReceiveFromRing { ring, channel: polling.on.0, tag: polling.tag, data: &polling.data };
         let mut head = Head { ob1: self, up, receive, result: None };
         lent.net.take_message(now, ring.endpoint, &mut head);
         match head.result {
@@ -106,9 +106,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub fn post<N: Btl<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
-        polling: Polling<E>,
+        polling: PollingReceive<E>,
     ) -> Result<Started, Error> {
-        let Polling { on, from, tag, data, .. } = polling;
+        let PollingReceive { on, from, tag, data, .. } = polling;
         self.receive(lent, on, from, tag, data)
     }
 
@@ -117,7 +117,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     fn post_rest<N: Btl<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
-        polling: &mut Polling<E>,
+        polling: &mut PollingReceive<E>,
     ) -> Result<Started, Error> {
         let data = core::mem::replace(&mut polling.data, TypedBuffer::empty());
         self.receive(lent, polling.on, polling.from, polling.tag, data)
@@ -129,7 +129,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline(always)]
     fn take_polled(
         &mut self,
-        receive: &PollingReceive<'_, E>,
+        receive: &ReceiveFromRing<'_, E>,
         header: &[u8],
         payload: Payload<'_>,
     ) -> Option<Result<Status, Error>> {
@@ -147,7 +147,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 }
 
-struct PollingReceive<'a, E> {
+/// The receive while one message is taken from the ring.
+struct ReceiveFromRing<'a, E> {
     ring: Ring<E>,
     channel: Key,
     tag: TagSelector,
@@ -158,7 +159,7 @@ struct PollingReceive<'a, E> {
 struct Head<'a, E, U> {
     ob1: &'a mut Ob1<E>,
     up: &'a mut U,
-    receive: PollingReceive<'a, E>,
+    receive: ReceiveFromRing<'a, E>,
     result: Option<Result<Status, Error>>,
 }
 

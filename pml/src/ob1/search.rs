@@ -4,7 +4,7 @@
 
 use super::Ob1;
 use crate::request_table::{Phase, Posted};
-use crate::unconnected::{SEARCHED_MAX, Waiter};
+use crate::unconnected::{PeerWait, SEARCHED_MAX};
 use mend_base::{Key, PeerIndex, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -40,9 +40,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub fn next_unconnected(&mut self) -> Option<PeerIndex> {
         let slots = self.requests.slots();
         (0..SEARCHED_MAX.min(slots + 1)).find_map(|_| {
-            let channel = match self.search.next_waiter(slots)? {
-                Waiter::Probe(channel, from) => (from == Source::Any).then_some(channel),
-                Waiter::Operation(slot) => self.waits_for_any(slot),
+            let channel = match self.search.next_wait(slots)? {
+                PeerWait::Probe(channel, from) => (from == Source::Any).then_some(channel),
+                PeerWait::Operation(slot) => self.waits_for_any(slot),
             }?;
             let peers = &self.peers;
             let members = &mut self.channels.get_mut(channel)?.members;

@@ -10,7 +10,7 @@ use crate::request_table::Phase;
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_datatype::TypedBuffer;
-use mend_transport::{Btl, Class, SendError, WriteSlot};
+use mend_transport::{Btl, MessageClass, PayloadWriter, SendError};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
@@ -33,8 +33,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             && let Some((route, endpoint)) = channel.routes.at_once(to, bytes)
         {
             let header = route.eager_header(tag, channel.members.me());
-            let fill = |mut slot: WriteSlot<'_>| data.pack(0, bytes, &mut slot);
-            if lent.net.send(endpoint, Class::Data, AM_ID, &header, bytes, fill).is_ok() {
+            let fill = |mut slot: PayloadWriter<'_>| data.pack(0, bytes, &mut slot);
+            if lent.net.send(endpoint, MessageClass::Data, AM_ID, &header, bytes, fill).is_ok() {
                 mend_base::reach!("pml.send: at once");
                 route.count_sent();
                 self.queues.count_start();
@@ -124,7 +124,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let (channel, sequence) = route.next(name);
         let header = Packet::Message(Envelope { channel, sequence, tag, source, form }).write();
         let length = if matches!(form, Form::Rts { .. }) { 0 } else { bytes };
-        net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), length, |mut slot| {
+        net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), length, |mut slot| {
             entry.data().pack(0, length, &mut slot);
         })?;
         route.count_sent();
@@ -161,7 +161,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         // CANCEL_RTS has the layout of a synchronous message; the key is that of the cancelled RTS.
         let form = Form::Synchronous { key: rts };
         let header = Packet::CancelRts(Envelope { channel, sequence, tag: Tag(0), source, form }).write();
-        net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), 0, |_| {})?;
+        net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), 0, |_| {})?;
         route.count_sent();
         self.finish(request, Ok(Status::EMPTY));
         Ok(())

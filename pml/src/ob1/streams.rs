@@ -8,7 +8,7 @@ use crate::peer_table::PeerLink;
 use crate::request::{Error, Status, outcome};
 use crate::request_table::{Phase, StreamingSend};
 use mend_base::{Key, PeerIndex, Rank, Tag};
-use mend_transport::{Btl, Class, Payload, SendError, Stream, WriteSlot};
+use mend_transport::{Btl, MessageClass, Payload, PayloadWriter, SendError, Stream};
 
 /// The first chunk; each next one is twice as long, up to what the receiver takes. Short ones first, so that receiver
 /// and sender soon copy at the same time.
@@ -136,13 +136,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let StreamingSend { data, stream, sent, bytes_wanted, chunk } = send;
         let length = (bytes_wanted - *sent).min(u64::from(*chunk)).min(longest_piece(&link)) as usize;
         let at = *sent as usize;
-        let fill = |mut slot: WriteSlot<'_>| data.pack(at, length, &mut slot);
+        let fill = |mut slot: PayloadWriter<'_>| data.pack(at, length, &mut slot);
         if link.chunk_bytes > 0 {
             net.send_chunk(link.endpoint, stream, length, fill)?;
         } else {
             mend_base::reach!("pml.streams: a fragment");
             let header = Packet::Fragment { stream }.write();
-            net.send(link.endpoint, Class::Data, AM_ID, header.as_bytes(), length, fill)?;
+            net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), length, fill)?;
         }
         *sent += length as u64;
         *chunk = chunk.saturating_mul(2);

@@ -3,7 +3,7 @@
 
 use super::Launcher;
 use mend_base::Peer;
-use mend_runtime::daemon_protocol::Request;
+use mend_runtime::daemon_protocol::RankMessage;
 use mend_runtime::{Membership, Notice, Runtime, RuntimeError};
 use mend_transport::{Card, Cause};
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ impl SimRuntime {
         let (peer, size) = (Peer::new(shared.job, number), shared.size());
         let fault_tolerant = shared.rules.fault_tolerant;
         let membership =
-            Membership { peer, size, slot: number, slots: size, local_ranks: size, fault_tolerant };
+            Membership { peer, size, node_slot: number, node_slots: size, local_ranks: size, fault_tolerant };
         SimRuntime { membership, launcher: Rc::clone(launcher), card: Card::default() }
     }
 
@@ -44,16 +44,16 @@ impl SimRuntime {
         killer.on_call(self.me())
     }
 
-    fn send(&mut self, request: Request) {
+    fn send(&mut self, message: RankMessage) {
         if self.has_effect() {
-            self.launcher.borrow_mut().send(self.me(), request);
+            self.launcher.borrow_mut().send(self.me(), message);
         }
     }
 
-    /// A request about another process goes to the node daemon. About this process itself the answer is known.
-    fn send_about(&mut self, peer: Peer, request: Request, answer: Notice) {
+    /// A message about another process goes to the node daemon. About this process itself the answer is known.
+    fn send_about(&mut self, peer: Peer, message: RankMessage, answer: Notice) {
         if peer != self.membership.peer {
-            self.send(request);
+            self.send(message);
         } else if self.has_effect() {
             self.launcher.borrow_mut().process(self.me()).self_notices.push_back(answer);
         }
@@ -70,7 +70,7 @@ impl Runtime for SimRuntime {
             return Err(RuntimeError::PublishedTwice);
         }
         self.card = card.clone();
-        self.send(Request::Publish(card.clone()));
+        self.send(RankMessage::Publish(card.clone()));
         Ok(())
     }
 
@@ -79,18 +79,18 @@ impl Runtime for SimRuntime {
             return Err(RuntimeError::NoSuchPeer);
         }
         let answer = Notice::Contact { peer, card: self.card.clone() };
-        self.send_about(peer, Request::Lookup(peer), answer);
+        self.send_about(peer, RankMessage::Lookup(peer), answer);
         Ok(())
     }
 
     fn refuse(&mut self, peer: Peer, cause: Cause) {
-        self.send_about(peer, Request::Refuse(peer, cause), Notice::Refused { peer, cause });
+        self.send_about(peer, RankMessage::Refuse(peer, cause), Notice::Refused { peer, cause });
     }
 
     fn ask(&mut self, peer: Peer, cause: Cause) {
         let is_garbage_writer = self.launcher.borrow().garbage_writer == Some(self.me());
         if !(cause == Cause::Garbage && is_garbage_writer) {
-            self.send_about(peer, Request::Ask(peer, cause), Notice::Alive(peer));
+            self.send_about(peer, RankMessage::Ask(peer, cause), Notice::Alive(peer));
         }
     }
 
@@ -115,15 +115,15 @@ impl Runtime for SimRuntime {
         if self.has_effect() && !self.launcher.borrow().killer.death_has_begun(self.me()) {
             let mut launcher = self.launcher.borrow_mut();
             launcher.notice_oracle.on_finalize(self.me());
-            launcher.send(self.me(), Request::Finalize);
+            launcher.send(self.me(), RankMessage::Finalize);
         }
     }
 
     fn abort(&mut self, code: i32) {
-        self.send(Request::Abort(code));
+        self.send(RankMessage::Abort(code));
     }
 
     fn abort_some(&mut self, code: i32, peers: &[Peer]) {
-        self.send(Request::AbortSome(code, peers.to_vec()));
+        self.send(RankMessage::AbortSome(code, peers.to_vec()));
     }
 }

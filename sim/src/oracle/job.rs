@@ -4,7 +4,7 @@
 
 use mend_base::Peer;
 use mend_daemon::{Counting, Ending, JobEnd, JobEndReason, RankLine, Rules};
-use mend_runtime::daemon_protocol::Request;
+use mend_runtime::daemon_protocol::RankMessage;
 use mend_runtime::exit_code;
 use mend_transport::Cause;
 
@@ -89,19 +89,19 @@ impl JobOracle {
         self.ranks[rank as usize].joined = true;
     }
 
-    /// The node daemon receives a request.
-    pub fn on_request(&mut self, rank: u32, request: &Request) {
-        if let Request::Abort(code) = request {
+    /// The node daemon receives a message.
+    pub fn on_rank_message(&mut self, rank: u32, message: &RankMessage) {
+        if let RankMessage::Abort(code) = message {
             self.aborted.get_or_insert(*code);
         }
         if !self.is_open(rank) {
             return;
         }
-        match request {
-            Request::Finalize => self.set_end(rank, RankEnd::Left),
-            Request::GiveUp => self.set_end(rank, RankEnd::GaveUp),
-            Request::Ask(peer, Cause::Garbage) => self.set_end(peer.number(), RankEnd::Garbage),
-            Request::AbortSome(code, peers) => self.on_abort_some(rank, *code, peers),
+        match message {
+            RankMessage::Finalize => self.set_end(rank, RankEnd::Left),
+            RankMessage::GiveUp => self.set_end(rank, RankEnd::GaveUp),
+            RankMessage::Ask(peer, Cause::Garbage) => self.set_end(peer.number(), RankEnd::Garbage),
+            RankMessage::AbortSome(code, peers) => self.on_abort_some(rank, *code, peers),
             _ => {}
         }
     }
@@ -114,7 +114,7 @@ impl JobOracle {
         peers.iter().for_each(|peer| self.set_end(peer.number(), RankEnd::Aborted(code)));
     }
 
-    /// The node daemon gets evidence that the rank has ended. `unread`: the end that follows from a request which the node
+    /// The node daemon gets evidence that the rank has ended. `unread`: the end that follows from a message which the node
     /// daemon has not read yet.
     pub fn on_end_evidence(&mut self, rank: u32, unread: Option<RankEnd>) {
         self.set_end(rank, unread.unwrap_or(RankEnd::Died));

@@ -6,10 +6,10 @@
 use super::job::{JobOracle, RankEnd};
 use mend_daemon::Rules;
 use mend_runtime::Notice;
-use mend_runtime::daemon_protocol::Request;
+use mend_runtime::daemon_protocol::RankMessage;
 use std::collections::BTreeSet;
 
-/// The requests and notices of every rank.
+/// The messages and notices of every rank.
 #[derive(Debug)]
 pub struct NoticeOracle(Vec<RankNotices>);
 
@@ -61,22 +61,22 @@ impl NoticeOracle {
         notices.taken_before_finalize = notices.taken.len();
     }
 
-    /// The node daemon receives a request.
-    pub fn on_request(&mut self, rank: u32, request: &Request, job_oracle: &JobOracle) {
-        // The node daemon ignores requests of a rank that has left or failed.
+    /// The node daemon receives a message.
+    pub fn on_rank_message(&mut self, rank: u32, message: &RankMessage, job_oracle: &JobOracle) {
+        // The node daemon ignores messages of a rank that has left or failed.
         if !(job_oracle.is_open(rank) && job_oracle.has_joined(rank)) {
             return;
         }
-        match request {
-            Request::Ask(peer, _) => drop(self.0[rank as usize].asked.insert(peer.number())),
-            Request::Lookup(peer) => {
+        match message {
+            RankMessage::Ask(peer, _) => drop(self.0[rank as usize].asked.insert(peer.number())),
+            RankMessage::Lookup(peer) => {
                 self.0[rank as usize].lookups.insert(peer.number());
                 self.0[peer.number() as usize].lookups.insert(rank);
                 if !job_oracle.is_open(peer.number()) {
                     self.0[rank as usize].asked.insert(peer.number());
                 }
             }
-            Request::Refuse(peer, _) => {
+            RankMessage::Refuse(peer, _) => {
                 self.0[rank as usize].refusals.insert(peer.number());
                 self.0[peer.number() as usize].refusals.insert(rank);
             }

@@ -12,13 +12,13 @@ use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
 /// An active operation, and the buffer and values that it must produce.
-pub(super) type Pending = (Operation<Transports, SimRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
+pub(super) type CheckedOperation = (Operation<Transports, SimRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
 
 /// All ranks draw the same operations from their shared random numbers.
 pub async fn run(process: Process) {
     let comm = process.mpi.engine().comm_world();
     let count = 1 + process.shared_random.borrow_mut().below(20);
-    let mut pending: Vec<Pending> = Vec::new();
+    let mut pending: Vec<CheckedOperation> = Vec::new();
     for number in 0..count {
         process.at("collectives: start", number);
         pending.push(start(&process, comm, number as i32));
@@ -36,7 +36,7 @@ pub async fn run(process: Process) {
     }
 }
 
-async fn end((operation, expected): Pending) {
+async fn end((operation, expected): CheckedOperation) {
     operation.await.expect("all members live");
     expected.iter().for_each(assert_result);
 }
@@ -56,7 +56,7 @@ fn contributions(number: i32, rank: u32, elements: usize) -> Vec<i32> {
 }
 
 /// Starts an operation that all ranks draw alike. Rank and size of `process` are those of the communicator.
-pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> Pending {
+pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> CheckedOperation {
     let mut shared_random = process.shared_random.borrow_mut();
     let elements = [0, 1, 3, 50, 700][shared_random.below(5) as usize];
     let root = Rank(shared_random.below(process.size.into()) as u32);

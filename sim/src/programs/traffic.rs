@@ -19,7 +19,7 @@ use mend_transport::Buffer;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-type Started = Operation<Transports, SimRuntime>;
+type SimOperation = Operation<Transports, SimRuntime>;
 
 /// One message of the plan.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ fn draw_bytes(random: &mut Random) -> usize {
 struct Traffic {
     process: Process,
     comms: [CommKey; 4],
-    sends: Vec<(Started, Arc<Buffer>)>,
+    sends: Vec<(SimOperation, Arc<Buffer>)>,
     receives: Vec<Receive>,
     /// Messages that wildcards have not received: by kind, by tag where the receives name one, and by sender, in order.
     expected: BTreeMap<(Kind, Option<Tag>, Rank), VecDeque<Message>>,
@@ -102,7 +102,7 @@ struct Traffic {
 
 struct Receive {
     message: Message,
-    operation: Started,
+    operation: SimOperation,
     buffer: Arc<Buffer>,
     /// Its index in [`Traffic::wildcards`].
     wildcard: Option<usize>,
@@ -252,7 +252,7 @@ impl Traffic {
         self.ended_buffers.add(&buffer);
     }
 
-    async fn end_send(&mut self, sent: Started, data: Arc<Buffer>) {
+    async fn end_send(&mut self, sent: SimOperation, data: Arc<Buffer>) {
         sent.await.expect("the receiver lives");
         overwrite(&data);
         self.ended_buffers.add(&data);

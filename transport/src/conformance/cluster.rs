@@ -2,7 +2,7 @@
 //! Connected BTLs, the callbacks that each of them made, and rounds of progress. A round is one call of `progress` of every process.
 
 use super::Fixture;
-use crate::{Ability, AmId, Btl, Card, Cause, Class, Cookie, Payload, SendError, Sink, Stream};
+use crate::{Ability, AmId, Btl, Card, Cause, Cookie, MessageClass, Payload, SendError, Sink, Stream};
 use core::fmt;
 use mend_base::{Instant, PeerIndex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -231,7 +231,7 @@ impl<F: Fixture> Cluster<F> {
     }
 
     /// Tries once to send message `number`. The number determines header and payload.
-    pub fn try_send(&mut self, from: usize, to: usize, class: Class, number: u32, len: usize) -> Sent {
+    pub fn try_send(&mut self, from: usize, to: usize, class: MessageClass, number: u32, len: usize) -> Sent {
         let endpoint = self.endpoint(from, to);
         let mut filled = false;
         let answer = self.btl(from).send(endpoint, class, ID, &number.to_le_bytes(), len, |mut slot| {
@@ -243,7 +243,7 @@ impl<F: Fixture> Cluster<F> {
     }
 
     /// Sends message `number`; makes a round after each `Busy`.
-    pub fn send(&mut self, from: usize, to: usize, class: Class, number: u32, len: usize) {
+    pub fn send(&mut self, from: usize, to: usize, class: MessageClass, number: u32, len: usize) {
         for _ in 0..STEPS {
             match self.try_send(from, to, class, number, len) {
                 Ok(()) => return,
@@ -282,7 +282,7 @@ impl<F: Fixture> Cluster<F> {
     pub fn fill_up(&mut self, from: usize, to: usize, len: usize) -> u32 {
         let (mut number, mut refused) = (0, 0);
         while number < MESSAGES_MAX {
-            match self.try_send(from, to, Class::Data, number, len) {
+            match self.try_send(from, to, MessageClass::Data, number, len) {
                 Ok(()) => (number, refused) = (number + 1, 0),
                 // The fault injector may have made some of the refusals.
                 Err(SendError::Busy) if F::EXACT || refused == 50 => return number,

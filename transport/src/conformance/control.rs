@@ -3,7 +3,7 @@
 
 use super::cluster::{Endpoint, ID, pattern};
 use super::{Callback, Cluster, Fixture};
-use crate::{AmId, Btl, Class, SendError};
+use crate::{AmId, Btl, MessageClass, SendError};
 use mend_base::PeerIndex;
 
 /// While the data queue is full, a control message is sent, and it is delivered before the last of the data.
@@ -13,9 +13,9 @@ pub fn control_overtakes_data_that_waits<F: Fixture>() {
     let sent = cluster.fill_up(sender, receiver, 64);
     let (_, _, inline) = cluster.sizes();
     const CONTROL: u32 = 1 << 20;
-    let mut answer = cluster.try_send(sender, receiver, Class::Control, CONTROL, inline);
+    let mut answer = cluster.try_send(sender, receiver, MessageClass::Control, CONTROL, inline);
     while !F::EXACT && answer == Err(SendError::Busy) {
-        answer = cluster.try_send(sender, receiver, Class::Control, CONTROL, inline);
+        answer = cluster.try_send(sender, receiver, MessageClass::Control, CONTROL, inline);
     }
     assert_eq!(answer, Ok(()), "a control message waits behind data");
     cluster
@@ -41,11 +41,11 @@ pub fn a_mailbox_holds_the_last_state<F: Fixture>() {
     for round in 1..50u32 {
         for number in last + 1..=last + round {
             let len = (number as usize * 5) % (inline + 1);
-            let answer = cluster.try_send(sender, receiver, Class::Mailbox, number, len);
+            let answer = cluster.try_send(sender, receiver, MessageClass::Mailbox, number, len);
             if F::EXACT {
                 assert_eq!(answer, Ok(()), "a state replaces the one before and is never Busy");
             } else if answer.is_err() {
-                cluster.send(sender, receiver, Class::Mailbox, number, len);
+                cluster.send(sender, receiver, MessageClass::Mailbox, number, len);
             }
         }
         last += round;
@@ -79,8 +79,10 @@ fn post<F: Fixture>(cluster: &mut Cluster<F>, id: AmId) {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let endpoint = cluster.endpoint(sender, receiver);
     let state = pattern(u32::from(id.0), 8);
-    let fill = |mut slot: crate::WriteSlot<'_>| slot.put(&state);
-    while cluster.btl(sender).send(endpoint, Class::Mailbox, id, &[id.0], 8, fill) == Err(SendError::Busy) {
+    let fill = |mut slot: crate::PayloadWriter<'_>| slot.put(&state);
+    while cluster.btl(sender).send(endpoint, MessageClass::Mailbox, id, &[id.0], 8, fill)
+        == Err(SendError::Busy)
+    {
         assert!(!F::EXACT, "a state is never Busy");
     }
 }

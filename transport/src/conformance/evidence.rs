@@ -3,7 +3,7 @@
 
 use super::injected::{FalseErrors, Injected};
 use super::{Callback, Cluster, Fixture};
-use crate::{Btl, Cause, Class};
+use crate::{Btl, Cause, MessageClass};
 use mend_base::PeerIndex;
 
 /// Wrong evidence in every second round changes nothing, also when the layer above quarantines the peer and resumes it.
@@ -12,7 +12,7 @@ pub fn an_error_report_changes_nothing<F: Fixture>() {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let endpoint = cluster.endpoint(sender, receiver);
     for number in 0..500 {
-        cluster.send(sender, receiver, Class::Data, number, 100);
+        cluster.send(sender, receiver, MessageClass::Data, number, 100);
         cluster.progress_all();
         if number % 50 == 49 {
             cluster.btl(sender).quarantine(endpoint);

@@ -2,7 +2,7 @@
 //! A call of progress obeys its budget, and no peer starves.
 
 use super::{Callback, Cluster, Fixture};
-use crate::Class;
+use crate::MessageClass;
 
 /// Two peers send as much as they can to a third, whose budget is one callback a round: it receives from both.
 pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
@@ -13,7 +13,7 @@ pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
     let mut next = [0, 0, 0];
     for _ in 0..2000 {
         for from in [1, 2] {
-            while cluster.try_send(from, 0, Class::Data, next[from], 16).is_ok() {
+            while cluster.try_send(from, 0, MessageClass::Data, next[from], 16).is_ok() {
                 next[from] += 1;
             }
             cluster.progress(from);
@@ -40,7 +40,7 @@ pub fn seven_full_queues_are_served_alike<F: Fixture>() {
         let mut next = [0u32; 8];
         while cluster.callbacks(0).len() < 5000 {
             for (from, number) in next.iter_mut().enumerate().skip(1) {
-                while cluster.try_send(from, 0, Class::Data, *number, 8).is_ok() {
+                while cluster.try_send(from, 0, MessageClass::Data, *number, 8).is_ok() {
                     *number += 1;
                 }
                 cluster.progress(from);

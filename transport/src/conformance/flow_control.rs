@@ -2,7 +2,7 @@
 //! Queues are bounded. `Busy` means that nothing was sent, and `on_sendable` reports when to try again.
 
 use super::{Cluster, Fixture};
-use crate::{Class, SendError};
+use crate::{MessageClass, SendError};
 
 /// Without a receiver the queue becomes full; then sends answer `Busy` and do not call `fill` (the cluster checks the latter on every
 /// send). The messages sent before arrive, and no others.
@@ -14,7 +14,7 @@ pub fn a_full_queue_is_busy_and_does_not_call_fill<F: Fixture>() {
         assert!(sent > 0, "a connected endpoint accepts a message");
         if F::EXACT {
             for number in 0..10 {
-                let again = cluster.try_send(sender, receiver, Class::Data, 1000 + number, len);
+                let again = cluster.try_send(sender, receiver, MessageClass::Data, 1000 + number, len);
                 assert_eq!(again, Err(SendError::Busy));
             }
         }
@@ -35,7 +35,7 @@ pub fn on_sendable_comes_after_busy_and_nothing_is_lost<F: Fixture>() {
         let (mut next, mut waits) = (0, 0);
         while next < 3000 {
             let reports = cluster.sendable_reports(sender, receiver);
-            match cluster.try_send(sender, receiver, Class::Data, next, len) {
+            match cluster.try_send(sender, receiver, MessageClass::Data, next, len) {
                 Ok(()) => next += 1,
                 Err(SendError::Busy) => {
                     waits += 1;
@@ -60,7 +60,7 @@ pub fn one_full_peer_does_not_stop_the_others<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(3);
     let sent = cluster.fill_up(0, 1, 64);
     for number in 0..500 {
-        while cluster.try_send(0, 2, Class::Data, number, 64).is_err() {
+        while cluster.try_send(0, 2, MessageClass::Data, number, 64).is_err() {
             cluster.progress(0);
             cluster.progress(2);
         }

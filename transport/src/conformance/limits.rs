@@ -3,7 +3,7 @@
 
 use super::cluster::{Endpoint, ID, pattern};
 use super::{Callback, Cluster, Fixture};
-use crate::{Ability, Btl, Class, Limits, SendError};
+use crate::{Ability, Btl, Limits, MessageClass, SendError};
 use mend_base::PeerIndex;
 
 /// The limits are consistent, and do not change.
@@ -20,7 +20,7 @@ pub fn the_limits_agree_with_each_other<F: Fixture>() {
         limits.transfer_bytes_max > 0,
         "{limits:?}"
     );
-    cluster.send(sender, receiver, Class::Data, 0, 8);
+    cluster.send(sender, receiver, MessageClass::Data, 0, 8);
     cluster.settle();
     assert_eq!(*cluster.btl(sender).limits(endpoint), limits);
 }
@@ -30,8 +30,8 @@ pub fn every_length_up_to_the_limits_passes<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (packed, _, inline) = cluster.sizes();
     let lengths = [0, 1, 7, 8, 9, 63, 64, 65, inline - 1, inline, inline + 1, packed - 1, packed];
-    for class in [Class::Data, Class::Control, Class::Mailbox] {
-        let most = if class == Class::Data { packed } else { inline };
+    for class in [MessageClass::Data, MessageClass::Control, MessageClass::Mailbox] {
+        let most = if class == MessageClass::Data { packed } else { inline };
         for len in lengths.into_iter().filter(|&len| len <= most) {
             for header_bytes in [0, 1, 7, 8, 31, 32, 39, Limits::HEADER_BYTES_MAX] {
                 one_passes::<F>(&mut cluster, class, header_bytes, len);
@@ -40,7 +40,7 @@ pub fn every_length_up_to_the_limits_passes<F: Fixture>() {
     }
 }
 
-fn one_passes<F: Fixture>(cluster: &mut Cluster<F>, class: Class, header_bytes: usize, len: usize) {
+fn one_passes<F: Fixture>(cluster: &mut Cluster<F>, class: MessageClass, header_bytes: usize, len: usize) {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let endpoint = cluster.endpoint(sender, receiver);
     let (header, payload) = (pattern(1, header_bytes), pattern(2, len));

@@ -6,8 +6,8 @@ use super::{
     Fixture, control, evidence, fairness, flow_control, limits, order, quarantine, sever, sleep, streams,
 };
 use crate::{
-    Ability, AmId, Btl, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink, Stream,
-    TransportId, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
+    PayloadWriter, SendError, Sink, Stream, TransportId, WakeSet,
 };
 use core::cell::RefCell;
 use mend_base::{Instant, PeerIndex, Reader};
@@ -48,7 +48,7 @@ const REPORTS_DEATHS_TWICE: Mutation = 28;
 const REPORTS_DEATHS_ONCE_ONLY: Mutation = 29;
 const REPEATS_AFTER_A_PANIC: Mutation = 30;
 
-pub(crate) struct Job<const M: Mutation> {
+pub(crate) struct MockFixture<const M: Mutation> {
     fabric: Rc<RefCell<MockFabric>>,
 }
 
@@ -112,7 +112,7 @@ enum State {
     Severed,
 }
 
-impl<const M: Mutation> Fixture for Job<M> {
+impl<const M: Mutation> Fixture for MockFixture<M> {
     type Btl = MockBtl<M>;
     const SEES_DEATHS: bool = true;
 
@@ -133,7 +133,7 @@ impl<const M: Mutation> Fixture for Job<M> {
             limits: limits.clone(),
         };
         let all = (0..count as u32).map(mock).collect();
-        (Job { fabric }, all)
+        (MockFixture { fabric }, all)
     }
 
     fn abandon(&mut self, index: usize, _btl: MockBtl<M>) {
@@ -149,7 +149,7 @@ impl<const M: Mutation> Fixture for Job<M> {
     }
 }
 
-impl<const M: Mutation> Job<M> {
+impl<const M: Mutation> MockFixture<M> {
     /// Process `index` ends, and `check_peers` of others can see it.
     pub(crate) fn end(&mut self, index: usize) {
         self.fabric.borrow_mut().dead.insert(index as u32);
@@ -185,17 +185,17 @@ impl MockLink {
         self.data.is_empty() && self.control.is_empty() && self.mailboxes.is_empty()
     }
 
-    fn put<const M: Mutation>(&mut self, class: Class, item: Item) {
+    fn put<const M: Mutation>(&mut self, class: MessageClass, item: Item) {
         self.sent += 1;
         let twentieth = self.sent.is_multiple_of(20);
         match (class, &item) {
-            (Class::Mailbox, Item::Message(id, ..)) => {
+            (MessageClass::Mailbox, Item::Message(id, ..)) => {
                 let key = if M == ONE_MAILBOX_FOR_ALL { 0 } else { id.0 };
                 if M != MAILBOX_HOLDS_THE_FIRST || !self.mailboxes.contains_key(&key) {
                     self.mailboxes.insert(key, item);
                 }
             }
-            (Class::Control, _) if M != CONTROL_WAITS => self.control.push_back(item),
+            (MessageClass::Control, _) if M != CONTROL_WAITS => self.control.push_back(item),
             _ if M == LOSES && twentieth => {}
             _ if M == DOUBLES && twentieth => self.data.extend([item.clone(), item]),
             _ if M == SWAPS && twentieth => self.data.push_front(item),
@@ -222,7 +222,7 @@ impl<const M: Mutation> MockBtl<M> {
         }
     }
 
-    fn post(&mut self, endpoint: usize, class: Class, item: Item) {
+    fn post(&mut self, endpoint: usize, class: MessageClass, item: Item) {
         let slot = self.endpoints[endpoint].slot;
         let mut fabric = self.fabric.borrow_mut();
         fabric.link(self.me, slot).put::<M>(class, item);
@@ -370,17 +370,17 @@ impl<const M: Mutation> Btl for MockBtl<M> {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let mut payload = vec![0; len];
-        let data = class == Class::Data || (M == CONTROL_WAITS && class == Class::Control);
+        let data = class == MessageClass::Data || (M == CONTROL_WAITS && class == MessageClass::Control);
         let admitted = self.admit(to as usize, data);
         if admitted.is_ok() || M == FILLS_WHEN_BUSY {
-            fill(WriteSlot::from(&mut payload[..]));
+            fill(PayloadWriter::from(&mut payload[..]));
         }
         admitted?;
         if M == CORRUPTS
@@ -398,12 +398,12 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         self.admit(to as usize, true)?;
         let mut payload = vec![0; len];
-        fill(WriteSlot::from(&mut payload[..]));
-        self.post(to as usize, Class::Data, Item::Chunk(stream, payload));
+        fill(PayloadWriter::from(&mut payload[..]));
+        self.post(to as usize, MessageClass::Data, Item::Chunk(stream, payload));
         Ok(())
     }
 
@@ -439,9 +439,9 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         }
     }
 
-    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), EventPending> {
         let pending = self.has_events() && M != NEVER_PENDING || M == ALWAYS_PENDING;
-        if pending { Err(Pending) } else { Ok(()) }
+        if pending { Err(EventPending) } else { Ok(()) }
     }
 
     fn disarm(&mut self) {}
@@ -451,15 +451,15 @@ const MOCK: TransportId = TransportId(200);
 const LINK_MESSAGES: usize = 40;
 
 mod unbroken {
-    crate::conformance!(super::Job<{ super::NONE }>);
+    crate::conformance!(super::MockFixture<{ super::NONE }>);
 }
 
 mod with_faults {
-    crate::conformance!(crate::conformance::Injected<super::Job<{ super::NONE }>>);
+    crate::conformance!(crate::conformance::Injected<super::MockFixture<{ super::NONE }>>);
 }
 
 mod counted {
-    crate::conformance!(crate::conformance::Counted<super::Job<{ super::NONE }>>);
+    crate::conformance!(crate::conformance::Counted<super::MockFixture<{ super::NONE }>>);
 }
 
 /// Asserts that the test of the requirement fails.
@@ -470,96 +470,114 @@ fn assert_caught(mutation: Mutation, requirement: fn()) {
 
 #[test]
 fn a_broken_transport_of_messages_is_caught() {
-    assert_caught(LOSES, order::messages_arrive_whole_and_in_order::<Job<LOSES>>);
-    assert_caught(DOUBLES, order::messages_arrive_whole_and_in_order::<Job<DOUBLES>>);
-    assert_caught(SWAPS, order::peers_do_not_disturb_each_others_order::<Job<SWAPS>>);
-    assert_caught(CORRUPTS, order::messages_arrive_whole_and_in_order::<Job<CORRUPTS>>);
+    assert_caught(LOSES, order::messages_arrive_whole_and_in_order::<MockFixture<LOSES>>);
+    assert_caught(DOUBLES, order::messages_arrive_whole_and_in_order::<MockFixture<DOUBLES>>);
+    assert_caught(SWAPS, order::peers_do_not_disturb_each_others_order::<MockFixture<SWAPS>>);
+    assert_caught(CORRUPTS, order::messages_arrive_whole_and_in_order::<MockFixture<CORRUPTS>>);
     assert_caught(
         READY_IS_ALWAYS_TRUE,
-        order::ready_is_true_while_a_message_is_there::<Job<READY_IS_ALWAYS_TRUE>>,
+        order::ready_is_true_while_a_message_is_there::<MockFixture<READY_IS_ALWAYS_TRUE>>,
     );
-    let requirement = order::a_sink_that_panics_gets_each_message_once_in_order::<Job<REPEATS_AFTER_A_PANIC>>;
+    let requirement =
+        order::a_sink_that_panics_gets_each_message_once_in_order::<MockFixture<REPEATS_AFTER_A_PANIC>>;
     assert_caught(REPEATS_AFTER_A_PANIC, requirement);
-    assert_caught(SHORTENS_HEADERS, limits::every_length_up_to_the_limits_passes::<Job<SHORTENS_HEADERS>>);
-    assert_caught(CHUNKS_SWAP, streams::a_full_stream_is_busy_and_loses_nothing::<Job<CHUNKS_SWAP>>);
+    assert_caught(
+        SHORTENS_HEADERS,
+        limits::every_length_up_to_the_limits_passes::<MockFixture<SHORTENS_HEADERS>>,
+    );
+    assert_caught(CHUNKS_SWAP, streams::a_full_stream_is_busy_and_loses_nothing::<MockFixture<CHUNKS_SWAP>>);
 }
 
 #[test]
 fn broken_flow_control_is_caught() {
     assert_caught(
         FILLS_WHEN_BUSY,
-        flow_control::a_full_queue_is_busy_and_does_not_call_fill::<Job<FILLS_WHEN_BUSY>>,
+        flow_control::a_full_queue_is_busy_and_does_not_call_fill::<MockFixture<FILLS_WHEN_BUSY>>,
     );
     assert_caught(
         HAS_NO_BOUND,
-        flow_control::a_full_queue_is_busy_and_does_not_call_fill::<Job<HAS_NO_BOUND>>,
+        flow_control::a_full_queue_is_busy_and_does_not_call_fill::<MockFixture<HAS_NO_BOUND>>,
     );
     let requirement =
-        flow_control::on_sendable_comes_after_busy_and_nothing_is_lost::<Job<NEVER_REPORTS_SENDABLE>>;
+        flow_control::on_sendable_comes_after_busy_and_nothing_is_lost::<MockFixture<NEVER_REPORTS_SENDABLE>>;
     assert_caught(NEVER_REPORTS_SENDABLE, requirement);
-    assert_caught(CONTROL_WAITS, control::control_overtakes_data_that_waits::<Job<CONTROL_WAITS>>);
-    let requirement = control::a_mailbox_holds_the_last_state::<Job<MAILBOX_HOLDS_THE_FIRST>>;
+    assert_caught(CONTROL_WAITS, control::control_overtakes_data_that_waits::<MockFixture<CONTROL_WAITS>>);
+    let requirement = control::a_mailbox_holds_the_last_state::<MockFixture<MAILBOX_HOLDS_THE_FIRST>>;
     assert_caught(MAILBOX_HOLDS_THE_FIRST, requirement);
-    let requirement = control::mailboxes_of_different_ids_are_different::<Job<ONE_MAILBOX_FOR_ALL>>;
+    let requirement = control::mailboxes_of_different_ids_are_different::<MockFixture<ONE_MAILBOX_FOR_ALL>>;
     assert_caught(ONE_MAILBOX_FOR_ALL, requirement);
-    assert_caught(STARVES, fairness::no_peer_starves_with_a_budget_of_one::<Job<STARVES>>);
-    assert_caught(STARVES, fairness::seven_full_queues_are_served_alike::<Job<STARVES>>);
-    assert_caught(EXCEEDS_ITS_BUDGET, fairness::progress_keeps_its_budget::<Job<EXCEEDS_ITS_BUDGET>>);
+    assert_caught(STARVES, fairness::no_peer_starves_with_a_budget_of_one::<MockFixture<STARVES>>);
+    assert_caught(STARVES, fairness::seven_full_queues_are_served_alike::<MockFixture<STARVES>>);
+    assert_caught(EXCEEDS_ITS_BUDGET, fairness::progress_keeps_its_budget::<MockFixture<EXCEEDS_ITS_BUDGET>>);
 }
 
 #[test]
 fn broken_quarantine_and_sever_are_caught() {
     let requirement =
-        quarantine::a_quarantined_endpoint_is_busy_and_reports_no_error::<Job<QUARANTINE_SENDS>>;
+        quarantine::a_quarantined_endpoint_is_busy_and_reports_no_error::<MockFixture<QUARANTINE_SENDS>>;
     assert_caught(QUARANTINE_SENDS, requirement);
-    let requirement = quarantine::after_resume_everything_arrives_once_in_order::<Job<QUARANTINE_DROPS>>;
+    let requirement =
+        quarantine::after_resume_everything_arrives_once_in_order::<MockFixture<QUARANTINE_DROPS>>;
     assert_caught(QUARANTINE_DROPS, requirement);
     assert_caught(
         SEVER_FORGETS,
-        sever::complete_messages_come_before_the_severed_report::<Job<SEVER_FORGETS>>,
+        sever::complete_messages_come_before_the_severed_report::<MockFixture<SEVER_FORGETS>>,
     );
-    assert_caught(SEVER_FORGETS, sever::complete_messages_of_a_dead_peer_are_delivered::<Job<SEVER_FORGETS>>);
+    assert_caught(
+        SEVER_FORGETS,
+        sever::complete_messages_of_a_dead_peer_are_delivered::<MockFixture<SEVER_FORGETS>>,
+    );
     assert_caught(
         REPORTS_SEVERED_TWICE,
-        sever::the_severed_report_comes_once_and_nothing_after_it::<Job<REPORTS_SEVERED_TWICE>>,
+        sever::the_severed_report_comes_once_and_nothing_after_it::<MockFixture<REPORTS_SEVERED_TWICE>>,
     );
     assert_caught(
         DELIVERS_AFTERWARDS,
-        sever::the_severed_report_comes_once_and_nothing_after_it::<Job<DELIVERS_AFTERWARDS>>,
+        sever::the_severed_report_comes_once_and_nothing_after_it::<MockFixture<DELIVERS_AFTERWARDS>>,
     );
-    assert_caught(SEVERED_SENDS, sever::a_severed_endpoint_refuses_every_send::<Job<SEVERED_SENDS>>);
-    let requirement = sever::severing_one_peer_leaves_the_others_unharmed::<Job<SEVER_AFFECTS_OTHERS>>;
+    assert_caught(SEVERED_SENDS, sever::a_severed_endpoint_refuses_every_send::<MockFixture<SEVERED_SENDS>>);
+    let requirement =
+        sever::severing_one_peer_leaves_the_others_unharmed::<MockFixture<SEVER_AFFECTS_OTHERS>>;
     assert_caught(SEVER_AFFECTS_OTHERS, requirement);
 }
 
 #[test]
 fn a_broken_check_of_peers_is_caught() {
-    let requirement =
-        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<REPORTS_LIVING_PEERS>>;
+    let requirement = evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<
+        MockFixture<REPORTS_LIVING_PEERS>,
+    >;
     assert_caught(REPORTS_LIVING_PEERS, requirement);
-    let requirement =
-        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<REPORTS_DEATHS_TWICE>>;
+    let requirement = evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<
+        MockFixture<REPORTS_DEATHS_TWICE>,
+    >;
     assert_caught(REPORTS_DEATHS_TWICE, requirement);
-    let requirement =
-        evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<Job<REPORTS_DEATHS_ONCE_ONLY>>;
+    let requirement = evidence::check_peers_finds_the_peers_that_have_ended_and_no_others::<
+        MockFixture<REPORTS_DEATHS_ONCE_ONLY>,
+    >;
     assert_caught(REPORTS_DEATHS_ONCE_ONLY, requirement);
 }
 
 #[test]
 fn a_broken_sleep_is_caught() {
-    assert_caught(NEVER_PENDING, sleep::arm_is_pending_where_something_is::<Job<NEVER_PENDING>>);
-    assert_caught(ALWAYS_PENDING, sleep::arm_succeeds_where_nothing_is_pending::<Job<ALWAYS_PENDING>>);
+    assert_caught(NEVER_PENDING, sleep::arm_is_pending_where_something_is::<MockFixture<NEVER_PENDING>>);
+    assert_caught(
+        ALWAYS_PENDING,
+        sleep::arm_succeeds_where_nothing_is_pending::<MockFixture<ALWAYS_PENDING>>,
+    );
     assert_caught(
         WAKES_NO_RECEIVER,
-        sleep::a_message_after_arm_wakes_and_is_delivered::<Job<WAKES_NO_RECEIVER>>,
+        sleep::a_message_after_arm_wakes_and_is_delivered::<MockFixture<WAKES_NO_RECEIVER>>,
     );
-    assert_caught(WAKES_NO_SENDER, sleep::sendable_after_arm_wakes_and_is_reported::<Job<WAKES_NO_SENDER>>);
+    assert_caught(
+        WAKES_NO_SENDER,
+        sleep::sendable_after_arm_wakes_and_is_reported::<MockFixture<WAKES_NO_SENDER>>,
+    );
 }
 
 /// Sends forty messages and checks the counts.
 fn lifecycle_check<F: Fixture>() {
     let mut cluster = super::Cluster::<super::Counted<F>>::connected(2);
-    (0..40).for_each(|number| cluster.send(0, 1, Class::Data, number, 8));
+    (0..40).for_each(|number| cluster.send(0, 1, MessageClass::Data, number, 8));
     cluster.settle();
     let counts = cluster.btl(1).counts();
     cluster.btl(0).assert_conserved();
@@ -568,18 +586,18 @@ fn lifecycle_check<F: Fixture>() {
 
 #[test]
 fn the_count_is_right_only_if_every_message_arrives_once_as_it_was_sent() {
-    lifecycle_check::<Job<NONE>>();
-    assert_caught(LOSES, lifecycle_check::<Job<LOSES>>);
-    assert_caught(DOUBLES, lifecycle_check::<Job<DOUBLES>>);
-    assert_caught(CORRUPTS, lifecycle_check::<Job<CORRUPTS>>);
+    lifecycle_check::<MockFixture<NONE>>();
+    assert_caught(LOSES, lifecycle_check::<MockFixture<LOSES>>);
+    assert_caught(DOUBLES, lifecycle_check::<MockFixture<DOUBLES>>);
+    assert_caught(CORRUPTS, lifecycle_check::<MockFixture<CORRUPTS>>);
 }
 
 #[test]
 fn the_injector_injects_as_often_as_it_was_told_and_repeats_itself_with_the_same_seed() {
     let history = || {
-        let mut cluster = super::Cluster::<super::Injected<Job<NONE>>>::connected(2);
+        let mut cluster = super::Cluster::<super::Injected<MockFixture<NONE>>>::connected(2);
         let answers: Vec<_> =
-            (0..200).map(|number| cluster.try_send(0, 1, Class::Mailbox, number, 8)).collect();
+            (0..200).map(|number| cluster.try_send(0, 1, MessageClass::Mailbox, number, 8)).collect();
         (0..200).for_each(|_| _ = cluster.progress_all());
         (answers, cluster.callbacks(0).to_vec())
     };

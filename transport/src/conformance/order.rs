@@ -2,7 +2,7 @@
 //! Messages arrive complete, once, and in the order in which they were sent.
 
 use super::{Callback, Cluster, Fixture};
-use crate::{Btl, Class};
+use crate::{Btl, MessageClass};
 use mend_base::Random;
 
 /// A thousand messages of all sizes between two processes.
@@ -13,7 +13,7 @@ pub fn messages_arrive_whole_and_in_order<F: Fixture>() {
     let mut random = Random(1);
     for number in 0..1000 {
         let most = if random.once_in(4) { packed } else { packed.min(200) };
-        cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
+        cluster.send(sender, receiver, MessageClass::Data, number, random.below(most as u64 + 1) as usize);
     }
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), (0..1000).collect::<Vec<_>>());
@@ -26,7 +26,7 @@ pub fn peers_do_not_disturb_each_others_order<F: Fixture>() {
     let mut random = Random(2);
     for number in 0..300 {
         for &(from, to) in &pairs {
-            cluster.send(from, to, Class::Data, number, random.below(100) as usize);
+            cluster.send(from, to, MessageClass::Data, number, random.below(100) as usize);
         }
     }
     cluster.settle();
@@ -45,7 +45,7 @@ pub fn ready_is_true_while_a_message_is_there<F: Fixture>() {
     let back = cluster.endpoint(receiver, sender);
     for number in 0..200 {
         assert!(!cluster.btl(receiver).ready(back), "before message {number}");
-        cluster.send(sender, receiver, Class::Data, number, 8);
+        cluster.send(sender, receiver, MessageClass::Data, number, 8);
         let is_there = (0..super::cluster::STEPS).any(|_| {
             if sender != receiver {
                 cluster.progress(sender);
@@ -67,7 +67,7 @@ pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     let mut random = Random(3);
     for number in 0..1000 {
         let most = if random.once_in(8) { packed } else { packed.min(60) };
-        cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
+        cluster.send(sender, receiver, MessageClass::Data, number, random.below(most as u64 + 1) as usize);
         if random.once_in(3) {
             cluster.progress(receiver);
         }
@@ -88,7 +88,7 @@ pub fn a_sink_that_panics_gets_each_message_once_in_order<F: Fixture>() {
     let mut panics = 0;
     for number in 0..500 {
         let most = if random.once_in(4) { packed } else { packed.min(60) };
-        cluster.send(sender, receiver, Class::Data, number, random.below(most as u64 + 1) as usize);
+        cluster.send(sender, receiver, MessageClass::Data, number, random.below(most as u64 + 1) as usize);
         while random.once_in(2) {
             panics += u32::from(cluster.progress_with_a_panic(receiver));
         }

@@ -3,7 +3,7 @@
 //! or severed.
 
 use super::{Callback, Cluster, Fixture};
-use crate::{Btl, Class, SendError};
+use crate::{Btl, MessageClass, SendError};
 use mend_base::PeerIndex;
 
 /// Every send to a quarantined peer is `Busy`; neither `on_error` nor `on_severed` follows.
@@ -12,7 +12,7 @@ pub fn a_quarantined_endpoint_is_busy_and_reports_no_error<F: Fixture>() {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let endpoint = cluster.endpoint(sender, receiver);
     cluster.btl(sender).quarantine(endpoint);
-    for class in [Class::Data, Class::Control, Class::Mailbox] {
+    for class in [MessageClass::Data, MessageClass::Control, MessageClass::Mailbox] {
         assert_eq!(cluster.try_send(sender, receiver, class, 0, 8), Err(SendError::Busy), "{class:?}");
     }
     cluster.settle();
@@ -25,7 +25,7 @@ pub fn a_quarantined_endpoint_is_busy_and_reports_no_error<F: Fixture>() {
     );
     cluster.btl(sender).resume(endpoint);
     cluster.until("on_sendable comes after resume", |cluster| cluster.sendable_reports(sender, receiver) > 0);
-    cluster.send(sender, receiver, Class::Data, 0, 8);
+    cluster.send(sender, receiver, MessageClass::Data, 0, 8);
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), [0]);
 }
@@ -40,19 +40,19 @@ pub fn after_resume_everything_arrives_once_in_order<F: Fixture>() {
     for round in 0..20 {
         let until = next + 5;
         while next < until {
-            cluster.send(sender, receiver, Class::Data, next, 40);
+            cluster.send(sender, receiver, MessageClass::Data, next, 40);
             next += 1;
         }
         cluster.btl(receiver).quarantine(back);
         for _ in 0..round {
-            if cluster.try_send(sender, receiver, Class::Data, next, 40).is_ok() {
+            if cluster.try_send(sender, receiver, MessageClass::Data, next, 40).is_ok() {
                 next += 1;
             }
             cluster.progress_all();
         }
         cluster.btl(receiver).resume(back);
     }
-    cluster.send(sender, receiver, Class::Data, next, 40);
+    cluster.send(sender, receiver, MessageClass::Data, next, 40);
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), (0..=next).collect::<Vec<_>>());
 }
@@ -63,7 +63,7 @@ pub fn a_quarantined_endpoint_can_be_severed<F: Fixture>() {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let back = cluster.endpoint(receiver, sender);
     for number in 0..4 {
-        cluster.send(sender, receiver, Class::Data, number, 40);
+        cluster.send(sender, receiver, MessageClass::Data, number, 40);
     }
     cluster.btl(receiver).quarantine(back);
     for _ in 0..10 {

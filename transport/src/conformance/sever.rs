@@ -4,7 +4,7 @@
 
 use super::cluster::pattern;
 use super::{Callback, Cluster, Fixture};
-use crate::{Ability, Btl, Class, SendError, Stream};
+use crate::{Ability, Btl, MessageClass, SendError, Stream};
 
 const STREAM: Stream = Stream(9);
 
@@ -28,9 +28,9 @@ fn send_some_of_each<F: Fixture>(cluster: &mut Cluster<F>) -> Vec<u8> {
             assert!(!F::EXACT, "{class:?} {number} is Busy");
         }
     };
-    (0..20).for_each(|number| send(Class::Data, number));
-    (100..104).for_each(|number| send(Class::Control, number));
-    send(Class::Mailbox, 200);
+    (0..20).for_each(|number| send(MessageClass::Data, number));
+    (100..104).for_each(|number| send(MessageClass::Control, number));
+    send(MessageClass::Mailbox, 200);
     let mut bytes = Vec::new();
     if cluster.can(Ability::Streams) {
         let (_, chunk, _) = cluster.sizes();
@@ -72,8 +72,8 @@ pub fn the_severed_report_comes_once_and_nothing_after_it<F: Fixture>() {
     cluster.clear_callbacks(receiver);
     for number in 0..100 {
         // The other end does not know of it: its send may succeed, be Busy or fail.
-        let _ = cluster.try_send(sender, receiver, Class::Data, number, 64);
-        let _ = cluster.try_send(sender, receiver, Class::Mailbox, number, 64);
+        let _ = cluster.try_send(sender, receiver, MessageClass::Data, number, 64);
+        let _ = cluster.try_send(sender, receiver, MessageClass::Mailbox, number, 64);
         cluster.progress_all();
     }
     cluster.settle();
@@ -91,7 +91,7 @@ pub fn a_severed_endpoint_refuses_every_send<F: Fixture>() {
     let endpoint = cluster.endpoint(sender, receiver);
     cluster.btl(sender).sever(endpoint);
     for _ in 0..2 {
-        for class in [Class::Data, Class::Control, Class::Mailbox] {
+        for class in [MessageClass::Data, MessageClass::Control, MessageClass::Mailbox] {
             let answer = cluster.try_send(sender, receiver, class, 0, 8);
             assert_eq!(answer, Err(SendError::PeerFailed), "{class:?}");
         }
@@ -151,9 +151,9 @@ pub fn severing_one_peer_leaves_the_others_unharmed<F: Fixture>() {
             cluster.btl(0).sever(dead);
         }
         for (from, to) in living {
-            cluster.send(from, to, Class::Data, number, 32);
+            cluster.send(from, to, MessageClass::Data, number, 32);
         }
-        let _ = cluster.try_send(1, 0, Class::Data, number, 32);
+        let _ = cluster.try_send(1, 0, MessageClass::Data, number, 32);
     }
     cluster.settle();
     assert_eq!(cluster.severed_reports(0, 1), 1);
@@ -172,7 +172,7 @@ pub fn the_other_end_of_a_severed_endpoint_goes_on<F: Fixture>() {
     cluster.btl(0).sever(there);
     cluster.until("the severed report comes", |cluster| cluster.severed_reports(0, 1) == 1);
     for number in 0..5000 {
-        let answer = cluster.try_send(1, 0, Class::Data, number, 32);
+        let answer = cluster.try_send(1, 0, MessageClass::Data, number, 32);
         assert!(matches!(answer, Ok(()) | Err(SendError::Busy | SendError::PeerFailed)), "{answer:?}");
         cluster.progress(1);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `arm` answers `Pending` if, and only if, there is an event; if it succeeds, each message wakes the sleeper.
+//! `arm` answers `EventPending` if, and only if, there is an event; if it succeeds, each message wakes the sleeper.
 
 use super::cluster::STEPS;
 use super::{Cluster, Fixture};
-use crate::{Btl, Class, Pending, WakeSet};
+use crate::{Btl, EventPending, MessageClass, WakeSet};
 
 /// Without messages `arm` succeeds each time, and messages arrive after `disarm` as before.
 pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
@@ -13,23 +13,25 @@ pub fn arm_succeeds_where_nothing_is_pending<F: Fixture>() {
         cluster.settle();
         assert_eq!(arm(&mut cluster, receiver), Ok(()), "round {number}");
         disarm_and_check_woken(&mut cluster, receiver);
-        cluster.send(sender, receiver, Class::Data, number, 8);
+        cluster.send(sender, receiver, MessageClass::Data, number, 8);
     }
     cluster.settle();
     assert_eq!(cluster.numbers(receiver, sender), (0..50).collect::<Vec<_>>());
 }
 
-/// While a message of any class is there, `arm` answers `Pending`.
+/// While a message of any class is there, `arm` answers `EventPending`.
 pub fn arm_is_pending_where_something_is<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    for (number, class) in (0..).zip([Class::Data, Class::Control, Class::Mailbox, Class::Data]) {
+    for (number, class) in
+        (0..).zip([MessageClass::Data, MessageClass::Control, MessageClass::Mailbox, MessageClass::Data])
+    {
         cluster.send(sender, receiver, class, number, 8);
         if sender != receiver {
             (0..100).for_each(|_| _ = cluster.progress(sender));
         }
         if cluster.numbers(receiver, sender).len() <= number as usize {
-            assert_eq!(arm(&mut cluster, receiver), Err(Pending), "a message of {class:?} is there");
+            assert_eq!(arm(&mut cluster, receiver), Err(EventPending), "a message of {class:?} is there");
             disarm_and_check_woken(&mut cluster, receiver);
         }
         cluster.settle();
@@ -42,7 +44,7 @@ pub fn arm_is_pending_where_something_is<F: Fixture>() {
 pub fn a_message_after_arm_wakes_and_is_delivered<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let classes = [Class::Data, Class::Control, Class::Mailbox];
+    let classes = [MessageClass::Data, MessageClass::Control, MessageClass::Mailbox];
     for (number, class) in (0..60).zip(classes.into_iter().cycle()) {
         cluster.settle();
         assert_eq!(arm(&mut cluster, receiver), Ok(()));
@@ -88,7 +90,7 @@ pub fn sendable_after_arm_wakes_and_is_reported<F: Fixture>() {
     }
 }
 
-fn arm<F: Fixture>(cluster: &mut Cluster<F>, index: usize) -> Result<(), Pending> {
+fn arm<F: Fixture>(cluster: &mut Cluster<F>, index: usize) -> Result<(), EventPending> {
     let mut wake = WakeSet::default();
     cluster.fixture.announce_sleep(index);
     cluster.btl(index).arm(&mut wake)

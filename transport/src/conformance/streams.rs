@@ -3,7 +3,7 @@
 
 use super::cluster::{STEPS, pattern};
 use super::{Cluster, Fixture};
-use crate::{Ability, Class, SendError, Stream};
+use crate::{Ability, MessageClass, SendError, Stream};
 use mend_base::Random;
 
 const STREAMS: [Stream; 2] = [Stream(3), Stream(0xFFFF_FFF0)];
@@ -25,7 +25,7 @@ pub fn streams_interleave_each_in_order<F: Fixture>() {
         let len = 1 + random.below(chunk as u64) as usize;
         cluster.chunk(sender, receiver, STREAMS[which], number, len);
         expected[which].extend(pattern(number, len));
-        cluster.send(sender, receiver, Class::Data, number, 16);
+        cluster.send(sender, receiver, MessageClass::Data, number, 16);
     }
     cluster.settle();
     for (stream, bytes) in STREAMS.into_iter().zip(expected) {

@@ -7,8 +7,8 @@
 //! request ends once.
 
 use crate::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
-    WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Payload, PayloadWriter,
+    SendError, Sink, Stream, WakeSet,
 };
 use core::cell::RefCell;
 use mend_base::{Instant, PeerIndex};
@@ -105,8 +105,8 @@ impl InFlight {
 }
 
 impl Entries {
-    fn send(&mut self, class: Class, digest: u64) {
-        let counts = if class == Class::Mailbox { &mut self.states } else { &mut self.messages };
+    fn send(&mut self, class: MessageClass, digest: u64) {
+        let counts = if class == MessageClass::Mailbox { &mut self.states } else { &mut self.messages };
         *counts.entry(digest).or_default() += 1;
     }
 
@@ -209,15 +209,15 @@ impl<B: Btl> Btl for Counter<B> {
     fn send(
         &mut self,
         to: B::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let mut copy = vec![0; len];
         let answer = self.inner.send(to, class, id, header, len, |mut slot| {
-            fill(WriteSlot::from(&mut copy[..]));
+            fill(PayloadWriter::from(&mut copy[..]));
             slot.put(&copy);
         });
         self.assert_refused(to, answer);
@@ -233,7 +233,7 @@ impl<B: Btl> Btl for Counter<B> {
         to: B::Endpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let answer = self.inner.send_chunk(to, stream, len, fill);
         self.assert_refused(to, answer);
@@ -266,7 +266,7 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.check_peers();
     }
 
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         self.inner.arm(wake)
     }
 

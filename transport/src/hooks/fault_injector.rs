@@ -3,8 +3,8 @@
 //! evidence. A random generator with a given seed decides when.
 
 use crate::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
-    WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Payload, PayloadWriter,
+    SendError, Sink, Stream, WakeSet,
 };
 use mend_base::{Instant, PeerIndex, Random};
 
@@ -36,7 +36,7 @@ pub struct Faults {
     pub error: OneIn,
     /// `ready` and `has_message` answer no, though there is something.
     pub ready_false: OneIn,
-    /// `arm` answers `Pending`.
+    /// `arm` answers `EventPending`.
     pub arm_pending: OneIn,
 }
 
@@ -202,11 +202,11 @@ impl<B: Btl> Btl for FaultInjector<B> {
     fn send(
         &mut self,
         to: B::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         if self.refuses(to, self.faults.busy) {
             return Err(SendError::Busy);
@@ -219,7 +219,7 @@ impl<B: Btl> Btl for FaultInjector<B> {
         to: B::Endpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         if self.refuses(to, self.faults.chunk_busy) {
             return Err(SendError::Busy);
@@ -266,12 +266,12 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.check_peers();
     }
 
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         // No peer wakes this process for callbacks that were delayed here.
         let due =
             self.endpoints.iter().any(|tracked| tracked.report_is_due && tracked.state == State::Connected);
         if due || self.chance.happens(self.faults.arm_pending) {
-            return Err(Pending);
+            return Err(EventPending);
         }
         self.inner.arm(wake)
     }

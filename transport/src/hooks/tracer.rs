@@ -2,8 +2,8 @@
 //! Records the last events of a BTL, for the message of a test that failed.
 
 use crate::{
-    AmId, Btl, Card, Cause, Class, ConnectError, Cookie, Limits, Payload, Pending, SendError, Sink, Stream,
-    WakeSet, WriteSlot,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Payload, PayloadWriter,
+    SendError, Sink, Stream, WakeSet,
 };
 use core::fmt;
 use mend_base::{Instant, PeerIndex};
@@ -28,11 +28,11 @@ pub enum Event<E> {
     /// `sever`.
     Sever(E),
     /// `send`: to, class, id, bytes of the header, bytes of the payload, answer.
-    Send(E, Class, AmId, u32, u32, Result<(), SendError>),
+    Send(E, MessageClass, AmId, u32, u32, Result<(), SendError>),
     /// `send_chunk`: to, stream, bytes, answer.
     SendChunk(E, Stream, u32, Result<(), SendError>),
     /// `arm`.
-    Arm(Result<(), Pending>),
+    Arm(Result<(), EventPending>),
     /// `disarm`.
     Disarm,
     /// `on_message`: from, id, bytes of the header, bytes of the payload.
@@ -128,11 +128,11 @@ impl<B: Btl> Btl for Tracer<B> {
     fn send(
         &mut self,
         to: B::Endpoint,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let answer = self.inner.send(to, class, id, header, len, fill);
         self.log.push(Event::Send(to, class, id, header.len() as u32, len as u32, answer));
@@ -144,7 +144,7 @@ impl<B: Btl> Btl for Tracer<B> {
         to: B::Endpoint,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let answer = self.inner.send_chunk(to, stream, len, fill);
         self.log.push(Event::SendChunk(to, stream, len as u32, answer));
@@ -171,7 +171,7 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.check_peers();
     }
 
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let answer = self.inner.arm(wake);
         self.log.push(Event::Arm(answer));
         answer
@@ -225,7 +225,7 @@ impl<S: Sink<E>, E: Copy> Sink<E> for TracingSink<'_, S, E> {
 mod tests {
     use super::{Event, Tracer};
     use crate::conformance::Recorder;
-    use crate::{AmId, Btl, Card, Class, Loopback};
+    use crate::{AmId, Btl, Card, Loopback, MessageClass};
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
     #[test]
@@ -236,12 +236,12 @@ mod tests {
         let endpoint = traced.connect(PeerIndex(5), &card).unwrap();
         let mut recorder = Recorder { callbacks: Vec::new() };
         traced.progress(Instant(0), 8, &mut recorder);
-        traced.send(endpoint, Class::Control, AmId(2), b"h", 4, |mut slot| slot.put(b"abcd")).unwrap();
+        traced.send(endpoint, MessageClass::Control, AmId(2), b"h", 4, |mut slot| slot.put(b"abcd")).unwrap();
         traced.progress(Instant(0), 8, &mut recorder);
         let events: Vec<_> = traced.events().copied().collect();
         let expected = [
             Event::Sendable(PeerIndex(5), 0),
-            Event::Send(0, Class::Control, AmId(2), 1, 4, Ok(())),
+            Event::Send(0, MessageClass::Control, AmId(2), 1, 4, Ok(())),
             Event::Message(PeerIndex(5), AmId(2), 1, 4),
         ];
         assert_eq!(events, expected);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Waiting, with an engine whose messages are counters: each wait is for the next message of one queue.
 
-use super::{Guarded, Progress, StartResult, Waiting, leave, progress_once, start_and_wait, wait};
+use super::{
+    Guarded, Progress, StartResult, WaitState, progress_once, start_and_wait, unlock_and_notify, wait,
+};
 use crate::guard::{Guard, Threads};
 use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
@@ -9,7 +11,7 @@ use core::cell::RefCell;
 use mend_base::{Duration, Instant};
 use mend_mpi::Waiter;
 use mend_segment::BellPage;
-use mend_transport::Pending;
+use mend_transport::EventPending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -69,8 +71,8 @@ impl Progress for CountingEngine {
 
     fn unwatch(&mut self) {}
 
-    fn arm(&mut self) -> Result<(), Pending> {
-        if self.pending() { Err(Pending) } else { Ok(()) }
+    fn arm(&mut self) -> Result<(), EventPending> {
+        if self.pending() { Err(EventPending) } else { Ok(()) }
     }
 
     fn disarm(&mut self) {}
@@ -98,7 +100,7 @@ impl Progress for CountingEngine {
 struct Process {
     sent: Sent,
     guard: Guard<Guarded<CountingEngine>>,
-    waiting: Waiting,
+    waiting: WaitState,
     bells: Arc<BellPage>,
 }
 
@@ -106,7 +108,7 @@ impl Process {
     fn new(spin: Duration, yielding: Duration) -> Self {
         let sent = Sent::new([const { AtomicU64::new(0) }; QUEUES]);
         let bells = Arc::new(BellPage::create(2).unwrap().0);
-        let waiting = Waiting::new(SleepSlot::new(Arc::clone(&bells), 0));
+        let waiting = WaitState::new(SleepSlot::new(Arc::clone(&bells), 0));
         let engine = CountingEngine {
             sent: Arc::clone(&sent),
             arrived: [0; QUEUES],
@@ -205,7 +207,7 @@ fn an_operation_of_another_thread_wakes_the_sleeper() {
         // A message of this process to itself: no bell is rung.
         let guarded = process.guard.enter();
         guarded.engine.sent[0].fetch_add(1, Ordering::SeqCst);
-        leave(guarded, &process.waiting);
+        unlock_and_notify(guarded, &process.waiting);
         waiter.join().unwrap();
     });
 }
@@ -281,7 +283,7 @@ fn a_change_of_notify_all_count_makes_each_blocked_thread_poll_again() {
     let wakes = wakes_beside_blocked_threads(&process, || {
         let mut guarded = process.guard.enter();
         guarded.engine.notify_all_count += 1;
-        leave(guarded, &process.waiting);
+        unlock_and_notify(guarded, &process.waiting);
     });
     assert!(wakes >= QUEUES as u64 - 2, "{wakes} wakes for {} blocked threads", QUEUES - 2);
 }

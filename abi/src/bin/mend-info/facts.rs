@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The facts that mend-info prints, before they are written as text or JSON.
 
-use mend_base::parameter::{Kind, Origin, Parameter, Settings};
+use mend_base::parameter::{Origin, Parameter, ParameterKind, Settings};
 use mend_runtime::environment::{COMMAND_LINE, foreign_launcher, read_assignments};
 use mend_segment::{NoticePage, NoticeView};
 use std::os::fd::AsFd as _;
@@ -159,12 +159,12 @@ pub fn origin_words(origin: Origin) -> &'static str {
 }
 
 /// The values that a parameter accepts, in words.
-pub fn kind_words(kind: Kind) -> String {
+pub fn kind_words(kind: ParameterKind) -> String {
     match kind {
-        Kind::Number(least, most) => format!("a number from {least} to {most}"),
-        Kind::Choice(words) => format!("one of {}", words.join(", ")),
-        Kind::Names(words) => format!("a list of {}, or ^ and a list", words.join(", ")),
-        Kind::Words(words) => format!("a list of {}", words.join(", ")),
+        ParameterKind::Number(least, most) => format!("a number from {least} to {most}"),
+        ParameterKind::Choice(words) => format!("one of {}", words.join(", ")),
+        ParameterKind::Names(words) => format!("a list of {}, or ^ and a list", words.join(", ")),
+        ParameterKind::Words(words) => format!("a list of {}", words.join(", ")),
     }
 }
 

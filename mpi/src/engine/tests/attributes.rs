@@ -2,11 +2,11 @@
 //! Attributes of communicators, and how long a freed communicator exists.
 
 use crate::scripted::{Process, ScriptedJob};
-use crate::{Answers, Error, RequestHandle};
 use crate::{
-    Blocking, CommKey, CommunicatorCreation, Detail, ErrorHandler, Request, SendMode, Started, Status, Want,
-    test,
+    BlockingOperation, CommKey, CommunicatorCreation, Detail, ErrorHandler, Request, SendMode, Started,
+    Status, WaitMode, test,
 };
+use crate::{Error, OutArguments, RequestHandle};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_transport::{Buffer, UserMemory};
@@ -112,7 +112,7 @@ fn four_thousand_freed_communicators_are_removed_with_their_requests_in_any_orde
     for &(comm, request) in open.iter().step_by(2).chain(open.iter().skip(1).step_by(2)) {
         assert_eq!(process.communicator_of(request), Some(comm));
         process.cancel(request);
-        Blocking::new(request).poll(&mut process, || None).unwrap().unwrap();
+        BlockingOperation::new(request).poll(&mut process, || None).unwrap().unwrap();
     }
     let last = dup(&mut process, world);
     process.free(last).unwrap();
@@ -123,7 +123,7 @@ fn four_thousand_freed_communicators_are_removed_with_their_requests_in_any_orde
 /// Discards all answers.
 struct Unread;
 
-impl Answers for Unread {
+impl OutArguments for Unread {
     fn completed(&mut self, _: usize) {}
     fn status(&mut self, _: usize, _: usize, _: Result<Status, Error>, _: bool) {}
     fn success(&mut self, _: usize) {}
@@ -143,8 +143,8 @@ fn a_failed_call_for_several_requests_names_the_communicator_of_the_first_that_f
         process.progress(mend_base::Instant(1));
     }
     let handles = requests.map(RequestHandle::Request);
-    let answered = test(Want::All, &mut process, &handles, &mut Unread).unwrap();
-    assert_eq!(answered.failure.map(|(index, _)| index), Some(1));
+    let answered = test(WaitMode::All, &mut process, &handles, &mut Unread).unwrap();
+    assert_eq!(answered.first_error.map(|(index, _)| index), Some(1));
     assert_eq!(answered.communicator, Some(bad));
     assert!(process.error_handler(bad).is_some());
 }

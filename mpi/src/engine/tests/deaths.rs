@@ -233,7 +233,7 @@ fn the_abort_of_the_job_is_reported_although_get_failed_took_the_notice() {
     let (job, mut zero, _one) = pair();
     job.notify(0, Notice::JobAborted { code: 3 });
     assert!(failed(&mut zero).is_empty());
-    assert!(progress(&mut zero) > 0 && zero.has_notices());
+    assert!(progress(&mut zero) > 0 && zero.has_job_notices());
 }
 
 #[test]

@@ -376,7 +376,7 @@ fn messages_for_a_communicator_created_elsewhere_alone_are_refused_at_finalize()
     let on = cluster.open_at(0, 5, ContextKind::PointToPoint);
     let before = cluster.send(0, on, 1, 1, &pattern(1, LARGE));
     cluster.settle();
-    cluster.nodes[1].ob1.leave();
+    cluster.nodes[1].ob1.begin_finalize();
     let after = cluster.send_as(0, on, 1, 1, b"x", SendMode::Synchronous);
     cluster.settle();
     for refused in [before, after] {

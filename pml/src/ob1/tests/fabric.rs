@@ -9,8 +9,8 @@ use mend_base::{
 };
 use mend_datatype::TypedBuffer;
 use mend_transport::{
-    Ability, AmId, Btl, Buffer, Card, Cause, Class, ConnectError, Limits, Payload, Pending, SendError, Sink,
-    Stream, UserMemory, WakeSet, WriteSlot,
+    Ability, AmId, Btl, Buffer, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
+    PayloadWriter, SendError, Sink, Stream, UserMemory, WakeSet,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -68,9 +68,9 @@ impl Port {
     }
 }
 
-fn filled(len: usize, fill: impl FnOnce(WriteSlot<'_>)) -> Vec<u8> {
+fn filled(len: usize, fill: impl FnOnce(PayloadWriter<'_>)) -> Vec<u8> {
     let mut payload = vec![0xEE; len];
-    fill(WriteSlot::from(&mut payload[..]));
+    fill(PayloadWriter::from(&mut payload[..]));
     payload
 }
 
@@ -91,16 +91,19 @@ impl Btl for Port {
     fn send(
         &mut self,
         to: u32,
-        class: Class,
+        class: MessageClass,
         id: AmId,
         header: &[u8],
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
-        let most =
-            if class == Class::Data { self.limits.packed_bytes_max } else { self.limits.inline_bytes_max };
+        let most = if class == MessageClass::Data {
+            self.limits.packed_bytes_max
+        } else {
+            self.limits.inline_bytes_max
+        };
         assert!(len <= most as usize && header.len() <= Limits::HEADER_BYTES_MAX);
-        let queue = if class == Class::Data { DATA } else { CONTROL };
+        let queue = if class == MessageClass::Data { DATA } else { CONTROL };
         let header = header.to_vec();
         self.push(to, queue, || Flight { id, header, payload: filled(len, fill), stream: None })
     }
@@ -110,7 +113,7 @@ impl Btl for Port {
         to: u32,
         stream: Stream,
         len: usize,
-        fill: impl FnOnce(WriteSlot<'_>),
+        fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         assert!(len > 0 && len <= self.limits.chunk_bytes as usize);
         let flight =
@@ -145,7 +148,7 @@ impl Btl for Port {
         most
     }
 
-    fn arm(&mut self, _: &mut WakeSet) -> Result<(), Pending> {
+    fn arm(&mut self, _: &mut WakeSet) -> Result<(), EventPending> {
         Ok(())
     }
     fn disarm(&mut self) {}

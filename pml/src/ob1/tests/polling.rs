@@ -2,20 +2,20 @@
 //! A receive that polls: what comes between two polls never makes it lose its place or its message.
 
 use super::fabric::{Cluster, Node, rank, tag};
-use crate::{Channel, Error, Lent, Polling, Started, State};
+use crate::{Channel, Error, Lent, PollingReceive, Started, State};
 use mend_base::{ContextKind, Instant, Source};
 use mend_datatype::TypedBuffer;
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
 /// Rank 1 polls for a message of rank 0 with tag 1.
-fn polling(on: &[Channel], cluster: &mut Cluster, from: Source) -> (Polling<u32>, Arc<Buffer>) {
+fn polling(on: &[Channel], cluster: &mut Cluster, from: Source) -> (PollingReceive<u32>, Arc<Buffer>) {
     let buffer = Buffer::zeroed(8);
     let data = TypedBuffer::bytes(UserMemory::of_buffer(&buffer));
     (cluster.nodes[1].ob1.begin_polling(on[1], from, tag(1), data), buffer)
 }
 
-fn poll(cluster: &mut Cluster, polling: &mut Polling<u32>) -> Option<Result<Started, Error>> {
+fn poll(cluster: &mut Cluster, polling: &mut PollingReceive<u32>) -> Option<Result<Started, Error>> {
     let Node { ob1, ends, port, reported } = &mut cluster.nodes[1];
     ob1.poll_once(Lent { net: port, ends }, Instant(0), polling, reported)
 }

@@ -4,7 +4,7 @@
 //! latest when the other members finalize.
 
 use super::Participant;
-use super::named::Started;
+use super::named::SimOperation;
 use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_mpi::{CommKey, Detail, Error};
@@ -20,9 +20,9 @@ pub(super) struct Unfinished {
     /// The members of the communicator, as ranks of WORLD.
     members: Vec<Rank>,
     next: Rank,
-    sent: Started,
+    sent: SimOperation,
     data: Arc<Buffer>,
-    received: Started,
+    received: SimOperation,
     buffer: Arc<Buffer>,
 }
 

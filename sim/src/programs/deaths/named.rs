@@ -12,7 +12,7 @@ use mend_mpi::{CommKey, Detail, Error, ErrorClass, Operation, SendMode, Status};
 use mend_transport::Buffer;
 use std::sync::Arc;
 
-pub(super) type Started = Operation<Transports, SimRuntime>;
+pub(super) type SimOperation = Operation<Transports, SimRuntime>;
 
 /// One message of a plan. Ranks are those of WORLD.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,8 @@ pub(super) struct Message {
 
 /// The half of a message that this rank has started.
 enum Half {
-    Send(Message, Started, Arc<Buffer>),
-    Receive(Message, Started, Arc<Buffer>),
+    Send(Message, SimOperation, Arc<Buffer>),
+    Receive(Message, SimOperation, Arc<Buffer>),
 }
 
 /// A tag with which no rank sends.
@@ -88,13 +88,13 @@ impl Participant {
         }
     }
 
-    pub(super) fn send(&mut self, message: &Message) -> (Started, Arc<Buffer>) {
+    pub(super) fn send(&mut self, message: &Message) -> (SimOperation, Arc<Buffer>) {
         let data = Buffer::from_bytes(&content(message.id, message.bytes));
         let mpi = &self.process.mpi;
         (mpi.send_as(message.mode, self.world, message.to, message.tag, &data), data)
     }
 
-    fn receive(&mut self, message: &Message, buffer: &Arc<Buffer>) -> Started {
+    fn receive(&mut self, message: &Message, buffer: &Arc<Buffer>) -> SimOperation {
         self.process.record.borrow_mut().add(Event::ReceivePosted, message.id);
         let (source, tag) = (Source::Rank(message.from), TagSelector::Tag(message.tag));
         self.process.mpi.receive(self.world, source, tag, buffer)

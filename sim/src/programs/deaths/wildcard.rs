@@ -3,7 +3,7 @@
 //! When all messages of living ranks have arrived, the receives that are still posted are cancelled.
 
 use super::Participant;
-use super::named::{Message, Started};
+use super::named::{Message, SimOperation};
 use crate::oracle::{assert_status, content, poisoned};
 use crate::record::Event;
 use mend_base::{Rank, Source, Tag, TagSelector};
@@ -57,7 +57,7 @@ impl Participant {
     /// Posts one wildcard receive for each expected message.
     pub(super) async fn posted_wildcards(&mut self, phase: u64) {
         let (sends, mut expected) = self.start_wildcards(phase);
-        let mut open: BTreeMap<usize, (Started, Arc<Buffer>)> = BTreeMap::new();
+        let mut open: BTreeMap<usize, (SimOperation, Arc<Buffer>)> = BTreeMap::new();
         let mut got: BTreeMap<usize, Got> = BTreeMap::new();
         for at in 0..expected.count() {
             let buffer = poisoned(expected.longest);
@@ -160,7 +160,7 @@ impl Participant {
     }
 
     /// Draws the plan and starts the sends of it.
-    fn start_wildcards(&mut self, phase: u64) -> (Vec<(Message, Started, Arc<Buffer>)>, Expected) {
+    fn start_wildcards(&mut self, phase: u64) -> (Vec<(Message, SimOperation, Arc<Buffer>)>, Expected) {
         let plan: Vec<Message> = {
             let mut shared_random = self.process.shared_random.borrow_mut();
             let (count, size) =
@@ -180,7 +180,7 @@ impl Participant {
         (mine.into_iter().map(send).collect(), expected)
     }
 
-    async fn end_sends(&mut self, sends: Vec<(Message, Started, Arc<Buffer>)>) {
+    async fn end_sends(&mut self, sends: Vec<(Message, SimOperation, Arc<Buffer>)>) {
         for (message, sent, data) in sends {
             self.process.at("deaths: send to a wildcard", message.id);
             let result = sent.await;
@@ -246,7 +246,7 @@ fn is_message(message: &Message, status: Status, buffer: &Buffer) -> bool {
 }
 
 /// Like MPI_Waitany: the first request that is complete; if there is none, one with a pending failure.
-async fn any_of(open: &mut BTreeMap<usize, (Started, Arc<Buffer>)>) -> (usize, Result<Status, Error>) {
+async fn any_of(open: &mut BTreeMap<usize, (SimOperation, Arc<Buffer>)>) -> (usize, Result<Status, Error>) {
     std::future::poll_fn(|context| {
         let mut pending = None;
         for (at, (operation, _)) in open.iter_mut() {

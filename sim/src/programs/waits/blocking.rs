@@ -7,7 +7,7 @@ use core::future::Future;
 use core::pin::pin;
 use core::task::Poll;
 use mend_base::{Source, Tag, TagSelector};
-use mend_mpi::{Detail, Want};
+use mend_mpi::{Detail, WaitMode};
 use mend_transport::Buffer;
 
 /// In bytes. Longer than every eager limit, so the send does not complete before its receive is posted.
@@ -168,13 +168,13 @@ impl Roles {
                 exchanged.received.expect("there was a receive").err()
             }
             _ => {
-                let want = [Want::All, Want::Any, Want::Some][self.process.below(3) as usize];
+                let want = [WaitMode::All, WaitMode::Any, WaitMode::Some][self.process.below(3) as usize];
                 let mut both = [0, 1].map(|_| mpi.receive(self.world, Source::Any, tag, &buffer));
                 let completed = mpi.wait_for(want, &mut both).await;
-                let answered = completed.answered.expect("the requests exist");
+                let answered = completed.result.expect("the requests exist");
                 let ended = both.iter().filter(|each| each.is_null()).count();
-                assert_eq!(ended, if want == Want::All { 2 } else { 1 });
-                answered.failure.map(|(_, error)| error)
+                assert_eq!(ended, if want == WaitMode::All { 2 } else { 1 });
+                answered.first_error.map(|(_, error)| error)
             }
         };
         let error = error.expect("no other rank is left");

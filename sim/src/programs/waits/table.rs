@@ -7,10 +7,10 @@ use crate::launcher::SimRuntime;
 use crate::oracle::poisoned;
 use crate::process::Transports;
 use mend_base::{Source, TagSelector};
-use mend_mpi::{Completed, ErrorClass, Found, Operation, Want};
+use mend_mpi::{Completed, ErrorClass, Found, Operation, WaitMode};
 use mend_transport::Buffer;
 
-type Started = Operation<Transports, SimRuntime>;
+type SimOperation = Operation<Transports, SimRuntime>;
 
 /// The state of a request when the call begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -54,7 +54,7 @@ fn is(states: &[State], wanted: &[State]) -> Vec<usize> {
     (0..states.len()).filter(|&at| wanted.contains(&states[at])).collect()
 }
 
-fn expected(want: Want, states: &[State]) -> Expected {
+fn expected(want: WaitMode, states: &[State]) -> Expected {
     let one = |at: usize| Expected {
         found: Found::One { index: at, complete: states[at] != Pending },
         answered: if states[at] == Pending { Vec::new() } else { vec![at] },
@@ -64,12 +64,12 @@ fn expected(want: Want, states: &[State]) -> Expected {
     let ready = is(states, &[Good, Failed, Truncated, Pending]);
     let failure = is(states, &[Failed, Truncated, Pending]).first().copied();
     if states.iter().all(|state| *state == Null) {
-        let answered = if want == Want::All { (0..states.len()).collect() } else { Vec::new() };
+        let answered = if want == WaitMode::All { (0..states.len()).collect() } else { Vec::new() };
         return Expected { found: Found::Nothing, answered, failure: None };
     }
     match want {
         // Rows WT5 to WT7.
-        Want::All => {
+        WaitMode::All => {
             let (active, pending) = (is(states, &[Active]).len(), is(states, &[Pending]).len());
             let fault = pending > 0 || !is(states, &[Failed]).is_empty();
             if active > 0 && !fault {
@@ -79,13 +79,13 @@ fn expected(want: Want, states: &[State]) -> Expected {
             Expected { found, answered: (0..states.len()).collect(), failure }
         }
         // Rows WT1 to WT4.
-        Want::Any => {
+        WaitMode::Any => {
             let first = |wanted: &[State]| is(states, wanted).first().copied();
             first(&[Good]).or(first(&[Failed, Truncated])).or(first(&[Pending])).map_or(not_yet, one)
         }
         // Rows WT8, WT9.
-        Want::Some if ready.is_empty() => not_yet,
-        Want::Some => Expected { found: Found::Several { count: ready.len() }, answered: ready, failure },
+        WaitMode::Some if ready.is_empty() => not_yet,
+        WaitMode::Some => Expected { found: Found::Several { count: ready.len() }, answered: ready, failure },
     }
 }
 
@@ -116,7 +116,7 @@ impl Roles {
         if !self.is_caller() {
             return;
         }
-        let want = [Want::All, Want::Any, Want::Some][self.process.below(3) as usize];
+        let want = [WaitMode::All, WaitMode::Any, WaitMode::Some][self.process.below(3) as usize];
         let expected = expected(want, &states);
         let waits = expected.found != Found::NotYet && self.process.below(2) == 0;
         // Where only the failure can end the call, the failure may become known during the call.
@@ -141,7 +141,7 @@ impl Roles {
     }
 
     /// Creates a request in this state.
-    async fn start(&self, state: State) -> Started {
+    async fn start(&self, state: State) -> SimOperation {
         let (mpi, me) = (&self.process.mpi, Source::Rank(self.caller));
         let receive = |from, tag, length: usize| {
             mpi.receive(self.world, from, TagSelector::Tag(tag), &poisoned(length))
@@ -168,20 +168,20 @@ impl Roles {
 
     fn check(
         &self,
-        want: Want,
+        want: WaitMode,
         states: &[State],
         expected: &Expected,
         completed: &Completed,
-        operations: &[Started],
+        operations: &[SimOperation],
     ) {
-        let answered = completed.answered.expect("the requests exist");
-        let which: Vec<usize> = completed.answers.iter().map(|answer| answer.index).collect();
-        let failure = answered.failure.map(|(index, _)| index);
+        let answered = completed.result.expect("the requests exist");
+        let which: Vec<usize> = completed.statuses.iter().map(|answer| answer.index).collect();
+        let failure = answered.first_error.map(|(index, _)| index);
         let seen = Expected { found: answered.found, answered: which, failure };
         assert_eq!(seen, *expected, "{want:?} of {states:?}");
-        let in_status = want != Want::Any && expected.failure.is_some();
+        let in_status = want != WaitMode::Any && expected.failure.is_some();
         assert_eq!(answered.returned() == ErrorClass::InStatus, in_status, "{want:?} of {states:?}");
-        for answer in &completed.answers {
+        for answer in &completed.statuses {
             let class = answer.result.map_or_else(|error| error.class, |_| ErrorClass::Success);
             assert_eq!(class, class_of(states[answer.index]), "{want:?} of {states:?}, {answer:?}");
             assert_eq!(answer.with_error, in_status, "MPI_ERROR is written with IN_STATUS alone");
@@ -190,13 +190,13 @@ impl Roles {
             let over = matches!(states[at], Good | Failed | Truncated) && expected.answered.contains(&at);
             assert_eq!(operation.is_null(), over || states[at] == Null, "{want:?} of {states:?}, {at}");
         }
-        if let Some((index, error)) = answered.failure {
+        if let Some((index, error)) = answered.first_error {
             assert_eq!(error.class, class_of(states[index]));
         }
     }
 
     /// Completes the requests that the call left. Those with a pending failure complete after the failure is acknowledged.
-    async fn finish(&self, states: &[State], mut operations: Vec<Started>) {
+    async fn finish(&self, states: &[State], mut operations: Vec<SimOperation>) {
         for (at, state) in states.iter().enumerate() {
             if *state == Pending && self.process.below(2) == 0 {
                 // Rows WT1, WT2: the request stays active.

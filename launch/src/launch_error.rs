@@ -6,7 +6,7 @@ use mend_segment::SegmentError;
 
 /// Why a job could not be run at all.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum LaunchError {
     /// The command line is refused.
     #[error(transparent)]
     Arguments(#[from] UsageError),
@@ -32,17 +32,17 @@ pub enum Failure {
     FileSizeLimit(SegmentError),
 }
 
-impl From<SegmentError> for Failure {
+impl From<SegmentError> for LaunchError {
     fn from(error: SegmentError) -> Self {
         match error {
-            SegmentError::FileSizeLimit { .. } => Failure::FileSizeLimit(error),
-            other => Failure::Pages(other),
+            SegmentError::FileSizeLimit { .. } => LaunchError::FileSizeLimit(error),
+            other => LaunchError::Pages(other),
         }
     }
 }
 
-impl Failure {
+impl LaunchError {
     pub(crate) fn system(errno: rustix::io::Errno) -> Self {
-        Failure::System(errno.into())
+        LaunchError::System(errno.into())
     }
 }

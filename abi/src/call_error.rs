@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A failed call: why it failed, what it returns, and the object whose error handler is called. All of it is `Copy`, because an error
-//! handler may longjmp past the frame that has it (design "C frames").
+//! A failed call: why it failed, what it returns, and the object whose error handler is called. All of it is `Copy`, because an
+//! error handler may longjmp past the frame that has it (design "C frames").
 
 use crate::argument_error::ArgumentError;
 use crate::error_handlers::Action;
@@ -44,7 +44,7 @@ pub(crate) enum Why {
 
 /// A failed call, without the object that its arguments name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CallError {
     /// The code that is passed to the error handler.
     pub(crate) code: c_int,
     /// The code that the call returns: the same, except in calls on several requests.
@@ -54,35 +54,35 @@ pub(crate) struct Failure {
     pub(crate) object: Option<ErrorObject>,
 }
 
-impl Failure {
+impl CallError {
     pub(crate) const fn new(code: c_int, why: Why) -> Self {
-        Failure { code, returned: code, why, object: None }
+        CallError { code, returned: code, why, object: None }
     }
 
-    /// The failure with another object.
+    /// The error with another object.
     pub(crate) fn on(mut self, object: ErrorObject) -> Self {
         self.object = Some(object);
         self
     }
 }
 
-impl From<ArgumentError> for Failure {
+impl From<ArgumentError> for CallError {
     #[cold]
     fn from(wrong: ArgumentError) -> Self {
-        Failure::new(wrong.row().0, Why::Argument(wrong))
+        CallError::new(wrong.row().0, Why::Argument(wrong))
     }
 }
 
-impl From<mend_mpi::Error> for Failure {
+impl From<mend_mpi::Error> for CallError {
     #[cold]
     fn from(error: mend_mpi::Error) -> Self {
-        Failure::new(error.class.number(), Why::Engine(error))
+        CallError::new(error.class.number(), Why::Engine(error))
     }
 }
 
 /// A failed call with its object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Raised {
-    pub(crate) failure: Failure,
+    pub(crate) error: CallError,
     pub(crate) object: ErrorObject,
 }

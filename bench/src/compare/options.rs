@@ -3,9 +3,9 @@
 
 use super::Outcome;
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, PartialEq)]
-pub struct Request<'a> {
+pub struct Options<'a> {
     /// The prefix of Mend.
     pub mend: Option<&'a str>,
     /// An older Mend, with the name it has in the table.
@@ -25,8 +25,8 @@ pub struct Request<'a> {
 }
 
 /// Reads the command line.
-pub fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
-    let mut request = Request {
+pub fn parse<'a>(words: &[&'a str]) -> Outcome<Options<'a>> {
+    let mut options = Options {
         mend: None,
         before: None,
         others: Vec::new(),
@@ -39,25 +39,25 @@ pub fn parse<'a>(words: &[&'a str]) -> Outcome<Request<'a>> {
     let mut words = words.iter();
     while let Some(&option) = words.next() {
         if option == "--without-open-mpi" {
-            request.open_mpi = false;
+            options.open_mpi = false;
             continue;
         }
         let &value = words.next().ok_or_else(|| format!("{option} needs a value\n{}", crate::USAGE))?;
         match option {
-            "--mend" => request.mend = Some(value),
-            "--before" => request.before = Some((BEFORE, value)),
-            "--only" => request.only = value,
+            "--mend" => options.mend = Some(value),
+            "--before" => options.before = Some((BEFORE, value)),
+            "--only" => options.only = value,
             "--rival" => {
                 let other = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
-                request.others.push(other);
+                options.others.push(other);
             }
-            "--rounds" => request.rounds = number(value, 1, 1000)? as u32,
-            "--busy" => request.busy = number(value, 1, 64)? as u32,
-            "--pin" => request.processors = processors(value)?,
+            "--rounds" => options.rounds = number(value, 1, 1000)? as u32,
+            "--busy" => options.busy = number(value, 1, 64)? as u32,
+            "--pin" => options.processors = processors(value)?,
             _ => return Err(format!("'{option}' is not understood\n{}", crate::USAGE)),
         }
     }
-    Ok(request)
+    Ok(options)
 }
 
 fn processors(list: &str) -> Outcome<[usize; 2]> {
@@ -78,19 +78,19 @@ const PROCESSOR_MAX: usize = 1023;
 
 #[cfg(test)]
 mod tests {
-    use super::{Request, parse};
+    use super::{Options, parse};
 
     #[test]
     fn the_command_line_is_understood_or_refused() {
-        let request = parse(&["--mend", "p", "--rival", "MPICH=/opt/mpich", "--rounds", "3"]).unwrap();
+        let options = parse(&["--mend", "p", "--rival", "MPICH=/opt/mpich", "--rounds", "3"]).unwrap();
         let others = vec![("MPICH", "/opt/mpich")];
         let (before, open_mpi, busy, processors, only) = (None, true, 0, [0, 1], "");
         let expected =
-            Request { mend: Some("p"), before, others, open_mpi, rounds: 3, busy, processors, only };
-        assert_eq!(request, expected);
-        let request = parse(&["--before", "q", "--without-open-mpi", "--busy", "2", "--pin", "2,5"]).unwrap();
-        assert_eq!((request.before, request.open_mpi), (Some(("before", "q")), false));
-        assert_eq!((request.busy, request.processors), (2, [2, 5]));
+            Options { mend: Some("p"), before, others, open_mpi, rounds: 3, busy, processors, only };
+        assert_eq!(options, expected);
+        let options = parse(&["--before", "q", "--without-open-mpi", "--busy", "2", "--pin", "2,5"]).unwrap();
+        assert_eq!((options.before, options.open_mpi), (Some(("before", "q")), false));
+        assert_eq!((options.busy, options.processors), (2, [2, 5]));
         let wrong = [&["--rounds", "0"][..], &["--mend"], &["--rival", "x"], &["--fast", "1"], &["--before"]];
         for wrong in wrong.into_iter().chain([&["--busy", "0"][..], &["--pin", "1"], &["--pin", "1,1"]]) {
             assert!(parse(wrong).is_err(), "{wrong:?}");

@@ -13,7 +13,7 @@ use mend_xtask::processes;
 
 /// A command to be run and watched.
 #[derive(Debug)]
-pub struct Job {
+pub struct WatchedCommand {
     command: Command,
     limit: Duration,
     mark: String,
@@ -45,12 +45,12 @@ pub struct Running {
     mark: String,
 }
 
-impl Job {
+impl WatchedCommand {
     /// A job that is killed when `limit` has passed.
-    pub fn new(mut command: Command, limit: Duration) -> Job {
+    pub fn new(mut command: Command, limit: Duration) -> WatchedCommand {
         let mark = mend_testing::unique();
         command.env(MARK, &mark);
-        Job { command, limit, mark }
+        WatchedCommand { command, limit, mark }
     }
 
     /// Runs it to its end.
@@ -226,14 +226,14 @@ const SWEEP_LIMIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use super::Job;
+    use super::WatchedCommand;
     use std::process::Command;
     use std::time::Duration;
 
-    fn shell(script: &str, limit: Duration) -> Job {
+    fn shell(script: &str, limit: Duration) -> WatchedCommand {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Job::new(command, limit)
+        WatchedCommand::new(command, limit)
     }
 
     #[test]
