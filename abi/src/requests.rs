@@ -72,7 +72,7 @@ pub(crate) fn run(
 /// Waits for a request without a handle.
 pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, Failure> {
     run(world, |engine| {
-        engine.watch_request(request);
+        engine.expect_request(request);
         Ok(Started::Running(request))
     })
 }

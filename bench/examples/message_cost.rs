@@ -128,8 +128,8 @@ impl Pair {
     fn new() -> Self {
         let limits = Limits {
             abilities: Ability::Streams as u32,
-            inline_bytes_max: 16,
-            packed_bytes_max: 4096,
+            control_bytes_max: 16,
+            message_bytes_max: 4096,
             chunk_bytes: 4096,
             transfer_bytes_max: 0,
         };

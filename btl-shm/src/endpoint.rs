@@ -101,7 +101,7 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> bool {
-        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.packed_bytes_max as usize);
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.message_bytes_max as usize);
         let slot_header = SlotHeader { id: id.0, header, chunk: false };
         self.push(Ring::Messages, slot_header, len, fill)
     }
@@ -114,7 +114,7 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> bool {
-        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.control_bytes_max as usize);
         let slot_header = SlotHeader { id: id.0, header, chunk: false };
         self.push(Ring::Control, slot_header, len, fill)
     }
@@ -147,7 +147,7 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> bool {
-        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.control_bytes_max as usize);
         let State::Open(link) = &mut self.state else { return false };
         link.mine.put_mailbox(SlotHeader { id: id.0, header, chunk: false }, len, |room| fill(slot(room)));
         true

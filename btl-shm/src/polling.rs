@@ -22,8 +22,8 @@
 //! round is not finished or an endpoint is held back, each call takes them from all endpoints first, for up to half its budget.
 //!
 //! Every process of the node can write the bell page, and a zero over a bell that was rung loses a wake-up. So
-//! the rings of endpoints in doorbell mode are polled too: all of them before sleep and at every timed check, one of
-//! them every few hundred calls of progress otherwise.
+//! the rings of endpoints in doorbell mode are polled too: all of them before sleep and at every timed poll while asleep
+//! (a sleep has timed out, and the process is still armed); awake, one of them in each 256th call of progress.
 
 use crate::endpoint::{ArrivalMode, State};
 use crate::link::ShmEndpoint;
@@ -225,6 +225,7 @@ impl Shm {
         }
     }
 
+    /// The timed poll while asleep.
     #[cold]
     fn answer_while_armed(&mut self, now: Instant) {
         self.share_fairly_while_armed(now);

@@ -17,7 +17,7 @@ impl Shm {
             self.endpoints[index as usize].request_bells();
         }
         // SYNC: our bell requests before our polls, with no other side: these polls see what a peer published before it
-        // read the old request, except what is in its store buffer (a timed check sees that).
+        // read the old request, except what is in its store buffer (the first timed poll sees that).
         fence(Ordering::SeqCst);
         self.answer_bells(self.node.slots);
         if cfg!(mend_mutation = "no_last_look") {

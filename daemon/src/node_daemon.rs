@@ -263,7 +263,8 @@ impl NodeDaemon {
         self.effects.push_back(Effect::ReadRequests(rank));
     }
 
-    /// Declares the failure of `rank`: final. No effect on a rank that has left MPI, or has failed.
+    /// Declares the failure of `rank`: final. The process is killed before any rank is notified: the caller performs effects
+    /// before it takes notices. No effect on a rank that has left MPI, or has failed.
     fn fail(&mut self, rank: u32, found: FoundBy, now: Instant) {
         if !self.ranks.fail(rank, found, now) {
             return;

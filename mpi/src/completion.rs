@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The eight calls that complete requests, by one table: when each returns, and which requests it answers (rows WT1-WT9).
+//! The eight calls that complete requests, by one table: when each returns, and of which requests it reports the result (rows
+//! WT1-WT9).
 //!
-//! | call                    | returns when                                                    | answers                                  |
+//! | call                    | returns when                                                    | reports                                  |
 //! |-------------------------|-----------------------------------------------------------------|------------------------------------------|
 //! | Wait, Waitany           | one is complete or has a pending failure                        | one: a successful one before a failed one |
 //! | Waitall                 | all are complete, or one ended with a fault-tolerance error or has a pending failure | all; those that go on with PENDING      |
 //! | Waitsome                | one is complete or has a pending failure                        | all of which this is true                |
 //! | Test, -any, -all, -some | at once                                                         | as the waiting call, or "not yet"        |
 //!
-//! A receive from any source has a *pending failure* when a possible sender has failed and the failure is not acknowledged. Its answer
-//! is PROC_FAILED_PENDING, and the request is not changed. Before this answer the engine makes progress once: messages that have
-//! arrived are received first (row PP13), and a program that calls in a loop makes progress.
+//! A receive from any source has a *pending failure* when a possible sender has failed and the failure is not acknowledged. What
+//! the call reports of it is PROC_FAILED_PENDING, and the request is not changed. Before that the engine makes progress once:
+//! messages that have arrived are received first (row PP13), and a program that calls in a loop makes progress.
 //!
 //! The caller passes the requests and an [`Answers`], into which each status, index and completion is written once, in the order of the
 //! requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The error handler is called
@@ -150,7 +151,7 @@ impl Completion {
             return if is_not_yet(&answered) { None } else { Some(answered) };
         }
         if self.polls == 1 {
-            engine.watch_requests(requests);
+            engine.expect_requests(requests);
         }
         None
     }

@@ -16,12 +16,12 @@ mod waiting;
 use crate::collective::{Collectives, Context};
 use crate::communicator::{CommEntry, Communicators};
 use crate::dispatch::Dispatch;
+use crate::expected_senders::ExpectedSenders;
 use crate::layers::Layers;
 use crate::peer_reports::PeerReports;
 use crate::request::{CompletedRequests, Started, State};
 use crate::unconnected_query::UnconnectedQuery;
 use crate::waiters::Waiters;
-use crate::watched::Watched;
 use crate::{CommKey, Detail, Error, Request};
 use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
@@ -41,13 +41,14 @@ pub struct Engine<N: Btl, R: Runtime> {
     communicators: Communicators,
     collectives: Collectives,
     completed: CompletedRequests,
-    watched: Watched<N::Endpoint>,
+    expected_senders: ExpectedSenders<N::Endpoint>,
     waiters: Waiters,
     unconnected_query: UnconnectedQuery,
     /// The time of the last call of progress.
     now: Instant,
     phase: Phase,
-    /// The number of calls of [`progress_again`](Engine::progress_again); wraps.
+    /// The number of calls of [`progress_again`](Engine::progress_again), by which a future sees that its poll made progress;
+    /// wraps.
     repeated_progress: u32,
 }
 
@@ -92,7 +93,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             communicators: Communicators::new(me),
             collectives: Collectives::default(),
             completed: CompletedRequests::default(),
-            watched: Watched::ANY,
+            expected_senders: ExpectedSenders::ANY,
             waiters: Waiters::default(),
             unconnected_query: UnconnectedQuery::default(),
             now: Instant(0),

@@ -52,7 +52,8 @@ pub enum Detail {
     Truncated(Status),
     /// The peer has finalized: no more messages come from it or go to it.
     PeerLeft(Rank),
-    /// The peer has freed the communicator without receiving this message; MPI_Finalize frees all communicators.
+    /// The peer takes no part in this message any more: it freed the communicator (MPI_Finalize frees all), gave the operation
+    /// up, or had no memory for it.
     PeerFreed(Rank),
     /// The peer has failed.
     ProcFailed(Rank),
@@ -186,7 +187,8 @@ impl Detail {
             Detail::PeerFreed(_) => (
                 ErrorClass::Other,
                 Code("PML", 6),
-                "in the program of that rank, receive all messages on the communicator before MPI_Comm_free or MPI_Finalize",
+                "in the program of that rank, receive all messages on the communicator before MPI_Comm_free or MPI_Finalize; \
+                 if it gave up or had no memory, its own calls reported why",
             ),
             Detail::ProcFailed(_) => (
                 ErrorClass::ProcFailed,
@@ -297,7 +299,8 @@ impl fmt::Display for Words {
             Detail::PeerFreed(rank) => {
                 return write!(
                     f,
-                    "{} has freed the communicator, given up the operation, or called MPI_Finalize",
+                    "{} takes no part in the message: it has freed the communicator, called MPI_Finalize, \
+                     given the operation up, or had no memory for it",
                     process(rank)
                 );
             }

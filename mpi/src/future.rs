@@ -165,7 +165,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         core::future::poll_fn(|context| {
             let mut answers = Vec::new();
             let mut collector = Collector { operations: &mut *operations, answers: &mut answers };
-            let answered = self.watching_progress(|engine| {
+            let answered = self.wake_if_progressed(|engine| {
                 completion.poll(engine, &handles, || Some(self.0.tasks.get()), &mut collector)
             });
             match answered {
@@ -183,7 +183,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         let mut answers = Vec::new();
         let mut collector = Collector { operations, answers: &mut answers };
         let answered =
-            self.watching_progress(|engine| completion::test(want, engine, &handles, &mut collector));
+            self.wake_if_progressed(|engine| completion::test(want, engine, &handles, &mut collector));
         Completed { answered, answers }
     }
 
@@ -306,7 +306,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 
     /// Calls `work` on the engine. If this made progress, wakes the futures that wait, since operations of other tasks may have ended.
-    fn watching_progress<T>(&self, work: impl FnOnce(&mut Engine<N, R>) -> T) -> T {
+    fn wake_if_progressed<T>(&self, work: impl FnOnce(&mut Engine<N, R>) -> T) -> T {
         let mut engine = self.engine_mut();
         let before = engine.repeated_progress();
         let result = work(&mut engine);
@@ -395,7 +395,7 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
         let mut answers = Vec::new();
         let mut collector =
             Collector { operations: core::slice::from_mut(&mut *self), answers: &mut answers };
-        let answered = mpi.watching_progress(|engine| {
+        let answered = mpi.wake_if_progressed(|engine| {
             let tasks = || Some(mpi.0.tasks.get());
             Completion::new(Want::Any).poll(engine, &handles, tasks, &mut collector)
         });
@@ -539,7 +539,7 @@ impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for Blocked<N, R, W> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Blocked { mpi, wait } = &mut *self;
         let result = match wait.as_mut().expect("a call that is over is not awaited again") {
-            Ok(wait) => mpi.watching_progress(|engine| wait.poll(engine, mpi.0.tasks.get())),
+            Ok(wait) => mpi.wake_if_progressed(|engine| wait.poll(engine, mpi.0.tasks.get())),
             Err(error) => Some(Err(*error)),
         };
         let Some(result) = result else { return mpi.wait(context) };

@@ -15,8 +15,8 @@
 //! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests; identities | PML                |
 //! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
 //! | `CompletedRequests` (request)   | requests that were complete at their start, with their communicator | nothing       |
-//! | `Watched` (watched)             | the endpoints from which the waiting call expects a message | nothing                          |
-//! | `Waiters` (waiters)             | the requests that a thread waits for before it sleeps; the count of events that wake all threads | nothing                        |
+//! | `ExpectedSenders` (expected_senders)             | the endpoints from which the waiting call expects a message | nothing                          |
+//! | `Waiters` (waiters)             | the requests that a thread waits for, noted just before it sleeps: their ends wake it; the count of events that wake all threads | nothing |
 //! | `UnconnectedQuery` (unconnected_query)             | the time at which a waiting call asks about an unconnected peer | nothing                          |
 //! | `Dispatch` (dispatch)           | the protocol of each active message and completion            | `PeerReports`, and each protocol         |
 //! | `Layers` (layers)               | transports, PML, runtime: borrowed by the parts during a call              |                                  |
@@ -37,6 +37,7 @@ mod engine;
 mod error;
 mod error_class;
 mod error_handler;
+mod expected_senders;
 mod future;
 mod layers;
 mod peer_reports;
@@ -46,7 +47,6 @@ mod scripted;
 mod sendrecv;
 mod unconnected_query;
 mod waiters;
-mod watched;
 
 pub use blocking::{Blocking, CommunicatorCreation, Probe};
 pub use completion::{Answered, Answers, Completion, Found, Want, test};

@@ -75,7 +75,8 @@ pub enum Error {
     PeerLeft(Rank),
     /// The peer at this rank cannot be reached.
     Unreachable(Rank, Cause),
-    /// The peer at this rank has freed the communicator, and will never receive it.
+    /// The peer at this rank takes no part in this message any more: it freed the communicator, gave the operation up, or had no
+    /// memory for it. Ends sends and receives.
     PeerFreed(Rank),
     /// The communicator has no such rank.
     NoSuchRank(Rank),
@@ -94,7 +95,7 @@ impl fmt::Display for Error {
             Error::ProcFailed(rank) => write!(out, "rank {} failed", rank.0),
             Error::PeerLeft(rank) => write!(out, "rank {} has finalized and will never answer", rank.0),
             Error::Unreachable(rank, cause) => write!(out, "rank {} cannot be reached: {cause:?}", rank.0),
-            Error::PeerFreed(rank) => write!(out, "rank {} has freed the communicator", rank.0),
+            Error::PeerFreed(rank) => write!(out, "rank {} takes no part in the message any more", rank.0),
             Error::NoSuchRank(rank) => write!(out, "the communicator has no rank {}", rank.0),
             Error::NoSuchChannel => write!(out, "the communicator is closed"),
             Error::NoSuchRequest => write!(out, "there is no such request"),

@@ -5,12 +5,12 @@
 //!
 //! ```text
 //!   sends      Queued ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
-//!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ CtsSent ──last chunk──▶ Done
+//!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ Matched ──last chunk──▶ Done
 //!                              ├──CTS──▶ Streaming ──last chunk──▶ Done  └──RTS cancelled──┘
 //!                              └──REFUSED──▶ Done (PeerFreed)
 //! ```
 //! Progress moves the states. The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state. So does a
-//! cancellation, except that a receive in `CtsSent` goes on unless its RTS is cancelled too, and that a stream goes on from a
+//! cancellation, except that a receive in `Matched` goes on unless its RTS is cancelled too, and that a stream goes on from a
 //! copy.
 
 use crate::list::{Linked, Links, NONE};
@@ -81,8 +81,9 @@ pub(crate) enum Phase {
     CancelQueued { to: Rank, rts: Key },
     /// A receive without a match.
     Posted(Posted),
-    /// A receive that has matched the RTS `key` of `total` bytes; the status holds how many of them it receives.
-    CtsSent { from: Rank, key: Key, status: Status, total: u64, posted: Posted },
+    /// A receive that has matched the RTS `key` of `total` bytes; its CTS may still have to wait for a stream. The status holds
+    /// how many of the bytes it receives.
+    Matched { from: Rank, key: Key, status: Status, total: u64, posted: Posted },
     /// Over.
     Done(Result<Status, Error>),
 }
@@ -96,7 +97,7 @@ pub(crate) struct Posted {
 }
 
 impl Phase {
-    /// Whether something of it is still to be sent.
+    /// Whether it is a send that is not over, or the cancellation of one.
     #[inline]
     pub(crate) fn is_send(&self) -> bool {
         matches!(

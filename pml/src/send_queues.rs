@@ -93,7 +93,8 @@ pub(crate) const RETIRED_MAX: u32 = 1 << 16;
 
 impl SendQueues {
     // Hot: per message.
-    /// Whether a send may go before what is queued: no peer is congested, and the last call of progress is not long ago.
+    /// Whether a send need not be queued: no message to any peer is queued, no peer has sent XOFF, and the last call of progress
+    /// is not long ago.
     #[inline(always)]
     pub(crate) fn may_send_at_once(&self) -> bool {
         self.congested == 0 && self.starts_since_progress < STARTS_PER_PROGRESS

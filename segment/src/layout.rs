@@ -102,8 +102,8 @@ pub(crate) fn header_bytes(slots: u32) -> usize {
     whole_pages(HEADER_DIRECTORY + 4 * slots as usize)
 }
 
-pub(crate) fn block_at(slots: u32, peer: u32) -> usize {
-    header_bytes(slots) + peer as usize * whole_pages(BLOCK_BYTES)
+pub(crate) fn block_at(slots: u32, reader_slot: u32) -> usize {
+    header_bytes(slots) + reader_slot as usize * whole_pages(BLOCK_BYTES)
 }
 
 pub(crate) fn outbox_bytes(slots: u32) -> usize {

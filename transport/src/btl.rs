@@ -17,7 +17,9 @@ use mend_base::{Instant, PeerIndex};
 ///   connect          on_sendable            quarantine
 ///   ───────▶ connecting ─────▶ connected ◀────────────▶ quarantined
 ///                │                 │         resume          │
-///                └─────────────────┴───────── sever ─────────┘
+///                │                 ├─ wrote garbage ▶ garbage│
+///                │                 │                    │    │
+///                └─────────────────┴───────── sever ────┴────┘
 ///                                               ▼      on_severed
 ///                                            severing ───────────▶ severed
 /// ```
@@ -72,8 +74,8 @@ pub trait Btl {
     /// was not called; `on_sendable` follows when the caller can try again, unless `sever` comes first. `PeerFailed`: the endpoint was
     /// severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
     ///
-    /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `packed_bytes_max`, and for
-    /// [`Class::Control`] and [`Class::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and may panic.
+    /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `message_bytes_max`, and for
+    /// [`Class::Control`] and [`Class::Mailbox`] at most `control_bytes_max`. More is a mistake of the caller, and may panic.
     fn send(
         &mut self,
         to: Self::Endpoint,
@@ -172,10 +174,10 @@ pub enum Ability {
 pub struct Limits {
     /// [`Ability`] bits.
     pub abilities: u32,
-    /// The longest payload, in bytes, that travels with a header of [`Limits::HEADER_BYTES_MAX`] in one piece.
-    pub inline_bytes_max: u32,
-    /// The longest payload of one message, in bytes, as the receiver advertises it.
-    pub packed_bytes_max: u32,
+    /// The longest payload of a [`Class::Control`] or [`Class::Mailbox`] message, in bytes.
+    pub control_bytes_max: u32,
+    /// The longest payload of a [`Class::Data`] message, in bytes, as the receiver advertises it.
+    pub message_bytes_max: u32,
     /// The longest chunk, in bytes, as the receiver advertises it; 0 without [`Ability::Streams`].
     pub chunk_bytes: u32,
     /// The longest put or get, in bytes; 0 without [`Ability::Put`] and [`Ability::Get`].

@@ -89,7 +89,7 @@ struct Mailbox {
     fresh: bool,
     header: [u8; Limits::HEADER_BYTES_MAX],
     header_bytes: u8,
-    payload: [u8; INLINE_BYTES_MAX],
+    payload: [u8; CONTROL_BYTES_MAX],
     payload_bytes: u8,
 }
 
@@ -101,13 +101,13 @@ impl Loopback {
             index: PeerIndex(0),
             state: State::Absent,
             data: Queue::new(DATA_MESSAGES_MAX, DATA_BYTES_MAX),
-            control: Queue::new(CONTROL_MESSAGES_MAX, CONTROL_BYTES_MAX),
+            control: Queue::new(CONTROL_MESSAGES_MAX, CONTROL_QUEUE_BYTES),
             mailboxes: Vec::new(),
             next: QueueKind::Control,
             limits: Limits {
                 abilities: Ability::Streams as u32,
-                inline_bytes_max: INLINE_BYTES_MAX as u32,
-                packed_bytes_max: PACKED_BYTES_MAX as u32,
+                control_bytes_max: CONTROL_BYTES_MAX as u32,
+                message_bytes_max: MESSAGE_BYTES_MAX as u32,
                 chunk_bytes: CHUNK_BYTES as u32,
                 transfer_bytes_max: 0,
             },
@@ -286,7 +286,7 @@ impl Btl for Loopback {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than the limits");
-        let most = if class == Class::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
+        let most = if class == Class::Data { MESSAGE_BYTES_MAX } else { CONTROL_BYTES_MAX };
         assert!(len <= most, "a payload longer than the limits");
         self.may_send()?;
         match class {
@@ -365,7 +365,7 @@ impl Mailbox {
             fresh: false,
             header: [0; Limits::HEADER_BYTES_MAX],
             header_bytes: 0,
-            payload: [0; INLINE_BYTES_MAX],
+            payload: [0; CONTROL_BYTES_MAX],
             payload_bytes: 0,
         }
     }
@@ -385,15 +385,15 @@ fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) 
 /// The only endpoint.
 const ENDPOINT: u32 = 0;
 
-const INLINE_BYTES_MAX: usize = 192;
-const PACKED_BYTES_MAX: usize = 8 << 10;
+const CONTROL_BYTES_MAX: usize = 192;
+const MESSAGE_BYTES_MAX: usize = 8 << 10;
 const CHUNK_BYTES: usize = 16 << 10;
 const DATA_MESSAGES_MAX: usize = 512;
 const DATA_BYTES_MAX: usize = 128 << 10;
 const CONTROL_MESSAGES_MAX: usize = 128;
-const CONTROL_BYTES_MAX: usize = CONTROL_MESSAGES_MAX * INLINE_BYTES_MAX;
+const CONTROL_QUEUE_BYTES: usize = CONTROL_MESSAGES_MAX * CONTROL_BYTES_MAX;
 
-const _: () = assert!(INLINE_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(CONTROL_BYTES_MAX <= u8::MAX as usize);
 
 #[cfg(test)]
 mod tests {

@@ -273,7 +273,7 @@ impl World {
                 let data = data(engine)?;
                 let started = poll_then_post(engine, comm, from, tag, data, polls)?;
                 if let Started::Running(_) = started {
-                    engine.watch(comm, from);
+                    engine.expect_from(comm, from);
                 }
                 Ok(started)
             });
@@ -453,8 +453,8 @@ impl Progress for Engine {
         Engine::is_ready(self)
     }
 
-    fn unwatch(&mut self) {
-        Engine::unwatch(self);
+    fn expect_any(&mut self) {
+        Engine::expect_any(self);
     }
 
     fn arm(&mut self) -> Result<(), Pending> {

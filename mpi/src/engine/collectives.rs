@@ -79,9 +79,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn progress_collectives(&mut self) -> u32 {
         let (collectives, mut context) = self.collectives_and_context();
         let ended = collectives.progress(&mut context);
-        if let Some(collective) = self.watched.collective() {
-            self.watched.clear();
-            self.watch_rounds(collective);
+        if let Some(collective) = self.expected_senders.collective() {
+            self.expected_senders.clear();
+            self.expect_rounds(collective);
         }
         ended
     }

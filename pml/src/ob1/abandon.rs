@@ -16,9 +16,10 @@
 //! So a stream's number is free again when its last byte has arrived, and never before: a late chunk belongs to its own stream
 //! or to none. The end of the peer removes all such state.
 //!
-//! The other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the point-to-point
-//! context. On a collective context an operation is given up because a member died, as a rule, and no process may see an error
-//! that its list of failures does not explain (I2): so the engine asks about all members before it reports the error.
+//! The request at the other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the
+//! point-to-point context. On a collective context an operation is given up because a member died, as a rule, and no process may
+//! see an error that its list of failures does not explain (I2): so the engine asks about all members before it reports the
+//! error.
 
 use super::Ob1;
 use crate::envelope::{Packet, Reason};
@@ -49,7 +50,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 mend_base::reach!("pml.abandon: a posted receive");
                 self.unpost(channel, posted, key);
             }
-            Phase::CtsSent { from, key: sender, .. } => self.abandon_matched(channel, from, sender, key),
+            Phase::Matched { from, key: sender, .. } => self.abandon_matched(channel, from, sender, key),
             Phase::Done(_) => unreachable!("asked above"),
         }
         self.finish(key, Ok(Status::EMPTY));

@@ -324,7 +324,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The receive that has matched the RTS of `source` for its request `sender`.
     fn find_matched(&self, channel: Key, source: Rank, sender: Key) -> Option<Key> {
         let has_matched = |entry: &RequestEntry| match *entry.phase() {
-            Phase::CtsSent { from, key, .. } => from == source && key == sender,
+            Phase::Matched { from, key, .. } => from == source && key == sender,
             _ => false,
         };
         let mut receives = self.requests.iter().filter(|(_, entry)| entry.channel() == channel);

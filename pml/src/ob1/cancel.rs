@@ -41,7 +41,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
             Phase::RtsSent { to, payload_sent } => self.cancel_sent(channel, to, payload_sent, key),
             Phase::Streaming { to, .. } => self.continue_stream_from_copy(channel, to, key),
-            Phase::CtsSent { .. } => {
+            Phase::Matched { .. } => {
                 mend_base::reach!("pml.cancel: a matched receive");
                 if let Some(entry) = self.requests.get_mut(key) {
                     entry.set_cancelled();

@@ -7,7 +7,7 @@ use mend_base::LifecycleCounts;
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenCounts {
-    /// Context kinds of communicators that are open, or closed with operations that are not over.
+    /// Contexts of communicators that are open, or closed with operations that are not over.
     pub channels: u32,
     /// Operations that are not released.
     pub requests: u32,

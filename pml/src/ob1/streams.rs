@@ -29,7 +29,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Phase::Posted(posted) = *entry.phase() else { return };
         let bytes_wanted = total.min(entry.data().packed_bytes() as u64);
         let status = Status { source: Some(source), tag, bytes: bytes_wanted, cancelled: false };
-        self.requests.set_phase(request, Phase::CtsSent { from: source, key: sender, status, total, posted });
+        self.requests.set_phase(request, Phase::Matched { from: source, key: sender, status, total, posted });
         if bytes_wanted == 0 {
             mend_base::reach!("pml.streams: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
@@ -46,7 +46,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(super) fn send_pending_cts(&mut self) {
         while let Some((request, from)) = self.rendezvous.next_cts() {
             let Some(entry) = self.requests.get(request) else { continue };
-            let Phase::CtsSent { key, status, .. } = *entry.phase() else { continue };
+            let Phase::Matched { key, status, .. } = *entry.phase() else { continue };
             let bytes_wanted = status.bytes;
             let stream = self.rendezvous.begin_stream(request, from, bytes_wanted);
             mend_base::reach!("pml.streams: CTS");
@@ -173,7 +173,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// All bytes of a receive have come.
     fn on_whole(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
-        let Phase::CtsSent { status, total, .. } = *entry.phase() else { return };
+        let Phase::Matched { status, total, .. } = *entry.phase() else { return };
         mend_base::reach!("pml.streams: all came");
         self.finish(request, outcome(status, total));
     }
@@ -201,7 +201,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// operation then asks for the reason before it reports anything (I2).
     fn end_refused(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
-        let (Phase::RtsSent { to: rank, .. } | Phase::CtsSent { from: rank, .. }) = *entry.phase() else {
+        let (Phase::RtsSent { to: rank, .. } | Phase::Matched { from: rank, .. }) = *entry.phase() else {
             return;
         };
         mend_base::reach!("pml.streams: given up by the other end");
@@ -215,5 +215,5 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 }
 
 fn longest_piece<E>(link: &PeerLink<E>) -> u64 {
-    u64::from(if link.chunk_bytes > 0 { link.chunk_bytes } else { link.packed_bytes })
+    u64::from(if link.chunk_bytes > 0 { link.chunk_bytes } else { link.message_bytes_max })
 }

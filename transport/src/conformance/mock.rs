@@ -120,8 +120,8 @@ impl<const M: Mutation> Fixture for Job<M> {
         let fabric = Rc::new(RefCell::new(MockFabric::default()));
         let limits = Limits {
             abilities: Ability::Streams as u32,
-            inline_bytes_max: 100,
-            packed_bytes_max: 3000,
+            control_bytes_max: 100,
+            message_bytes_max: 3000,
             chunk_bytes: 2048,
             transfer_bytes_max: 0,
         };

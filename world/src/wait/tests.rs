@@ -67,7 +67,7 @@ impl Progress for CountingEngine {
         self.checks += 1;
     }
 
-    fn unwatch(&mut self) {}
+    fn expect_any(&mut self) {}
 
     fn arm(&mut self) -> Result<(), Pending> {
         if self.pending() { Err(Pending) } else { Ok(()) }

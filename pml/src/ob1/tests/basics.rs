@@ -60,7 +60,7 @@ fn a_transport_without_streams_takes_large_messages_in_fragments() {
     cluster.limit(|limits| {
         limits.abilities = 0;
         limits.chunk_bytes = 0;
-        limits.packed_bytes_max = 1000;
+        limits.message_bytes_max = 1000;
     });
     let on = cluster.open(1, ContextKind::PointToPoint);
     let bytes = pattern(1, 50_000);

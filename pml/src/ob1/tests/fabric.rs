@@ -98,7 +98,7 @@ impl Btl for Port {
         fill: impl FnOnce(WriteSlot<'_>),
     ) -> Result<(), SendError> {
         let most =
-            if class == Class::Data { self.limits.packed_bytes_max } else { self.limits.inline_bytes_max };
+            if class == Class::Data { self.limits.message_bytes_max } else { self.limits.control_bytes_max };
         assert!(len <= most as usize && header.len() <= Limits::HEADER_BYTES_MAX);
         let queue = if class == Class::Data { DATA } else { CONTROL };
         let header = header.to_vec();
@@ -249,8 +249,8 @@ impl Cluster {
     pub(super) fn with(size: usize, seed: u64, config: Config) -> Self {
         let limits = Limits {
             abilities: Ability::Streams as u32,
-            inline_bytes_max: 16,
-            packed_bytes_max: 4096,
+            control_bytes_max: 16,
+            message_bytes_max: 4096,
             chunk_bytes: 16 << 10,
             transfer_bytes_max: 0,
         };
