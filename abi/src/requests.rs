@@ -45,7 +45,7 @@ pub(crate) fn handle_of_receive(
 // Hot: per message.
 /// Waits for an operation without a handle.
 #[inline]
-pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status, Failure> {
+pub(crate) fn wait_until_over(world: &World, started: Started) -> Result<mend_mpi::Status, Failure> {
     match started {
         Started::Done(status) => Ok(status),
         Started::Running(request) => wait(world, request),

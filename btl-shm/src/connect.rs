@@ -2,8 +2,8 @@
 //! How two processes of a node connect: the entry in the card, the outbox behind its descriptor, and the reasons for
 //! which a card is refused.
 
+use crate::block_pair::BlockPair;
 use crate::endpoint::Endpoint;
-use crate::link::Link;
 use crate::polling::Polling;
 use crate::{Callback, NOBODY, NodeSlot, Shm, ShmEndpoint, Statistics};
 use mend_base::parameter::Settings;
@@ -135,7 +135,7 @@ impl Shm {
         let theirs = PeerBlock::map(descriptor.as_fd(), address, self.bounds).map_err(refusal)?;
         let mine = self.outbox.make_block(entry.slot).map_err(refusal)?;
         let index = u32::try_from(self.endpoints.len()).map_err(|_| ConnectError::NoMemory)?;
-        self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), Link::new(mine, theirs)));
+        self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), BlockPair::new(mine, theirs)));
         self.by_slot[entry.slot as usize] = index;
         // The endpoint is polled at first: the bell of an earlier process in this slot may just have been cleared, and that
         // store may become visible only after the new process has rung.

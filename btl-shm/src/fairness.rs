@@ -37,20 +37,20 @@ impl Endpoint {
     /// How many messages were delivered in this window.
     fn had(&self) -> u32 {
         match &self.state {
-            State::Open(link) => link.theirs.messages.consumed().wrapping_sub(self.share.began),
+            State::Open(pair) => pair.theirs.messages.consumed().wrapping_sub(self.share.began),
             _ => 0,
         }
     }
 
     fn is_behind(&self) -> bool {
-        let State::Open(link) = &self.state else { return false };
-        self.had() < SHARE && !self.share.not_waited_for && link.theirs.waits_for_room()
+        let State::Open(pair) = &self.state else { return false };
+        self.had() < SHARE && !self.share.not_waited_for && pair.theirs.waits_for_room()
     }
 
     fn begin_share(&mut self, behind: bool) {
         self.share.not_waited_for = if behind { true } else { self.share.not_waited_for && self.had() == 0 };
-        if let State::Open(link) = &self.state {
-            self.share.began = link.theirs.messages.consumed();
+        if let State::Open(pair) = &self.state {
+            self.share.began = pair.theirs.messages.consumed();
         }
     }
 }
@@ -109,10 +109,10 @@ impl Shm {
     pub(crate) fn announce_wait(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         endpoint.share.missed_room = true;
-        if let State::Open(link) = &endpoint.state
+        if let State::Open(pair) = &endpoint.state
             && !self.waiting.contains(&(index as u32))
         {
-            link.mine.set_waits_for_room(true);
+            pair.mine.set_waits_for_room(true);
             self.waiting.push(index as u32);
         }
     }
@@ -127,8 +127,8 @@ impl Shm {
             let endpoint = &mut endpoints[index as usize];
             let missed_room = core::mem::take(&mut endpoint.share.missed_room) && !armed;
             let waits = endpoint.blocked || missed_room;
-            if !waits && let State::Open(link) = &endpoint.state {
-                link.mine.set_waits_for_room(false);
+            if !waits && let State::Open(pair) = &endpoint.state {
+                pair.mine.set_waits_for_room(false);
             }
             waits
         };
@@ -230,7 +230,7 @@ mod tests {
         fill(&mut senders[0], endpoint, 0);
         while receiver.progress(Instant(0), 64, &mut delivered) > 0 {}
         let waits = |receiver: &Shm| match &receiver.endpoints[0].state {
-            State::Open(link) => link.theirs.waits_for_room(),
+            State::Open(pair) => pair.theirs.waits_for_room(),
             other => unreachable!("{other:?} of a correct peer"),
         };
         senders[0].progress(Instant(0), 64, &mut delivered);

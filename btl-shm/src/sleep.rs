@@ -39,14 +39,14 @@ impl Shm {
         self.polling.armed = false;
         for &index in &self.polling.polled {
             let endpoint = &self.endpoints[index as usize];
-            if let (State::Open(link), ArrivalMode::Polled { .. }) = (&endpoint.state, endpoint.mode) {
-                link.mine.set_bell_request(BellRequest::NONE);
+            if let (State::Open(pair), ArrivalMode::Polled { .. }) = (&endpoint.state, endpoint.mode) {
+                pair.mine.set_bell_request(BellRequest::NONE);
             }
         }
         for &index in &self.blocked {
             let endpoint = &self.endpoints[index as usize];
-            if let (State::Open(link), ArrivalMode::Doorbell) = (&endpoint.state, endpoint.mode) {
-                link.mine.set_bell_request(BellRequest::MESSAGES);
+            if let (State::Open(pair), ArrivalMode::Doorbell) = (&endpoint.state, endpoint.mode) {
+                pair.mine.set_bell_request(BellRequest::MESSAGES);
             }
         }
     }

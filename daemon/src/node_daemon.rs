@@ -372,8 +372,8 @@ impl NodeDaemon {
 
 /// The end of the job.
 impl NodeDaemon {
-    /// A signal asks the job to end: deaths from now on are expected.
-    pub fn on_ending_signal(&mut self) {
+    /// A signal (SIGINT, SIGTERM or the like) asks the job to end: deaths from now on are expected.
+    pub fn on_termination_signal(&mut self) {
         self.policy.expect_deaths();
     }
 

@@ -12,7 +12,7 @@
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
 //! | `PeerReports` (peer_reports)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
 //! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
-//! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests; identities | PML                |
+//! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler), counts of requests; identities | PML                |
 //! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
 //! | `CompletedRequests` (request)   | requests that were complete at their start, with their communicator | nothing       |
 //! | `ExpectedSenders` (expected_senders)             | the endpoints from which the waiting call expects a message | nothing                          |

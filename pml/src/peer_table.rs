@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The link to each peer: by which endpoint the peer is reached, whether its messages are read, and whether anything is sent to it.
-//! How a peer has ended is in [`Ends`](crate::Ends); the publication of its end closes the link.
+//! Each peer: its link (by which endpoint it is reached), whether its messages are read, and whether anything is sent to it.
+//! How a peer has ended is in [`Ends`](crate::Ends); the publication of its end closes the peer.
 
 use crate::paged::Paged;
 use mend_base::PeerIndex;

@@ -15,10 +15,11 @@ pub struct Channel(pub Key);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Request(pub Key);
 
-/// To whom the requests of a channel belong: a number that the caller of [`Ob1::open`](crate::Ob1::open) chooses. A request
-/// has it until its handle is released, also where its channel was removed before.
+/// The communicator to which a channel and its requests belong: an index that the caller of [`Ob1::open`](crate::Ob1::open)
+/// chooses, and the PML only gives back. A request has it until its handle is released, also where its channel was removed
+/// before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Owner(pub u32);
+pub struct CommIndex(pub u32);
 
 /// A sleeper that is woken when a request ends: a number that the sleeper has chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -98,7 +98,7 @@ pub struct Block {
     waits_for_room: View<AtomicU32>,
     credits: View<[AtomicU32; 3]>,
     mailboxes: View<[Mailbox; MAILBOXES]>,
-    /// The kinds of state that have a mailbox, and the version in it.
+    /// The kinds of values that have a mailbox, and the version in it.
     kinds: Vec<(u8, u32)>,
     directory: View<AtomicU32>,
     mapping: Arc<Mapping>,
@@ -207,7 +207,7 @@ impl Block {
     ) {
         let known = self.kinds.iter().position(|(kind, _)| *kind == slot_header.id);
         let index = known.unwrap_or_else(|| {
-            assert!(self.kinds.len() < MAILBOXES, "a pair has more kinds of state than mailboxes");
+            assert!(self.kinds.len() < MAILBOXES, "a pair has more kinds of values than mailboxes");
             self.kinds.push((slot_header.id, 0));
             self.kinds.len() - 1
         });

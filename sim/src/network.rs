@@ -433,7 +433,7 @@ impl SimBtl {
             _ if !has_effect => Err(SendError::Busy),
             EndpointState::Connected => Ok(()),
             EndpointState::Connecting | EndpointState::Quarantined => Err(SendError::Busy),
-            EndpointState::Severing | EndpointState::Severed => Err(SendError::PeerFailed),
+            EndpointState::Severing | EndpointState::Severed => Err(SendError::Severed),
         }
     }
 }

@@ -528,7 +528,7 @@ mod tests {
         let (mut bml, endpoints) = four();
         bml.sever(endpoints[1]);
         bml.sever(endpoints[3]);
-        assert_eq!(send(&mut bml, endpoints[1], 1), Err(SendError::PeerFailed));
+        assert_eq!(send(&mut bml, endpoints[1], 1), Err(SendError::Severed));
         send(&mut bml, endpoints[0], 5).unwrap();
         let mut delivered = Delivered::default();
         for time in 0..u64::from(2 * CALLS_PER_NETWORK_POLL) {

@@ -60,10 +60,10 @@ pub trait Btl {
     /// an endpoint that is not quarantined, or whose peer wrote garbage.
     fn resume(&mut self, endpoint: Self::Endpoint);
     /// Closes the endpoint for good. Called in any state, also more than once; the second call has no effect. Each send from
-    /// now on fails with `PeerFailed`.
+    /// now on fails with `Severed`.
     ///
     /// The next calls of `progress`, as many as the budget requires, deliver the messages that the peer had sent completely, end
-    /// each outstanding operation with `PeerFailed`, and then call `on_severed`. They need no help of the peer, which may be dead.
+    /// each outstanding operation with `Severed`, and then call `on_severed`. They need no help of the peer, which may be dead.
     /// An incomplete message is dropped.
     fn sever(&mut self, endpoint: Self::Endpoint);
 
@@ -71,8 +71,8 @@ pub trait Btl {
     /// returns. `Ok` means that the message is sent, not that it was received. The peer receives the message if both ends live.
     ///
     /// `Busy`: no send resources are free, the endpoint is not connected yet, or it is quarantined. Nothing was sent, and `fill`
-    /// was not called; `on_sendable` follows when the caller can try again, unless `sever` comes first. `PeerFailed`: the endpoint was
-    /// severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
+    /// was not called; `on_sendable` follows when the caller can try again, unless `sever` comes first. `Severed`: the endpoint
+    /// was severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
     ///
     /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `message_bytes_max`, and for
     /// [`Class::Control`] and [`Class::Mailbox`] at most `control_bytes_max`. More is a mistake of the caller, and may panic.
@@ -239,7 +239,7 @@ pub enum SendError {
     /// Nothing can be sent now. Not a failure: `on_sendable` follows.
     Busy,
     /// The endpoint is severed.
-    PeerFailed,
+    Severed,
     /// Cancelled by [`Rdma::cancel`](crate::Rdma::cancel).
     Cancelled,
     /// The connection broke during the operation, which may have happened or not.

@@ -57,7 +57,7 @@ pub struct Loopback {
     /// Messages and chunks, in one order.
     data: Queue,
     control: Queue,
-    /// One mailbox for each id that has sent a state.
+    /// One mailbox for each id that has sent a mailbox value.
     mailboxes: Vec<Mailbox>,
     /// The queue that is served first. Changes with each message, so that no queue starves.
     next: QueueKind,
@@ -81,11 +81,11 @@ enum QueueKind {
     Mailbox,
 }
 
-/// The newest state of one id.
+/// The newest mailbox value of one id.
 #[derive(Debug)]
 struct Mailbox {
     id: AmId,
-    /// The state has not been delivered yet.
+    /// The value has not been delivered yet.
     fresh: bool,
     header: [u8; Limits::HEADER_BYTES_MAX],
     header_bytes: u8,
@@ -133,7 +133,7 @@ impl Loopback {
         match self.state {
             State::Connected => Ok(()),
             State::Absent | State::Connecting | State::Quarantined => Err(SendError::Busy),
-            State::Severing | State::Severed => Err(SendError::PeerFailed),
+            State::Severing | State::Severed => Err(SendError::Severed),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::fork;
 use crate::guard::{CriticalSection, Guard, Threads};
 use crate::helper::Helper;
-use crate::life::{self, LivenessOwner};
+use crate::life::{self, RegisteredLife};
 use crate::parameters::DECLARED;
 use crate::polling::poll_then_post;
 use crate::processors;
@@ -46,8 +46,8 @@ pub struct World {
     launched: bool,
     emergency_channel: Option<EmergencyChannel>,
     helper: Mutex<Option<Helper>>,
-    /// The liveness owner of this process; `None` without shared memory.
-    liveness_owner: Option<&'static LivenessOwner>,
+    /// The life word of this process; `None` without shared memory.
+    registered_life: Option<&'static RegisteredLife>,
 }
 
 /// The stage of this process. Stages follow each other in this order, and none comes again (MPI-5.0 §11.2).
@@ -203,7 +203,7 @@ impl World {
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
         let helper = Helper::start().map_err(StartError::Helper)?;
-        let liveness_owner =
+        let registered_life =
             life.map(|life| life::register(life, helper.successor())).transpose().map_err(StartError::Key)?;
         let waiting = Waiting::new(SleepSlot::new(bells, slot));
         let limits = spin_limits(&settings, local_ranks);
@@ -216,7 +216,7 @@ impl World {
             launched,
             emergency_channel,
             helper: Mutex::new(Some(helper)),
-            liveness_owner,
+            registered_life,
         })
     }
 
@@ -305,7 +305,7 @@ impl World {
             eprintln!("mend: {}", self.statistics());
         }
         self.waiting.end();
-        self.liveness_owner.inspect(|liveness_owner| liveness_owner.end());
+        self.registered_life.inspect(|registered_life| registered_life.end());
         WORLD.store(ptr::null_mut(), Ordering::Release);
         STAGE.store(2, Ordering::Release);
         drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -406,7 +406,7 @@ const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 /// Ends this process if its job was aborted or its node daemon is gone (Rule 7).
 #[cold]
 fn end_with_the_job(engine: &mut Engine) {
-    if let Some(JobNotice::Aborted { code }) = engine.notices() {
+    if let Some(JobNotice::Aborted { code }) = engine.next_job_notice() {
         // An error means that stderr is closed.
         let _ = writeln!(
             std::io::stderr(),
@@ -438,7 +438,7 @@ impl Progress for Engine {
     #[inline]
     fn progress(&mut self, now: Instant) -> u32 {
         let events = Engine::progress(self, now);
-        if events > 0 && self.has_notices() {
+        if events > 0 && self.has_job_notices() {
             end_with_the_job(self);
         }
         events

@@ -93,7 +93,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             && let Some(peer) = self.layers.pml.next_unconnected()
             && self.peer_reports.is_unknown(peer)
         {
-            self.peer_reports.ask(peer, Cause::Silent, &mut self.layers.runtime);
+            self.peer_reports.ask(peer, Cause::NoEvidence, &mut self.layers.runtime);
         }
         self.layers.pml.want_awaited();
     }

@@ -38,7 +38,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if let Phase::Done(_) = phase {
             return self.requests.forget(key);
         }
-        self.requests.detach(key);
+        self.requests.release(key);
         match phase {
             Phase::Queued { to, .. } | Phase::CancelQueued { to, .. } => {
                 mend_base::reach!("pml.abandon: a queued send");
@@ -53,7 +53,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Matched { from, key: sender, .. } => self.abandon_matched(channel, from, sender, key),
             Phase::Done(_) => unreachable!("asked above"),
         }
-        self.finish(key, Ok(Status::EMPTY));
+        self.end(key, Ok(Status::EMPTY));
     }
 
     /// A send that waits for an answer, which may still come.

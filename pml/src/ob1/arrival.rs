@@ -156,7 +156,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let Some(entry) = self.requests.get(request) else { return };
         let result = take_whole(entry.data(), source, tag, payload);
-        self.finish(request, result);
+        self.end(request, result);
     }
 
     // Hot: per message.
@@ -333,7 +333,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The end of every operation.
     #[inline]
-    pub(super) fn finish(&mut self, key: Key, result: Result<Status, Error>) {
+    pub(super) fn end(&mut self, key: Key, result: Result<Status, Error>) {
         if let Some(channel) = self.requests.end(key, result) {
             self.shut(channel);
         }

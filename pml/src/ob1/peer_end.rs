@@ -120,7 +120,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Matched { .. } => mend_base::reach!("pml.end: a matched receive"),
             Phase::Done(_) => return,
         }
-        self.finish(key, Err(error));
+        self.end(key, Err(error));
     }
 
     /// The error of a receive for which no message can come any more.

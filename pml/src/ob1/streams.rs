@@ -33,12 +33,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if bytes_wanted == 0 {
             mend_base::reach!("pml.streams: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
-            self.finish(request, outcome(status, total));
+            self.end(request, outcome(status, total));
         } else if self.rendezvous.queue_cts(request, peer) {
             self.send_pending_cts();
         } else {
             self.answer(peer, Packet::Refused { key: sender, reason: Reason::Freed });
-            self.finish(request, Err(Error::NoMemory));
+            self.end(request, Err(Error::NoMemory));
         }
     }
 
@@ -70,7 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.rendezvous.on_answered(from);
         if self.queues.push_stream(from, key).is_err() {
             self.answer(from, Packet::Cancel { stream, sent: 0 });
-            return self.finish(key, Err(Error::NoMemory));
+            return self.end(key, Err(Error::NoMemory));
         }
         mend_base::reach!("pml.streams: asked for");
         self.requests
@@ -85,7 +85,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.streams: matched");
         self.rendezvous.on_answered(from);
-        self.finish(key, Ok(Status::EMPTY));
+        self.end(key, Ok(Status::EMPTY));
     }
 
     /// The receiver answers that no receive will match this send.
@@ -149,7 +149,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let last = *sent == bytes_wanted;
         if last {
             mend_base::reach!("pml.streams: all sent");
-            self.finish(key, Ok(Status::EMPTY));
+            self.end(key, Ok(Status::EMPTY));
         }
         Ok(last)
     }
@@ -175,7 +175,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(entry) = self.requests.get(request) else { return };
         let Phase::Matched { status, total, .. } = *entry.phase() else { return };
         mend_base::reach!("pml.streams: all came");
-        self.finish(request, outcome(status, total));
+        self.end(request, outcome(status, total));
     }
 
     /// The sender of a stream has given it up, or has cancelled its send before a byte went.
@@ -205,7 +205,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return;
         };
         mend_base::reach!("pml.streams: given up by the other end");
-        self.finish(request, Err(Error::PeerFreed(rank)));
+        self.end(request, Err(Error::PeerFreed(rank)));
     }
 
     fn is_collective(&self, request: Key) -> bool {

@@ -211,7 +211,7 @@ impl<const M: Mutation> MockBtl<M> {
         match state {
             State::Connecting => Err(SendError::Busy),
             State::Quarantined if M != QUARANTINE_SENDS => Err(SendError::Busy),
-            State::Severing | State::Severed if M != SEVERED_SENDS => Err(SendError::PeerFailed),
+            State::Severing | State::Severed if M != SEVERED_SENDS => Err(SendError::Severed),
             _ if !data || M == HAS_NO_BOUND => Ok(()),
             _ => {
                 let mut fabric = self.fabric.borrow_mut();

@@ -2,7 +2,8 @@
 //! Processes in one test: an in-memory transport whose deliveries, refusals and budgets a seed decides.
 
 use crate::{
-    Channel, Config, End, Ends, Error, Lent, Ob1, Owner, Request, SendMode, Started, State, Status, Upcalls,
+    Channel, CommIndex, Config, End, Ends, Error, Lent, Ob1, Request, SendMode, Started, State, Status,
+    Upcalls,
 };
 use mend_base::{
     ContextKind, Identity, Instant, Job, Peer, PeerIndex, Random, Rank, Source, Tag, TagSelector,
@@ -287,7 +288,7 @@ impl Cluster {
         let members: Arc<[PeerIndex]> = (0..self.nodes.len() as u32).map(PeerIndex).collect();
         let identity = Identity { creator: Peer::new(Job(1), 0), number };
         let Node { ob1, ends, .. } = &mut self.nodes[at];
-        ob1.open(identity, context_kind, Rank(at as u32), members, Owner(number), ends)
+        ob1.open(identity, context_kind, Rank(at as u32), members, CommIndex(number), ends)
     }
 
     pub(super) fn send(&mut self, at: usize, on: Channel, to: u32, tag: i32, bytes: &[u8]) -> Started {
