@@ -136,7 +136,7 @@ fn report_text(call: &str, why: Why, code: c_int, in_world: Option<Rank>) -> Rep
         Why::Engine(error) => ReportText {
             cause: error.detail.with_world_rank(in_world).to_string(),
             advice: error.advice().to_owned(),
-            code: error.code().to_string(),
+            code: error.report_code().to_string(),
         },
         Why::Unsupported => ours(
             1,

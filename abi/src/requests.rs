@@ -45,7 +45,7 @@ pub(crate) fn handle_of_receive(
 // Hot: per message.
 /// Waits for an operation without a handle.
 #[inline]
-pub(crate) fn finish(world: &World, started: Started) -> Result<mend_mpi::Status, CallError> {
+pub(crate) fn wait_until_over(world: &World, started: Started) -> Result<mend_mpi::Status, CallError> {
     match started {
         Started::Done(status) => Ok(status),
         Started::Running(request) => wait(world, request),
@@ -72,7 +72,7 @@ pub(crate) fn run(
 /// Waits for a request without a handle.
 pub(crate) fn wait(world: &World, request: Request) -> Result<mend_mpi::Status, CallError> {
     run(world, |engine| {
-        engine.watch_request(request);
+        engine.expect_request(request);
         Ok(Started::Running(request))
     })
 }

@@ -7,7 +7,7 @@
 
 use mend_base::{ContextKind, Identity, Instant, Job, Peer, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
-use mend_pml::{Channel, Config, Ends, Lent, Ob1, Owner, SendMode, Started, Upcalls};
+use mend_pml::{Channel, CommIndex, Config, Ends, Lent, Ob1, SendMode, Started, Upcalls};
 use mend_transport::{
     Ability, AmId, Btl, Buffer, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
     PayloadWriter, SendError, Sink, Stream, UserMemory, WakeSet,
@@ -128,8 +128,8 @@ impl Pair {
     fn new() -> Self {
         let limits = Limits {
             abilities: Ability::Streams as u32,
-            inline_bytes_max: 16,
-            packed_bytes_max: 4096,
+            control_bytes_max: 16,
+            message_bytes_max: 4096,
             chunk_bytes: 4096,
             transfer_bytes_max: 0,
         };
@@ -141,7 +141,7 @@ impl Pair {
         let open = |(rank, side): (u32, &mut Ob1<u32>)| {
             side.connected(PeerIndex(1 - rank), 1 - rank, &limits);
             let (kind, members) = (ContextKind::PointToPoint, Arc::clone(&members));
-            side.open(identity, kind, Rank(rank), members, Owner(0), &ends)
+            side.open(identity, kind, Rank(rank), members, CommIndex(0), &ends)
         };
         let on = (0..).zip(&mut sides).map(open).collect();
         let slots = [VecDeque::with_capacity(64), VecDeque::with_capacity(64)];

@@ -2,8 +2,8 @@
 //! How two processes of a node connect: the entry in the card, the outbox behind its descriptor, and the reasons for
 //! which a card is refused.
 
+use crate::block_pair::BlockPair;
 use crate::endpoint::Endpoint;
-use crate::link::Link;
 use crate::polling::Polling;
 use crate::{Callback, NOBODY, NodeSlot, Shm, ShmEndpoint, Statistics};
 use mend_base::parameter::Settings;
@@ -40,7 +40,7 @@ struct CardEntry {
     slot: u32,
     slots: u32,
     /// The longest message that its owner accepts.
-    packed_bytes_max: u32,
+    message_bytes_max: u32,
     /// The longest chunk that its owner accepts.
     chunk_bytes: u32,
 }
@@ -49,7 +49,7 @@ impl Wire for CardEntry {
     const BYTES_MAX: usize = 20;
 
     fn write(&self, out: &mut Writer<'_>) {
-        for word in [self.layout, self.slot, self.slots, self.packed_bytes_max, self.chunk_bytes] {
+        for word in [self.layout, self.slot, self.slots, self.message_bytes_max, self.chunk_bytes] {
             out.u32(word);
         }
     }
@@ -59,7 +59,7 @@ impl Wire for CardEntry {
             layout: from.u32()?,
             slot: from.u32()?,
             slots: from.u32()?,
-            packed_bytes_max: from.u32()?,
+            message_bytes_max: from.u32()?,
             chunk_bytes: from.u32()?,
         })
     }
@@ -70,11 +70,11 @@ const LAYOUT: u32 = 1;
 /// Room for the bytes that upper layers add to an eager payload.
 const HEADROOM_BYTES: u32 = 64;
 /// Every receiver accepts messages of this length, which internal messages need.
-const PACKED_BYTES_LEAST: u32 = 256;
+const MESSAGE_BYTES_LEAST: u32 = 256;
 /// The longest chunk, whatever the receiver accepts: without space for a chunk ring it goes through the message ring.
 pub(crate) const CHUNK_BYTES_MAX: u32 = MESSAGE_AREA as u32;
 /// The longest message, whatever the receiver accepts: two of them always fit.
-const PACKED_BYTES_MAX: u32 = MESSAGE_AREA as u32 / 2;
+const MESSAGE_BYTES_MAX: u32 = MESSAGE_AREA as u32 / 2;
 
 const _: () = assert!(HEADER_BYTES_MAX == Limits::HEADER_BYTES_MAX);
 
@@ -89,7 +89,7 @@ impl Shm {
         }
         let message_bytes = eager_bytes.saturating_add(HEADROOM_BYTES);
         let bounds = Bounds {
-            message_bytes: message_bytes.clamp(PACKED_BYTES_LEAST, PACKED_BYTES_MAX),
+            message_bytes: message_bytes.clamp(MESSAGE_BYTES_LEAST, MESSAGE_BYTES_MAX),
             chunk_bytes: settings.number("btl_shm.chunk_bytes") as u32,
         };
         Ok(Shm {
@@ -113,7 +113,7 @@ impl Shm {
             layout: LAYOUT,
             slot: self.node.slot,
             slots: self.node.slots,
-            packed_bytes_max: self.bounds.message_bytes,
+            message_bytes_max: self.bounds.message_bytes,
             chunk_bytes: self.bounds.chunk_bytes,
         };
         let mut bytes = [0; CardEntry::BYTES_MAX];
@@ -130,11 +130,12 @@ impl Shm {
         if entry.slot == self.node.slot || self.by_slot[entry.slot as usize] != NOBODY {
             return Err(ConnectError::Unreachable);
         }
-        let address = BlockAddress { owner: entry.slot, reader: self.node.slot, slots: self.node.slots };
+        let address =
+            BlockAddress { owner_slot: entry.slot, reader_slot: self.node.slot, slots: self.node.slots };
         let theirs = PeerBlock::map(descriptor.as_fd(), address, self.bounds).map_err(refusal)?;
         let mine = self.outbox.make_block(entry.slot).map_err(refusal)?;
         let index = u32::try_from(self.endpoints.len()).map_err(|_| ConnectError::NoMemory)?;
-        self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), Link::new(mine, theirs)));
+        self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), BlockPair::new(mine, theirs)));
         self.by_slot[entry.slot as usize] = index;
         // The endpoint is polled at first: the bell of an earlier process in this slot may just have been cleared, and that
         // store may become visible only after the new process has rung.
@@ -153,7 +154,7 @@ impl Shm {
         let fits = entry.layout == LAYOUT
             && entry.slots == self.node.slots
             && entry.slot < entry.slots
-            && entry.packed_bytes_max >= PACKED_BYTES_LEAST
+            && entry.message_bytes_max >= MESSAGE_BYTES_LEAST
             && entry.chunk_bytes > 0
             && reader.rest().is_empty();
         if fits { Ok(entry) } else { Err(ConnectError::LayoutDiffers) }
@@ -164,8 +165,8 @@ impl Shm {
 fn limits(entry: CardEntry) -> Limits {
     Limits {
         abilities: Ability::Streams as u32,
-        inline_bytes_max: CONTROL_BYTES_MAX as u32,
-        packed_bytes_max: entry.packed_bytes_max.min(PACKED_BYTES_MAX),
+        control_bytes_max: CONTROL_BYTES_MAX as u32,
+        message_bytes_max: entry.message_bytes_max.min(MESSAGE_BYTES_MAX),
         chunk_bytes: entry.chunk_bytes.min(CHUNK_BYTES_MAX),
         transfer_bytes_max: 0,
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How an endpoint ends: liveness checks, quarantine and resume, garbage, and severing with its drain.
 
+use crate::block_pair::Quota;
 use crate::endpoint::State;
-use crate::link::Quota;
 use crate::{Callback, NOBODY, Shm, ShmEndpoint};
 use mend_segment::{CHUNK_SLOTS, CONTROL_SLOTS, Garbage, MAILBOXES, MESSAGE_SLOTS};
 use mend_transport::{Cause, Sink};
@@ -24,9 +24,9 @@ impl Shm {
         for _ in 0..self.endpoints.len().min(LIVES_PER_CHECK) {
             self.checked = (self.checked + 1) % self.endpoints.len();
             let endpoint = &mut self.endpoints[self.checked];
-            if let State::Open(link) = &endpoint.state
+            if let State::Open(pair) = &endpoint.state
                 && !endpoint.death_reported
-                && link.theirs.life().is_marked()
+                && pair.theirs.life().is_marked()
             {
                 endpoint.death_reported = true;
                 let callback = Callback::Error(Cause::Exited);
@@ -39,7 +39,7 @@ impl Shm {
         self.stop_polling(index);
         let state = &mut self.endpoints[index].state;
         *state = match core::mem::replace(state, State::Severed) {
-            State::Open(link) => State::Quarantined(link),
+            State::Open(pair) => State::Quarantined(pair),
             other => other,
         };
     }
@@ -51,7 +51,7 @@ impl Shm {
         let endpoint = &mut self.endpoints[index];
         endpoint.invalid_credit = false;
         match core::mem::replace(&mut endpoint.state, State::Severed) {
-            State::Open(link) => endpoint.state = State::Garbled(link),
+            State::Open(pair) => endpoint.state = State::Garbled(pair),
             other => {
                 endpoint.state = other;
                 return;
@@ -65,8 +65,8 @@ impl Shm {
     pub(crate) fn resume_endpoint(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         match core::mem::replace(&mut endpoint.state, State::Severed) {
-            State::Quarantined(link) => {
-                endpoint.state = State::Open(link);
+            State::Quarantined(pair) => {
+                endpoint.state = State::Open(pair);
                 endpoint.death_reported = false;
             }
             other => {
@@ -87,8 +87,8 @@ impl Shm {
         let endpoint = &mut self.endpoints[index];
         let none = Quota { rings: [0; 3], mailboxes: 0 };
         endpoint.state = match core::mem::replace(&mut endpoint.state, State::Severed) {
-            State::Open(link) | State::Quarantined(link) => State::Severing(link, RING_LENGTHS),
-            State::Garbled(link) => State::Severing(link, none),
+            State::Open(pair) | State::Quarantined(pair) => State::Severing(pair, RING_LENGTHS),
+            State::Garbled(pair) => State::Severing(pair, none),
             other => {
                 endpoint.state = other;
                 return;
@@ -123,11 +123,11 @@ impl Shm {
     /// Delivers complete messages of the dead peer, and returns their number; fewer than `budget` means that none is left.
     fn drain(&mut self, index: usize, budget: u32, sink: &mut impl Sink<ShmEndpoint>) -> u32 {
         let endpoint = &mut self.endpoints[index];
-        let State::Severing(link, quota) = &mut endpoint.state else { return 0 };
+        let State::Severing(pair, quota) = &mut endpoint.state else { return 0 };
         let mut events = 0;
         // Garbage ends the drain.
-        while events < budget && link.theirs.block_exists() == Ok(true) {
-            match link.hand_up(endpoint.peer, budget - events, quota, sink) {
+        while events < budget && pair.theirs.block_exists() == Ok(true) {
+            match pair.hand_up(endpoint.peer, budget - events, quota, sink) {
                 Ok(0) | Err(Garbage) => break,
                 Ok(some) => events += some,
             }
@@ -138,8 +138,8 @@ impl Shm {
     /// Unmaps the peer's outbox, and removes its block from our directory.
     fn unmap_peer(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
-        if let State::Severing(link, _) = core::mem::replace(&mut endpoint.state, State::Severed) {
-            link.mine.release();
+        if let State::Severing(pair, _) = core::mem::replace(&mut endpoint.state, State::Severed) {
+            pair.mine.release();
         }
         self.by_slot[endpoint.slot as usize] = NOBODY;
         self.node.bells.clear(self.node.slot, endpoint.slot);

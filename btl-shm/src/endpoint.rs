@@ -8,7 +8,7 @@
 //!      └── wrote garbage ──▶ Garbled ──────────┘   (nothing more is read from it, not even while it is severed)
 //! ```
 
-use crate::link::{EMPTY, Link, PER_KIND, Quota, RINGS, ShmEndpoint, deliver};
+use crate::block_pair::{BlockPair, EMPTY, PER_KIND, Quota, RINGS, ShmEndpoint, deliver};
 use mend_base::{Instant, PeerIndex};
 use mend_segment::{BellRequest, Garbage, PayloadMut, Ring, SlotHeader};
 use mend_transport::{AmId, Limits, PayloadWriter, Sink, Stream};
@@ -40,13 +40,13 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 pub(crate) enum State {
     /// Send and receive.
-    Open(Box<Link>),
+    Open(Box<BlockPair>),
     /// Neither, until `resume` or `sever`.
-    Quarantined(Box<Link>),
+    Quarantined(Box<BlockPair>),
     /// Neither, until `sever`, as the peer wrote garbage.
-    Garbled(Box<Link>),
+    Garbled(Box<BlockPair>),
     /// Complete messages are still delivered, up to the quota.
-    Severing(Box<Link>, Quota),
+    Severing(Box<BlockPair>, Quota),
     /// Neither for ever; the peer's memory is unmapped.
     Severed,
 }
@@ -75,9 +75,9 @@ pub(crate) struct Share {
 }
 
 impl Endpoint {
-    pub(crate) fn new(peer: PeerIndex, slot: u32, limits: Limits, link: Link) -> Self {
+    pub(crate) fn new(peer: PeerIndex, slot: u32, limits: Limits, pair: BlockPair) -> Self {
         Endpoint {
-            state: State::Open(Box::new(link)),
+            state: State::Open(Box::new(pair)),
             peer,
             slot,
             limits,
@@ -101,7 +101,7 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
-        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.packed_bytes_max as usize);
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.message_bytes_max as usize);
         let slot_header = SlotHeader { id: id.0, header, chunk: false };
         self.push(Ring::Messages, slot_header, len, fill)
     }
@@ -114,7 +114,7 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
-        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.control_bytes_max as usize);
         let slot_header = SlotHeader { id: id.0, header, chunk: false };
         self.push(Ring::Control, slot_header, len, fill)
     }
@@ -129,13 +129,13 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
-        let State::Open(link) = &mut self.state else { return false };
-        match link.mine.push(ring, slot_header, len, |room| fill(slot(room))) {
+        let State::Open(pair) = &mut self.state else { return false };
+        match pair.mine.push(ring, slot_header, len, |room| fill(slot(room))) {
             Ok(()) => true,
             Err(fill) => {
                 self.refresh(ring, len);
-                let State::Open(link) = &mut self.state else { return false };
-                link.mine.push(ring, slot_header, len, fill).is_ok()
+                let State::Open(pair) = &mut self.state else { return false };
+                pair.mine.push(ring, slot_header, len, fill).is_ok()
             }
         }
     }
@@ -147,9 +147,9 @@ impl Endpoint {
         len: usize,
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
-        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.inline_bytes_max as usize);
-        let State::Open(link) = &mut self.state else { return false };
-        link.mine.put_mailbox(SlotHeader { id: id.0, header, chunk: false }, len, |room| fill(slot(room)));
+        assert!(header.len() <= Limits::HEADER_BYTES_MAX && len <= self.limits.control_bytes_max as usize);
+        let State::Open(pair) = &mut self.state else { return false };
+        pair.mine.put_mailbox(SlotHeader { id: id.0, header, chunk: false }, len, |room| fill(slot(room)));
         true
     }
 
@@ -161,25 +161,25 @@ impl Endpoint {
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> bool {
         assert!(len <= self.limits.chunk_bytes as usize, "a chunk longer than the receiver takes");
-        let State::Open(link) = &mut self.state else { return false };
-        if !self.chunks_as_messages && link.mine.chunks().is_err() {
+        let State::Open(pair) = &mut self.state else { return false };
+        if !self.chunks_as_messages && pair.mine.chunks().is_err() {
             self.chunks_as_messages = true;
         }
         let stream = stream.0.to_le_bytes();
         let slot_header = SlotHeader { id: 0, header: &stream, chunk: true };
         let fill = |room: PayloadMut<'_>| fill(slot(room));
         let (ring, refused) = if self.chunks_as_messages {
-            (Ring::Messages, link.mine.push(Ring::Messages, slot_header, len, fill))
+            (Ring::Messages, pair.mine.push(Ring::Messages, slot_header, len, fill))
         } else {
-            let Ok(chunks) = link.mine.chunks() else { return false };
+            let Ok(chunks) = pair.mine.chunks() else { return false };
             (Ring::Chunks, chunks.push(slot_header, len, fill))
         };
         let Err(fill) = refused else { return true };
         self.refresh(ring, len);
-        let State::Open(link) = &mut self.state else { return false };
-        match (ring, link.mine.chunk_ring()) {
+        let State::Open(pair) = &mut self.state else { return false };
+        match (ring, pair.mine.chunk_ring()) {
             (Ring::Chunks, Some(chunks)) => chunks.push(slot_header, len, fill).is_ok(),
-            _ => link.mine.messages.push(slot_header, len, fill).is_ok(),
+            _ => pair.mine.messages.push(slot_header, len, fill).is_ok(),
         }
     }
 
@@ -191,12 +191,12 @@ impl Endpoint {
     }
 
     fn take_credit(&mut self, ring: Ring) {
-        let State::Open(link) = &mut self.state else { return };
-        let consumed = link.theirs.credit(ring);
+        let State::Open(pair) = &mut self.state else { return };
+        let consumed = pair.theirs.credit(ring);
         let taken = match ring {
-            Ring::Control => link.mine.control.credit(consumed),
-            Ring::Messages => link.mine.messages.credit(consumed),
-            Ring::Chunks => link.mine.chunk_ring().map_or(Ok(()), |chunks| chunks.credit(consumed)),
+            Ring::Control => pair.mine.control.credit(consumed),
+            Ring::Messages => pair.mine.messages.credit(consumed),
+            Ring::Chunks => pair.mine.chunk_ring().map_or(Ok(()), |chunks| chunks.credit(consumed)),
         };
         self.invalid_credit |= taken == Err(Garbage);
     }
@@ -206,11 +206,11 @@ impl Endpoint {
         RINGS.into_iter().any(|ring| {
             let Some(len) = self.len_refused[ring as usize] else { return false };
             self.take_credit(ring);
-            let State::Open(link) = &mut self.state else { return false };
+            let State::Open(pair) = &mut self.state else { return false };
             match ring {
-                Ring::Control => link.mine.control.has_room(len),
-                Ring::Messages => link.mine.messages.has_room(len),
-                Ring::Chunks => link.mine.chunk_ring().is_some_and(|chunks| chunks.has_room(len)),
+                Ring::Control => pair.mine.control.has_room(len),
+                Ring::Messages => pair.mine.messages.has_room(len),
+                Ring::Chunks => pair.mine.chunk_ring().is_some_and(|chunks| chunks.has_room(len)),
             }
         })
     }
@@ -223,36 +223,36 @@ impl Endpoint {
             ArrivalMode::Polled { .. } if !armed => BellRequest::NONE,
             _ => BellRequest::MESSAGES,
         };
-        if let State::Open(link) = &mut self.state {
-            link.mine.set_bell_request(request);
+        if let State::Open(pair) = &mut self.state {
+            pair.mine.set_bell_request(request);
         }
     }
 
     /// Asks the peer to ring for what it sends, and for credit where a send waits for it.
     pub(crate) fn request_bells(&self) {
-        if let State::Open(link) = &self.state {
-            link.mine.set_bell_request(if self.blocked { BellRequest::ALL } else { BellRequest::MESSAGES });
+        if let State::Open(pair) = &self.state {
+            pair.mine.set_bell_request(if self.blocked { BellRequest::ALL } else { BellRequest::MESSAGES });
         }
     }
 
     // Hot: per poll.
     pub(crate) fn is_ready(&self) -> bool {
-        let State::Open(link) = &self.state else { return false };
-        link.is_ready()
+        let State::Open(pair) = &self.state else { return false };
+        pair.is_ready()
     }
 
     /// Whether a control message or a mailbox value is there.
     #[cold]
     pub(crate) fn has_control(&self) -> bool {
-        let State::Open(link) = &self.state else { return false };
-        link.theirs.block_may_exist() && (link.theirs.control.is_ready() || link.theirs.mailbox_changed())
+        let State::Open(pair) = &self.state else { return false };
+        pair.theirs.block_may_exist() && (pair.theirs.control.is_ready() || pair.theirs.mailbox_changed())
     }
 
     // Hot: per poll.
     #[inline(always)]
     pub(crate) fn has_message(&self) -> bool {
-        let State::Open(link) = &self.state else { return false };
-        link.theirs.block_may_exist() && link.theirs.messages.is_ready()
+        let State::Open(pair) = &self.state else { return false };
+        pair.theirs.block_may_exist() && pair.theirs.messages.is_ready()
     }
 
     // Hot: per message.
@@ -263,30 +263,30 @@ impl Endpoint {
         &mut self,
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<Option<bool>, Garbage> {
-        let State::Open(link) = &mut self.state else { return Ok(None) };
-        if !link.theirs.block_exists()? {
+        let State::Open(pair) = &mut self.state else { return Ok(None) };
+        if !pair.theirs.block_exists()? {
             return Ok(None);
         }
         let (peer, mut fine) = (self.peer, Ok(()));
-        let taken = link.theirs.messages.take(|message| fine = deliver(peer, message, sink))?;
+        let taken = pair.theirs.messages.take(|message| fine = deliver(peer, message, sink))?;
         fine?;
         if !taken {
             return Ok(None);
         }
-        let messages = &mut link.theirs.messages;
+        let messages = &mut pair.theirs.messages;
         if !messages.owed(!messages.is_ready()) {
             return Ok(Some(false));
         }
-        link.mine.set_credit(Ring::Messages, messages.give_credit());
-        Ok(Some(link.theirs.bell_request().has(BellRequest::CREDIT)))
+        pair.mine.set_credit(Ring::Messages, messages.give_credit());
+        Ok(Some(pair.theirs.bell_request().has(BellRequest::CREDIT)))
     }
 
     /// Gives all credit that is owed, also after a sink has panicked, if no later message may come that would cause it to be
     /// given. Returns whether the peer has to be rung for it.
     #[cold]
     pub(crate) fn give_overdue_credit(&mut self) -> bool {
-        let State::Open(link) = &mut self.state else { return false };
-        link.theirs.block_exists() == Ok(true) && link.give_credit(EMPTY)
+        let State::Open(pair) = &mut self.state else { return false };
+        pair.theirs.block_exists() == Ok(true) && pair.give_credit(EMPTY)
     }
 
     // Hot: per poll.
@@ -297,16 +297,16 @@ impl Endpoint {
         budget: u32,
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<(u32, bool), Garbage> {
-        let State::Open(link) = &mut self.state else { return Ok((0, false)) };
-        if !link.theirs.block_exists()? {
+        let State::Open(pair) = &mut self.state else { return Ok((0, false)) };
+        if !pair.theirs.block_exists()? {
             return Ok((0, false));
         }
         let mut quota = Quota { rings: [PER_KIND; 3], mailboxes: PER_KIND };
-        let events = link.hand_up(self.peer, budget, &mut quota, sink)?;
+        let events = pair.hand_up(self.peer, budget, &mut quota, sink)?;
         if events == 0 {
             return Ok((0, false));
         }
-        Ok((events, link.give_credit(quota)))
+        Ok((events, pair.give_credit(quota)))
     }
 
     /// The same for mailbox values and control messages alone.
@@ -316,16 +316,16 @@ impl Endpoint {
         budget: u32,
         sink: &mut impl Sink<ShmEndpoint>,
     ) -> Result<(u32, bool), Garbage> {
-        let State::Open(link) = &mut self.state else { return Ok((0, false)) };
-        if !link.theirs.block_exists()? {
+        let State::Open(pair) = &mut self.state else { return Ok((0, false)) };
+        if !pair.theirs.block_exists()? {
             return Ok((0, false));
         }
         let mut quota = Quota { rings: [PER_KIND, 0, 0], mailboxes: PER_KIND };
-        let events = link.hand_up_control(self.peer, budget, &mut quota, sink)?;
+        let events = pair.hand_up_control(self.peer, budget, &mut quota, sink)?;
         if events == 0 {
             return Ok((0, false));
         }
-        Ok((events, link.give_credit(quota)))
+        Ok((events, pair.give_credit(quota)))
     }
 }
 

@@ -9,8 +9,9 @@
 //! So messages are counted in windows. A sender whose ring was full publishes in its block that it waits for room. In each window
 //! an endpoint that has had its share is held back while another one that waits for room has not had its own. Progress then
 //! delivers nothing but control messages and mailbox values, so that the receiver yields, and sleeps in the end. The window ends when
-//! no endpoint is behind, or after [`CHECKS_BEHIND_MAX`] checks, [`TIMED_CHECKS_BEHIND_MAX`] timed ones or [`BEHIND_MAX`]. A sender that sent nothing while it was waited for (it
-//! computes, or is stopped) is not waited for again until a message of it has arrived.
+//! no endpoint is behind, or after [`CHECKS_BEHIND_MAX`] checks, [`TIMED_POLLS_BEHIND_MAX`] timed ones or [`BEHIND_MAX`]. A
+//! sender that sent nothing while it was waited for (it computes, or is stopped) is not waited for again until a message of it
+//! has arrived.
 
 use crate::Shm;
 use crate::endpoint::{Endpoint, State};
@@ -23,9 +24,9 @@ const SHARE: u32 = 64;
 /// receiver that spins makes them in 0.1 ms; one that yields sleeps earlier.
 const CHECKS_BEHIND_MAX: u32 = 256;
 
-/// The same for timed checks of a receiver that sleeps. Each sleep is twice as long as the one before, 31 ms in total: by then
+/// The same for the timed polls of a receiver that sleeps. Each sleep is twice as long as the one before, 31 ms in total: by then
 /// a sender that can run has run, also on a busy processor.
-const TIMED_CHECKS_BEHIND_MAX: u32 = 5;
+const TIMED_POLLS_BEHIND_MAX: u32 = 5;
 
 /// The same as a time, for programs that call MPI_Test rarely and so make few checks.
 const BEHIND_MAX: Duration = Duration::from_millis(31);
@@ -36,20 +37,20 @@ impl Endpoint {
     /// How many messages were delivered in this window.
     fn had(&self) -> u32 {
         match &self.state {
-            State::Open(link) => link.theirs.messages.consumed().wrapping_sub(self.share.began),
+            State::Open(pair) => pair.theirs.messages.consumed().wrapping_sub(self.share.began),
             _ => 0,
         }
     }
 
     fn is_behind(&self) -> bool {
-        let State::Open(link) = &self.state else { return false };
-        self.had() < SHARE && !self.share.not_waited_for && link.theirs.waits_for_room()
+        let State::Open(pair) = &self.state else { return false };
+        self.had() < SHARE && !self.share.not_waited_for && pair.theirs.waits_for_room()
     }
 
     fn begin_share(&mut self, behind: bool) {
         self.share.not_waited_for = if behind { true } else { self.share.not_waited_for && self.had() == 0 };
-        if let State::Open(link) = &self.state {
-            self.share.began = link.theirs.messages.consumed();
+        if let State::Open(pair) = &self.state {
+            self.share.began = pair.theirs.messages.consumed();
         }
     }
 }
@@ -77,11 +78,11 @@ impl Shm {
         }
     }
 
-    /// The same in a timed check.
+    /// The same in a timed poll while asleep.
     #[cold]
     pub(crate) fn share_fairly_while_armed(&mut self, now: Instant) {
         if !self.polling.held_back.is_empty() {
-            self.polling.checks_below_share += CHECKS_BEHIND_MAX.div_ceil(TIMED_CHECKS_BEHIND_MAX);
+            self.polling.checks_below_share += CHECKS_BEHIND_MAX.div_ceil(TIMED_POLLS_BEHIND_MAX);
             self.share_fairly(now);
         }
     }
@@ -108,10 +109,10 @@ impl Shm {
     pub(crate) fn announce_wait(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         endpoint.share.missed_room = true;
-        if let State::Open(link) = &endpoint.state
+        if let State::Open(pair) = &endpoint.state
             && !self.waiting.contains(&(index as u32))
         {
-            link.mine.set_waits_for_room(true);
+            pair.mine.set_waits_for_room(true);
             self.waiting.push(index as u32);
         }
     }
@@ -126,8 +127,8 @@ impl Shm {
             let endpoint = &mut endpoints[index as usize];
             let missed_room = core::mem::take(&mut endpoint.share.missed_room) && !armed;
             let waits = endpoint.blocked || missed_room;
-            if !waits && let State::Open(link) = &endpoint.state {
-                link.mine.set_waits_for_room(false);
+            if !waits && let State::Open(pair) = &endpoint.state {
+                pair.mine.set_waits_for_room(false);
             }
             waits
         };
@@ -230,7 +231,7 @@ mod tests {
         fill(&mut senders[0], endpoint, 0);
         while receiver.progress(Instant(0), 64, &mut delivered) > 0 {}
         let waits = |receiver: &Shm| match &receiver.endpoints[0].state {
-            State::Open(link) => link.theirs.waits_for_room(),
+            State::Open(pair) => pair.theirs.waits_for_room(),
             other => unreachable!("{other:?} of a correct peer"),
         };
         senders[0].progress(Instant(0), 64, &mut delivered);
@@ -292,7 +293,7 @@ mod tests {
         assert!(receiver.arm(&mut WakeSet::default()).is_err());
         assert_eq!(receiver.progress(Instant(0), 64, &mut delivered), 1);
         assert!(has_control(&delivered) && receiver.arm(&mut WakeSet::default()).is_ok());
-        // Asleep, at the next timed check.
+        // Asleep, at the next timed poll.
         send_control(&mut senders[0], endpoint, MessageClass::Control);
         assert_eq!(receiver.progress(Instant(0), 64, &mut delivered), 1);
     }
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_timed_checks_after_falling_asleep_no_sender_is_held_back() {
+    fn a_few_timed_polls_after_falling_asleep_no_sender_is_held_back() {
         let (mut receiver, mut senders, endpoint) = star(3);
         let mut delivered = Delivered::default();
         senders.iter_mut().zip(0..).for_each(|(sender, number)| fill(sender, endpoint, number));
@@ -322,7 +323,7 @@ mod tests {
             "it sleeps, so that the other sender may run"
         );
         let checks = (1..100).find(|_| receiver.progress(Instant(0), 64, &mut delivered) > 0);
-        assert_eq!(checks, Some(super::TIMED_CHECKS_BEHIND_MAX));
+        assert_eq!(checks, Some(super::TIMED_POLLS_BEHIND_MAX));
         assert!(receiver.arm(&mut WakeSet::default()).is_err(), "something is there");
     }
 }

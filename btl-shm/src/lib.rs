@@ -8,19 +8,19 @@
 //! Not here: the memory itself, sleeping (`world` does that), matching.
 #![forbid(unsafe_code)]
 
+mod block_pair;
 mod connect;
 mod disconnect;
 mod endpoint;
 mod fairness;
-mod link;
 #[cfg(test)]
 mod pair;
 mod parameters;
 mod polling;
 mod sleep;
 
+pub use block_pair::ShmEndpoint;
 pub use connect::ShmError;
-pub use link::ShmEndpoint;
 pub use parameters::PARAMETERS;
 
 use endpoint::{Endpoint, State};
@@ -124,8 +124,8 @@ impl Shm {
     /// After something was published for an endpoint: rings its doorbell if the peer requested that.
     #[inline]
     fn notify(&mut self, index: usize, what: BellRequest) {
-        if let State::Open(link) = &mut self.endpoints[index].state
-            && link.theirs.bell_request().has(what)
+        if let State::Open(pair) = &mut self.endpoints[index].state
+            && pair.theirs.bell_request().has(what)
         {
             self.ring_bell(index);
         }
@@ -142,7 +142,7 @@ impl Shm {
         self.statistics.busy += 1;
         let endpoint = &mut self.endpoints[index];
         match endpoint.state {
-            State::Severing(..) | State::Severed => return Err(SendError::PeerFailed),
+            State::Severing(..) | State::Severed => return Err(SendError::Severed),
             // The send found no room because the peer's credit word was invalid.
             State::Open(_) if endpoint.invalid_credit => self.found_garbage(index),
             _ => {}

@@ -22,11 +22,11 @@
 //! round is not finished or an endpoint is held back, each call takes them from all endpoints first, for up to half its budget.
 //!
 //! Every process of the node can write the bell page, and a zero over a bell that was rung loses a wake-up. So
-//! the rings of endpoints in doorbell mode are polled too: all of them before sleep and at every timed check, one of
-//! them every few hundred calls of progress otherwise.
+//! the rings of endpoints in doorbell mode are polled too: all of them before sleep and at every timed poll while asleep
+//! (a sleep has timed out, and the process is still armed); awake, one of them in each 256th call of progress.
 
+use crate::block_pair::ShmEndpoint;
 use crate::endpoint::{ArrivalMode, State};
-use crate::link::ShmEndpoint;
 use crate::{NOBODY, Shm};
 use mend_base::{Duration, Instant};
 use mend_segment::BellRequest;
@@ -136,9 +136,9 @@ impl Shm {
         if !self.polling.armed
             && !endpoint.blocked
             && !STOPS_POLLING
-            && let State::Open(link) = &endpoint.state
+            && let State::Open(pair) = &endpoint.state
         {
-            link.mine.set_bell_request(BellRequest::NONE);
+            pair.mine.set_bell_request(BellRequest::NONE);
         }
     }
 
@@ -225,6 +225,7 @@ impl Shm {
         }
     }
 
+    /// The timed poll while asleep.
     #[cold]
     fn answer_while_armed(&mut self, now: Instant) {
         self.share_fairly_while_armed(now);
@@ -367,9 +368,9 @@ impl Shm {
         if let ArrivalMode::Demoting { .. } = endpoint.mode
             && !self.polling.armed
             && !endpoint.blocked
-            && let State::Open(link) = &endpoint.state
+            && let State::Open(pair) = &endpoint.state
         {
-            link.mine.set_bell_request(BellRequest::NONE);
+            pair.mine.set_bell_request(BellRequest::NONE);
         }
         endpoint.mode = ArrivalMode::Polled { last_arrival: now };
         if self.polling.armed && !self.node.bells.is_rung(self.node.slot, endpoint.slot) {

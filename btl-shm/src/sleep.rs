@@ -17,7 +17,7 @@ impl Shm {
             self.endpoints[index as usize].request_bells();
         }
         // SYNC: our bell requests before our polls, with no other side: these polls see what a peer published before it
-        // read the old request, except what is in its store buffer (a timed check sees that).
+        // read the old request, except what is in its store buffer (the first timed poll sees that).
         fence(Ordering::SeqCst);
         self.answer_bells(self.node.slots);
         if cfg!(mend_mutation = "no_last_look") {
@@ -39,14 +39,14 @@ impl Shm {
         self.polling.armed = false;
         for &index in &self.polling.polled {
             let endpoint = &self.endpoints[index as usize];
-            if let (State::Open(link), ArrivalMode::Polled { .. }) = (&endpoint.state, endpoint.mode) {
-                link.mine.set_bell_request(BellRequest::NONE);
+            if let (State::Open(pair), ArrivalMode::Polled { .. }) = (&endpoint.state, endpoint.mode) {
+                pair.mine.set_bell_request(BellRequest::NONE);
             }
         }
         for &index in &self.blocked {
             let endpoint = &self.endpoints[index as usize];
-            if let (State::Open(link), ArrivalMode::Doorbell) = (&endpoint.state, endpoint.mode) {
-                link.mine.set_bell_request(BellRequest::MESSAGES);
+            if let (State::Open(pair), ArrivalMode::Doorbell) = (&endpoint.state, endpoint.mode) {
+                pair.mine.set_bell_request(BellRequest::MESSAGES);
             }
         }
     }

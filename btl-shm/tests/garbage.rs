@@ -388,7 +388,7 @@ fn another_processs_outbox_cannot_be_written_or_shortened() {
         assert!(rustix::fs::fallocate(&file, hole, 0, 4096).is_err());
         assert!(!can_be_made_writable(&file));
     }
-    let address = BlockAddress { owner: CORRUPTED, reader: VICTIM, slots: SLOTS };
+    let address = BlockAddress { owner_slot: CORRUPTED, reader_slot: VICTIM, slots: SLOTS };
     let bounds = Bounds { message_bytes: 100, chunk_bytes: 100 };
     PeerBlock::map(std::os::fd::AsFd::as_fd(&*file), address, bounds).unwrap();
 }

@@ -6,7 +6,7 @@
 //!   Running ───────────────────────▶ Running
 //!     │ │         no round left
 //!     │ └──────────────────────────▶ Over(Ok, or the truncation)
-//!     │    a request fails, or `interrupt`: the other requests are cancelled (I7)
+//!     │    a request fails, or `interrupt`: the other requests are abandoned (I7)
 //!     └────────────────────────────▶ Over(Err)
 //! ```
 //!

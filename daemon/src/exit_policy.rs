@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The exit policy: when a job is over, and with which exit code.
 //!
-//! A rank that left MPI, or that ended by itself without having joined it, has *not failed*. The exit codes of these ranks count,
-//! and those of ranks that MPI_Abort or an error handler ended. Codes of other dead ranks count only if there is no such rank.
+//! The *counted* ranks are those that left MPI, those that ended by themselves without having joined it, those whose MPI_Init
+//! failed, and those that MPI_Abort or an error handler ended. Codes of other dead ranks count only if there is no counted rank.
 
 use crate::ending::Ending;
 use crate::ranks::{Death, FoundBy, RankLine, RankRecord, RankState, RankTable};
@@ -18,7 +18,7 @@ const ENDING_TIME_LIMIT: Duration = Duration::from_millis(1_000);
 /// Which ranks' exit codes determine that of the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Counting {
-    /// Those of the ranks that did not fail, if there are any.
+    /// Those of the counted ranks, if there are any.
     #[default]
     NotFailed,
     /// Those of all ranks.

@@ -4,8 +4,8 @@
 //! with simulated ones.
 //!
 //! Inputs are the methods `on_*`; time is an argument. Outputs are [`Effect`]s, which the caller performs immediately and in
-//! order, and notices, which [`NodeDaemon::next_notice`] returns for one rank at a time, as its socket has room. How a death is
-//! handled:
+//! order, and notices, which it takes after the effects: [`NodeDaemon::next_notice`] returns them for one rank at a time, as its
+//! socket has room. How a death is handled:
 //!
 //! ```text
 //!   life word marked, process ended ─────────────┐

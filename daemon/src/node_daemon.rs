@@ -264,7 +264,8 @@ impl NodeDaemon {
         self.effects.push_back(Effect::ReadMessages(rank));
     }
 
-    /// Declares the failure of `rank`: final. No effect on a rank that has left MPI, or has failed.
+    /// Declares the failure of `rank`: final. The process is killed before any rank is notified: the caller performs effects
+    /// before it takes notices. No effect on a rank that has left MPI, or has failed.
     fn fail(&mut self, rank: u32, found: FoundBy, now: Instant) {
         if !self.ranks.fail(rank, found, now) {
             return;
@@ -372,8 +373,8 @@ impl NodeDaemon {
 
 /// The end of the job.
 impl NodeDaemon {
-    /// A signal asks the job to end: deaths from now on are expected.
-    pub fn on_ending_signal(&mut self) {
+    /// A signal (SIGINT, SIGTERM or the like) asks the job to end: deaths from now on are expected.
+    pub fn on_termination_signal(&mut self) {
         self.policy.expect_deaths();
     }
 

@@ -316,7 +316,7 @@ impl Driver<'_> {
     fn pass_on(&mut self, signal: i32) {
         let Some(signal) = Signal::from_named_raw(signal) else { return };
         if signals::role(signal) == SignalRole::End {
-            self.node_daemon.on_ending_signal();
+            self.node_daemon.on_termination_signal();
         }
         for group in self.processes.groups() {
             // The process may have ended just now.

@@ -35,11 +35,11 @@ const SILENCE: Duration = Duration::from_millis(100);
 /// How long `mpiexec` waits for its own last lines to be printed, when it waits for nothing else.
 const FINAL_LINES_TIME_LIMIT: Duration = Duration::from_millis(100);
 
-/// How long the node daemon may take to kill the ranks before `mpiexec` kills it, and then the ranks.
-const KILL_TIME_LIMIT: Duration = Duration::from_millis(2_500);
+/// How long the node daemon may take to obey the order to end the job before `mpiexec` kills it, and then the ranks.
+const END_ORDER_TIME_LIMIT: Duration = Duration::from_millis(2_500);
 
 // what a signal that ends jobs has not ended is killed within 5 s.
-const _: () = assert!(END_TIME_LIMIT.as_millis() + KILL_TIME_LIMIT.as_millis() < 5_000);
+const _: () = assert!(END_TIME_LIMIT.as_millis() + END_ORDER_TIME_LIMIT.as_millis() < 5_000);
 
 /// Runs the job to its end, and returns the exit code of `mpiexec`.
 pub fn run(job: &JobDescription) -> Result<u8, LaunchError> {
@@ -280,7 +280,7 @@ impl<'job> Front<'job> {
             self.leave_at = Some(Instant::now());
             return;
         }
-        self.enforce_at.get_or_insert_with(|| Instant::now() + KILL_TIME_LIMIT);
+        self.enforce_at.get_or_insert_with(|| Instant::now() + END_ORDER_TIME_LIMIT);
         send(self.control.as_fd(), &command, &[]);
         self.continue_node_daemon();
     }

@@ -32,7 +32,7 @@ impl BlockingOperation {
     /// and is removed when it ends.
     pub(crate) fn give_up<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) {
         engine.cancel(self.request);
-        engine.detach(self.request);
+        engine.free_request(self.request);
     }
 
     /// The operation that is waited for.
@@ -157,7 +157,7 @@ impl CommunicatorCreation {
 
     /// Ends the wait before the creation ends. The creation goes on, since the other members wait for this one.
     pub(crate) fn give_up<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) {
-        engine.detach(self.0);
+        engine.free_request(self.0);
     }
 
     /// The communicator, once it is created; `Ok(None)`: this process is not a member of it. Releases the request.

@@ -19,7 +19,7 @@
 //! these messages as soon as it knows the identity, or else when it finalizes. Freeing the communicator is local. Whether all members
 //! have created it can be found out only by an agreement (MPIX_Comm_agree, not implemented yet).
 //!
-//! A part of the engine: it owns the operations. Each call borrows the [`Context`], in which it changes the communicator's count of
+//! A part of the engine: it owns the operations. Each call borrows the [`Parts`], in which it changes the communicator's count of
 //! operations, and starts sends and receives at the PML.
 
 mod channel;
@@ -39,7 +39,7 @@ use mend_runtime::Runtime;
 use mend_transport::Btl;
 
 /// The other parts of the engine that operations use, borrowed during a call.
-pub(crate) struct Context<'a, N: Btl, R> {
+pub(crate) struct Parts<'a, N: Btl, R> {
     pub layers: &'a mut Layers<N, R>,
     pub communicators: &'a mut Communicators,
     pub peer_reports: &'a mut PeerReports<N::Endpoint>,
@@ -143,17 +143,17 @@ impl Collectives {
         comm: CommKey,
         call: Collective,
         creation: Option<PendingCreation>,
-        context: &mut Context<'_, N, R>,
+        parts: &mut Parts<'_, N, R>,
     ) -> Result<Begun, Error> {
-        let entry = context.communicators.valid(comm)?;
-        if let Some(failed) = context.layers.pml.broken_by(entry.collective(), context.ends) {
+        let entry = parts.communicators.valid(comm)?;
+        if let Some(failed) = parts.layers.pml.broken_by(entry.collective(), parts.ends) {
             // Row CO4
             mend_base::reach!("mpi.collective: a member had failed");
             return Err(Error::of(Detail::ProcFailed(failed)));
         }
         let schedule = mend_coll::schedule(entry.communicator().rank, entry.communicator().size(), call);
         let tag = entry.tag();
-        if let Some(entry) = context.communicators.get_mut(comm) {
+        if let Some(entry) = parts.communicators.get_mut(comm) {
             // If there is no memory here, the other members start this operation all the same, so the operation uses up its tag here too.
             if matches!(schedule, Ok(_) | Err(mend_coll::Error::NoMemory)) {
                 entry.count_operation();
@@ -166,10 +166,10 @@ impl Collectives {
         let mut active = Active { schedule: schedule?, tag, creation, query: None };
         // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
         let Some(key) = self.reserve(comm) else {
-            context.communicators.end_operation(comm, context.layers);
+            parts.communicators.end_operation(comm, parts.layers);
             return Err(Error::of(Detail::NoMemory));
         };
-        match progress(comm, &mut active, context) {
+        match progress(comm, &mut active, parts) {
             Some((Err(error), _)) => {
                 self.table.remove(key);
                 Err(error)
@@ -207,21 +207,21 @@ impl Collectives {
     }
 
     /// Makes progress on all operations that run. Returns how many ended.
-    pub fn progress<N: Btl, R: Runtime>(&mut self, context: &mut Context<'_, N, R>) -> u32 {
-        self.end_some(|comm, active| progress(comm, active, context))
+    pub fn progress<N: Btl, R: Runtime>(&mut self, parts: &mut Parts<'_, N, R>) -> u32 {
+        self.end_some(|comm, active| progress(comm, active, parts))
     }
 
     /// A step of publishing a failure, after the requests: ends all operations on communicators with the failed member. Point-to-point
     /// messages on these communicators go on (Row CO12), and so do operations on others (Row CO5).
-    pub fn interrupt<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, context: &mut Context<'_, N, R>) {
+    pub fn interrupt<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, parts: &mut Parts<'_, N, R>) {
         self.end_some(|comm, active| {
-            let entry = context.communicators.get(comm)?;
+            let entry = parts.communicators.get(comm)?;
             let (rank, channel) = (entry.rank_of(dead)?, entry.collective());
             mend_base::reach!("mpi.collective: interrupted");
             let error = mend_pml::Error::ProcFailed(rank);
-            let mut channel = CollectiveChannel::new(context.layers, context.ends, channel, active.tag);
+            let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, error);
-            Some(conclude(comm, active.creation.as_ref(), Err(error), context))
+            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
         });
     }
 
@@ -254,7 +254,7 @@ impl Collectives {
     }
 
     /// The runtime has answered that a peer lives: this answers queries, or makes them ask again.
-    pub fn on_alive<N: Btl, R: Runtime>(&mut self, member: PeerIndex, context: &mut Context<'_, N, R>) {
+    pub fn on_alive<N: Btl, R: Runtime>(&mut self, member: PeerIndex, parts: &mut Parts<'_, N, R>) {
         let mut again = false;
         for key in &self.active {
             if let Some(Running { stage: Stage::Active(Active { query: Some(query), .. }), .. }) =
@@ -264,7 +264,7 @@ impl Collectives {
             }
         }
         if again {
-            liveness_query::ask_again(member, context);
+            liveness_query::ask_again(member, parts);
         }
     }
 
@@ -313,18 +313,18 @@ impl Collectives {
 fn progress<N: Btl, R: Runtime>(
     comm: CommKey,
     active: &mut Active,
-    context: &mut Context<'_, N, R>,
+    parts: &mut Parts<'_, N, R>,
 ) -> Option<Ended> {
-    let channel = context.communicators.get(comm)?.collective();
-    let mut channel = CollectiveChannel::new(context.layers, context.ends, channel, active.tag);
+    let channel = parts.communicators.get(comm)?.collective();
+    let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
     let result = active.schedule.progress(&mut channel)?;
     if let Err(mend_pml::Error::PeerLeft(_) | mend_pml::Error::PeerFreed(_)) = result {
-        let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, context));
-        if !query.is_answered(context.peer_reports) {
+        let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, parts));
+        if !query.is_answered(parts.peer_reports) {
             return None;
         }
     }
-    Some(conclude(comm, active.creation.as_ref(), result, context))
+    Some(conclude(comm, active.creation.as_ref(), result, parts))
 }
 
 /// Ends an operation: commits or rolls back a creation, and returns the result.
@@ -332,9 +332,9 @@ fn conclude<N: Btl, R: Runtime>(
     comm: CommKey,
     creation: Option<&PendingCreation>,
     result: Result<(), mend_pml::Error>,
-    context: &mut Context<'_, N, R>,
+    parts: &mut Parts<'_, N, R>,
 ) -> Ended {
-    let Context { layers, communicators, ends, .. } = context;
+    let Parts { layers, communicators, ends, .. } = parts;
     let made = match (result, creation) {
         (Ok(()), None) => Ok(None),
         (Ok(()), Some(creation)) => communicators.commit(comm, creation, ends, layers),

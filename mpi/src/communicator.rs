@@ -5,18 +5,18 @@
 //! A part of the engine: it owns the table of communicators and allocates the identities of this process; it opens and closes
 //! channels at the PML.
 
-mod attributes;
 mod create;
+mod properties;
 
 use crate::layers::Layers;
 use crate::{CommKey, Detail, Error};
-pub(crate) use attributes::Attributes;
 pub(crate) use create::{Contribution, Created, DUP_NAMER, PendingCreation};
 use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab, Tag};
 use mend_comm::{Communicator, Group};
-use mend_pml::{Channel, Ends, Owner};
+use mend_pml::{Channel, CommIndex, Ends};
 use mend_proto::identity::IdentityAllocator;
 use mend_transport::Btl;
+pub(crate) use properties::Properties;
 use std::sync::Arc;
 
 /// A communicator in the table of this process.
@@ -37,7 +37,7 @@ pub(crate) struct CommEntry {
     requests: u32,
     /// The handle was freed. The channels are closed when no collective operation runs any more.
     freed: bool,
-    attributes: Attributes,
+    properties: Properties,
     /// The next in the list [`Communicators::unused`].
     next_unused: Option<CommKey>,
 }
@@ -73,13 +73,13 @@ impl CommEntry {
     }
 
     /// Name and error handler.
-    pub fn attributes(&self) -> &Attributes {
-        &self.attributes
+    pub fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     /// Name and error handler, to be changed.
-    pub fn attributes_mut(&mut self) -> &mut Attributes {
-        &mut self.attributes
+    pub fn properties_mut(&mut self) -> &mut Properties {
+        &mut self.properties
     }
 
     /// The rank of a peer in it.
@@ -154,16 +154,16 @@ impl Communicators {
             group: Arc::new(Group::consecutive(first, size)),
         };
         let no_ends = Ends::default();
-        let attributes = Attributes::predefined("MPI_COMM_WORLD");
+        let properties = Properties::predefined("MPI_COMM_WORLD");
         let members = (0..size).map(PeerIndex).collect();
-        self.world = self.enter(world, members, attributes, &no_ends, layers)?;
+        self.world = self.enter(world, members, properties, &no_ends, layers)?;
         let myself = Communicator {
             identity: Identity { creator: me, number: SELF_NUMBER },
             rank: Rank(0),
             group: Arc::new(Group::consecutive(me, 1)),
         };
-        let attributes = Attributes::predefined("MPI_COMM_SELF");
-        self.myself = self.enter(myself, Arc::new([index]), attributes, &no_ends, layers)?;
+        let properties = Properties::predefined("MPI_COMM_SELF");
+        self.myself = self.enter(myself, Arc::new([index]), properties, &no_ends, layers)?;
         Ok(())
     }
 
@@ -212,16 +212,16 @@ impl Communicators {
         self.table.get_mut(comm.0)
     }
 
-    /// The owner of the requests of the PML on this communicator: the index of the communicator, which no other communicator gets
+    /// Under which the PML stores the requests on this communicator: its index, which no other communicator gets
     /// before all these requests are released.
-    fn owner(comm: Key) -> Owner {
-        Owner(comm.index)
+    fn index_of(comm: Key) -> CommIndex {
+        CommIndex(comm.index)
     }
 
     /// The communicator of a request of the PML that is not released.
     #[inline]
-    pub fn of_owner(&self, owner: Owner) -> Option<CommKey> {
-        self.table.key_at(owner.0).map(CommKey)
+    pub fn with_index(&self, index: CommIndex) -> Option<CommKey> {
+        self.table.key_at(index.0).map(CommKey)
     }
 
     /// Counts a request on this communicator.
@@ -329,7 +329,7 @@ impl Communicators {
             None => Arc::clone(&entry.members),
             Some(ranks) => ranks.iter().map(|rank| entry.members[rank.index()]).collect(),
         });
-        let attributes = entry.attributes.inherited();
+        let properties = entry.properties.inherited();
         if let Some(number) = unused {
             self.return_number(&parent, number);
         }
@@ -343,7 +343,7 @@ impl Communicators {
         if layers.pml.is_used(communicator.identity) {
             return Err(Error::of(Detail::BadCreation));
         }
-        self.enter(communicator, members, attributes, ends, layers).map(Some)
+        self.enter(communicator, members, properties, ends, layers).map(Some)
     }
 
     /// Gives a communicator of this process alone another identity, which no other process learns, and which leaves no gap.
@@ -376,15 +376,15 @@ impl Communicators {
         &mut self,
         communicator: Communicator,
         members: Arc<[PeerIndex]>,
-        attributes: Attributes,
+        properties: Properties,
         ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Result<CommKey, Error> {
         let (identity, rank) = (communicator.identity, communicator.rank);
         self.remove_unused();
         let make = |key| {
-            let owner = Communicators::owner(key);
-            let mut open = |kind| layers.pml.open(identity, kind, rank, Arc::clone(&members), owner, ends);
+            let index = Communicators::index_of(key);
+            let mut open = |kind| layers.pml.open(identity, kind, rank, Arc::clone(&members), index, ends);
             CommEntry {
                 user: open(ContextKind::PointToPoint),
                 collective: open(ContextKind::Collective),
@@ -394,7 +394,7 @@ impl Communicators {
                 running: 0,
                 requests: 0,
                 freed: false,
-                attributes,
+                properties,
                 next_unused: None,
             }
         };
@@ -404,7 +404,7 @@ impl Communicators {
 
 #[cfg(test)]
 mod tests {
-    use super::{Attributes, Communicators};
+    use super::{Communicators, Properties};
     use crate::layers::Layers;
     use crate::scripted::{ScriptedJob, ScriptedRuntime, ScriptedTransport, peer};
     use crate::{CommKey, Detail};
@@ -427,7 +427,7 @@ mod tests {
         let entry = communicators.get(communicators.comm_world()).unwrap();
         let (identity, members) = (Identity { creator: peer(0), number: 9 }, entry.members().clone());
         let communicator = Communicator { identity, ..entry.communicator().clone() };
-        communicators.enter(communicator, members, Attributes::default(), &Ends::default(), layers).unwrap()
+        communicators.enter(communicator, members, Properties::default(), &Ends::default(), layers).unwrap()
     }
 
     #[test]

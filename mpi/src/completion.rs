@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The eight calls that complete requests, by one table: when each returns, and which requests it answers (rows WT1-WT9).
+//! The eight calls that complete requests, by one table: when each returns, and of which requests it reports the result (rows
+//! WT1-WT9).
 //!
-//! | call                    | returns when                                                    | answers                                  |
+//! | call                    | returns when                                                    | reports                                  |
 //! |-------------------------|-----------------------------------------------------------------|------------------------------------------|
 //! | Wait, Waitany           | one is complete or has a pending failure                        | one: a successful one before a failed one |
 //! | Waitall                 | all are complete, or one ended with a fault-tolerance error or has a pending failure | all; those that go on with PENDING      |
 //! | Waitsome                | one is complete or has a pending failure                        | all of which this is true                |
 //! | Test, -any, -all, -some | at once                                                         | as the waiting call, or "not yet"        |
 //!
-//! A receive from any source has a *pending failure* when a possible sender has failed and the failure is not acknowledged. Its answer
-//! is PROC_FAILED_PENDING, and the request is not changed. Before this answer the engine makes progress once: messages that have
-//! arrived are received first (row PP13), and a program that calls in a loop makes progress.
+//! A receive from any source has a *pending failure* when a possible sender has failed and the failure is not acknowledged. What
+//! the call reports of it is PROC_FAILED_PENDING, and the request is not changed. Before that the engine makes progress once:
+//! messages that have arrived are received first (row PP13), and a program that calls in a loop makes progress.
 //!
 //! The caller passes the requests and [`OutArguments`], into which each status, index and completion is written once, in the
 //! order of the requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The error
@@ -104,8 +105,8 @@ pub struct Completion {
     /// The number of null ones among them.
     nulls: usize,
     polls: u32,
-    /// Whether the rings of the awaited peers are watched.
-    is_watching: bool,
+    /// Whether the engine knows from which peers the requests expect messages.
+    expects_set: bool,
     /// The number of ends that were published at the last poll; `None` before the first poll.
     ends: Option<usize>,
 }
@@ -119,7 +120,7 @@ const POLLS_PER_SURVEY: u32 = 16;
 impl Completion {
     /// Waits for `want`.
     pub fn new(want: WaitMode) -> Self {
-        Completion { want, first: 0, nulls: 0, polls: 0, is_watching: false, ends: None }
+        Completion { want, first: 0, nulls: 0, polls: 0, expects_set: false, ends: None }
     }
 
     // Hot: per poll.
@@ -136,7 +137,7 @@ impl Completion {
         if self.want == WaitMode::All && requests.len() > ALWAYS_POLLED {
             match self.first_states(engine, requests) {
                 FirstStates::Active => {
-                    self.watch(engine, requests);
+                    self.expect(engine, requests);
                     return None;
                 }
                 FirstStates::AllComplete => {
@@ -163,16 +164,16 @@ impl Completion {
             let answered = test(self.want, engine, requests, answers);
             return if is_not_yet(&answered) { None } else { Some(answered) };
         }
-        self.watch(engine, requests);
+        self.expect(engine, requests);
         None
     }
 
     /// From the second poll on, [`Engine::is_ready`] polls the rings of the peers from which the requests expect messages. The first call
     /// of progress polls all rings, and often completes the call.
-    fn watch<N: Btl, R: Runtime>(&mut self, engine: &mut Engine<N, R>, requests: &[RequestHandle]) {
-        if self.polls > 1 && !self.is_watching {
-            self.is_watching = true;
-            engine.watch_requests(requests);
+    fn expect<N: Btl, R: Runtime>(&mut self, engine: &mut Engine<N, R>, requests: &[RequestHandle]) {
+        if self.polls > 1 && !self.expects_set {
+            self.expects_set = true;
+            engine.expect_requests(requests);
         }
     }
 

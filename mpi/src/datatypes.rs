@@ -62,7 +62,7 @@ mod tests {
             process.op(OpHandle(0x20)).unwrap_err(),
             process.op(OpHandle(stale)).unwrap_err(),
         ];
-        let classes = errors.map(|error| (error.class, error.code().to_string()));
+        let classes = errors.map(|error| (error.class, error.report_code().to_string()));
         let (datatype, op) =
             ((ErrorClass::Type, "E-CALL-003".to_owned()), (ErrorClass::Op, "E-CALL-007".to_owned()));
         assert_eq!(classes, [datatype.clone(), datatype, op.clone(), op]);

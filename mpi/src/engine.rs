@@ -5,29 +5,29 @@
 //! call the parts, in the order that the rules demand. The engine never blocks and never calls the user's code: a waiter above it
 //! calls [`progress`](Engine::progress) repeatedly.
 
-mod attributes;
 mod collectives;
 mod ends;
 mod failures;
+mod properties;
 mod reports;
 pub(crate) mod unsatisfiable;
 mod waiting;
 
-use crate::collective::{Collectives, Context};
+use crate::collective::{Collectives, Parts};
 use crate::communicator::{CommEntry, Communicators};
 use crate::dispatch::Dispatch;
+use crate::expected_senders::ExpectedSenders;
 use crate::layers::Layers;
 use crate::peer_reports::PeerReports;
 use crate::request::{CompletedRequests, Started, State};
 use crate::unconnected_query::UnconnectedQuery;
 use crate::waiters::Waiters;
-use crate::watched::Watched;
 use crate::{CommKey, Detail, Error, Request};
 use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
 use mend_datatype::TypedBuffer;
-use mend_pml::{Config, Ends, Lent, Ob1, Owner, PollingReceive, SendMode, Status};
+use mend_pml::{CommIndex, Config, Ends, Lent, Ob1, PollingReceive, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
 use mend_transport::{Btl, Card};
 pub use reports::OpenCounts;
@@ -41,13 +41,14 @@ pub struct Engine<N: Btl, R: Runtime> {
     communicators: Communicators,
     collectives: Collectives,
     completed: CompletedRequests,
-    watched: Watched<N::Endpoint>,
+    expected_senders: ExpectedSenders<N::Endpoint>,
     waiters: Waiters,
     unconnected_query: UnconnectedQuery,
     /// The time of the last call of progress.
     now: Instant,
     phase: Phase,
-    /// The number of calls of [`progress_again`](Engine::progress_again); wraps.
+    /// The number of calls of [`progress_again`](Engine::progress_again), by which a future sees that its poll made progress;
+    /// wraps.
     repeated_progress: u32,
 }
 
@@ -92,7 +93,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             communicators: Communicators::new(me),
             collectives: Collectives::default(),
             completed: CompletedRequests::default(),
-            watched: Watched::ANY,
+            expected_senders: ExpectedSenders::ANY,
             waiters: Waiters::default(),
             unconnected_query: UnconnectedQuery::default(),
             now: Instant(0),
@@ -265,7 +266,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         !matches!(self.poll(request), State::Done(Err(error)) if error.detail == Detail::NoSuchRequest)
     }
 
-    /// Releases a request. If its operation still runs, the operation goes on without a request.
+    /// Releases a request that a call has reported. If its operation still runs, the operation goes on without a request.
     pub fn release(&mut self, request: Request) {
         self.release_by(request, |pml, key| pml.release(key));
     }
@@ -275,12 +276,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn release_by(
         &mut self,
         request: Request,
-        by: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> Option<Owner>,
+        by: impl FnOnce(&mut Ob1<N::Endpoint>, mend_pml::Request) -> Option<CommIndex>,
     ) {
         let comm = match request {
             Request::PointToPoint(key) => {
-                let owner = by(&mut self.layers.pml, mend_pml::Request(key));
-                owner.and_then(|owner| self.communicators.of_owner(owner))
+                let index = by(&mut self.layers.pml, mend_pml::Request(key));
+                index.and_then(|index| self.communicators.with_index(index))
             }
             Request::Collective(key) => self.collectives.release(key),
             Request::Completed(key) => self.completed.release(key),
@@ -290,9 +291,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// MPI_Request_free: the operation goes on, and is removed when it ends.
-    pub fn detach(&mut self, request: Request) {
-        self.release_by(request, |pml, key| pml.detach(key));
+    /// MPI_Request_free: as [`release`](Engine::release), and makes progress if progress is due, since the program may never
+    /// wait.
+    pub fn free_request(&mut self, request: Request) {
+        self.release_by(request, |pml, key| pml.free_request(key));
         self.make_due_progress();
     }
 
@@ -366,9 +368,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Splits the borrow of the engine: the collective operations, and the parts that they use.
-    fn collectives_and_context(&mut self) -> (&mut Collectives, Context<'_, N, R>) {
+    fn collectives_and_parts(&mut self) -> (&mut Collectives, Parts<'_, N, R>) {
         let Engine { layers, communicators, peer_reports, ends, collectives, .. } = self;
-        (collectives, Context { layers, communicators, peer_reports, ends })
+        (collectives, Parts { layers, communicators, peer_reports, ends })
     }
 }
 

@@ -52,7 +52,8 @@ pub enum Detail {
     Truncated(Status),
     /// The peer has finalized: no more messages come from it or go to it.
     PeerLeft(Rank),
-    /// The peer has freed the communicator without receiving this message; MPI_Finalize frees all communicators.
+    /// The peer takes no part in this message any more: it freed the communicator (MPI_Finalize frees all), gave the operation
+    /// up, or had no memory for it.
     PeerFreed(Rank),
     /// The peer has failed.
     ProcFailed(Rank),
@@ -82,7 +83,7 @@ impl Error {
     }
 
     /// The stable code, as `E-MPI-005`.
-    pub fn code(self) -> Code {
+    pub fn report_code(self) -> Code {
         match self.detail {
             Detail::Plain => Code("CLS", self.class.number() as u16),
             detail => detail.row().1,
@@ -186,7 +187,8 @@ impl Detail {
             Detail::PeerFreed(_) => (
                 ErrorClass::Other,
                 Code("PML", 6),
-                "in the program of that rank, receive all messages on the communicator before MPI_Comm_free or MPI_Finalize",
+                "in the program of that rank, receive all messages on the communicator before MPI_Comm_free or MPI_Finalize; \
+                 if it gave up or had no memory, its own calls reported why",
             ),
             Detail::ProcFailed(_) => (
                 ErrorClass::ProcFailed,
@@ -297,7 +299,8 @@ impl fmt::Display for Words {
             Detail::PeerFreed(rank) => {
                 return write!(
                     f,
-                    "{} has freed the communicator, given up the operation, or called MPI_Finalize",
+                    "{} takes no part in the message: it has freed the communicator, called MPI_Finalize, \
+                     given the operation up, or had no memory for it",
                     process(rank)
                 );
             }
@@ -323,7 +326,7 @@ impl fmt::Display for Words {
 impl fmt::Display for Error {
     /// One line: class, cause, what to do, code.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, code) = (self.class.name(), self.code());
+        let (name, code) = (self.class.name(), self.report_code());
         match self.detail {
             Detail::Plain => write!(f, "{name}: {} [{code}]", self.class.description()),
             detail => write!(f, "{name}: {detail}; {} [{code}]", self.advice()),
@@ -382,6 +385,7 @@ pub const fn cause_words(cause: Cause) -> &'static str {
         Cause::Refused => "one side refused the connection, or had no file descriptor left for it",
         Cause::Garbage => "it wrote data that no correct process writes",
         Cause::LayoutDiffers => "it runs another version of Mend",
+        Cause::NoEvidence => "the reason is not known",
         Cause::NoMemory => "one side could not reserve memory for the connection under its memory limit",
     }
 }
@@ -419,7 +423,10 @@ mod tests {
     #[test]
     fn a_connection_without_memory_is_an_error_of_memory_that_names_the_parameter() {
         let error = Error::of(Detail::Unreachable(Rank(1), Cause::NoMemory));
-        assert_eq!((error.class, error.code().to_string()), (ErrorClass::NoMem, "E-PML-007".to_owned()));
+        assert_eq!(
+            (error.class, error.report_code().to_string()),
+            (ErrorClass::NoMem, "E-PML-007".to_owned())
+        );
         assert!(error.advice().contains("btl_shm.memory_reserve_bytes"));
         assert_eq!(Error::of(Detail::Unreachable(Rank(1), Cause::Refused)).class, ErrorClass::Other);
     }

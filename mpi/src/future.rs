@@ -165,11 +165,11 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         core::future::poll_fn(|context| {
             let mut statuses = Vec::new();
             let mut collector = Collector { operations: &mut *operations, statuses: &mut statuses };
-            let answered = self.watching_progress(|engine| {
+            let result = self.wake_if_progressed(|engine| {
                 completion.poll(engine, &handles, || Some(self.0.tasks.get()), &mut collector)
             });
-            match answered {
-                Some(answered) => Poll::Ready(Completed { result: answered, statuses }),
+            match result {
+                Some(result) => Poll::Ready(Completed { result, statuses }),
                 None => self.wait(context),
             }
         })
@@ -182,9 +182,9 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         let handles: Vec<RequestHandle> = operations.iter().map(|operation| operation.handle).collect();
         let mut statuses = Vec::new();
         let mut collector = Collector { operations, statuses: &mut statuses };
-        let answered =
-            self.watching_progress(|engine| completion::test(want, engine, &handles, &mut collector));
-        Completed { result: answered, statuses }
+        let result =
+            self.wake_if_progressed(|engine| completion::test(want, engine, &handles, &mut collector));
+        Completed { result, statuses }
     }
 
     /// Any collective operation.
@@ -306,7 +306,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 
     /// Calls `work` on the engine. If this made progress, wakes the futures that wait, since operations of other tasks may have ended.
-    fn watching_progress<T>(&self, work: impl FnOnce(&mut Engine<N, R>) -> T) -> T {
+    fn wake_if_progressed<T>(&self, work: impl FnOnce(&mut Engine<N, R>) -> T) -> T {
         let mut engine = self.engine_mut();
         let before = engine.repeated_progress();
         let result = work(&mut engine);
@@ -395,11 +395,11 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
         let mut statuses = Vec::new();
         let mut collector =
             Collector { operations: core::slice::from_mut(&mut *self), statuses: &mut statuses };
-        let answered = mpi.watching_progress(|engine| {
+        let result = mpi.wake_if_progressed(|engine| {
             let tasks = || Some(mpi.0.tasks.get());
             Completion::new(WaitMode::Any).poll(engine, &handles, tasks, &mut collector)
         });
-        match answered.and_then(|answered| self.outcome(answered)) {
+        match result.and_then(|result| self.outcome(result)) {
             Some(result) => Poll::Ready(result),
             None => mpi.wait(context),
         }
@@ -539,7 +539,7 @@ impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for BlockingCall<N, R, W> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let BlockingCall { mpi, wait } = &mut *self;
         let result = match wait.as_mut().expect("a call that is over is not awaited again") {
-            Ok(wait) => mpi.watching_progress(|engine| wait.poll(engine, mpi.0.tasks.get())),
+            Ok(wait) => mpi.wake_if_progressed(|engine| wait.poll(engine, mpi.0.tasks.get())),
             Err(error) => Some(Err(*error)),
         };
         let Some(result) = result else { return mpi.wait(context) };

@@ -12,11 +12,11 @@
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
 //! | `PeerReports` (peer_reports)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
 //! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
-//! | `Communicators` (communicator)  | the table of communicators: attributes, counts of requests; identities | PML                |
+//! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler), counts of requests; identities | PML                |
 //! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
 //! | `CompletedRequests` (request)   | requests that were complete at their start, with their communicator | nothing       |
-//! | `Watched` (watched)             | the endpoints from which the waiting call expects a message | nothing                          |
-//! | `Waiters` (waiters)             | the requests that a thread waits for before it sleeps; the count of events that wake all threads | nothing                        |
+//! | `ExpectedSenders` (expected_senders)             | the endpoints from which the waiting call expects a message | nothing                          |
+//! | `Waiters` (waiters)             | the requests that a thread waits for, noted just before it sleeps: their ends wake it; the count of events that wake all threads | nothing |
 //! | `UnconnectedQuery` (unconnected_query)             | the time at which a waiting call asks about an unconnected peer | nothing                          |
 //! | `Dispatch` (dispatch)           | the protocol of each active message and completion            | `PeerReports`, and each protocol         |
 //! | `Layers` (layers)               | transports, PML, runtime: borrowed by the parts during a call              |                                  |
@@ -38,6 +38,7 @@ mod engine;
 mod error;
 mod error_class;
 mod error_handler;
+mod expected_senders;
 mod future;
 mod layers;
 mod peer_reports;
@@ -47,7 +48,6 @@ mod scripted;
 mod sendrecv;
 mod unconnected_query;
 mod waiters;
-mod watched;
 
 pub use blocking::{BlockingOperation, CommunicatorCreation, Probe};
 pub use completion::{Completion, CompletionResult, Found, OutArguments, WaitMode, test};

@@ -129,7 +129,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     }
 
     /// The number of peers whose contact was requested and has not arrived.
-    pub fn asked(&self) -> usize {
+    pub fn requested_contacts(&self) -> usize {
         self.contacts.iter().filter(|(_, state)| *state == Contact::Requested).count()
     }
 
@@ -298,10 +298,10 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         }
         match cause {
             Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => layers.runtime.refuse(peer, cause),
-            Cause::Exited | Cause::LinkDown | Cause::Silent if suspected => {
+            Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::NoEvidence if suspected => {
                 mend_base::reach!("mpi.peer_reports: evidence again");
             }
-            Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::Garbage => {
+            Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::NoEvidence | Cause::Garbage => {
                 self.ask(index, cause, &mut layers.runtime);
             }
         }
@@ -317,7 +317,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         cause: Cause,
         layers: &mut Layers<N, R>,
     ) {
-        if matches!(cause, Cause::Exited | Cause::LinkDown | Cause::Silent) {
+        if matches!(cause, Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::NoEvidence) {
             mend_base::reach!("mpi.peer_reports: evidence that this process is dead");
             return;
         }

@@ -151,8 +151,8 @@ impl Btl for ScriptedTransport {
         const {
             &Limits {
                 abilities: Ability::Streams as u32,
-                inline_bytes_max: 24,
-                packed_bytes_max: 256,
+                control_bytes_max: 24,
+                message_bytes_max: 256,
                 chunk_bytes: 256,
                 transfer_bytes_max: 0,
             }

@@ -118,7 +118,7 @@ impl ContextTable {
 
     /// `peer` uses our id no more. `false`: it was not asked.
     pub(crate) fn on_retired(&mut self, context: ContextId, peer: PeerIndex) -> bool {
-        self.contexts.acknowledged(context, peer)
+        self.contexts.retirement_confirmed(context, peer)
     }
 
     /// The peer has ended.

@@ -121,7 +121,7 @@ impl Form {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Reason {
-    /// The receiver has freed the communicator, or given up the operation.
+    /// The receiver has freed the communicator, given up the operation, or has no memory for it.
     Freed = 1,
 }
 

@@ -18,13 +18,13 @@
 //! | part | owns | is lent |
 //! |---|---|---|
 //! | `matcher`: `MatchLists` of a channel, `Matcher` | posted receives and unexpected messages in order; the one sequence check, the one decision which receive takes a message | the slab of receives |
-//! | `request_table`: `RequestTable` | all operations with their owners, the lifecycle check, the number of active operations on each channel | |
+//! | `request_table`: `RequestTable` | all operations, each with its communicator, the lifecycle check, the number of active operations on each channel | |
 //! | `send_queues`: `SendQueues` | messages and streams that wait for each peer; congestion, XOFF received; the number of operations started since the last progress | |
 //! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and the capacity that each protocol has reserved | |
 //! | `receive_budget`: `ReceiveBudget` | bytes of unmatched messages of each peer; when XOFF and XON are sent; spare buffers | |
 //! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
 //! | `context_table`: `ContextTable` | context names and context ids of channels, early messages, retired context names | |
-//! | `peer_table`: `PeerTable` | links, which are discarded or closed, evidence, the peers that the engine is to connect | |
+//! | `peer_table`: `PeerTable` | links, which peers are discarding or closed, evidence, the peers that the engine is to connect | |
 //! | `members`: `Members` of a channel | which peer is which rank; how far failures are acknowledged and members have ended, as positions | `Ends` |
 //! | `routes`: `Routes` of a channel | endpoint, context id and next sequence number for each rank | a peer's link |
 //! | `unconnected`: `UnconnectedSearch` | the positions of the round-robin search for unconnected peers | |
@@ -36,7 +36,7 @@
 //! | a message arrives | `ob1/arrival.rs` | peer table → context table → matcher → request table, or → receive budget |
 //! | a stream's CTS, piece, end | `ob1/streams.rs` | rendezvous → request table → send queues |
 //! | progress sends what waits | `ob1/flush.rs` | send queues → transport |
-//! | a request is cancelled by the program, abandoned after an error, or detached (its program no longer waits for it) | `ob1/cancel.rs`, `ob1/abandon.rs` | request table → send queues, rendezvous, matcher |
+//! | a request is cancelled by the program, abandoned after an error, or freed (its program no longer waits for it) | `ob1/cancel.rs`, `ob1/abandon.rs` | request table → send queues, rendezvous, matcher |
 //! | the end of a peer is published | `ob1/peer_end.rs` | peer table → members → all |
 //! | a channel opens or closes | `ob1/channels.rs` | context table → request table → matcher |
 //!
@@ -78,5 +78,5 @@ pub use ob1::Ob1;
 pub use ob1::open_counts::OpenCounts;
 pub use ob1::polling_receive::PollingReceive;
 pub use parameters::PARAMETERS;
-pub use request::{Channel, Error, Owner, Request, SendMode, Started, State, Status, Waiter};
+pub use request::{Channel, CommIndex, Error, Request, SendMode, Started, State, Status, Waiter};
 pub use upcalls::Upcalls;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The link to each peer: by which endpoint the peer is reached, whether its messages are read, and whether anything is sent to it.
-//! How a peer has ended is in [`Ends`](crate::Ends); the publication of its end closes the link.
+//! Each peer: its link (by which endpoint it is reached), whether its messages are read, and whether anything is sent to it.
+//! How a peer has ended is in [`Ends`](crate::Ends); the publication of its end closes the peer.
 
 use crate::paged::Paged;
 use mend_base::PeerIndex;
@@ -46,7 +46,7 @@ enum Traffic {
 pub(crate) struct PeerLink<E> {
     pub(crate) endpoint: E,
     /// The longest payload of a message.
-    pub(crate) packed_bytes: u32,
+    pub(crate) message_bytes_max: u32,
     /// The longest message that it accepts before a match; the own limit before the peer has announced its limit.
     pub(crate) eager_bytes: u16,
     /// The longest chunk; 0: the transport has no streams.
@@ -113,8 +113,8 @@ impl<E: Copy + Eq> PeerTable<E> {
         let streams = limits.can(Ability::Streams);
         let link = PeerLink {
             endpoint,
-            packed_bytes: limits.packed_bytes_max,
-            eager_bytes: eager_most(eager_bytes, limits.packed_bytes_max),
+            message_bytes_max: limits.message_bytes_max,
+            eager_bytes: eager_most(eager_bytes, limits.message_bytes_max),
             chunk_bytes: if streams { limits.chunk_bytes } else { 0 },
         };
         let state = self.states.at(peer.index());
@@ -126,7 +126,7 @@ impl<E: Copy + Eq> PeerTable<E> {
     /// The peer has announced the longest message that it accepts before a match.
     pub(crate) fn limit_eager(&mut self, peer: PeerIndex, eager_bytes: u32) {
         if let Some(link) = self.states.get_mut(peer.index()).and_then(|state| state.link.as_mut()) {
-            link.eager_bytes = eager_most(eager_bytes, link.packed_bytes);
+            link.eager_bytes = eager_most(eager_bytes, link.message_bytes_max);
         }
     }
 
@@ -190,8 +190,8 @@ impl<E> PeerState<E> {
     }
 }
 
-fn eager_most(eager_bytes: u32, packed_bytes: u32) -> u16 {
-    eager_bytes.min(packed_bytes).min(u32::from(u16::MAX)) as u16
+fn eager_most(eager_bytes: u32, message_bytes_max: u32) -> u16 {
+    eager_bytes.min(message_bytes_max).min(u32::from(u16::MAX)) as u16
 }
 
 #[cfg(test)]
@@ -205,8 +205,8 @@ mod tests {
     fn limits() -> Limits {
         Limits {
             abilities: Ability::Streams as u32,
-            inline_bytes_max: 16,
-            packed_bytes_max: 4096,
+            control_bytes_max: 16,
+            message_bytes_max: 4096,
             chunk_bytes: 16 << 10,
             transfer_bytes_max: 0,
         }

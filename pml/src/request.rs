@@ -15,10 +15,11 @@ pub struct Channel(pub Key);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Request(pub Key);
 
-/// To whom the requests of a channel belong: a number that the caller of [`Ob1::open`](crate::Ob1::open) chooses. A request
-/// has it until its handle is released, also where its channel was removed before.
+/// The communicator to which a channel and its requests belong: an index that the caller of [`Ob1::open`](crate::Ob1::open)
+/// chooses, and the PML only gives back. A request has it until its handle is released, also where its channel was removed
+/// before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Owner(pub u32);
+pub struct CommIndex(pub u32);
 
 /// A sleeper that is woken when a request ends: a number that the sleeper has chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +76,8 @@ pub enum Error {
     PeerLeft(Rank),
     /// The peer at this rank cannot be reached.
     Unreachable(Rank, Cause),
-    /// The peer at this rank has freed the communicator, and will never receive it.
+    /// The peer at this rank takes no part in this message any more: it freed the communicator, gave the operation up, or had no
+    /// memory for it. Ends sends and receives.
     PeerFreed(Rank),
     /// The communicator has no such rank.
     NoSuchRank(Rank),
@@ -94,7 +96,7 @@ impl fmt::Display for Error {
             Error::ProcFailed(rank) => write!(out, "rank {} failed", rank.0),
             Error::PeerLeft(rank) => write!(out, "rank {} has finalized and will never answer", rank.0),
             Error::Unreachable(rank, cause) => write!(out, "rank {} cannot be reached: {cause:?}", rank.0),
-            Error::PeerFreed(rank) => write!(out, "rank {} has freed the communicator", rank.0),
+            Error::PeerFreed(rank) => write!(out, "rank {} takes no part in the message any more", rank.0),
             Error::NoSuchRank(rank) => write!(out, "the communicator has no rank {}", rank.0),
             Error::NoSuchChannel => write!(out, "the communicator is closed"),
             Error::NoSuchRequest => write!(out, "there is no such request"),

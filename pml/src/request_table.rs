@@ -5,17 +5,17 @@
 //!
 //! ```text
 //!   sends      Queued ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
-//!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ CtsSent ──last chunk──▶ Done
+//!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ Matched ──last chunk──▶ Done
 //!                              ├──CTS──▶ Streaming ──last chunk──▶ Done  └──RTS cancelled──┘
 //!                              └──REFUSED──▶ Done (PeerFreed)
 //! ```
 //! Progress moves the states. The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state. So does a
-//! cancellation, except that a receive in `CtsSent` goes on unless its RTS is cancelled too, and that a stream goes on from a
+//! cancellation, except that a receive in `Matched` goes on unless its RTS is cancelled too, and that a stream goes on from a
 //! copy.
 
 use crate::list::{Linked, Links, NONE};
 use crate::matcher::{POSTED, PostedReceive};
-use crate::request::{Error, Owner, SendMode, Status, Waiter};
+use crate::request::{CommIndex, Error, SendMode, Status, Waiter};
 use mend_base::{Key, LifecycleCheck, LifecycleCounts, Rank, Slab, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_transport::Stream;
@@ -43,7 +43,7 @@ struct ChannelCount {
     /// It is closed, and is removed when none is left.
     closing: bool,
     /// What each of its operations gets.
-    owner: Option<Owner>,
+    comm: Option<CommIndex>,
 }
 
 /// An operation.
@@ -55,9 +55,9 @@ pub(crate) struct RequestEntry {
     channel: Key,
     phase: Phase,
     links: Links,
-    /// `None`: the handle was given back.
-    owner: Option<Owner>,
-    /// `MPI_Request_free` was called: it is released when it is over.
+    /// `None`: the handle was released.
+    comm: Option<CommIndex>,
+    /// Its handle was released while it ran: it is forgotten when it is over.
     detached: bool,
     /// A receive that was cancelled after it had matched: it is not matched a second time.
     cancelled: bool,
@@ -81,8 +81,9 @@ pub(crate) enum Phase {
     CancelQueued { to: Rank, rts: Key },
     /// A receive without a match.
     Posted(Posted),
-    /// A receive that has matched the RTS `key` of `total` bytes; the status holds how many of them it receives.
-    CtsSent { from: Rank, key: Key, status: Status, total: u64, posted: Posted },
+    /// A receive that has matched the RTS `key` of `total` bytes; its CTS may still have to wait for a stream. The status holds
+    /// how many of the bytes it receives.
+    Matched { from: Rank, key: Key, status: Status, total: u64, posted: Posted },
     /// Over.
     Done(Result<Status, Error>),
 }
@@ -96,7 +97,7 @@ pub(crate) struct Posted {
 }
 
 impl Phase {
-    /// Whether something of it is still to be sent.
+    /// Whether it is a send that is not over, or the cancellation of one.
     #[inline]
     pub(crate) fn is_send(&self) -> bool {
         matches!(
@@ -166,10 +167,10 @@ impl RequestTable {
         }
         let is_send = phase.is_send();
         let count = self.channels.get_mut(channel.index as usize);
-        let owner = count.as_ref().and_then(|count| count.owner);
+        let comm = count.as_ref().and_then(|count| count.comm);
         let links = Links::ALONE;
         let (detached, cancelled, waiter) = (false, false, None);
-        let entry = RequestEntry { data, channel, phase, links, owner, detached, cancelled, waiter };
+        let entry = RequestEntry { data, channel, phase, links, comm, detached, cancelled, waiter };
         let key = self.entries.try_insert(entry)?;
         self.lifecycle_check.begin(key);
         self.sends += usize::from(is_send);
@@ -184,20 +185,20 @@ impl RequestTable {
     pub(crate) fn begin_ended(&mut self, channel: Key, result: Result<Status, Error>) -> Option<Key> {
         let key = self.begin(NONE, TypedBuffer::empty(), Phase::Done(result))?;
         self.lifecycle_check.end(key);
-        let owner = self.owner_of_channel(channel);
-        self.entries.get_mut(key)?.owner = owner;
+        let comm = self.comm_of_channel(channel);
+        self.entries.get_mut(key)?.comm = comm;
         Some(key)
     }
 
     #[inline]
-    fn owner_of_channel(&self, channel: Key) -> Option<Owner> {
-        self.channels.get(channel.index as usize)?.owner
+    fn comm_of_channel(&self, channel: Key) -> Option<CommIndex> {
+        self.channels.get(channel.index as usize)?.comm
     }
 
     /// To whom an operation belongs; `None`: its handle was given back, or it is not in the table.
     #[inline]
-    pub(crate) fn owner(&self, key: Key) -> Option<Owner> {
-        self.entries.get(key)?.owner
+    pub(crate) fn comm(&self, key: Key) -> Option<CommIndex> {
+        self.entries.get(key)?.comm
     }
 
     /// Sees to it that the next operation finds memory. `false`: there is none.
@@ -270,18 +271,18 @@ impl RequestTable {
         (count.closing && count.active == 0).then_some(channel)
     }
 
-    /// The caller will not ask for the operation any more: if it is over, it is released; else it goes on to its end, and
-    /// is released then (Row PP22). To whom it belonged, if its handle was not given back before.
+    /// Releases the handle: the caller will not ask for the operation any more. If it is over, it is forgotten; else it goes on
+    /// to its end, and is forgotten then (Row PP22). Returns its communicator, if the handle was not released before.
     #[inline]
-    pub(crate) fn detach(&mut self, key: Key) -> Option<Owner> {
+    pub(crate) fn release(&mut self, key: Key) -> Option<CommIndex> {
         let entry = self.entries.get_mut(key)?;
-        let owner = entry.owner.take();
+        let comm = entry.comm.take();
         if entry.phase.is_over() {
             self.forget(key);
         } else {
             entry.detached = true;
         }
-        owner
+        comm
     }
 
     /// `waiter` sleeps until the operation is over. Nothing happens for one that is over already.
@@ -307,12 +308,12 @@ impl RequestTable {
     }
 
     /// A channel was opened under this key.
-    pub(crate) fn open_channel(&mut self, channel: Key, owner: Owner) {
+    pub(crate) fn open_channel(&mut self, channel: Key, comm: CommIndex) {
         let at = channel.index as usize;
         if at >= self.channels.len() {
             self.channels.resize(at + 1, ChannelCount::default());
         }
-        self.channels[at] = ChannelCount { owner: Some(owner), ..ChannelCount::default() };
+        self.channels[at] = ChannelCount { comm: Some(comm), ..ChannelCount::default() };
     }
 
     /// The channel is closed. Whether no operation is active there: then it is removed now, else with the last operation.
@@ -415,7 +416,7 @@ impl PostedReceive for RequestEntry {
 #[cfg(test)]
 mod tests {
     use super::{Phase, Posted, RequestTable};
-    use crate::request::{Error, Owner, SendMode, Status, Waiter};
+    use crate::request::{CommIndex, Error, SendMode, Status, Waiter};
     use mend_base::{Key, LifecycleCounts, Rank, Source, Tag, TagSelector};
     use mend_datatype::TypedBuffer;
 
@@ -425,7 +426,7 @@ mod tests {
 
     fn table() -> RequestTable {
         let mut table = RequestTable::default();
-        table.open_channel(CHANNEL, Owner(7));
+        table.open_channel(CHANNEL, CommIndex(7));
         table
     }
 
@@ -437,7 +438,7 @@ mod tests {
         assert_eq!(table.end(key, Ok(Status::CANCELLED)), None);
         assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 1, released: 0 });
         assert!(table.is_over(key));
-        table.detach(key);
+        table.release(key);
         assert_eq!(table.lifecycle_check(), LifecycleCounts { begun: 1, ended: 1, released: 1 });
         assert!(table.is_over(key) && table.len() == 0);
     }
@@ -448,7 +449,7 @@ mod tests {
         let [first, last] =
             [POSTED, QUEUED].map(|phase| table.begin(CHANNEL, TypedBuffer::empty(), phase).unwrap());
         assert_eq!((table.active(CHANNEL), table.sends()), (2, 1));
-        table.detach(first);
+        table.release(first);
         assert!(!table.close_channel(CHANNEL) && table.is_closing(CHANNEL));
         assert_eq!(table.end(first, Ok(Status::EMPTY)), None);
         assert_eq!(table.len(), 1);
@@ -468,18 +469,18 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_belongs_to_the_owner_of_its_channel_until_its_handle_is_given_back() {
+    fn an_operation_belongs_to_the_communicator_of_its_channel_until_its_handle_is_given_back() {
         let mut table = table();
         let attached = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
         let failed = table.begin_ended(CHANNEL, Err(Error::NoMemory)).unwrap();
         // The channel's place goes to another channel, and that changes nothing for them.
         table.end(attached, Ok(Status::EMPTY));
-        table.open_channel(CHANNEL, Owner(8));
-        assert_eq!((table.owner(attached), table.owner(failed)), (Some(Owner(7)), Some(Owner(7))));
+        table.open_channel(CHANNEL, CommIndex(8));
+        assert_eq!((table.comm(attached), table.comm(failed)), (Some(CommIndex(7)), Some(CommIndex(7))));
         let detached = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
-        assert_eq!(table.owner(detached), Some(Owner(8)));
-        [attached, failed, detached].into_iter().for_each(|key| assert!(table.detach(key).is_some()));
-        assert_eq!([attached, failed, detached].map(|key| table.owner(key)), [None; 3]);
+        assert_eq!(table.comm(detached), Some(CommIndex(8)));
+        [attached, failed, detached].into_iter().for_each(|key| assert!(table.release(key).is_some()));
+        assert_eq!([attached, failed, detached].map(|key| table.comm(key)), [None; 3]);
         assert!(table.get(detached).is_some());
     }
 
@@ -520,7 +521,7 @@ mod tests {
     fn an_end_of_what_was_forgotten_is_caught() {
         let mut table = table();
         let key = table.begin(CHANNEL, TypedBuffer::empty(), POSTED).unwrap();
-        table.detach(key);
+        table.release(key);
         table.end(key, Ok(Status::EMPTY));
         table.end(key, Ok(Status::EMPTY));
     }

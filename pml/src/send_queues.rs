@@ -9,8 +9,8 @@
 //! XOFF turns them into RTSes. A program that starts operations and never makes progress would not read an XOFF, so after
 //! [`STARTS_PER_PROGRESS`] starts no message is sent before the next call of progress.
 //!
-//! What peers fill is bounded: the PML's answers by [`ANSWERS_MAX`], acknowledgements of retired ids by [`RETIRED_MAX`], both for each
-//! peer and above what a correct one can cause. The list of flush pending peers has one entry for each peer, reserved when
+//! What peers fill is bounded: the PML's answers by [`ANSWERS_MAX`], confirmations of retired ids by [`RETIRED_MAX`], both for
+//! each peer and above what a correct one can cause. The list of flush pending peers has one entry for each peer, reserved when
 //! it is connected.
 
 use crate::control_queue::{ControlError, ControlQueues, Places, Protocol};
@@ -33,7 +33,7 @@ pub(crate) struct SendQueues {
     flush_pending: Vec<PeerIndex>,
     /// The number of connections made so far.
     connected: usize,
-    /// Acknowledgements of retired ids that are not sent yet.
+    /// Confirmations of retired ids that are not sent yet.
     retired: usize,
 }
 
@@ -51,7 +51,7 @@ struct PeerQueues {
 struct Queues {
     messages: VecDeque<QueuedMessage>,
     streams: VecDeque<Key>,
-    /// How many of `messages` are acknowledgements of retired ids.
+    /// How many of `messages` are confirmations of retired ids.
     retired: u32,
 }
 
@@ -60,7 +60,7 @@ struct Queues {
 pub(crate) enum QueuedMessage {
     /// A request: a send, or the cancellation of an RTS, behind that RTS.
     Request(Key),
-    /// The acknowledgement that the peer's context id is used no more, behind the last message that uses it.
+    /// The confirmation that the peer's context id is used no more, behind the last message that uses it.
     ContextRetired(ContextId),
 }
 
@@ -88,12 +88,13 @@ impl Default for SendQueues {
 /// unanswered, and a few for each of 2^16 context ids.
 pub(crate) const ANSWERS_MAX: u32 = 1 << 20;
 
-/// The most acknowledgements of retired ids that wait to go to one peer: it has 2^16 ids.
+/// The most confirmations of retired ids that wait to go to one peer: it has 2^16 ids.
 pub(crate) const RETIRED_MAX: u32 = 1 << 16;
 
 impl SendQueues {
     // Hot: per message.
-    /// Whether a send may go before what is queued: no peer is congested, and the last call of progress is not long ago.
+    /// Whether a send need not be queued: no message to any peer is queued, no peer has sent XOFF, and the last call of progress
+    /// is not long ago.
     #[inline(always)]
     pub(crate) fn may_send_at_once(&self) -> bool {
         self.congested == 0 && self.starts_since_progress < STARTS_PER_PROGRESS
@@ -301,7 +302,7 @@ impl SendQueues {
         self.update_congested(peer);
     }
 
-    /// Control messages and acknowledgements that are not sent yet.
+    /// Control messages and confirmations that are not sent yet.
     pub(crate) fn unsent(&self) -> usize {
         self.control.waiting() + self.retired
     }

@@ -2,7 +2,7 @@
 //! Identities and context ids of communicators, and messages for communicators that are not created yet (design "Context ids").
 //!
 //! Processes do not agree on context ids. Each *receiver* chooses an id for a context of a communicator, announces the id to the
-//! senders, and reuses the id when every such sender has acknowledged that it does not use the id any more:
+//! senders, and reuses the id when every such sender has confirmed that it does not use the id any more:
 //!
 //! ```text
 //!   sender                                         receiver
@@ -16,9 +16,9 @@
 //! No id is reused while a message with it is in flight. This follows from two orders. First, `Announce` and `Retire` of one receiver are
 //! control messages and arrive in the order in which they were sent, so a sender never learns an id after it was told to drop this id.
 //! Second, `Retired` is sent in the queue of *data messages*, so it cannot overtake a message that carries the id. (With several rails it
-//! must be sent after the last message of each.) A peer that has ended counts as having acknowledged when nothing of it can arrive any
-//! more. A sender that never acknowledges keeps one id from being reused, and delays nothing. If no id is free, a new communicator gets
-//! none, and its messages carry the full identity, which is always correct.
+//! must be sent after the last message of each.) A peer that has ended counts as having confirmed when nothing of it can arrive
+//! any more. A sender that never confirms keeps one id from being reused, and delays nothing. If no id is free, a new
+//! communicator gets none, and its messages carry the full identity, which is always correct.
 
 mod contexts;
 mod early_messages;
@@ -231,7 +231,7 @@ mod tests {
             let process = &mut self.processes[at];
             let peer = PeerIndex(from as u32);
             match message {
-                Message::Retired(id) => assert!(process.contexts.acknowledged(id, peer)),
+                Message::Retired(id) => assert!(process.contexts.retirement_confirmed(id, peer)),
                 Message::Named { name, serial } if process.open.contains_key(&name) => {
                     self.deliver(at, from, name, serial)
                 }

@@ -1,108 +1,557 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interface between an engine and its launcher: calls, and the notices that answer them.
+//! The rank's end of the connection to its node daemon.
+//!
+//! ```text
+//!            connect            Welcome
+//!   (none) ──────────▶ hello ──────────▶ Open ── the daemon closes, or writes garbage ──▶ Lost ── notice ──▶ LostAndReported
+//! ```
+//!
+//! A [`Client`] that is dropped before `finalize` means that MPI_Init failed: the node daemon is told by `GiveUp`, and does not
+//! kill the process.
 
+use crate::daemon_protocol::{
+    ABORT_SOME_MAX, DaemonMessage, Hello, Namespaces, RankMessage, Welcome, decode, encode,
+};
+use crate::emergency_channel::EmergencyChannel;
+use crate::environment::Address;
+use crate::packet::{MayBlock, ReceiveResult, ReceivedPacket, Sent, receive, send};
+use crate::runtime::{Membership, Notice, Runtime, RuntimeError};
+use crate::start_error::StartError;
 use mend_base::Peer;
+use mend_segment::{BellPage, NoticeView, above_standard_streams};
 use mend_transport::{Card, Cause};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A process's connection to its node daemon; without one (a singleton) or in the simulator, what replaces it. Owned by one engine,
-/// so it holds no locks.
-///
-/// No call blocks: a question is asked once, and its answer comes as a [`Notice`]. One load tells whether there are notices
-/// ([`notice_version`](Runtime::notice_version)); [`notice`](Runtime::notice) is called only when it has changed.
-pub trait Runtime {
-    /// Which process this is, and how many were started together. Never changes.
-    fn membership(&self) -> &Membership;
-    /// Publishes this process's card, once, before any [`lookup`](Runtime::lookup): from then on others can connect to it.
-    /// The card's descriptor is duplicated; the caller keeps its own.
-    fn publish(&mut self, card: &Card) -> Result<(), RuntimeError>;
-    /// Requests a first contact with `peer`, once. Then both ends get [`Notice::Contact`], or, with the cause,
-    /// [`Notice::Refused`].
-    fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError>;
-    /// This process could not connect to `peer`, another process. Both ends get [`Notice::Refused`].
-    fn refuse(&mut self, peer: Peer, cause: Cause);
-    /// Asks whether `peer`, another process, which is suspected, has failed: the node daemon examines it, and answers by [`Notice::Failed`] or
-    /// [`Notice::Alive`], or by [`Notice::Finalized`] if it has left. A peer that wrote [`Cause::Garbage`] is killed, so the answer
-    /// is its end.
-    fn ask(&mut self, peer: Peer, cause: Cause);
-    /// Changes whenever [`notice`](Runtime::notice) has something new. One load of a cache line that is not written while
-    /// nothing fails.
-    fn notice_version(&self) -> u32;
-    /// Checks that the node daemon is still there, and that it has sent nothing without changing the version; otherwise
-    /// `notice_version` changes. A system call, which a sleeping process makes at each timed check, and a waiting one about once a
-    /// millisecond. Without this check the end of the node daemon would never be noticed, as it changes no version.
-    fn check(&mut self) {}
-    /// The next notice; `None` if there is none now. Never blocks. After `notice_version` has changed, it must be called until it
-    /// returns `None`.
-    fn notice(&mut self) -> Option<Notice>;
-    /// Leaves MPI: this process has sent everything, and needs no other process any more.
-    fn finalize(&mut self);
-    /// Ends the job with `code`. The caller's process is killed with the others, soon after this call returns.
-    fn abort(&mut self, code: i32);
-    /// Ends `peers`, which may include the caller: they are killed soon after this call returns, and have failed for all other
-    /// processes, which go on. `code` counts for each of them in the exit code of the job. Peers of other jobs are ignored.
-    fn abort_some(&mut self, code: i32, peers: &[Peer]);
+/// The rank's end of the connection to its node daemon. Blocks only in [`connect`](Client::connect), and in `finalize`, `abort`
+/// and `abort_some` while the socket has no room.
+#[derive(Debug)]
+pub struct Client {
+    socket: OwnedFd,
+    membership: Membership,
+    notice_page: NoticeView,
+    state: State,
+    published: bool,
+    finalized: bool,
+    /// Packets for which the socket had no room yet, in order.
+    unsent: VecDeque<Unsent>,
+    /// Peers that have left, from one packet; each becomes a separate notice.
+    left: VecDeque<Peer>,
+    /// A check found that the socket is readable: there are packets, or the node daemon has ended.
+    readable: bool,
+    /// Added to the version, and incremented at each read of it, while something is unsent or readable: so the engine sees
+    /// another version and calls `notice`.
+    extra_versions: AtomicU32,
 }
 
-/// Which process this is among those that were started together.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Membership {
-    /// This incarnation of this process. For the processes started with the job, [`Peer::number`] is the rank in `MPI_COMM_WORLD`.
-    pub peer: Peer,
-    /// Size of `MPI_COMM_WORLD`: its ranks are the peers 0 to `size - 1` of the same job.
-    pub size: u32,
-    /// Its node slot: indexes bells, sleep words and the directories of outboxes.
-    pub node_slot: u32,
-    /// How many node slots there are, those of late joiners included.
-    pub node_slots: u32,
-    /// How many ranks were started on this node.
-    pub local_ranks: u32,
-    /// Whether the job outlives the death of some of its ranks. `false` with `--with-ft no`: then the node daemon ends the job at
-    /// the first death, before any rank is notified.
-    pub fault_tolerant: bool,
-}
-
-/// What the runtime reports to an engine.
-#[derive(Clone, Debug)]
-pub enum Notice {
-    /// How to connect to `peer`, which gets the same notice about this process. Once for each pair.
-    Contact {
-        /// Who it is.
-        peer: Peer,
-        /// Its card, its outbox's descriptor included.
-        card: Card,
-    },
-    /// There is no connection to `peer`, although both processes live: one of the two ends could not connect.
-    Refused {
-        /// Who it is.
-        peer: Peer,
-        /// Why.
-        cause: Cause,
-    },
-    /// The peer has finalized. The messages that it had sent completely are in its outbox.
-    Finalized(Peer),
-    /// The peer has failed, or ended before MPI_Init: final. The messages that it had sent completely are in its outbox. Each
-    /// process gets one such notice for each failure, after the [`Notice::Contact`] of that peer if there was one. The order of
-    /// failures may differ between processes. A process that asks about the peer may get the notice again.
-    Failed(Peer),
-    /// The peer, about which this process asked, lives.
-    Alive(Peer),
-    /// The job is being ended, with this exit code; also reported when the node daemon has ended.
-    JobAborted {
-        /// The exit code of the job.
-        code: i32,
-    },
-}
-
-/// Why the runtime refused a call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum RuntimeError {
-    /// The node daemon has ended, and the job with it.
-    #[error("the connection to the node daemon is gone")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Open,
+    /// The daemon is gone; the engine has no notice of it yet.
     Lost,
-    /// A card was published already.
-    #[error("a card was published already")]
-    PublishedTwice,
-    /// The peer is not of this job.
-    #[error("no such process in this job")]
-    NoSuchPeer,
+    LostAndReported,
+}
+
+#[derive(Debug)]
+struct Unsent {
+    bytes: Vec<u8>,
+    descriptor: Option<Arc<OwnedFd>>,
+}
+
+impl Client {
+    /// Joins the job at `address`, and maps the node's pages. Waits for the daemon's welcome, which depends on no other
+    /// rank.
+    pub fn connect(address: &Address) -> Result<(Self, BellPage), StartError> {
+        let socket = open(address)?;
+        let hello = Hello {
+            layout: Card::LAYOUT,
+            secret: address.secret,
+            rank: address.rank,
+            namespaces: namespaces(),
+        };
+        // Even if the node daemon has closed the connection already, it may have sent the reason.
+        let _ = send(socket.as_fd(), &encode(&RankMessage::Hello(hello)), &[], MayBlock::Yes);
+        let packet = match receive(socket.as_fd(), MayBlock::Yes) {
+            ReceiveResult::Packet(packet) => packet,
+            ReceiveResult::Nothing | ReceiveResult::Closed => return Err(StartError::Closed),
+        };
+        let (welcome, bells, notice_page) = welcomed(packet).inspect_err(|_| give_up(&socket))?;
+        let membership = Membership {
+            peer: welcome.peer,
+            size: welcome.size,
+            node_slot: welcome.node_slot,
+            node_slots: welcome.node_slots,
+            local_ranks: welcome.local_ranks,
+            fault_tolerant: welcome.fault_tolerant,
+        };
+        let client = Client {
+            socket,
+            membership,
+            notice_page,
+            state: State::Open,
+            published: false,
+            finalized: false,
+            unsent: VecDeque::new(),
+            left: VecDeque::new(),
+            readable: false,
+            extra_versions: AtomicU32::new(0),
+        };
+        Ok((client, bells))
+    }
+
+    /// A second descriptor of the socket, for the emergency channel. `None`: the process has no descriptor left.
+    pub fn emergency_channel(&self) -> Option<EmergencyChannel> {
+        Some(EmergencyChannel::new(self.socket.try_clone().ok()?, self.membership.peer))
+    }
+
+    fn say(&mut self, message: &RankMessage, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {
+        self.unsent.push_back(Unsent { bytes: encode(message), descriptor });
+        self.flush(MayBlock::No);
+        if self.state == State::Open { Ok(()) } else { Err(RuntimeError::Lost) }
+    }
+
+    /// Sends unsent packets, in order, as far as there is room.
+    fn flush(&mut self, may_block: MayBlock) {
+        while self.state == State::Open {
+            let Some(first) = self.unsent.front() else { return };
+            let with: Vec<_> = first.descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
+            match send(self.socket.as_fd(), &first.bytes, &with, may_block) {
+                Sent::Yes => drop(self.unsent.pop_front()),
+                Sent::Busy => return,
+                Sent::Closed => self.lose(),
+            }
+        }
+    }
+
+    fn lose(&mut self) {
+        self.state = State::Lost;
+        self.readable = false;
+        self.unsent.clear();
+    }
+
+    fn in_job(&self, peer: Peer) -> bool {
+        peer.job() == self.membership.peer.job() && peer != self.membership.peer
+    }
+
+    /// One packet names many that have left: the first is returned, the others are queued.
+    fn read_left(&mut self, peers: Vec<Peer>) -> Option<Notice> {
+        if !peers.iter().all(|&peer| self.in_job(peer)) {
+            self.lose();
+            return None;
+        }
+        self.left.extend(peers);
+        self.left.pop_front().map(Notice::Finalized)
+    }
+
+    /// The daemon's packets are checked like any peer's: garbage ends the connection.
+    fn read(&mut self, packet: ReceivedPacket) -> Option<Notice> {
+        let message = if packet.whole { decode(&packet.bytes) } else { None };
+        let notice = match message {
+            Some(DaemonMessage::Contact(peer, mut card)) => {
+                // If this process has no descriptor left for the outbox, the engine refuses the contact, and both ends are told.
+                card.descriptor = packet.descriptors.into_iter().next().map(Arc::new);
+                Some((peer, Notice::Contact { peer, card }))
+            }
+            Some(DaemonMessage::Refused(peer, cause)) => Some((peer, Notice::Refused { peer, cause })),
+            Some(DaemonMessage::Finalized(peers)) => return self.read_left(peers),
+            Some(DaemonMessage::Failed(peer)) => Some((peer, Notice::Failed(peer))),
+            Some(DaemonMessage::Alive(peer)) => Some((peer, Notice::Alive(peer))),
+            Some(DaemonMessage::JobAborted(code)) => return Some(Notice::JobAborted { code }),
+            Some(DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_)) | None => None,
+        };
+        match notice {
+            Some((peer, notice)) if self.in_job(peer) => Some(notice),
+            _ => {
+                self.lose();
+                None
+            }
+        }
+    }
+}
+
+impl Runtime for Client {
+    fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    fn publish(&mut self, card: &Card) -> Result<(), RuntimeError> {
+        if self.published {
+            return Err(RuntimeError::PublishedTwice);
+        }
+        self.published = true;
+        self.say(&RankMessage::Publish(card.clone()), card.descriptor.clone())
+    }
+
+    fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError> {
+        if !self.in_job(peer) {
+            return Err(RuntimeError::NoSuchPeer);
+        }
+        self.say(&RankMessage::Lookup(peer), None)
+    }
+
+    fn refuse(&mut self, peer: Peer, cause: Cause) {
+        // The end of the node daemon is reported by `notice`, once.
+        let _ = self.say(&RankMessage::Refuse(peer, cause), None);
+    }
+
+    fn ask(&mut self, peer: Peer, cause: Cause) {
+        let _ = self.say(&RankMessage::Ask(peer, cause), None);
+    }
+
+    // Hot: per call of progress.
+    /// Also changes when a call or a [`check`](Runtime::check) found that the node daemon has ended, and at every call while a
+    /// packet waits for room in the socket: then `notice` has something to do.
+    #[inline]
+    fn notice_version(&self) -> u32 {
+        let version = self.notice_page.version(self.membership.node_slot);
+        if self.state != State::Lost && !self.readable && self.unsent.is_empty() {
+            return version;
+        }
+        // Far from every version that the page reaches soon, so that it equals none of the page; and never the same twice,
+        // however many threads read it.
+        let extra = self.extra_versions.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 2);
+        version.wrapping_add(1 << 31).wrapping_add(extra)
+    }
+
+    /// A node daemon that was killed changes no version: only the closed socket shows its end.
+    fn check(&mut self) {
+        if self.state != State::Open {
+            return;
+        }
+        let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let seen = rustix::net::recv(&self.socket, &mut [0; 1], look);
+        self.readable = !matches!(seen, Err(Errno::AGAIN | Errno::INTR));
+    }
+
+    fn notice(&mut self) -> Option<Notice> {
+        self.flush(MayBlock::No);
+        if let Some(peer) = self.left.pop_front() {
+            return Some(Notice::Finalized(peer));
+        }
+        if self.state == State::Open {
+            match receive(self.socket.as_fd(), MayBlock::No) {
+                ReceiveResult::Nothing => {
+                    self.readable = false;
+                    return None;
+                }
+                ReceiveResult::Closed => self.lose(),
+                ReceiveResult::Packet(packet) => {
+                    if let Some(notice) = self.read(packet) {
+                        return Some(notice);
+                    }
+                }
+            }
+        }
+        if self.state == State::Lost {
+            self.state = State::LostAndReported;
+            return Some(Notice::JobAborted { code: 1 });
+        }
+        None
+    }
+
+    fn finalize(&mut self) {
+        self.finalized = true;
+        let _ = self.say(&RankMessage::Finalize, None);
+        self.flush(MayBlock::Yes);
+    }
+
+    fn abort(&mut self, code: i32) {
+        let _ = self.say(&RankMessage::Abort(code), None);
+        self.flush(MayBlock::Yes);
+    }
+
+    /// Names this process last, as the node daemon may kill it before it has named the others.
+    fn abort_some(&mut self, code: i32, peers: &[Peer]) {
+        let me = self.membership.peer;
+        let mut named: Vec<Peer> = peers.iter().copied().filter(|&peer| self.in_job(peer)).collect();
+        named.extend(peers.contains(&me).then_some(me));
+        for part in named.chunks(ABORT_SOME_MAX) {
+            let _ = self.say(&RankMessage::AbortSome(code, part.to_vec()), None);
+        }
+        self.flush(MayBlock::Yes);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if !self.finalized && self.state == State::Open {
+            self.flush(MayBlock::Yes);
+            give_up(&self.socket);
+        }
+    }
+}
+
+/// Tells the node daemon that this process goes on without MPI. An error is ignored: then the node daemon has ended.
+fn give_up(socket: &OwnedFd) {
+    send(socket.as_fd(), &encode(&RankMessage::GiveUp), &[], MayBlock::Yes);
+}
+
+fn open(address: &Address) -> Result<OwnedFd, StartError> {
+    let failed = |errno: Errno| {
+        let error = std::io::Error::from(errno);
+        match namespace("net") {
+            here if here != 0 && here != address.network => StartError::OtherNetwork,
+            _ => StartError::NoDaemon(error.kind()),
+        }
+    };
+    let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).map_err(failed)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .and_then(above_standard_streams)
+            .map_err(failed)?;
+    loop {
+        match rustix::net::connect(&socket, &name) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+}
+
+fn welcomed(packet: ReceivedPacket) -> Result<(Welcome, BellPage, NoticeView), StartError> {
+    let message = if packet.whole { decode(&packet.bytes) } else { None };
+    let welcome = match message {
+        Some(DaemonMessage::Welcome(welcome)) => welcome,
+        Some(DaemonMessage::HelloRefused(why)) => return Err(StartError::HelloRefused(why)),
+        _ => return Err(StartError::Garbage),
+    };
+    let [bells, notice_page] = &packet.descriptors[..] else { return Err(StartError::Garbage) };
+    let bells = BellPage::map(bells.as_fd(), welcome.node_slots)?;
+    let notice_page = NoticeView::map(notice_page.as_fd(), welcome.node_slots)?;
+    Ok((welcome, bells, notice_page))
+}
+
+fn namespaces() -> Namespaces {
+    Namespaces { user: namespace("user"), pid: namespace("pid"), ipc: namespace("ipc") }
+}
+
+/// The inode number of this process's namespace of that kind; 0 if /proc cannot be read.
+pub fn namespace(kind: &str) -> u64 {
+    let link = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
+    let number = link.to_str().and_then(|text| text.split(['[', ']']).nth(1));
+    number.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Client, namespace};
+    use crate::daemon_protocol::{
+        ABORT_SOME_MAX, DaemonMessage, HelloRefused, RankMessage, Welcome, decode, encode,
+    };
+    use crate::environment::Address;
+    use crate::packet::{MayBlock, ReceiveResult, receive, send};
+    use crate::{Notice, Runtime, RuntimeError, StartError, entropy};
+    use mend_base::{Job, Peer};
+    use mend_segment::{BellPage, NoticePage};
+    use mend_transport::Card;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::thread::JoinHandle;
+
+    const JOB: Job = Job(9);
+
+    /// A listening socket that answers one hello with `message`. The thread returns the connection, which the test then uses.
+    fn daemon(message: DaemonMessage) -> (Address, JoinHandle<(OwnedFd, NoticePage)>) {
+        let address =
+            Address { socket: entropy::random_bytes(), network: namespace("net"), secret: [3; 16], rank: 0 };
+        let name = SocketAddrUnix::new_abstract_name(address.socket_name().as_bytes()).unwrap();
+        let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::net::bind(&listener, &name).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let socket = rustix::net::accept(&listener).unwrap();
+            let ReceiveResult::Packet(hello) = receive(socket.as_fd(), MayBlock::Yes) else {
+                panic!("no hello")
+            };
+            assert!(
+                matches!(decode(&hello.bytes), Some(RankMessage::Hello(hello)) if hello.secret == [3; 16])
+            );
+            let ((_, bells), (notice_page, notice_file)) =
+                (BellPage::create(17).unwrap(), NoticePage::create(17).unwrap());
+            send(socket.as_fd(), &encode(&message), &[bells.as_fd(), notice_file.as_fd()], MayBlock::Yes);
+            (socket, notice_page)
+        });
+        (address, daemon)
+    }
+
+    fn welcome() -> Welcome {
+        let peer = Peer::new(JOB, 0);
+        Welcome { peer, size: 2, node_slot: 0, node_slots: 17, local_ranks: 2, fault_tolerant: true }
+    }
+
+    fn joined() -> (Client, OwnedFd, NoticePage) {
+        let (address, daemon) = daemon(DaemonMessage::Welcome(welcome()));
+        let (client, _) = Client::connect(&address).unwrap();
+        let (socket, notice_page) = daemon.join().unwrap();
+        (client, socket, notice_page)
+    }
+
+    fn say(socket: &OwnedFd, bytes: &[u8]) {
+        send(socket.as_fd(), bytes, &[], MayBlock::No);
+    }
+
+    #[test]
+    fn the_version_changes_with_a_notice_and_the_end_of_the_daemon_is_reported_once() {
+        let (mut client, socket, notice_page) = joined();
+        let before = client.notice_version();
+        assert!(client.notice().is_none());
+        say(&socket, &encode(&DaemonMessage::Finalized(vec![Peer::new(JOB, 1), Peer::new(JOB, 1)])));
+        notice_page.bump(0);
+        assert_ne!(client.notice_version(), before);
+        assert!(matches!(client.notice(), Some(Notice::Finalized(peer)) if peer.number() == 1));
+        assert!(matches!(client.notice(), Some(Notice::Finalized(_))));
+        assert!(client.notice().is_none());
+        drop(socket);
+        assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })));
+        assert!(client.notice().is_none());
+        assert_eq!(client.publish(&Card::default()), Err(RuntimeError::Lost));
+    }
+
+    #[test]
+    fn a_check_finds_that_the_daemon_was_killed_and_its_last_packets_are_read() {
+        let (mut client, socket, _faults) = joined();
+        let before = client.notice_version();
+        client.check();
+        assert_eq!(client.notice_version(), before);
+        // The node daemon was killed before it changed the version.
+        say(&socket, &encode(&DaemonMessage::Finalized(vec![Peer::new(JOB, 1)])));
+        drop(socket);
+        assert_eq!(client.notice_version(), before);
+        client.check();
+        assert_ne!(client.notice_version(), before);
+        assert!(matches!(client.notice(), Some(Notice::Finalized(_))));
+        assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })));
+        client.check();
+        assert!(client.notice().is_none());
+        assert_eq!(client.notice_version(), before);
+    }
+
+    #[test]
+    fn no_extra_version_equals_one_of_the_page() {
+        let (mut client, socket, notice_page) = joined();
+        client.readable = true;
+        let extra_versions: Vec<u32> = (0..64).map(|_| client.notice_version()).collect();
+        client.readable = false;
+        for number in 0..64 {
+            let version = client.notice_version();
+            assert!(!extra_versions.contains(&version), "bump {number}");
+            notice_page.bump(0);
+        }
+        drop(socket);
+    }
+
+    #[test]
+    fn a_check_that_finds_a_packet_makes_the_version_change_until_it_is_read() {
+        let (mut client, socket, _faults) = joined();
+        let before = client.notice_version();
+        say(&socket, &encode(&DaemonMessage::Alive(Peer::new(JOB, 1))));
+        client.check();
+        assert_ne!(client.notice_version(), before);
+        assert!(matches!(client.notice(), Some(Notice::Alive(_))));
+        assert!(client.notice().is_none());
+        client.check();
+        assert_eq!(client.notice_version(), before);
+    }
+
+    #[test]
+    fn a_daemon_that_writes_garbage_is_not_trusted() {
+        let other_job = encode(&DaemonMessage::Alive(Peer::new(Job(8), 1)));
+        let ourselves = encode(&DaemonMessage::Failed(Peer::new(JOB, 0)));
+        for bytes in [&b"garbage"[..], &[255; 4096], &other_job, &ourselves] {
+            let (mut client, socket, _) = joined();
+            say(&socket, bytes);
+            say(&socket, &encode(&DaemonMessage::Alive(Peer::new(JOB, 1))));
+            assert!(matches!(client.notice(), Some(Notice::JobAborted { .. })), "{bytes:?}");
+            assert!(client.notice().is_none());
+        }
+    }
+
+    #[test]
+    fn a_slow_daemon_blocks_no_rank_and_gets_everything_in_order() {
+        let (mut client, socket, _faults) = joined();
+        let quiet = client.notice_version();
+        let mut asked = 0;
+        while client.notice_version() == quiet {
+            client.lookup(Peer::new(JOB, 1)).unwrap();
+            asked += 1;
+        }
+        client.lookup(Peer::new(JOB, 1)).unwrap();
+        asked += 1;
+        let mut received = 0;
+        while received < asked {
+            assert!(client.notice().is_none());
+            while let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) {
+                assert!(matches!(decode(&packet.bytes), Some(RankMessage::Lookup(_))));
+                received += 1;
+            }
+        }
+        assert_eq!(client.notice_version(), client.notice_version());
+    }
+
+    #[test]
+    fn abort_some_names_each_peer_once_in_packets_of_bounded_size_and_the_caller_last() {
+        let (mut client, socket, _faults) = joined();
+        let others = (1..=300).map(|number| Peer::new(JOB, number));
+        let peers: Vec<Peer> = [Peer::new(JOB, 0), Peer::new(Job(8), 1)].into_iter().chain(others).collect();
+        client.abort_some(7, &peers);
+        client.abort_some(7, &[]);
+        let mut received = vec![];
+        while let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) {
+            let Some(RankMessage::AbortSome(7, part)) = decode(&packet.bytes) else { panic!("{packet:?}") };
+            assert!((1..=ABORT_SOME_MAX).contains(&part.len()));
+            received.extend(part.iter().map(|peer| (peer.job(), peer.number())));
+        }
+        let wanted: Vec<_> = (1..=300).chain([0]).map(|number| (JOB, number)).collect();
+        assert_eq!(received, wanted);
+    }
+
+    #[test]
+    fn a_client_that_is_dropped_before_finalize_gives_up_and_no_other_does() {
+        for finalizes in [true, false] {
+            let (mut client, socket, _faults) = joined();
+            if finalizes {
+                client.finalize();
+            }
+            drop(client);
+            let received = || match receive(socket.as_fd(), MayBlock::No) {
+                ReceiveResult::Packet(packet) => decode::<RankMessage>(&packet.bytes),
+                _ => None,
+            };
+            let first = received();
+            let well = if finalizes {
+                matches!(first, Some(RankMessage::Finalize))
+            } else {
+                matches!(first, Some(RankMessage::GiveUp))
+            };
+            assert!(well && received().is_none());
+        }
+        let (address, daemon) = daemon(DaemonMessage::Welcome(Welcome { node_slots: 900, ..welcome() }));
+        assert!(matches!(Client::connect(&address), Err(StartError::Pages(_))));
+        let (socket, _) = daemon.join().unwrap();
+        let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) else { panic!("silence") };
+        assert!(matches!(decode(&packet.bytes), Some(RankMessage::GiveUp)));
+    }
+
+    #[test]
+    fn a_process_whose_hello_is_refused_is_told_why() {
+        let (address, daemon) = daemon(DaemonMessage::HelloRefused(HelloRefused::LayoutDiffers(77)));
+        let refused = Client::connect(&address).unwrap_err();
+        assert!(matches!(refused, StartError::HelloRefused(HelloRefused::LayoutDiffers(77))));
+        assert!(refused.to_string().contains("layout 77"));
+        drop(daemon.join().unwrap());
+    }
+
+    #[test]
+    fn questions_about_peers_of_other_jobs_are_not_passed_on() {
+        let (mut client, _socket, _faults) = joined();
+        for foreign in [Peer::new(Job(8), 1), Peer::new(JOB, 0)] {
+            assert_eq!(client.lookup(foreign), Err(RuntimeError::NoSuchPeer));
+        }
+        assert_eq!(client.publish(&Card::default()), Ok(()));
+        assert_eq!(client.publish(&Card::default()), Err(RuntimeError::PublishedTwice));
+    }
 }

@@ -15,7 +15,7 @@ use mend_base::{Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
 /// The version of these messages. A hello of another version is refused.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
@@ -407,7 +407,7 @@ fn read_cause(from: &mut Reader<'_>) -> Option<Cause> {
 }
 
 /// Causes by their number on the wire.
-const CAUSES: [Cause; 7] = [
+const CAUSES: [Cause; 8] = [
     Cause::Exited,
     Cause::LinkDown,
     Cause::Silent,
@@ -415,6 +415,7 @@ const CAUSES: [Cause; 7] = [
     Cause::Garbage,
     Cause::LayoutDiffers,
     Cause::NoMemory,
+    Cause::NoEvidence,
 ];
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod daemon;
 pub mod daemon_protocol;
 mod emergency_channel;
 pub mod entropy;
@@ -14,17 +13,18 @@ mod exit;
 pub mod packet;
 mod parameters;
 mod process;
+mod runtime;
 pub mod settings;
 mod singleton;
 mod start;
 mod start_error;
 
-pub use client::{Membership, Notice, Runtime, RuntimeError};
-pub use daemon::{Client, namespace};
+pub use client::{Client, namespace};
 pub use emergency_channel::EmergencyChannel;
 pub use exit::exit_code;
 pub use parameters::PARAMETERS;
 pub use process::Stat;
+pub use runtime::{Membership, Notice, Runtime, RuntimeError};
 pub use singleton::Singleton;
 pub use start::{AnyRuntime, LaunchData, Launched, connect_from_environment};
 pub use start_error::StartError;

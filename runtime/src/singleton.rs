@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A job of one: a process that no launcher started.
 
-use crate::client::{Membership, Notice, Runtime, RuntimeError};
+use crate::runtime::{Membership, Notice, Runtime, RuntimeError};
 use crate::start_error::StartError;
 use mend_base::{Job, Peer};
 use mend_segment::BellPage;

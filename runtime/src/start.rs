@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Start: finds the launcher of this process, and joins its job.
 
-use crate::client::{Membership, Notice, Runtime, RuntimeError};
-use crate::daemon::Client;
+use crate::client::Client;
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::{self, Address, InitialErrorHandler};
+use crate::runtime::{Membership, Notice, Runtime, RuntimeError};
 use crate::singleton::Singleton;
 use crate::start_error::StartError;
 use mend_base::Peer;

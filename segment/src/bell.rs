@@ -68,8 +68,8 @@ impl BellPage {
         self.bells(receiver)[sender as usize].load(Ordering::Acquire) != 0
     }
 
-    /// Clears a bell. Only the receiver clears it, and only if it goes on polling that sender's ring until the next timed check at
-    /// least: the sender may ring again while this store is still in our store buffer.
+    /// Clears a bell. Only the receiver clears it, and only if it polls that sender's ring at least 1 ms later once more: the
+    /// sender may ring again while this store is still in our store buffer.
     pub fn clear(&self, receiver: u32, sender: u32) {
         self.bells(receiver)[sender as usize].store(0, Ordering::Release);
     }

@@ -27,11 +27,11 @@ pub enum Target {
 }
 
 impl Outbox {
-    /// Overwrites a word of the block for `peer`, as much of `value` as fits into it.
-    pub fn overwrite(&self, peer: u32, target: Target, value: u64) {
-        let block = block_at(self.slots(), peer);
+    /// Overwrites a word of the block for the process at `reader_slot`, as much of `value` as fits into it.
+    pub fn overwrite(&self, reader_slot: u32, target: Target, value: u64) {
+        let block = block_at(self.slots(), reader_slot);
         match target {
-            Target::Directory => self.narrow(HEADER_DIRECTORY + 4 * peer as usize, value),
+            Target::Directory => self.narrow(HEADER_DIRECTORY + 4 * reader_slot as usize, value),
             Target::BellRequest => self.narrow(block + BLOCK_BELL_REQUEST, value),
             Target::Credit(ring) => self.narrow(block + BLOCK_CREDITS + 4 * ring as usize, value),
             Target::State => self.wide(block + BLOCK_STATE, value),

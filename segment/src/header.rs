@@ -9,18 +9,18 @@ use crate::mapping::{self, Access, Mapping};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;
 
-/// Maps the head of the outbox of the process at `owner`, if it is one of this version.
+/// Maps the head of the outbox of the process at node slot `owner_slot`, if it is one of this version.
 pub(crate) fn map_header(
     descriptor: BorrowedFd<'_>,
-    owner: u32,
+    owner_slot: u32,
     slots: u32,
 ) -> Result<Mapping, SegmentError> {
-    assert!(owner < slots, "a slot that the node does not have");
+    assert!(owner_slot < slots, "a slot that the node does not have");
     mapping::check_file(descriptor, outbox_bytes(slots), true)?;
     let header = Mapping::new(descriptor, 0, header_bytes(slots), Access::Read)?;
     let is_one = header.at::<AtomicU64>(HEADER_MAGIC).load(Ordering::Acquire) == MAGIC
         && header.at::<AtomicU32>(HEADER_LAYOUT).load(Ordering::Relaxed) == LAYOUT
-        && header.at::<AtomicU32>(HEADER_SLOT).load(Ordering::Relaxed) == owner
+        && header.at::<AtomicU32>(HEADER_SLOT).load(Ordering::Relaxed) == owner_slot
         && header.at::<AtomicU32>(HEADER_SLOTS).load(Ordering::Relaxed) == slots;
     if is_one { Ok(header) } else { Err(SegmentError::LayoutDiffers) }
 }

@@ -29,7 +29,7 @@ pub(crate) const LAYOUT: u32 = 3;
 pub const CONTROL_SLOTS: usize = 16;
 /// Bytes for control messages that do not fit into their line: an equal part for each slot.
 pub const CONTROL_AREA: usize = CONTROL_SLOTS * CONTROL_BYTES_MAX;
-/// The longest payload of a control message or of a state, with the longest header.
+/// The longest payload of a control message or of a mailbox value, with the longest header.
 pub const CONTROL_BYTES_MAX: usize = 64;
 /// Slots of the message ring.
 pub const MESSAGE_SLOTS: usize = 64;
@@ -39,7 +39,7 @@ pub const MESSAGE_AREA: usize = 16 << 10;
 pub const CHUNK_SLOTS: usize = 16;
 /// Bytes of chunks in flight: few enough to stay in a cache.
 pub const CHUNK_AREA: usize = 128 << 10;
-/// Kinds of state that a pair can have.
+/// Kinds of mailbox values that a pair can have.
 pub const MAILBOXES: usize = 6;
 
 pub(crate) const HEADER_MAGIC: usize = 0;
@@ -102,8 +102,8 @@ pub(crate) fn header_bytes(slots: u32) -> usize {
     whole_pages(HEADER_DIRECTORY + 4 * slots as usize)
 }
 
-pub(crate) fn block_at(slots: u32, peer: u32) -> usize {
-    header_bytes(slots) + peer as usize * whole_pages(BLOCK_BYTES)
+pub(crate) fn block_at(slots: u32, reader_slot: u32) -> usize {
+    header_bytes(slots) + reader_slot as usize * whole_pages(BLOCK_BYTES)
 }
 
 pub(crate) fn outbox_bytes(slots: u32) -> usize {

@@ -203,10 +203,10 @@ pub struct LifeView {
 pub struct Seen(u32);
 
 impl LifeView {
-    /// Maps the head of the outbox of the process at `owner`, on a node with `slots` slots. The descriptor may be closed
-    /// afterwards.
-    pub fn map(descriptor: BorrowedFd<'_>, owner: u32, slots: u32) -> Result<Self, SegmentError> {
-        Ok(Self::of(&Arc::new(header::map_header(descriptor, owner, slots)?)))
+    /// Maps the head of the outbox of the process at node slot `owner_slot`, on a node with `slots` slots. The descriptor may be
+    /// closed afterwards.
+    pub fn map(descriptor: BorrowedFd<'_>, owner_slot: u32, slots: u32) -> Result<Self, SegmentError> {
+        Ok(Self::of(&Arc::new(header::map_header(descriptor, owner_slot, slots)?)))
     }
 
     pub(crate) fn of(header: &Arc<Mapping>) -> Self {

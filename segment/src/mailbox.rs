@@ -171,7 +171,7 @@ mod tests {
             .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
             .collect();
         words.dedup();
-        assert_eq!(words.len(), 1, "a torn state");
+        assert_eq!(words.len(), 1, "a torn value");
         words[0]
     }
 

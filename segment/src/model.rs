@@ -5,7 +5,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p mend-segment --release --lib model`
 //!
 //! There is no time here. The first sleep lasts 1 ms, in which every store becomes visible; that is the event
-//! [`Process::settle`], which joins the sender's current step. Later timed checks are left out, because they would
+//! [`Process::settle`], which joins the sender's current step. Later timed polls are left out, because they would
 //! hide a lost wake-up. Each of these mutations must make a test here fail (`--cfg mend_mutation="NAME"` beside
 //! `--cfg loom`):
 //! `no_settle`, `no_last_look`, `clear_bell_unpolled`.

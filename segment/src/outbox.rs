@@ -68,14 +68,14 @@ impl Outbox {
         self.slots
     }
 
-    /// Makes the block for the peer at `peer`, reserves its first part, and announces it in the directory. A block
-    /// that was released before is made anew.
-    pub fn make_block(&self, peer: u32) -> Result<Block, SegmentError> {
-        let start = block_at(self.slots, peer);
-        self.reserved.once(peer, Part::First, || {
+    /// Makes the block for the process at node slot `reader_slot`, reserves its first part, and announces it in the directory. A
+    /// block that was released before is made anew.
+    pub fn make_block(&self, reader_slot: u32) -> Result<Block, SegmentError> {
+        let start = block_at(self.slots, reader_slot);
+        self.reserved.once(reader_slot, Part::First, || {
             reserve::reserve(&self.file, start as u64, BLOCK_CHUNKS as u64, self.keep_free)
         })?;
-        let block = Block::prepare(self, peer);
+        let block = Block::prepare(self, reader_slot);
         // SYNC: a prepared block, with `PeerBlock::block_exists`.
         block.directory.store(MADE, Ordering::Release);
         Ok(block)
@@ -98,12 +98,12 @@ pub struct Block {
     waits_for_room: View<AtomicU32>,
     credits: View<[AtomicU32; 3]>,
     mailboxes: View<[Mailbox; MAILBOXES]>,
-    /// The kinds of state that have a mailbox, and the version in it.
+    /// The kinds of values that have a mailbox, and the version in it.
     kinds: Vec<(u8, u32)>,
     directory: View<AtomicU32>,
     mapping: Arc<Mapping>,
     file: Arc<OwnedFd>,
-    peer: u32,
+    reader_slot: u32,
     start: usize,
     keep_free: u64,
     reserved: Arc<Reserved>,
@@ -114,8 +114,8 @@ pub type ChunkProducer =
     Producer<View<[Line; CHUNK_SLOTS]>, View<[AtomicU8; CHUNK_AREA]>, CHUNK_SLOTS, CHUNK_AREA>;
 
 impl Block {
-    fn prepare(outbox: &Outbox, peer: u32) -> Self {
-        let (mapping, start) = (&outbox.mapping, block_at(outbox.slots, peer));
+    fn prepare(outbox: &Outbox, reader_slot: u32) -> Self {
+        let (mapping, start) = (&outbox.mapping, block_at(outbox.slots, reader_slot));
         let control = View::new(mapping, start + BLOCK_CONTROL);
         let messages = View::new(mapping, start + BLOCK_MESSAGES);
         let block = Block {
@@ -125,10 +125,10 @@ impl Block {
             credits: View::new(mapping, start + BLOCK_CREDITS),
             mailboxes: View::new(mapping, start + BLOCK_MAILBOXES),
             kinds: Vec::new(),
-            directory: View::new(mapping, HEADER_DIRECTORY + 4 * peer as usize),
+            directory: View::new(mapping, HEADER_DIRECTORY + 4 * reader_slot as usize),
             mapping: Arc::clone(mapping),
             file: Arc::clone(&outbox.file),
-            peer,
+            reader_slot,
             start,
             keep_free: outbox.keep_free,
             reserved: Arc::clone(&outbox.reserved),
@@ -185,7 +185,7 @@ impl Block {
     #[cold]
     fn make_chunks(&mut self) -> Result<(), SegmentError> {
         let (start, bytes) = (self.start + BLOCK_CHUNKS, BLOCK_BYTES - BLOCK_CHUNKS);
-        self.reserved.once(self.peer, Part::Chunks, || {
+        self.reserved.once(self.reader_slot, Part::Chunks, || {
             reserve::reserve(&self.file, start as u64, bytes as u64, self.keep_free)
         })?;
         let area = self.start + BLOCK_CHUNK_AREA;
@@ -207,7 +207,7 @@ impl Block {
     ) {
         let known = self.kinds.iter().position(|(kind, _)| *kind == slot_header.id);
         let index = known.unwrap_or_else(|| {
-            assert!(self.kinds.len() < MAILBOXES, "a pair has more kinds of state than mailboxes");
+            assert!(self.kinds.len() < MAILBOXES, "a pair has more kinds of values than mailboxes");
             self.kinds.push((slot_header.id, 0));
             self.kinds.len() - 1
         });

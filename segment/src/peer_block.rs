@@ -52,24 +52,24 @@ pub type ChunkConsumer =
 #[derive(Clone, Copy, Debug)]
 pub struct BlockAddress {
     /// The node slot of the process that writes it.
-    pub owner: u32,
+    pub owner_slot: u32,
     /// The node slot of the process that reads it.
-    pub reader: u32,
+    pub reader_slot: u32,
     /// The number of node slots.
     pub slots: u32,
 }
 
 impl PeerBlock {
-    /// Maps the block that the process at `address.owner` writes for us. The owner need not have made it yet. The
+    /// Maps the block that the process at node slot `address.owner_slot` writes for us. The owner need not have made it yet. The
     /// descriptor may be closed afterwards.
     pub fn map(
         descriptor: BorrowedFd<'_>,
         address: BlockAddress,
         bounds: Bounds,
     ) -> Result<Self, SegmentError> {
-        assert!(address.reader < address.slots, "a slot that the node does not have");
-        let header = map_header(descriptor, address.owner, address.slots)?;
-        let start = block_at(address.slots, address.reader) as u64;
+        assert!(address.reader_slot < address.slots, "a slot that the node does not have");
+        let header = map_header(descriptor, address.owner_slot, address.slots)?;
+        let start = block_at(address.slots, address.reader_slot) as u64;
         let block = Mapping::new(descriptor, start, whole_pages(BLOCK_BYTES), Access::Read)?;
         Ok(Self::over(&Arc::new(header), &Arc::new(block), address, bounds))
     }
@@ -89,7 +89,7 @@ impl PeerBlock {
             ),
             chunks: None,
             made: false,
-            directory: View::new(header, HEADER_DIRECTORY + 4 * address.reader as usize),
+            directory: View::new(header, HEADER_DIRECTORY + 4 * address.reader_slot as usize),
             state: View::new(block, BLOCK_STATE),
             seen: 0,
             bell_request: View::new(block, BLOCK_BELL_REQUEST),

@@ -41,11 +41,11 @@ impl Reserved {
     /// Calls `reserve`, unless that part was reserved before.
     pub(crate) fn once(
         &self,
-        peer: u32,
+        reader_slot: u32,
         part: Part,
         reserve: impl FnOnce() -> Result<(), SegmentError>,
     ) -> Result<(), SegmentError> {
-        let parts = &self.0[peer as usize];
+        let parts = &self.0[reader_slot as usize];
         if parts.load(Ordering::Relaxed) & part as u8 == 0 {
             reserve()?;
             parts.fetch_or(part as u8, Ordering::Relaxed);

@@ -106,10 +106,10 @@ pub struct Sizes {
     pub control_depth: u32,
     /// Chunks in flight from one sender.
     pub chunk_depth: u32,
-    /// [`Limits::inline_bytes_max`].
-    pub inline_bytes_max: u32,
-    /// [`Limits::packed_bytes_max`].
-    pub packed_bytes_max: u32,
+    /// [`Limits::control_bytes_max`].
+    pub control_bytes_max: u32,
+    /// [`Limits::message_bytes_max`].
+    pub message_bytes_max: u32,
     /// [`Limits::chunk_bytes`]. 0: no streams.
     pub chunk_bytes: u32,
 }
@@ -121,8 +121,8 @@ impl Sizes {
             data_depth: 1 + random.below(8) as u32,
             control_depth: 1 + random.below(8) as u32,
             chunk_depth: 1 + random.below(6) as u32,
-            inline_bytes_max: 24 + random.below(41) as u32,
-            packed_bytes_max: 64 << random.below(7),
+            control_bytes_max: 24 + random.below(41) as u32,
+            message_bytes_max: 64 << random.below(7),
             chunk_bytes: if random.once_in(4) { 0 } else { 256 << random.below(7) },
         }
     }
@@ -132,8 +132,8 @@ impl Sizes {
             self.data_depth,
             self.control_depth,
             self.chunk_depth,
-            self.inline_bytes_max,
-            self.packed_bytes_max,
+            self.control_bytes_max,
+            self.message_bytes_max,
             self.chunk_bytes,
         ];
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -144,8 +144,8 @@ impl Sizes {
             data_depth: from.u32()?,
             control_depth: from.u32()?,
             chunk_depth: from.u32()?,
-            inline_bytes_max: from.u32()?,
-            packed_bytes_max: from.u32()?,
+            control_bytes_max: from.u32()?,
+            message_bytes_max: from.u32()?,
             chunk_bytes: from.u32()?,
         })
     }
@@ -153,8 +153,8 @@ impl Sizes {
     fn limits(&self) -> Limits {
         Limits {
             abilities: if self.chunk_bytes > 0 { Ability::Streams as u32 } else { 0 },
-            inline_bytes_max: self.inline_bytes_max,
-            packed_bytes_max: self.packed_bytes_max,
+            control_bytes_max: self.control_bytes_max,
+            message_bytes_max: self.message_bytes_max,
             chunk_bytes: self.chunk_bytes,
             transfer_bytes_max: 0,
         }
@@ -433,7 +433,7 @@ impl SimBtl {
             _ if !has_effect => Err(SendError::Busy),
             EndpointState::Connected => Ok(()),
             EndpointState::Connecting | EndpointState::Quarantined => Err(SendError::Busy),
-            EndpointState::Severing | EndpointState::Severed => Err(SendError::PeerFailed),
+            EndpointState::Severing | EndpointState::Severed => Err(SendError::Severed),
         }
     }
 }
@@ -508,9 +508,9 @@ impl Btl for SimBtl {
         let checked = self.check(to);
         let endpoint = self.endpoint(to);
         let longest = if class == MessageClass::Data {
-            endpoint.sizes.packed_bytes_max
+            endpoint.sizes.message_bytes_max
         } else {
-            endpoint.sizes.inline_bytes_max
+            endpoint.sizes.control_bytes_max
         };
         assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than any BTL takes");
         assert!(len <= longest as usize, "a payload longer than the peer takes");
@@ -660,8 +660,8 @@ mod tests {
                 data_depth: 64,
                 control_depth: 16,
                 chunk_depth: 16,
-                inline_bytes_max: 64,
-                packed_bytes_max: 4_096,
+                control_bytes_max: 64,
+                message_bytes_max: 4_096,
                 chunk_bytes: 4_096,
             };
             let btls = (0..count as u32).map(|me| SimBtl::new(&shared, me, sizes));

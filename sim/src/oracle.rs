@@ -74,7 +74,7 @@ impl EndedBuffers {
 /// Asserts, after the program of `rank` has ended, that its engine holds no state, and that each request began, ended and
 /// was released once. Returns the number of requests; 0 in a build without the lifecycle check.
 pub fn assert_nothing_left(rank: u32, mpi: &SimMpi) -> u64 {
-    let left = OpenCounts { asked: 0, ..mpi.engine().open_counts() };
+    let left = OpenCounts { requested_contacts: 0, ..mpi.engine().open_counts() };
     assert_eq!(
         left,
         OpenCounts::default(),

@@ -36,13 +36,14 @@ pub struct Bml<L: Btl, S: Btl> {
     first_network: u8,
 }
 
-/// An endpoint of a [`Bml`]: a transport, and the endpoint of that transport.
+/// An endpoint of a [`Bml`]: a transport, and the endpoint of that transport. `L` and `S`: the endpoints of loopback and of
+/// shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BmlEndpoint<O, N> {
+pub enum BmlEndpoint<L, S> {
     /// An endpoint of the loopback.
-    Loopback(O),
+    Loopback(L),
     /// An endpoint of shared memory.
-    Shm(N),
+    Shm(S),
     /// An endpoint of a network.
     Network {
         /// The index of the network.
@@ -528,7 +529,7 @@ mod tests {
         let (mut bml, endpoints) = four();
         bml.sever(endpoints[1]);
         bml.sever(endpoints[3]);
-        assert_eq!(send(&mut bml, endpoints[1], 1), Err(SendError::PeerFailed));
+        assert_eq!(send(&mut bml, endpoints[1], 1), Err(SendError::Severed));
         send(&mut bml, endpoints[0], 5).unwrap();
         let mut delivered = Delivered::default();
         for time in 0..u64::from(2 * CALLS_PER_NETWORK_POLL) {

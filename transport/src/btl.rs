@@ -17,7 +17,9 @@ use mend_base::{Instant, PeerIndex};
 ///   connect          on_sendable            quarantine
 ///   ───────▶ connecting ─────▶ connected ◀────────────▶ quarantined
 ///                │                 │         resume          │
-///                └─────────────────┴───────── sever ─────────┘
+///                │                 ├─ wrote garbage ▶ garbage│
+///                │                 │                    │    │
+///                └─────────────────┴───────── sever ────┴────┘
 ///                                               ▼      on_severed
 ///                                            severing ───────────▶ severed
 /// ```
@@ -58,10 +60,10 @@ pub trait Btl {
     /// an endpoint that is not quarantined, or whose peer wrote garbage.
     fn resume(&mut self, endpoint: Self::Endpoint);
     /// Closes the endpoint for good. Called in any state, also more than once; the second call has no effect. Each send from
-    /// now on fails with `PeerFailed`.
+    /// now on fails with `Severed`.
     ///
     /// The next calls of `progress`, as many as the budget requires, deliver the messages that the peer had sent completely, end
-    /// each outstanding operation with `PeerFailed`, and then call `on_severed`. They need no help of the peer, which may be dead.
+    /// each outstanding operation with `Severed`, and then call `on_severed`. They need no help of the peer, which may be dead.
     /// An incomplete message is dropped.
     fn sever(&mut self, endpoint: Self::Endpoint);
 
@@ -69,12 +71,11 @@ pub trait Btl {
     /// returns. `Ok` means that the message is sent, not that it was received. The peer receives the message if both ends live.
     ///
     /// `Busy`: no send resources are free, the endpoint is not connected yet, or it is quarantined. Nothing was sent, and `fill`
-    /// was not called; `on_sendable` follows when the caller can try again, unless `sever` comes first. `PeerFailed`: the endpoint was
-    /// severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
+    /// was not called; `on_sendable` follows when the caller can try again, unless `sever` comes first. `Severed`: the endpoint
+    /// was severed. There is no other error. The death of the peer changes no answer: sends succeed until the queue is full.
     ///
-    /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `packed_bytes_max`, and for
-    /// [`MessageClass::Control`] and [`MessageClass::Mailbox`] at most `inline_bytes_max`. More is a mistake of the caller, and
-    /// may panic.
+    /// `header` is at most [`HEADER_BYTES_MAX`](Limits::HEADER_BYTES_MAX) bytes. `len` is at most `message_bytes_max`, and for
+    /// [`MessageClass::Control`] and [`MessageClass::Mailbox`] at most `control_bytes_max`. More is a mistake of the caller, and may panic.
     fn send(
         &mut self,
         to: Self::Endpoint,
@@ -174,10 +175,10 @@ pub enum Ability {
 pub struct Limits {
     /// [`Ability`] bits.
     pub abilities: u32,
-    /// The longest payload, in bytes, that travels with a header of [`Limits::HEADER_BYTES_MAX`] in one piece.
-    pub inline_bytes_max: u32,
-    /// The longest payload of one message, in bytes, as the receiver advertises it.
-    pub packed_bytes_max: u32,
+    /// The longest payload of a [`Class::Control`] or [`Class::Mailbox`] message, in bytes.
+    pub control_bytes_max: u32,
+    /// The longest payload of a [`Class::Data`] message, in bytes, as the receiver advertises it.
+    pub message_bytes_max: u32,
     /// The longest chunk, in bytes, as the receiver advertises it; 0 without [`Ability::Streams`].
     pub chunk_bytes: u32,
     /// The longest put or get, in bytes; 0 without [`Ability::Put`] and [`Ability::Get`].
@@ -239,7 +240,7 @@ pub enum SendError {
     /// Nothing can be sent now. Not a failure: `on_sendable` follows.
     Busy,
     /// The endpoint is severed.
-    PeerFailed,
+    Severed,
     /// Cancelled by [`Rdma::cancel`](crate::Rdma::cancel).
     Cancelled,
     /// The connection broke during the operation, which may have happened or not.

@@ -57,7 +57,7 @@ pub struct Loopback {
     /// Messages and chunks, in one order.
     data: Queue,
     control: Queue,
-    /// One mailbox for each id that has sent a state.
+    /// One mailbox for each id that has sent a mailbox value.
     mailboxes: Vec<Mailbox>,
     /// The queue that is served first. Changes with each message, so that no queue starves.
     next: QueueKind,
@@ -81,15 +81,15 @@ enum QueueKind {
     Mailbox,
 }
 
-/// The newest state of one id.
+/// The newest mailbox value of one id.
 #[derive(Debug)]
 struct Mailbox {
     id: AmId,
-    /// The state has not been delivered yet.
+    /// The value has not been delivered yet.
     fresh: bool,
     header: [u8; Limits::HEADER_BYTES_MAX],
     header_bytes: u8,
-    payload: [u8; INLINE_BYTES_MAX],
+    payload: [u8; CONTROL_BYTES_MAX],
     payload_bytes: u8,
 }
 
@@ -101,13 +101,13 @@ impl Loopback {
             index: PeerIndex(0),
             state: State::Absent,
             data: Queue::new(DATA_MESSAGES_MAX, DATA_BYTES_MAX),
-            control: Queue::new(CONTROL_MESSAGES_MAX, CONTROL_BYTES_MAX),
+            control: Queue::new(CONTROL_MESSAGES_MAX, CONTROL_QUEUE_BYTES),
             mailboxes: Vec::new(),
             next: QueueKind::Control,
             limits: Limits {
                 abilities: Ability::Streams as u32,
-                inline_bytes_max: INLINE_BYTES_MAX as u32,
-                packed_bytes_max: PACKED_BYTES_MAX as u32,
+                control_bytes_max: CONTROL_BYTES_MAX as u32,
+                message_bytes_max: MESSAGE_BYTES_MAX as u32,
                 chunk_bytes: CHUNK_BYTES as u32,
                 transfer_bytes_max: 0,
             },
@@ -133,7 +133,7 @@ impl Loopback {
         match self.state {
             State::Connected => Ok(()),
             State::Absent | State::Connecting | State::Quarantined => Err(SendError::Busy),
-            State::Severing | State::Severed => Err(SendError::PeerFailed),
+            State::Severing | State::Severed => Err(SendError::Severed),
         }
     }
 
@@ -286,7 +286,7 @@ impl Btl for Loopback {
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         assert!(header.len() <= Limits::HEADER_BYTES_MAX, "a header longer than the limits");
-        let most = if class == MessageClass::Data { PACKED_BYTES_MAX } else { INLINE_BYTES_MAX };
+        let most = if class == MessageClass::Data { MESSAGE_BYTES_MAX } else { CONTROL_BYTES_MAX };
         assert!(len <= most, "a payload longer than the limits");
         self.may_send()?;
         match class {
@@ -365,7 +365,7 @@ impl Mailbox {
             fresh: false,
             header: [0; Limits::HEADER_BYTES_MAX],
             header_bytes: 0,
-            payload: [0; INLINE_BYTES_MAX],
+            payload: [0; CONTROL_BYTES_MAX],
             payload_bytes: 0,
         }
     }
@@ -385,15 +385,15 @@ fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) 
 /// The only endpoint.
 const ENDPOINT: u32 = 0;
 
-const INLINE_BYTES_MAX: usize = 192;
-const PACKED_BYTES_MAX: usize = 8 << 10;
+const CONTROL_BYTES_MAX: usize = 192;
+const MESSAGE_BYTES_MAX: usize = 8 << 10;
 const CHUNK_BYTES: usize = 16 << 10;
 const DATA_MESSAGES_MAX: usize = 512;
 const DATA_BYTES_MAX: usize = 128 << 10;
 const CONTROL_MESSAGES_MAX: usize = 128;
-const CONTROL_BYTES_MAX: usize = CONTROL_MESSAGES_MAX * INLINE_BYTES_MAX;
+const CONTROL_QUEUE_BYTES: usize = CONTROL_MESSAGES_MAX * CONTROL_BYTES_MAX;
 
-const _: () = assert!(INLINE_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(CONTROL_BYTES_MAX <= u8::MAX as usize);
 
 #[cfg(test)]
 mod tests {

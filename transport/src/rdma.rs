@@ -6,7 +6,7 @@ use crate::{Btl, Cookie, SendError, UserMemory};
 /// A BTL that reads and writes registered memory of its peers: verbs, most of OFI, and shared memory for what is in an outbox.
 ///
 /// Each operation that takes a [`Cookie`] and does not return an error ends in `on_done`, exactly once. If the peer dies, the
-/// operation ends when the endpoint is severed, with `PeerFailed`: it may have happened or not.
+/// operation ends when the endpoint is severed, with `Severed`: it may have happened or not.
 pub trait Rdma: Btl {
     /// Registered memory of this process, usable with every peer.
     type Region;

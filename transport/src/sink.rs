@@ -21,8 +21,8 @@ pub trait Sink<E> {
     /// layer above checks the number.
     fn on_chunk(&mut self, from: PeerIndex, stream: Stream, payload: Payload<'_>);
     /// The operation of this cookie ended. Called exactly once for each operation that was started with a cookie. An operation that
-    /// the death of the peer cut off ends with `PeerFailed`, before `on_severed`; its outcome is not known. From now on the transport
-    /// does not access the memory of the operation.
+    /// the death of the peer cut off ends with `Severed`, before `on_severed`; its outcome is not known. From now on the
+    /// transport does not access the memory of the operation.
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>);
     /// The endpoint became sendable: it is connected now, or send resources are free again after a `Busy`. A hint: the next
     /// send may still be `Busy`, and then another `on_sendable` follows. Never called after `sever`.
@@ -80,4 +80,6 @@ pub enum Cause {
     LayoutDiffers,
     /// Memory for the connection could not be reserved, at this end or at the other.
     NoMemory,
+    /// No evidence: no transport reports this. A process that waits only asks whether the peer lives.
+    NoEvidence,
 }

@@ -127,7 +127,7 @@ mod tests {
     use core::ffi::c_int;
     use mend_segment::{Life, LifeState};
 
-    fn live(life: Life) -> &'static crate::life::LivenessOwner {
+    fn live(life: Life) -> &'static crate::life::RegisteredLife {
         let helper = Box::leak(Box::new(Helper::start().unwrap()));
         life.begin().unwrap();
         register(life, helper.successor()).unwrap()
@@ -277,13 +277,13 @@ mod tests {
             let theirs = handler as libc::sighandler_t;
             set(libc::SIGFPE, theirs, 0);
             set(libc::SIGILL, libc::SIG_IGN, 0);
-            let liveness_owner = live(life);
+            let registered_life = live(life);
             assert_eq!(ours(libc::SIGFPE), theirs);
             assert_eq!(ours(libc::SIGILL), libc::SIG_IGN);
             assert_ne!(ours(libc::SIGSEGV), libc::SIG_DFL);
             // Installed after Init, so Finalize must not remove it.
             set(libc::SIGBUS, theirs, 0);
-            liveness_owner.end();
+            registered_life.end();
             assert_eq!([ours(libc::SIGSEGV), ours(libc::SIGABRT)], [libc::SIG_DFL; 2]);
             assert_eq!([ours(libc::SIGFPE), ours(libc::SIGBUS)], [theirs; 2]);
             assert_eq!(ours(libc::SIGILL), libc::SIG_IGN);

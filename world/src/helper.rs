@@ -5,7 +5,7 @@
 //! A process ends with its last thread, and the helper must not prevent that. While the helper holds the life word, it counts the threads of
 //! the process periodically. If none of the program is left, the helper ends the process as the last thread of the program would have.
 
-use crate::life::LivenessOwner;
+use crate::life::RegisteredLife;
 use crate::semaphore::Semaphore;
 use crate::threads;
 use core::ptr;
@@ -34,7 +34,7 @@ struct Shared {
     semaphore: Semaphore,
     leaving: AtomicBool,
     /// The life word that the helper shall take, or null; a leaked box.
-    transferred: AtomicPtr<LivenessOwner>,
+    transferred: AtomicPtr<RegisteredLife>,
 }
 
 impl Helper {
@@ -56,17 +56,17 @@ impl Helper {
 }
 
 impl Successor {
-    /// Lets the helper take the life word of `liveness_owner`, which no thread holds now.
-    pub fn transfer(&self, liveness_owner: &'static LivenessOwner) {
+    /// Lets the helper take the life word of `registered_life`, which no thread holds now.
+    pub fn transfer(&self, registered_life: &'static RegisteredLife) {
         // SYNC: the word that was released, with `Shared::run`.
-        self.0.transferred.store(ptr::from_ref(liveness_owner).cast_mut(), Ordering::Release);
+        self.0.transferred.store(ptr::from_ref(registered_life).cast_mut(), Ordering::Release);
         self.0.semaphore.post();
     }
 }
 
 impl Shared {
     fn run(&self) {
-        let mut held: Option<&LivenessOwner> = None;
+        let mut held: Option<&RegisteredLife> = None;
         while !self.leaving.load(Ordering::Relaxed) {
             match held {
                 None => self.semaphore.wait(),
@@ -76,12 +76,12 @@ impl Shared {
             // SYNC: the word that was released, with `Successor::transfer`.
             let transferred = self.transferred.swap(ptr::null_mut(), Ordering::Acquire);
             // SAFETY: null, or what `Successor::transfer` was given, which is never freed.
-            if let Some(liveness_owner) = unsafe { transferred.as_ref() } {
-                liveness_owner.take();
-                held = Some(liveness_owner);
+            if let Some(registered_life) = unsafe { transferred.as_ref() } {
+                registered_life.take();
+                held = Some(registered_life);
             }
         }
-        held.inspect(|liveness_owner| liveness_owner.release_if_held());
+        held.inspect(|registered_life| registered_life.release_if_held());
     }
 }
 

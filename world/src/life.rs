@@ -12,37 +12,38 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use mend_segment::Life;
 use std::io;
 
-/// The life word of this process, and the thread that takes it over.
+/// The life word of this process, registered with the helper thread that takes it over. The thread that holds it is the liveness
+/// owner.
 #[derive(Debug)]
-pub struct LivenessOwner {
+pub struct RegisteredLife {
     life: Life,
     successor: Successor,
     /// The process of the life word. A child by vfork or a plain clone sees this memory too, and is another process.
     process: libc::pid_t,
 }
 
-/// The one [`LivenessOwner`]; null before Init and in a forked child. A static, because signal handlers and key destructors get no pointer
-/// of ours.
-static LIVENESS_OWNER: AtomicPtr<LivenessOwner> = AtomicPtr::new(ptr::null_mut());
+/// The one [`RegisteredLife`]; null before Init and in a forked child. A static, because signal handlers and key destructors get
+/// no pointer of ours.
+static REGISTERED_LIFE: AtomicPtr<RegisteredLife> = AtomicPtr::new(ptr::null_mut());
 
 /// Registers the life word, which the calling thread holds: for transfer to `successor` when this thread ends, and for fatal signals. Called
 /// once in a process.
-pub fn register(life: Life, successor: Successor) -> io::Result<&'static LivenessOwner> {
+pub fn register(life: Life, successor: Successor) -> io::Result<&'static RegisteredLife> {
     let key = make_key()?;
-    let liveness_owner: &'static LivenessOwner =
-        Box::leak(Box::new(LivenessOwner { life, successor, process: own_process() }));
+    let registered_life: &'static RegisteredLife =
+        Box::leak(Box::new(RegisteredLife { life, successor, process: own_process() }));
     // SYNC: the complete value, with `mine`.
-    LIVENESS_OWNER.store(ptr::from_ref(liveness_owner).cast_mut(), Ordering::Release);
+    REGISTERED_LIFE.store(ptr::from_ref(registered_life).cast_mut(), Ordering::Release);
     // SAFETY: the key is valid. The value is never dereferenced; it is not null, so that the destructor runs.
     let error = unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
     fatal::install();
-    Ok(liveness_owner)
+    Ok(registered_life)
 }
 
-impl LivenessOwner {
+impl RegisteredLife {
     /// MPI_Finalize: from now on the end of this process is no failure.
     pub fn end(&self) {
         fatal::restore();
@@ -52,24 +53,24 @@ impl LivenessOwner {
 
 /// Removes the life word in a forked child: it is the parent's, and its memory is not mapped here.
 pub fn clear_in_child() {
-    LIVENESS_OWNER.store(ptr::null_mut(), Ordering::Relaxed);
+    REGISTERED_LIFE.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// Marks the life word, because a fatal signal ends this process. Async-signal-safe.
 pub fn mark_dying() {
-    if let Some(liveness_owner) = mine() {
-        liveness_owner.life.mark_dying();
+    if let Some(registered_life) = mine() {
+        registered_life.life.mark_dying();
     }
 }
 
-/// The liveness owner of this process. `None` in a child that was not forked by the C library: it may have the pointer, but not the
+/// The life word of this process. `None` in a child that was not forked by the C library: it may have the pointer, but not the
 /// memory.
-fn mine() -> Option<&'static LivenessOwner> {
+fn mine() -> Option<&'static RegisteredLife> {
     // SYNC: the complete value, with `register`.
-    let liveness_owner = LIVENESS_OWNER.load(Ordering::Acquire);
+    let registered_life = REGISTERED_LIFE.load(Ordering::Acquire);
     // SAFETY: null, or the leaked box that `register` stored, which is never freed.
-    let liveness_owner = unsafe { liveness_owner.as_ref() }?;
-    (liveness_owner.process == own_process()).then_some(liveness_owner)
+    let registered_life = unsafe { registered_life.as_ref() }?;
+    (registered_life.process == own_process()).then_some(registered_life)
 }
 
 fn own_process() -> libc::pid_t {
@@ -88,16 +89,16 @@ fn make_key() -> io::Result<libc::pthread_key_t> {
 
 /// Key destructor of the thread that called MPI_Init: this thread ends, and the process may go on.
 unsafe extern "C" fn on_thread_end(_: *mut c_void) {
-    let Some(liveness_owner) = mine() else { return };
-    if liveness_owner.life.is_mine() {
-        liveness_owner.life.release();
-        if !liveness_owner.life.has_ended() {
-            liveness_owner.successor.transfer(liveness_owner);
+    let Some(registered_life) = mine() else { return };
+    if registered_life.life.is_mine() {
+        registered_life.life.release();
+        if !registered_life.life.has_ended() {
+            registered_life.successor.transfer(registered_life);
         }
     }
 }
 
-impl LivenessOwner {
+impl RegisteredLife {
     /// Takes the life word for the calling thread, the helper.
     pub(crate) fn take(&self) {
         // Fails only with a C library without robust mutexes, where Init fails. If it failed here, the death of this process
@@ -115,7 +116,7 @@ impl LivenessOwner {
 
 #[cfg(test)]
 mod tests {
-    use super::{LivenessOwner, clear_in_child, mark_dying, on_thread_end, register};
+    use super::{RegisteredLife, clear_in_child, mark_dying, on_thread_end, register};
     use crate::forked::{Forked, wait_for_state};
     use crate::helper::Helper;
     use mend_segment::{Life, LifeState};
@@ -124,7 +125,7 @@ mod tests {
     fn on_a_thread_that_ends<T: Send>(
         life: Life,
         helper: &Helper,
-        then: impl FnOnce(&'static LivenessOwner) -> T + Send,
+        then: impl FnOnce(&'static RegisteredLife) -> T + Send,
     ) -> T {
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
@@ -170,7 +171,7 @@ mod tests {
     fn when_the_thread_of_init_ends_after_finalize_the_process_counts_as_left() {
         let mut forked = Forked::start(|life, steps| {
             let helper = Helper::start().unwrap();
-            on_a_thread_that_ends(life, &helper, LivenessOwner::end);
+            on_a_thread_that_ends(life, &helper, RegisteredLife::end);
             steps.step();
         });
         forked.wait_for_step();
@@ -184,9 +185,9 @@ mod tests {
     fn the_helper_releases_the_life_word_when_another_thread_finalizes() {
         let mut forked = Forked::start(|life, steps| {
             let helper = Helper::start().unwrap();
-            let liveness_owner = on_a_thread_that_ends(life, &helper, |liveness_owner| liveness_owner);
+            let registered_life = on_a_thread_that_ends(life, &helper, |registered_life| registered_life);
             steps.step();
-            liveness_owner.end();
+            registered_life.end();
             drop(helper);
             steps.step();
         });

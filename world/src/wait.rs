@@ -43,8 +43,9 @@ pub trait Progress {
     /// waits, and after each time-out of its sleep. The next `progress` reports what it found. Costs a system call, and a cache line for
     /// each peer that is checked.
     fn check(&mut self);
-    /// From now on `is_ready` returns true, since a message from any peer is expected: called when a call begins to wait that names no sender, or that takes progress over.
-    fn unwatch(&mut self);
+    /// A message from any peer is expected, so from now on `is_ready` returns true. Called when a call begins to wait, which then
+    /// narrows this down if it waits for known senders, and when a thread takes progress over, as others wait for other senders.
+    fn expect_any(&mut self);
     /// Prepares a sleep: from now until `disarm`, every event wakes this process at its sleep word, except that a wake-up may be lost.
     /// `EventPending`: there is an event already, so the caller must not sleep. The caller calls `disarm` in both cases.
     fn arm(&mut self) -> Result<(), EventPending>;
@@ -192,7 +193,7 @@ pub fn wait<C: Progress, T>(
     poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
     let mut guarded = guard.enter();
-    guarded.engine.unwatch();
+    guarded.engine.expect_any();
     wait_guarded(guarded, waiting, poll)
 }
 
@@ -395,7 +396,7 @@ impl<C: Progress> WaitingCall<'_, C> {
         let condition = if has_requests { WakeCondition::RequestEnd } else { WakeCondition::AnyEvent };
         match guarded.roles.assign(semaphore.waiter(), revoked) {
             Role::Owner(ownership) => {
-                guarded.engine.unwatch();
+                guarded.engine.expect_any();
                 self.ownership = Some(ownership);
             }
             Role::Standby(mut watch) => {

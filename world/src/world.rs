@@ -5,7 +5,7 @@ use crate::clock;
 use crate::fork;
 use crate::guard::{CriticalSection, Guard, Threads};
 use crate::helper::Helper;
-use crate::life::{self, LivenessOwner};
+use crate::life::{self, RegisteredLife};
 use crate::parameters::DECLARED;
 use crate::polling::poll_then_post;
 use crate::processors;
@@ -46,8 +46,8 @@ pub struct World {
     launched: bool,
     emergency_channel: Option<EmergencyChannel>,
     helper: Mutex<Option<Helper>>,
-    /// The liveness owner of this process; `None` without shared memory.
-    liveness_owner: Option<&'static LivenessOwner>,
+    /// The life word of this process; `None` without shared memory.
+    registered_life: Option<&'static RegisteredLife>,
 }
 
 /// The stage of this process. Stages follow each other in this order, and none comes again (MPI-5.0 §11.2).
@@ -203,7 +203,7 @@ impl World {
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
         let helper = Helper::start().map_err(InitError::Helper)?;
-        let liveness_owner =
+        let registered_life =
             life.map(|life| life::register(life, helper.successor())).transpose().map_err(InitError::Key)?;
         let waiting = WaitState::new(SleepSlot::new(bells, slot));
         let limits = spin_limits(&settings, local_ranks);
@@ -216,7 +216,7 @@ impl World {
             launched,
             emergency_channel,
             helper: Mutex::new(Some(helper)),
-            liveness_owner,
+            registered_life,
         })
     }
 
@@ -273,7 +273,7 @@ impl World {
                 let data = data(engine)?;
                 let started = poll_then_post(engine, comm, from, tag, data, polls)?;
                 if let Started::Running(_) = started {
-                    engine.watch(comm, from);
+                    engine.expect_from(comm, from);
                 }
                 Ok(started)
             });
@@ -310,7 +310,7 @@ impl World {
             eprintln!("mend: {}", self.statistics());
         }
         self.waiting.end();
-        self.liveness_owner.inspect(|liveness_owner| liveness_owner.end());
+        self.registered_life.inspect(|registered_life| registered_life.end());
         WORLD.store(ptr::null_mut(), Ordering::Release);
         STAGE.store(2, Ordering::Release);
         drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -458,8 +458,8 @@ impl Progress for Engine {
         Engine::is_ready(self)
     }
 
-    fn unwatch(&mut self) {
-        Engine::unwatch(self);
+    fn expect_any(&mut self) {
+        Engine::expect_any(self);
     }
 
     fn arm(&mut self) -> Result<(), EventPending> {

@@ -7,7 +7,7 @@ use crate::check::{self, ArgumentError};
 use crate::comm::Comm;
 use crate::entry::CallError;
 use crate::generated::constants::IN_PLACE;
-use crate::requests::finish;
+use crate::requests::wait_until_over;
 use core::ffi::c_void;
 use mend_base::Rank;
 use mend_comm::Communicator;
@@ -27,7 +27,7 @@ fn run(
         let call = call(engine, communicator)?;
         Ok(engine.collective(key, call)?)
     })?;
-    finish(world, started).map(|_| ())
+    wait_until_over(world, started).map(|_| ())
 }
 
 /// A buffer as the program passed it, unchecked: the rank's role decides whether it is significant.

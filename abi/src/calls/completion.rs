@@ -328,7 +328,7 @@ pub(crate) fn request_free(world: &World, request: Out<Handle>) -> Result<(), Ca
     let handle = request_of(request.get())?;
     world.with(|engine| {
         if let Some(request) = open_request(handle, engine)? {
-            engine.detach(request);
+            engine.free_request(request);
         }
         Ok::<(), CallError>(())
     })?;

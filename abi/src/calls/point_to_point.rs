@@ -8,7 +8,7 @@ use crate::generated::constants::REQUEST_NULL;
 use crate::handle::Handle;
 use crate::pointer::Out;
 use crate::requests::{
-    self, REQUEST_DONE, REQUEST_DONE_PROC_NULL, finish, handle_of_receive, handle_of_send,
+    self, REQUEST_DONE, REQUEST_DONE_PROC_NULL, handle_of_receive, handle_of_send, wait_until_over,
 };
 use crate::status::{Status, Statuses};
 use core::ffi::{c_int, c_void};
@@ -65,7 +65,7 @@ fn blocking(
 ) -> Result<(), CallError> {
     let Some(dest) = dest else { return check(world, buffer, count, datatype, comm) };
     let buffer = BufferArgument { address: buffer, count, datatype };
-    finish(world, start_send(world, mode, buffer, dest, tag, comm, |started| started)?).map(|_| ())
+    wait_until_over(world, start_send(world, mode, buffer, dest, tag, comm, |started| started)?).map(|_| ())
 }
 
 // Hot: per message.

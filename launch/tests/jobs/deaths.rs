@@ -146,7 +146,7 @@ fn the_ranks_that_abort_some_ends_have_failed_and_count_with_its_code() {
 
 // Row CN9
 #[test]
-fn the_exit_code_is_that_of_the_survivors_without_exit_code_worst() {
+fn the_exit_code_is_that_of_the_counted_ranks_without_exit_code_worst() {
     for (option, code, lines) in [("survivors", 0, 0), ("worst", 137, 1)] {
         let ended = run(&["-n", "3", "--exit-code", option, PROBE, "signal", "9"]);
         assert_eq!((ended.code, ended.stderr.lines().count()), (code, lines), "{ended:?}");
@@ -155,7 +155,7 @@ fn the_exit_code_is_that_of_the_survivors_without_exit_code_worst() {
 
 // Row CN9
 #[test]
-fn a_job_without_survivors_ends_with_the_largest_code_and_names_the_first_death() {
+fn a_job_without_counted_ranks_ends_with_the_largest_code_and_names_the_first_death() {
     let script = format!("exec {PROBE} die $((9 + 6 * MEND_RANK))");
     let ended = run(&["-n", "2", "sh", "-c", &script]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (143, 1), "{ended:?}");

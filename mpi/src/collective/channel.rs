@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interface of a collective operation to the engine: messages to and from the ranks of its communicator, on a context kind that
-//! has no messages of the program.
+//! The interface of a collective operation to the engine: messages to and from the ranks of its communicator, on its
+//! collective context, which has no messages of the program.
 
 use crate::layers::Layers;
 use mend_base::{Rank, Source, Tag, TagSelector};

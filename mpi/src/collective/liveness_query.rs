@@ -4,7 +4,7 @@
 //! before this process: then the error must name the failed member (Row CO1, I2). So the operation ends with `PeerLeft` or
 //! `PeerFreed` only after each other member is known to live, or its end is published.
 
-use super::Context;
+use super::Parts;
 use crate::CommKey;
 use crate::peer_reports::{EndState, PeerReports};
 use mend_base::PeerIndex;
@@ -21,22 +21,22 @@ pub(super) struct LivenessQuery {
 impl LivenessQuery {
     /// Asks the runtime about every other member of the communicator.
     #[cold]
-    pub fn begin<N: Btl, R: Runtime>(comm: CommKey, context: &mut Context<'_, N, R>) -> Self {
+    pub fn begin<N: Btl, R: Runtime>(comm: CommKey, parts: &mut Parts<'_, N, R>) -> Self {
         mend_base::reach!("mpi.collective: a member left or gave up");
         let mut unanswered = BTreeMap::new();
-        let members = context.communicators.get(comm).map(|entry| entry.members().clone());
+        let members = parts.communicators.get(comm).map(|entry| entry.members().clone());
         for &member in members.iter().flat_map(|members| members.iter()) {
-            if context.peer_reports.peer(member) == context.layers.runtime.membership().peer {
+            if parts.peer_reports.peer(member) == parts.layers.runtime.membership().peer {
                 continue;
             }
-            match context.peer_reports.end_state(member) {
+            match parts.peer_reports.end_state(member) {
                 EndState::Published => {}
                 EndState::Declared => _ = unanswered.insert(member, 1),
                 // The answer to the earlier query may be older than a failure: this query is sent after that answer.
                 EndState::NotDeclared { query_open: true } => _ = unanswered.insert(member, 2),
                 EndState::NotDeclared { query_open: false } => {
                     unanswered.insert(member, 1);
-                    context.peer_reports.ask(member, Cause::Silent, &mut context.layers.runtime);
+                    parts.peer_reports.ask(member, Cause::NoEvidence, &mut parts.layers.runtime);
                 }
             }
         }
@@ -59,9 +59,9 @@ impl LivenessQuery {
 
 /// Asks about a member again, after the answer to an earlier query.
 #[cold]
-pub(super) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, context: &mut Context<'_, N, R>) {
+pub(super) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) {
     mend_base::reach!("mpi.collective: asked again, after an earlier query");
-    context.peer_reports.ask(member, Cause::Silent, &mut context.layers.runtime);
+    parts.peer_reports.ask(member, Cause::NoEvidence, &mut parts.layers.runtime);
 }
 
 #[cfg(test)]

@@ -63,8 +63,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         call: Collective,
         creation: Option<PendingCreation>,
     ) -> Result<Started, Error> {
-        let (collectives, mut context) = self.collectives_and_context();
-        let begun = collectives.start(comm, call, creation, &mut context)?;
+        let (collectives, mut parts) = self.collectives_and_parts();
+        let begun = collectives.start(comm, call, creation, &mut parts)?;
         self.unconnected_query.begin_wait();
         Ok(match begun {
             Begun::Done(status) => Started::Done(status),
@@ -77,11 +77,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Makes progress on collective operations. Returns how many ended.
     pub(super) fn progress_collectives(&mut self) -> u32 {
-        let (collectives, mut context) = self.collectives_and_context();
-        let ended = collectives.progress(&mut context);
-        if let Some(collective) = self.watched.collective() {
-            self.watched.clear();
-            self.watch_rounds(collective);
+        let (collectives, mut parts) = self.collectives_and_parts();
+        let ended = collectives.progress(&mut parts);
+        if let Some(collective) = self.expected_senders.collective() {
+            self.expected_senders.clear();
+            self.expect_rounds(collective);
         }
         ended
     }

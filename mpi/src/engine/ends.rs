@@ -27,8 +27,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
             if let Some(alive) = self.peer_reports.on_notice(notice, &self.ends, &mut self.layers) {
-                let (collectives, mut context) = self.collectives_and_context();
-                collectives.on_alive(alive, &mut context);
+                let (collectives, mut parts) = self.collectives_and_parts();
+                collectives.on_alive(alive, &mut parts);
             }
             self.publish_ends();
         }
@@ -89,8 +89,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             self.layers.pml.on_end(peer, &self.ends);
             if end == End::Failed {
-                let (collectives, mut context) = self.collectives_and_context();
-                collectives.interrupt(peer, &mut context);
+                let (collectives, mut parts) = self.collectives_and_parts();
+                collectives.interrupt(peer, &mut parts);
             }
             self.waiters.notify_all();
         }

@@ -19,7 +19,7 @@ pub struct OpenCounts {
     /// Requests that were complete at their start, and are not released.
     pub completed: u32,
     /// Peers whose contact was requested from the runtime and has not arrived.
-    pub asked: u32,
+    pub requested_contacts: u32,
     /// The entries in the tables of the PML.
     pub pml: mend_pml::OpenCounts,
 }
@@ -55,7 +55,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.layers.runtime.abort(code);
     }
 
-    /// Whether there is a notice about the job, on which the layer above must act.
+    /// Whether there is a notice about the job, on which the layer above must act; notices about peers the engine takes itself.
     #[inline]
     pub fn has_job_notices(&self) -> bool {
         self.peer_reports.has_job_notices()
@@ -92,7 +92,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             communicators: self.communicators.len() as u32,
             collectives: self.collectives.len() as u32,
             completed: self.completed.len() as u32,
-            asked: self.peer_reports.asked() as u32,
+            requested_contacts: self.peer_reports.requested_contacts() as u32,
             pml: self.layers.pml.open_counts(),
         }
     }

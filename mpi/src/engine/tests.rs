@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of the whole engine, in scripted jobs: the test makes each step.
 
-mod attributes;
 mod collectives;
 mod deaths;
 mod identities;
+mod properties;
 mod waiters;

@@ -10,40 +10,40 @@ use mend_runtime::Runtime;
 use mend_transport::{Btl, Cause, EventPending, WakeSet};
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Begins a wait for a message from any peer: [`is_ready`](Engine::is_ready) returns true.
-    pub fn unwatch(&mut self) {
-        self.watched.clear();
+    /// Begins a wait for a message from any peer, as the caller names no sender: [`is_ready`](Engine::is_ready) returns true.
+    pub fn expect_any(&mut self) {
+        self.expected_senders.clear();
         self.unconnected_query.begin_wait();
     }
 
     // Hot: per blocking receive.
     /// Begins a wait for a message from `from`: [`is_ready`](Engine::is_ready) polls the ring of this rank.
     #[inline]
-    pub fn watch(&mut self, comm: CommKey, from: Source) {
+    pub fn expect_from(&mut self, comm: CommKey, from: Source) {
         self.unconnected_query.begin_wait();
-        self.watched.only(match (from, self.communicators.get(comm)) {
+        self.expected_senders.only(match (from, self.communicators.get(comm)) {
             (Source::Rank(rank), Some(entry)) => self.layers.pml.endpoint(entry.point_to_point(), rank),
             _ => None,
         });
     }
 
     /// Begins a wait for an operation: [`is_ready`](Engine::is_ready) polls the rings of the peers from which it expects messages.
-    pub fn watch_request(&mut self, request: Request) {
-        self.watch_requests(&[RequestHandle::Request(request)]);
+    pub fn expect_request(&mut self, request: Request) {
+        self.expect_requests(&[RequestHandle::Request(request)]);
     }
 
-    /// As [`watch_request`](Engine::watch_request), for several requests.
-    pub(crate) fn watch_requests(&mut self, requests: &[RequestHandle]) {
-        self.unwatch();
+    /// As [`expect_request`](Engine::expect_request), for several requests.
+    pub(crate) fn expect_requests(&mut self, requests: &[RequestHandle]) {
+        self.expect_any();
         for &handle in requests {
             match handle {
                 RequestHandle::Request(Request::PointToPoint(key)) => {
                     let request = mend_pml::Request(key);
                     if !matches!(self.layers.pml.poll(request, &self.ends), mend_pml::State::Done(_)) {
-                        self.watched.add(self.layers.pml.awaited_from(request));
+                        self.expected_senders.add(self.layers.pml.awaited_from(request));
                     }
                 }
-                RequestHandle::Request(Request::Collective(key)) => self.watch_rounds(key),
+                RequestHandle::Request(Request::Collective(key)) => self.expect_rounds(key),
                 RequestHandle::Request(Request::Completed(_)) | RequestHandle::Null | RequestHandle::Done => {
                 }
             }
@@ -51,21 +51,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Adds the endpoints from which a collective operation expects messages in its present round.
-    pub(super) fn watch_rounds(&mut self, collective: Key) {
-        self.watched.follow(collective);
+    pub(super) fn expect_rounds(&mut self, collective: Key) {
+        self.expected_senders.follow(collective);
         for &request in self.collectives.awaited_by(collective) {
             if let Some(endpoint) = self.layers.pml.awaited_from(request) {
-                self.watched.add(Some(endpoint));
+                self.expected_senders.add(Some(endpoint));
             }
         }
     }
 
     // Hot: per poll of a waiter.
-    /// Whether a call of progress is worth it now: a watched ring holds a message, or a message from any peer is expected; there
-    /// are notices; or this process has something to send.
+    /// Whether a call of progress is worth it now: the ring of an expected sender holds a message, or a message from any peer is
+    /// expected; there are notices; or this process has something to send.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        self.watched.is_ready(|endpoint| self.layers.net.ready(endpoint))
+        self.expected_senders.is_ready(|endpoint| self.layers.net.ready(endpoint))
             || self.peer_reports.has_notices(&self.layers.runtime)
             || !self.layers.pml.idle()
     }
@@ -93,7 +93,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             && let Some(peer) = self.layers.pml.next_unconnected()
             && self.peer_reports.is_unknown(peer)
         {
-            self.peer_reports.ask(peer, Cause::Silent, &mut self.layers.runtime);
+            self.peer_reports.ask(peer, Cause::NoEvidence, &mut self.layers.runtime);
         }
         self.layers.pml.want_awaited();
     }

@@ -16,9 +16,10 @@
 //! So a stream's number is free again when its last byte has arrived, and never before: a late chunk belongs to its own stream
 //! or to none. The end of the peer removes all such state.
 //!
-//! The other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the point-to-point
-//! context. On a collective context an operation is given up because a member died, as a rule, and no process may see an error
-//! that its list of failures does not explain (I2): so the engine asks about all members before it reports the error.
+//! The request at the other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the
+//! point-to-point context. On a collective context an operation is given up because a member died, as a rule, and no process may
+//! see an error that its list of failures does not explain (I2): so the engine asks about all members before it reports the
+//! error.
 
 use super::Ob1;
 use crate::envelope::{Packet, Reason};
@@ -37,7 +38,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if let Phase::Done(_) = phase {
             return self.requests.forget(key);
         }
-        self.requests.detach(key);
+        self.requests.release(key);
         match phase {
             Phase::Queued { to, .. } | Phase::CancelQueued { to, .. } => {
                 mend_base::reach!("pml.abandon: a queued send");
@@ -49,10 +50,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 mend_base::reach!("pml.abandon: a posted receive");
                 self.unpost(channel, posted, key);
             }
-            Phase::CtsSent { from, key: sender, .. } => self.abandon_matched(channel, from, sender, key),
+            Phase::Matched { from, key: sender, .. } => self.abandon_matched(channel, from, sender, key),
             Phase::Done(_) => unreachable!("asked above"),
         }
-        self.finish(key, Ok(Status::EMPTY));
+        self.end(key, Ok(Status::EMPTY));
     }
 
     /// A send that waits for an answer, which may still come.

@@ -156,7 +156,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let Some(entry) = self.requests.get(request) else { return };
         let result = take_whole(entry.data(), source, tag, payload);
-        self.finish(request, result);
+        self.end(request, result);
     }
 
     // Hot: per message.
@@ -324,7 +324,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The receive that has matched the RTS of `source` for its request `sender`.
     fn find_matched(&self, channel: Key, source: Rank, sender: Key) -> Option<Key> {
         let has_matched = |entry: &RequestEntry| match *entry.phase() {
-            Phase::CtsSent { from, key, .. } => from == source && key == sender,
+            Phase::Matched { from, key, .. } => from == source && key == sender,
             _ => false,
         };
         let mut receives = self.requests.iter().filter(|(_, entry)| entry.channel() == channel);
@@ -333,7 +333,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The end of every operation.
     #[inline]
-    pub(super) fn finish(&mut self, key: Key, result: Result<Status, Error>) {
+    pub(super) fn end(&mut self, key: Key, result: Result<Status, Error>) {
         if let Some(channel) = self.requests.end(key, result) {
             self.shut(channel);
         }

@@ -15,7 +15,7 @@
 //! from the receive that had matched it, which is posted again at its old place and matched anew, unless it was cancelled.
 
 use super::Ob1;
-use crate::request::{Error, Owner, Request, Status, Waiter};
+use crate::request::{CommIndex, Error, Request, Status, Waiter};
 use crate::request_table::{Phase, Posted};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank};
@@ -32,16 +32,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Posted(posted) => {
                 mend_base::reach!("pml.cancel: a posted receive");
                 self.unpost(channel, posted, key);
-                self.finish(key, Ok(Status::CANCELLED));
+                self.end(key, Ok(Status::CANCELLED));
             }
             Phase::Queued { to, .. } => {
                 mend_base::reach!("pml.cancel: a queued send");
                 self.dequeue(channel, to, key);
-                self.finish(key, Ok(Status::CANCELLED));
+                self.end(key, Ok(Status::CANCELLED));
             }
             Phase::RtsSent { to, payload_sent } => self.cancel_sent(channel, to, payload_sent, key),
             Phase::Streaming { to, .. } => self.continue_stream_from_copy(channel, to, key),
-            Phase::CtsSent { .. } => {
+            Phase::Matched { .. } => {
                 mend_base::reach!("pml.cancel: a matched receive");
                 if let Some(entry) = self.requests.get_mut(key) {
                     entry.set_cancelled();
@@ -57,21 +57,21 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.rendezvous.give_up_send(peer);
         if payload_sent {
             mend_base::reach!("pml.cancel: a synchronous send whose payload has gone");
-            return self.finish(key, Ok(Status::EMPTY));
+            return self.end(key, Ok(Status::EMPTY));
         }
         mend_base::reach!("pml.cancel: an RTS");
         self.queue_cancel(channel, peer, to, key);
-        self.finish(key, Ok(Status::CANCELLED));
+        self.end(key, Ok(Status::CANCELLED));
     }
 
     /// Queues the cancellation of an RTS. Without memory for it the receiver learns of it when it asks for the bytes.
     fn queue_cancel(&mut self, channel: Key, peer: PeerIndex, to: Rank, rts: Key) {
         let phase = Phase::CancelQueued { to, rts };
         let Some(cancel) = self.requests.begin(channel, TypedBuffer::empty(), phase) else { return };
-        self.requests.detach(cancel);
+        self.requests.release(cancel);
         match self.queues.push(peer, QueuedMessage::Request(cancel)) {
             Ok(()) => self.schedule_flush(peer),
-            Err(_) => self.finish(cancel, Ok(Status::EMPTY)),
+            Err(_) => self.end(cancel, Ok(Status::EMPTY)),
         }
     }
 
@@ -83,35 +83,35 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(rest) = self.requests.begin(channel, copy, phase) else { return };
         mend_base::reach!("pml.cancel: a stream goes on from a copy");
         self.queues.replace_stream(peer, key, rest);
-        self.requests.detach(rest);
-        self.finish(key, Ok(Status::EMPTY));
+        self.requests.release(rest);
+        self.end(key, Ok(Status::EMPTY));
     }
 
-    /// Releases the handle of a request that is over. A request that is not over goes on without a handle.
-    /// To whom it belonged, if its handle was not given back before.
+    /// Releases the handle of a request: one that is over is forgotten, another goes on without a handle, and is forgotten at its
+    /// end. Returns its communicator, if the handle was not released before.
     #[inline]
-    pub fn release(&mut self, request: Request) -> Option<Owner> {
-        self.requests.detach(request.0)
+    pub fn release(&mut self, request: Request) -> Option<CommIndex> {
+        self.requests.release(request.0)
     }
 
-    /// `MPI_Request_free`: the operation goes on to its end, and is forgotten then (Row PP22).
-    /// Returns as [`release`](Ob1::release).
-    pub fn detach(&mut self, request: Request) -> Option<Owner> {
-        mend_base::reach!("pml.cancel: detached");
+    /// `MPI_Request_free` (Row PP22): as [`release`](Ob1::release), and counted as a start, so that a program that only starts
+    /// and frees operations makes progress from time to time.
+    pub fn free_request(&mut self, request: Request) -> Option<CommIndex> {
+        mend_base::reach!("pml.cancel: freed");
         self.queues.count_start();
-        self.requests.detach(request.0)
+        self.requests.release(request.0)
     }
 
-    /// As [`detach`](Ob1::detach), for a send whose buffer the caller uses again at once: the rest is sent from a copy. `Err`: there
-    /// is no memory for a copy, and nothing was done.
-    pub fn continue_from_copy(&mut self, request: Request) -> Result<Option<Owner>, Error> {
+    /// As [`release`](Ob1::release), for a send whose buffer the caller uses again at once: the rest is sent from a copy. `Err`:
+    /// there is no memory for a copy, and nothing was done.
+    pub fn continue_from_copy(&mut self, request: Request) -> Result<Option<CommIndex>, Error> {
         let Some(entry) = self.requests.get(request.0) else { return Ok(None) };
         if entry.phase().is_send() {
             let copy = entry.data().copied().ok_or(Error::NoMemory)?;
             mend_base::reach!("pml.cancel: continued from a copy");
             self.requests.replace_data(request.0, copy);
         }
-        Ok(self.requests.detach(request.0))
+        Ok(self.requests.release(request.0))
     }
 
     /// `waiter` sleeps until `request` is over. Nothing happens for one that is over already.

@@ -6,7 +6,7 @@ use crate::channel::ChannelState;
 use crate::context_table::{Named, names_of};
 use crate::ends::Ends;
 use crate::envelope::Packet;
-use crate::request::{Channel, Owner};
+use crate::request::{Channel, CommIndex};
 use crate::send_queues::QueuedMessage;
 use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex, Rank};
 use mend_proto::identity::ContextName;
@@ -14,21 +14,21 @@ use std::sync::Arc;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Opens one context of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order. Its
-    /// requests belong to `owner`.
+    /// requests belong to `comm`.
     pub fn open(
         &mut self,
         identity: Identity,
         context_kind: ContextKind,
         me: Rank,
         members: Arc<[PeerIndex]>,
-        owner: Owner,
+        comm: CommIndex,
         ends: &Ends,
     ) -> Channel {
         let name = ContextName { identity, context_kind };
         let channel = ChannelState::new(name, me, members, ends);
         self.some_unsatisfiable |= channel.members.all_others_ended();
         let key = self.channels.insert(channel);
-        self.requests.open_channel(key, owner);
+        self.requests.open_channel(key, comm);
         let context = self.contexts.open(name, key);
         if let Some(channel) = self.channels.get_mut(key) {
             channel.set_context(context);
@@ -128,7 +128,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ) {
         self.peers.limit_eager(from, eager_bytes);
         let Named::Open(key) = self.contexts.find(name) else {
-            // It was freed here meanwhile, and the id is acknowledged when the peer retires it.
+            // It was freed here meanwhile, and the id is confirmed when the peer retires it.
             mend_base::reach!("pml.channels: the id of a channel that is freed here");
             return;
         };

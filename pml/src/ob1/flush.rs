@@ -14,8 +14,8 @@ use mend_transport::{AmId, Btl, Limits, MessageClass, SendError};
 const CHUNKS_PER_PROGRESS: u32 = 8;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// `peer` can be reached by `endpoint`. A message longer than `limits.packed_bytes_max`, or longer than the peer accepts before a
-    /// match, is sent by rendezvous.
+    /// `peer` can be reached by `endpoint`. A message longer than `limits.message_bytes_max`, or longer than the peer accepts
+    /// before a match, is sent by rendezvous.
     pub fn connected(&mut self, peer: PeerIndex, endpoint: E, limits: &Limits) {
         self.queues.add_peer(peer);
         self.budget.add_peer(peer);

@@ -7,19 +7,19 @@ use mend_base::LifecycleCounts;
 /// How many entries each table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenCounts {
-    /// Context kinds of communicators that are open, or closed with operations that are not over.
+    /// Contexts of communicators that are open, or closed with operations that are not over.
     pub channels: u32,
     /// Operations that are not released.
     pub requests: u32,
-    /// Messages that no receive has matched.
-    pub arrived: u32,
+    /// Unexpected messages.
+    pub unexpected: u32,
     /// Messages for communicators that are not created here.
     pub early: u32,
     /// Incoming streams of receives. The stream of a receive that was given up does not count: its bytes are dropped, and
     /// MPI_Finalize need not wait for them.
     pub incoming: u32,
-    /// Receives that have matched an RTS and wait for a stream.
-    pub unanswered: u32,
+    /// Receives that have matched an RTS, and whose CTS waits for a stream.
+    pub pending_cts: u32,
     /// Answers and sends that are not sent yet.
     pub unsent: u32,
     /// The cost of all unexpected and early messages, in bytes.
@@ -32,10 +32,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         OpenCounts {
             channels: self.channels.len() as u32,
             requests: self.requests.len() as u32,
-            arrived: self.matcher.len() as u32,
+            unexpected: self.matcher.len() as u32,
             early: self.contexts.early() as u32,
             incoming: self.rendezvous.receiving() as u32,
-            unanswered: self.rendezvous.pending() as u32,
+            pending_cts: self.rendezvous.pending() as u32,
             unsent: (self.requests.sends() + self.queues.unsent()) as u32,
             held_bytes: self.budget.held_bytes(),
         }

@@ -98,7 +98,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             | Phase::RtsSent { to, .. }
             | Phase::CancelQueued { to, .. }
             | Phase::Streaming { to, .. } => to,
-            Phase::Posted(Posted { from: Source::Rank(from), .. }) | Phase::CtsSent { from, .. } => from,
+            Phase::Posted(Posted { from: Source::Rank(from), .. }) | Phase::Matched { from, .. } => from,
             Phase::Posted(Posted { from: Source::Any, .. }) | Phase::Done(_) => return None,
         };
         (self.member(entry.channel(), rank)? == peer).then_some(rank)
@@ -117,10 +117,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 let channel = entry.channel();
                 self.unpost(channel, posted, key);
             }
-            Phase::CtsSent { .. } => mend_base::reach!("pml.end: a matched receive"),
+            Phase::Matched { .. } => mend_base::reach!("pml.end: a matched receive"),
             Phase::Done(_) => return,
         }
-        self.finish(key, Err(error));
+        self.end(key, Err(error));
     }
 
     /// The error of a receive for which no message can come any more.

@@ -4,7 +4,7 @@
 use super::Ob1;
 use super::peer_end::is_rts_without_sender;
 use crate::ends::Ends;
-use crate::request::{Channel, Error, Owner, Request, State, Status};
+use crate::request::{Channel, CommIndex, Error, Request, State, Status};
 use crate::request_table::{Phase, Posted};
 use mend_base::{Key, Source, TagSelector};
 
@@ -67,8 +67,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// To whom a request belongs; `None`: its handle was given back, or never existed.
     #[inline]
-    pub fn owner(&self, request: Request) -> Option<Owner> {
-        self.requests.owner(request.0)
+    pub fn comm(&self, request: Request) -> Option<CommIndex> {
+        self.requests.comm(request.0)
     }
 
     /// How many operations are active on a channel.

@@ -142,10 +142,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[cold]
     pub(super) fn match_anew(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
-        let Phase::CtsSent { posted, .. } = *entry.phase() else { return };
+        let Phase::Matched { posted, .. } = *entry.phase() else { return };
         if entry.is_cancelled() {
             mend_base::reach!("pml.receive: cancelled by both ends");
-            return self.finish(request, Ok(Status::CANCELLED));
+            return self.end(request, Ok(Status::CANCELLED));
         }
         let key = entry.channel();
         self.requests.set_phase(request, Phase::Posted(posted));

@@ -68,7 +68,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let key = self.requests.begin(on.0, data, Phase::Queued { to, tag, mode }).ok_or(Error::NoMemory)?;
         if self.queues.push(peer, QueuedMessage::Request(key)).is_err() {
-            self.finish(key, Err(Error::NoMemory));
+            self.end(key, Err(Error::NoMemory));
             self.requests.forget(key);
             return Err(Error::NoMemory);
         }
@@ -132,7 +132,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match form {
             Form::Eager => {
                 mend_base::reach!("pml.send: from the queue");
-                self.finish(key, Ok(Status::EMPTY));
+                self.end(key, Ok(Status::EMPTY));
             }
             Form::Synchronous { .. } | Form::Rts { .. } => {
                 mend_base::reach!("pml.send: synchronous, or an RTS");
@@ -163,7 +163,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let header = Packet::CancelRts(Envelope { channel, sequence, tag: Tag(0), source, form }).write();
         net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), 0, |_| {})?;
         route.count_sent();
-        self.finish(request, Ok(Status::EMPTY));
+        self.end(request, Ok(Status::EMPTY));
         Ok(())
     }
 

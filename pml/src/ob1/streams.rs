@@ -29,16 +29,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Phase::Posted(posted) = *entry.phase() else { return };
         let bytes_wanted = total.min(entry.data().packed_bytes() as u64);
         let status = Status { source: Some(source), tag, bytes: bytes_wanted, cancelled: false };
-        self.requests.set_phase(request, Phase::CtsSent { from: source, key: sender, status, total, posted });
+        self.requests.set_phase(request, Phase::Matched { from: source, key: sender, status, total, posted });
         if bytes_wanted == 0 {
             mend_base::reach!("pml.streams: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
-            self.finish(request, outcome(status, total));
+            self.end(request, outcome(status, total));
         } else if self.rendezvous.queue_cts(request, peer) {
             self.send_pending_cts();
         } else {
             self.answer(peer, Packet::Refused { key: sender, reason: Reason::Freed });
-            self.finish(request, Err(Error::NoMemory));
+            self.end(request, Err(Error::NoMemory));
         }
     }
 
@@ -46,7 +46,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(super) fn send_pending_cts(&mut self) {
         while let Some((request, from)) = self.rendezvous.next_cts() {
             let Some(entry) = self.requests.get(request) else { continue };
-            let Phase::CtsSent { key, status, .. } = *entry.phase() else { continue };
+            let Phase::Matched { key, status, .. } = *entry.phase() else { continue };
             let bytes_wanted = status.bytes;
             let stream = self.rendezvous.begin_stream(request, from, bytes_wanted);
             mend_base::reach!("pml.streams: CTS");
@@ -70,7 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.rendezvous.on_answered(from);
         if self.queues.push_stream(from, key).is_err() {
             self.answer(from, Packet::Cancel { stream, sent: 0 });
-            return self.finish(key, Err(Error::NoMemory));
+            return self.end(key, Err(Error::NoMemory));
         }
         mend_base::reach!("pml.streams: asked for");
         self.requests
@@ -85,7 +85,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.streams: matched");
         self.rendezvous.on_answered(from);
-        self.finish(key, Ok(Status::EMPTY));
+        self.end(key, Ok(Status::EMPTY));
     }
 
     /// The receiver answers that no receive will match this send.
@@ -149,7 +149,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let last = *sent == bytes_wanted;
         if last {
             mend_base::reach!("pml.streams: all sent");
-            self.finish(key, Ok(Status::EMPTY));
+            self.end(key, Ok(Status::EMPTY));
         }
         Ok(last)
     }
@@ -173,9 +173,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// All bytes of a receive have come.
     fn on_whole(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
-        let Phase::CtsSent { status, total, .. } = *entry.phase() else { return };
+        let Phase::Matched { status, total, .. } = *entry.phase() else { return };
         mend_base::reach!("pml.streams: all came");
-        self.finish(request, outcome(status, total));
+        self.end(request, outcome(status, total));
     }
 
     /// The sender of a stream has given it up, or has cancelled its send before a byte went.
@@ -201,11 +201,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// operation then asks for the reason before it reports anything (I2).
     fn end_refused(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
-        let (Phase::RtsSent { to: rank, .. } | Phase::CtsSent { from: rank, .. }) = *entry.phase() else {
+        let (Phase::RtsSent { to: rank, .. } | Phase::Matched { from: rank, .. }) = *entry.phase() else {
             return;
         };
         mend_base::reach!("pml.streams: given up by the other end");
-        self.finish(request, Err(Error::PeerFreed(rank)));
+        self.end(request, Err(Error::PeerFreed(rank)));
     }
 
     fn is_collective(&self, request: Key) -> bool {
@@ -215,5 +215,5 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 }
 
 fn longest_piece<E>(link: &PeerLink<E>) -> u64 {
-    u64::from(if link.chunk_bytes > 0 { link.chunk_bytes } else { link.packed_bytes })
+    u64::from(if link.chunk_bytes > 0 { link.chunk_bytes } else { link.message_bytes_max })
 }

@@ -20,7 +20,7 @@ enum ContextEntry<T> {
         open: T,
         announced: BTreeSet<PeerIndex>,
     },
-    /// `waiting`: the peers that the id was announced to and that have not acknowledged its retirement. Never empty.
+    /// `waiting`: the peers that the id was announced to and that have not confirmed its retirement. Never empty.
     Retiring {
         waiting: BTreeSet<PeerIndex>,
     },
@@ -31,9 +31,9 @@ enum ContextEntry<T> {
 pub enum Resolved<T> {
     /// The id is in use, for this.
     Assigned(T),
-    /// The communicator was closed here, and this peer has not acknowledged that.
+    /// The communicator was closed here, and this peer has not confirmed that.
     Retiring,
-    /// The id was never announced to this peer, or the peer has acknowledged its retirement: garbage.
+    /// The id was never announced to this peer, or the peer has confirmed its retirement: garbage.
     Unknown,
 }
 
@@ -101,8 +101,8 @@ impl<T: Copy> Contexts<T> {
         asked
     }
 
-    /// Notes that `from` acknowledged the retirement of `id`. `false`: `from` was not asked, so the acknowledgement is garbage.
-    pub fn acknowledged(&mut self, id: ContextId, from: PeerIndex) -> bool {
+    /// Notes that `from` confirmed the retirement of `id`. `false`: `from` was not asked, so the confirmation is garbage.
+    pub fn retirement_confirmed(&mut self, id: ContextId, from: PeerIndex) -> bool {
         let Some(ContextEntry::Retiring { waiting }) = self.entries.get_mut(usize::from(id.0)) else {
             return false;
         };
@@ -111,7 +111,7 @@ impl<T: Copy> Contexts<T> {
         asked
     }
 
-    /// Notes that `peer` has ended and nothing of it can arrive any more: counts as its acknowledgement of every id.
+    /// Notes that `peer` has ended and nothing of it can arrive any more: counts as its confirmation of every id.
     pub fn ended(&mut self, peer: PeerIndex) {
         for id in 0..self.entries.len() {
             match &mut self.entries[id] {
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_free_when_the_last_peer_has_acknowledged_or_ended() {
+    fn an_id_is_free_when_the_last_peer_has_confirmed_or_ended() {
         let mut contexts = Contexts::with_ids(1);
         let id = contexts.open('x').unwrap();
         assert!(contexts.announce(id, A) && contexts.announce(id, B) && !contexts.announce(id, A));
         assert_eq!(contexts.close(id), [A, B]);
         assert_eq!(contexts.resolve(id, A), Resolved::Retiring);
-        assert!(contexts.acknowledged(id, A));
+        assert!(contexts.retirement_confirmed(id, A));
         assert_eq!(contexts.resolve(id, A), Resolved::Unknown);
         assert_eq!(contexts.open('y'), None);
         contexts.ended(B);
@@ -172,15 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_was_not_asked_for_is_detected() {
+    fn a_confirmation_that_was_not_asked_for_is_detected() {
         let mut contexts = Contexts::new();
         let id = contexts.open('x').unwrap();
         contexts.announce(id, A);
-        assert!(!contexts.acknowledged(id, A));
+        assert!(!contexts.retirement_confirmed(id, A));
         contexts.close(id);
-        assert!(!contexts.acknowledged(id, B));
-        assert!(contexts.acknowledged(id, A));
-        assert!(!contexts.acknowledged(id, A));
-        assert!(!contexts.acknowledged(ContextId(9), A));
+        assert!(!contexts.retirement_confirmed(id, B));
+        assert!(contexts.retirement_confirmed(id, A));
+        assert!(!contexts.retirement_confirmed(id, A));
+        assert!(!contexts.retirement_confirmed(ContextId(9), A));
     }
 }

@@ -332,11 +332,11 @@ impl<F: Fixture> Cluster<F> {
         self.btl(Self::SENDER).limits(endpoint).can(ability)
     }
 
-    /// The limits of the endpoint of the sender to the receiver: `packed_bytes_max`, `chunk_bytes`, `inline_bytes_max`.
+    /// The limits of the endpoint of the sender to the receiver: `message_bytes_max`, `chunk_bytes`, `control_bytes_max`.
     pub fn sizes(&mut self) -> (usize, usize, usize) {
         let endpoint = self.endpoint(Self::SENDER, Self::RECEIVER);
         let limits = self.btl(Self::SENDER).limits(endpoint);
-        (limits.packed_bytes_max as usize, limits.chunk_bytes as usize, limits.inline_bytes_max as usize)
+        (limits.message_bytes_max as usize, limits.chunk_bytes as usize, limits.control_bytes_max as usize)
     }
 }
 

@@ -11,11 +11,11 @@ pub fn control_overtakes_data_that_waits<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let sent = cluster.fill_up(sender, receiver, 64);
-    let (_, _, inline) = cluster.sizes();
+    let (_, _, control) = cluster.sizes();
     const CONTROL: u32 = 1 << 20;
-    let mut answer = cluster.try_send(sender, receiver, MessageClass::Control, CONTROL, inline);
+    let mut answer = cluster.try_send(sender, receiver, MessageClass::Control, CONTROL, control);
     while !F::EXACT && answer == Err(SendError::Busy) {
-        answer = cluster.try_send(sender, receiver, MessageClass::Control, CONTROL, inline);
+        answer = cluster.try_send(sender, receiver, MessageClass::Control, CONTROL, control);
     }
     assert_eq!(answer, Ok(()), "a control message waits behind data");
     cluster
@@ -33,14 +33,14 @@ pub fn control_overtakes_data_that_waits<F: Fixture>() {
 pub fn a_mailbox_holds_the_last_state<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let (_, _, inline) = cluster.sizes();
+    let (_, _, control) = cluster.sizes();
     cluster.fill_up(sender, receiver, 64);
     cluster.settle();
     cluster.clear_callbacks(receiver);
     let mut last = 0;
     for round in 1..50u32 {
         for number in last + 1..=last + round {
-            let len = (number as usize * 5) % (inline + 1);
+            let len = (number as usize * 5) % (control + 1);
             let answer = cluster.try_send(sender, receiver, MessageClass::Mailbox, number, len);
             if F::EXACT {
                 assert_eq!(answer, Ok(()), "a state replaces the one before and is never Busy");

@@ -12,8 +12,8 @@ pub fn the_limits_agree_with_each_other<F: Fixture>() {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let endpoint = cluster.endpoint(sender, receiver);
     let limits = cluster.btl(sender).limits(endpoint).clone();
-    assert!(limits.inline_bytes_max <= limits.packed_bytes_max, "{limits:?}");
-    assert!(limits.inline_bytes_max >= 64, "control messages need 64 bytes: {limits:?}");
+    assert!(limits.control_bytes_max <= limits.message_bytes_max, "{limits:?}");
+    assert!(limits.control_bytes_max >= 64, "control messages need 64 bytes: {limits:?}");
     assert_eq!(limits.can(Ability::Streams), limits.chunk_bytes > 0, "{limits:?}");
     assert_eq!(
         limits.can(Ability::Put) || limits.can(Ability::Get),
@@ -28,10 +28,10 @@ pub fn the_limits_agree_with_each_other<F: Fixture>() {
 /// Messages of each class, with headers and payloads from zero bytes to the longest, arrive as they were sent.
 pub fn every_length_up_to_the_limits_passes<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
-    let (packed, _, inline) = cluster.sizes();
-    let lengths = [0, 1, 7, 8, 9, 63, 64, 65, inline - 1, inline, inline + 1, packed - 1, packed];
+    let (message, _, control) = cluster.sizes();
+    let lengths = [0, 1, 7, 8, 9, 63, 64, 65, control - 1, control, control + 1, message - 1, message];
     for class in [MessageClass::Data, MessageClass::Control, MessageClass::Mailbox] {
-        let most = if class == MessageClass::Data { packed } else { inline };
+        let most = if class == MessageClass::Data { message } else { control };
         for len in lengths.into_iter().filter(|&len| len <= most) {
             for header_bytes in [0, 1, 7, 8, 31, 32, 39, Limits::HEADER_BYTES_MAX] {
                 one_passes::<F>(&mut cluster, class, header_bytes, len);

@@ -120,8 +120,8 @@ impl<const M: Mutation> Fixture for MockFixture<M> {
         let fabric = Rc::new(RefCell::new(MockFabric::default()));
         let limits = Limits {
             abilities: Ability::Streams as u32,
-            inline_bytes_max: 100,
-            packed_bytes_max: 3000,
+            control_bytes_max: 100,
+            message_bytes_max: 3000,
             chunk_bytes: 2048,
             transfer_bytes_max: 0,
         };
@@ -211,7 +211,7 @@ impl<const M: Mutation> MockBtl<M> {
         match state {
             State::Connecting => Err(SendError::Busy),
             State::Quarantined if M != QUARANTINE_SENDS => Err(SendError::Busy),
-            State::Severing | State::Severed if M != SEVERED_SENDS => Err(SendError::PeerFailed),
+            State::Severing | State::Severed if M != SEVERED_SENDS => Err(SendError::Severed),
             _ if !data || M == HAS_NO_BOUND => Ok(()),
             _ => {
                 let mut fabric = self.fabric.borrow_mut();

@@ -9,10 +9,10 @@ use mend_base::Random;
 pub fn messages_arrive_whole_and_in_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let (packed, _, _) = cluster.sizes();
+    let (message, _, _) = cluster.sizes();
     let mut random = Random(1);
     for number in 0..1000 {
-        let most = if random.once_in(4) { packed } else { packed.min(200) };
+        let most = if random.once_in(4) { message } else { message.min(200) };
         cluster.send(sender, receiver, MessageClass::Data, number, random.below(most as u64 + 1) as usize);
     }
     cluster.settle();
@@ -63,10 +63,10 @@ pub fn ready_is_true_while_a_message_is_there<F: Fixture>() {
 pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let (packed, _, _) = cluster.sizes();
+    let (message, _, _) = cluster.sizes();
     let mut random = Random(3);
     for number in 0..1000 {
-        let most = if random.once_in(8) { packed } else { packed.min(60) };
+        let most = if random.once_in(8) { message } else { message.min(60) };
         cluster.send(sender, receiver, MessageClass::Data, number, random.below(most as u64 + 1) as usize);
         if random.once_in(3) {
             cluster.progress(receiver);
@@ -83,11 +83,11 @@ pub fn a_message_that_is_taken_comes_once_in_its_order<F: Fixture>() {
 pub fn a_sink_that_panics_gets_each_message_once_in_order<F: Fixture>() {
     let mut cluster = Cluster::<F>::connected(2);
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
-    let (packed, _, _) = cluster.sizes();
+    let (message, _, _) = cluster.sizes();
     let mut random = Random(4);
     let mut panics = 0;
     for number in 0..500 {
-        let most = if random.once_in(4) { packed } else { packed.min(60) };
+        let most = if random.once_in(4) { message } else { message.min(60) };
         cluster.send(sender, receiver, MessageClass::Data, number, random.below(most as u64 + 1) as usize);
         while random.once_in(2) {
             panics += u32::from(cluster.progress_with_a_panic(receiver));

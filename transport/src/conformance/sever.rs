@@ -93,10 +93,10 @@ pub fn a_severed_endpoint_refuses_every_send<F: Fixture>() {
     for _ in 0..2 {
         for class in [MessageClass::Data, MessageClass::Control, MessageClass::Mailbox] {
             let answer = cluster.try_send(sender, receiver, class, 0, 8);
-            assert_eq!(answer, Err(SendError::PeerFailed), "{class:?}");
+            assert_eq!(answer, Err(SendError::Severed), "{class:?}");
         }
         if cluster.can(Ability::Streams) {
-            assert_eq!(cluster.try_chunk(sender, receiver, STREAM, 0, 8), Err(SendError::PeerFailed));
+            assert_eq!(cluster.try_chunk(sender, receiver, STREAM, 0, 8), Err(SendError::Severed));
         }
         cluster.settle();
     }
@@ -173,7 +173,7 @@ pub fn the_other_end_of_a_severed_endpoint_goes_on<F: Fixture>() {
     cluster.until("the severed report comes", |cluster| cluster.severed_reports(0, 1) == 1);
     for number in 0..5000 {
         let answer = cluster.try_send(1, 0, MessageClass::Data, number, 32);
-        assert!(matches!(answer, Ok(()) | Err(SendError::Busy | SendError::PeerFailed)), "{answer:?}");
+        assert!(matches!(answer, Ok(()) | Err(SendError::Busy | SendError::Severed)), "{answer:?}");
         cluster.progress(1);
     }
     let back = cluster.endpoint(1, 0);

@@ -161,7 +161,7 @@ impl<B: Btl> Counter<B> {
         let open =
             self.endpoints.iter().all(|tracked| tracked.endpoint != to || tracked.state == State::Open);
         assert!(
-            open || answer == Err(SendError::PeerFailed),
+            open || answer == Err(SendError::Severed),
             "a send to a severed endpoint answered {answer:?}"
         );
     }

@@ -69,7 +69,7 @@ impl Progress for CountingEngine {
         self.checks += 1;
     }
 
-    fn unwatch(&mut self) {}
+    fn expect_any(&mut self) {}
 
     fn arm(&mut self) -> Result<(), EventPending> {
         if self.pending() { Err(EventPending) } else { Ok(()) }

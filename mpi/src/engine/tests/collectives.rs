@@ -478,7 +478,7 @@ fn use_what_was_created(all: &mut [Survivor], dead: Rank) {
                 let data = ints(&Buffer::zeroed(LARGE));
                 let sent = process.send(comm, to, TAG, SendMode::Standard, data).expect("right arguments");
                 if let Started::Running(request) = sent {
-                    process.detach(request);
+                    process.free_request(request);
                 }
             }
             process.free(comm).expect("it can be freed");

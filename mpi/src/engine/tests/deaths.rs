@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Deaths of peers, one at a time: the test makes each step.
 
-use crate::communicator::Attributes;
+use crate::communicator::Properties;
 use crate::scripted::{Process, ScriptedJob, peer};
 use crate::{CommKey, Detail, ErrorClass, Request, Started, State};
 use mend_base::{Identity, Instant, PeerIndex, Rank, Source, Tag, TagSelector};
@@ -206,7 +206,7 @@ fn duplicate(process: &mut Process) -> CommKey {
     let members = Arc::clone(entry.members());
     process
         .communicators
-        .enter(again, members, Attributes::default(), &process.ends, &mut process.layers)
+        .enter(again, members, Properties::default(), &process.ends, &mut process.layers)
         .unwrap()
 }
 

@@ -91,7 +91,7 @@ fn a_call_that_awaits_no_request_names_none() {
     assert!(!falls_asleep(&mut processes[0], &[]));
 }
 
-//
+// Row AK10, X-8.3
 #[test]
 fn the_end_of_a_peer_and_an_acknowledgement_notify_all() {
     let (job, mut processes) = pair();

@@ -60,7 +60,7 @@ fn a_transport_without_streams_takes_large_messages_in_fragments() {
     cluster.limit(|limits| {
         limits.abilities = 0;
         limits.chunk_bytes = 0;
-        limits.packed_bytes_max = 1000;
+        limits.message_bytes_max = 1000;
     });
     let on = cluster.open(1, ContextKind::PointToPoint);
     let bytes = pattern(1, 50_000);
@@ -145,9 +145,9 @@ fn a_detached_request_goes_on_to_its_end_and_is_forgotten() {
     let mut cluster = Cluster::new(2, 6);
     let on = cluster.open(1, ContextKind::PointToPoint);
     let sent = request(cluster.send_as(0, on[0], 1, 1, &pattern(4, 50_000), SendMode::Synchronous));
-    cluster.nodes[0].ob1.detach(sent);
+    cluster.nodes[0].ob1.free_request(sent);
     let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 50_000);
-    cluster.nodes[1].ob1.detach(request(received));
+    cluster.nodes[1].ob1.free_request(request(received));
     cluster.settle();
     assert_eq!(buffer.to_vec(), pattern(4, 50_000));
     assert_eq!(cluster.poll(0, Started::Running(sent)), State::Done(Err(Error::NoSuchRequest)));
@@ -266,7 +266,7 @@ fn messages_to_oneself_go_through_the_loopback_like_any_others() {
     let mut ob1 = crate::Ob1::new(super::fabric::TEST_CONFIG);
     let identity = Identity { creator: Peer::new(Job(7), 0), number: 1 };
     let (kind, members) = (ContextKind::PointToPoint, [PeerIndex(0)].into());
-    let on = ob1.open(identity, kind, Rank(0), members, crate::Owner(0), &ends);
+    let on = ob1.open(identity, kind, Rank(0), members, crate::CommIndex(0), &ends);
     let endpoint = net.connect(PeerIndex(0), &card).unwrap();
     ob1.connected(PeerIndex(0), endpoint, net.limits(endpoint));
     let mut reported = Nothing;

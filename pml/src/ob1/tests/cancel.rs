@@ -159,7 +159,7 @@ fn a_matched_receive_that_is_cancelled_ends_cancelled_if_its_message_is_cancelle
 #[test]
 fn a_receive_that_was_cancelled_and_freed_takes_no_later_message() {
     let (mut cluster, on, receive) = cancelled_by_both();
-    cluster.nodes[1].ob1.detach(request(receive));
+    cluster.nodes[1].ob1.free_request(request(receive));
     cluster.settle();
     cluster.send(0, on[0], 1, 1, b"later");
     cluster.settle();

@@ -268,8 +268,8 @@ fn a_communicator_created_after_a_failure_counts_it_and_needs_its_own_acknowledg
     let node = &mut cluster.nodes[0];
     let identity = mend_base::Identity { creator: mend_base::Peer::new(mend_base::Job(1), 0), number: 3 };
     let others = [PeerIndex(1), PeerIndex(0)].into();
-    let (kind, owner) = (ContextKind::PointToPoint, crate::Owner(0));
-    let without = node.ob1.open(identity, kind, Rank(1), others, owner, &node.ends);
+    let (kind, comm) = (ContextKind::PointToPoint, crate::CommIndex(0));
+    let without = node.ob1.open(identity, kind, Rank(1), others, comm, &node.ends);
     let (unconcerned, _) = cluster.receive(0, without, Source::Any, tag(1), 8);
     assert_eq!(cluster.poll(0, unconcerned), State::Running, "the failed peer is no member");
 }
@@ -409,7 +409,7 @@ fn a_detached_request_is_forgotten_with_the_end_of_its_peer() {
     started.push(cluster.send(0, on[0], 1, 4, b"queued"));
     let stands = cluster.nodes[0].ob1.requests.len();
     for request in started.iter().map(|&started| request(started)) {
-        cluster.nodes[0].ob1.detach(request);
+        cluster.nodes[0].ob1.free_request(request);
     }
     cluster.nodes[0].ob1.close(on[0]);
     assert_eq!(cluster.nodes[0].ob1.channels.len(), 1, "it is still at work");

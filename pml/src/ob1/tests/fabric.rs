@@ -2,7 +2,8 @@
 //! Processes in one test: an in-memory transport whose deliveries, refusals and budgets a seed decides.
 
 use crate::{
-    Channel, Config, End, Ends, Error, Lent, Ob1, Owner, Request, SendMode, Started, State, Status, Upcalls,
+    Channel, CommIndex, Config, End, Ends, Error, Lent, Ob1, Request, SendMode, Started, State, Status,
+    Upcalls,
 };
 use mend_base::{
     ContextKind, Identity, Instant, Job, Peer, PeerIndex, Random, Rank, Source, Tag, TagSelector,
@@ -98,9 +99,9 @@ impl Btl for Port {
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let most = if class == MessageClass::Data {
-            self.limits.packed_bytes_max
+            self.limits.message_bytes_max
         } else {
-            self.limits.inline_bytes_max
+            self.limits.control_bytes_max
         };
         assert!(len <= most as usize && header.len() <= Limits::HEADER_BYTES_MAX);
         let queue = if class == MessageClass::Data { DATA } else { CONTROL };
@@ -252,8 +253,8 @@ impl Cluster {
     pub(super) fn with(size: usize, seed: u64, config: Config) -> Self {
         let limits = Limits {
             abilities: Ability::Streams as u32,
-            inline_bytes_max: 16,
-            packed_bytes_max: 4096,
+            control_bytes_max: 16,
+            message_bytes_max: 4096,
             chunk_bytes: 16 << 10,
             transfer_bytes_max: 0,
         };
@@ -290,7 +291,7 @@ impl Cluster {
         let members: Arc<[PeerIndex]> = (0..self.nodes.len() as u32).map(PeerIndex).collect();
         let identity = Identity { creator: Peer::new(Job(1), 0), number };
         let Node { ob1, ends, .. } = &mut self.nodes[at];
-        ob1.open(identity, context_kind, Rank(at as u32), members, Owner(number), ends)
+        ob1.open(identity, context_kind, Rank(at as u32), members, CommIndex(number), ends)
     }
 
     pub(super) fn send(&mut self, at: usize, on: Channel, to: u32, tag: i32, bytes: &[u8]) -> Started {

@@ -28,7 +28,7 @@ fn a_loop_of_immediate_sends_and_request_free_sends_every_message() {
     let (mut cluster, on) = known();
     for number in 0..10_000u32 {
         if let Started::Running(request) = cluster.send(0, on[0], 1, 1, &number.to_le_bytes()) {
-            cluster.nodes[0].ob1.detach(request);
+            cluster.nodes[0].ob1.free_request(request);
         }
         after_start(&mut cluster, 0);
         assert!(cluster.nodes[0].ob1.requests.len() <= 2 * STARTS_PER_PROGRESS as usize, "{number}");
@@ -67,7 +67,7 @@ fn a_loop_of_detached_sends_to_a_failed_peer_leaves_no_request() {
     let detach = |cluster: &mut Cluster| {
         for _ in 0..1_000 {
             if let Started::Running(request) = cluster.send(0, on[0], 1, 1, &pattern(1, 8000)) {
-                cluster.nodes[0].ob1.detach(request);
+                cluster.nodes[0].ob1.free_request(request);
             }
             after_start(cluster, 0);
         }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The attributes of a communicator: its name and its error handler.
+//! The properties of a communicator: its name and its error handler. Not the attributes that a program attaches with a key.
 
 use crate::{Detail, Error, ErrorHandler};
 use std::borrow::Cow;
 
-/// The attributes of one communicator.
+/// The properties of one communicator.
 #[derive(Default, Debug)]
-pub(crate) struct Attributes {
+pub(crate) struct Properties {
     /// Bytes as the program gave them; the encoding is not known.
     name: Cow<'static, [u8]>,
     error_handler: ErrorHandler,
 }
 
-impl Attributes {
-    /// The attributes of a predefined communicator with this name.
+impl Properties {
+    /// The properties of a predefined communicator with this name.
     pub fn predefined(name: &'static str) -> Self {
-        Attributes { name: Cow::Borrowed(name.as_bytes()), error_handler: ErrorHandler::default() }
+        Properties { name: Cow::Borrowed(name.as_bytes()), error_handler: ErrorHandler::default() }
     }
 
-    /// The attributes of a communicator that is created from this one: it inherits the error handler (MPI-5.0 §9.3.1), and has no name
-    /// (§7.8).
+    /// The properties of a communicator that is created from this one: it inherits the error handler (MPI-5.0 §9.3.1), and has no
+    /// name (§7.8).
     pub fn inherited(&self) -> Self {
-        Attributes { name: Cow::default(), error_handler: self.error_handler.clone() }
+        Properties { name: Cow::default(), error_handler: self.error_handler.clone() }
     }
 
     /// The name that was set last; else the name of a predefined communicator, or an empty name.

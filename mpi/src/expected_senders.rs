@@ -5,7 +5,7 @@ use mend_base::Key;
 
 /// Some endpoints, or all.
 #[derive(Debug)]
-pub(crate) struct Watched<E> {
+pub(crate) struct ExpectedSenders<E> {
     endpoints: [Option<E>; ENDPOINTS_MAX],
     /// The number of endpoints; 0: a message from any peer is expected.
     count: usize,
@@ -18,10 +18,10 @@ pub(crate) struct Watched<E> {
 /// More are not polled one by one: a call of progress polls all rings.
 const ENDPOINTS_MAX: usize = 8;
 
-impl<E: Copy + Eq> Watched<E> {
+impl<E: Copy + Eq> ExpectedSenders<E> {
     /// A message from any peer is expected.
-    pub const ANY: Watched<E> =
-        Watched { endpoints: [None; ENDPOINTS_MAX], count: 0, any: false, collective: None };
+    pub const ANY: ExpectedSenders<E> =
+        ExpectedSenders { endpoints: [None; ENDPOINTS_MAX], count: 0, any: false, collective: None };
 
     /// Expects a message from any peer, until endpoints are added.
     #[inline]
@@ -63,7 +63,7 @@ impl<E: Copy + Eq> Watched<E> {
     }
 
     // Hot: per poll of a waiter.
-    /// Whether a watched ring holds a message; true if a message from any peer is expected.
+    /// Whether the ring of an expected sender holds a message; true if a message from any peer is expected.
     #[inline]
     pub fn is_ready(&self, ready: impl Fn(E) -> bool) -> bool {
         self.count == 0 || self.endpoints[..self.count].iter().flatten().any(|&endpoint| ready(endpoint))
@@ -72,39 +72,39 @@ impl<E: Copy + Eq> Watched<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::Watched;
+    use super::ExpectedSenders;
     use mend_base::Key;
 
-    fn watched(expected: &[Option<u32>]) -> Watched<u32> {
-        let mut watched = Watched::ANY;
-        expected.iter().for_each(|&endpoint| watched.add(endpoint));
-        watched
+    fn expecting(endpoints: &[Option<u32>]) -> ExpectedSenders<u32> {
+        let mut senders = ExpectedSenders::ANY;
+        endpoints.iter().for_each(|&endpoint| senders.add(endpoint));
+        senders
     }
 
     #[test]
-    fn the_waiter_is_ready_when_one_of_the_watched_rings_holds_a_message() {
-        let two = watched(&[Some(3), Some(5), Some(3)]);
+    fn the_waiter_is_ready_when_one_of_the_expected_rings_holds_a_message() {
+        let two = expecting(&[Some(3), Some(5), Some(3)]);
         assert!(two.is_ready(|endpoint| endpoint == 5));
         assert!(!two.is_ready(|endpoint| endpoint == 4));
     }
 
     #[test]
     fn an_unknown_sender_or_too_many_mean_any() {
-        assert!(watched(&[Some(3), None, Some(4)]).is_ready(|_| false));
-        assert!(watched(&(0..9).map(Some).collect::<Vec<_>>()).is_ready(|_| false));
-        assert!(!watched(&(0..8).map(Some).collect::<Vec<_>>()).is_ready(|_| false));
-        assert!(watched(&[]).is_ready(|_| false));
+        assert!(expecting(&[Some(3), None, Some(4)]).is_ready(|_| false));
+        assert!(expecting(&(0..9).map(Some).collect::<Vec<_>>()).is_ready(|_| false));
+        assert!(!expecting(&(0..8).map(Some).collect::<Vec<_>>()).is_ready(|_| false));
+        assert!(expecting(&[]).is_ready(|_| false));
     }
 
     #[test]
-    fn watching_one_replaces_what_was_watched_before() {
-        let mut watched = Watched::ANY;
-        watched.add(Some(1));
-        watched.follow(Key { index: 0, generation: 1 });
-        assert!(watched.collective().is_some());
-        watched.only(Some(7));
-        assert!(watched.collective().is_none() && !watched.is_ready(|endpoint| endpoint == 1));
-        watched.only(None);
-        assert!(watched.is_ready(|_| false));
+    fn expecting_one_replaces_what_was_expected_before() {
+        let mut senders = ExpectedSenders::ANY;
+        senders.add(Some(1));
+        senders.follow(Key { index: 0, generation: 1 });
+        assert!(senders.collective().is_some());
+        senders.only(Some(7));
+        assert!(senders.collective().is_none() && !senders.is_ready(|endpoint| endpoint == 1));
+        senders.only(None);
+        assert!(senders.is_ready(|_| false));
     }
 }

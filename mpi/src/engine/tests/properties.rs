@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Attributes of communicators, and how long a freed communicator exists.
+//! Properties of communicators, and how long a freed communicator exists.
 
 use crate::scripted::{Process, ScriptedJob};
 use crate::{
@@ -77,7 +77,7 @@ fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_releas
     let completed = process.add_completed(comm, Status::EMPTY).unwrap();
     let Started::Running(creation) = process.dup(comm).unwrap() else { panic!("a creation has a request") };
     process.free(comm).unwrap();
-    process.detach(detached);
+    process.free_request(detached);
     for request in [over, completed, creation, posted] {
         // Another communicator gets neither its index nor its handler.
         let other = dup(&mut process, world);

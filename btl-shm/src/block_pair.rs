@@ -15,12 +15,13 @@ pub(crate) const RINGS: [Ring; 3] = [Ring::Control, Ring::Messages, Ring::Chunks
 
 /// The memory of both ends.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct BlockPair {
     /// The block that this process writes for the peer.
     pub(crate) mine: Block,
     /// The block that the peer writes for this process.
     pub(crate) theirs: PeerBlock,
-    /// Successive polls that ended because of the budget, modulo 4. They decide where the next one begins, see [`Link::hand_up`].
+    /// Successive polls that ended because of the budget, modulo 4. They decide where the next one begins, see
+    /// [`BlockPair::hand_up`].
     budget_cuts: u8,
 }
 
@@ -38,9 +39,9 @@ pub(crate) const EMPTY: Quota = Quota { rings: [1; 3], mailboxes: 1 };
 /// Messages of one kind that one poll takes, so that an endpoint that always has some leaves time for the others.
 pub(crate) const PER_KIND: u32 = 16;
 
-impl Link {
+impl BlockPair {
     pub(crate) fn new(mine: Block, theirs: PeerBlock) -> Self {
-        Link { mine, theirs, budget_cuts: 0 }
+        BlockPair { mine, theirs, budget_cuts: 0 }
     }
 
     // Hot: per poll.

@@ -10,23 +10,23 @@ use mend_transport::Btl;
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// The communicator's name (MPI_COMM_GET_NAME).
     pub fn name(&self, comm: CommKey) -> Result<&[u8], Error> {
-        Ok(self.communicators.valid(comm)?.attributes().name())
+        Ok(self.communicators.valid(comm)?.properties().name())
     }
 
     /// MPI_COMM_SET_NAME.
     pub fn set_name(&mut self, comm: CommKey, name: &[u8]) -> Result<(), Error> {
-        self.communicators.valid_mut(comm)?.attributes_mut().set_name(name)
+        self.communicators.valid_mut(comm)?.properties_mut().set_name(name)
     }
 
     /// The error handler of the communicator. A communicator whose handle was freed has one until its last request is released, and
     /// then until another communicator is created or freed (Row EH4): the error of the last request is reported after its release.
     pub fn error_handler(&self, comm: CommKey) -> Option<&ErrorHandler> {
-        Some(self.communicators.get(comm)?.attributes().error_handler())
+        Some(self.communicators.get(comm)?.properties().error_handler())
     }
 
     /// MPI_COMM_SET_ERRHANDLER.
     pub fn set_error_handler(&mut self, comm: CommKey, handler: ErrorHandler) -> Result<(), Error> {
-        self.communicators.valid_mut(comm)?.attributes_mut().set_error_handler(handler);
+        self.communicators.valid_mut(comm)?.properties_mut().set_error_handler(handler);
         Ok(())
     }
 
@@ -42,8 +42,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn communicator_of(&self, request: Request) -> Option<CommKey> {
         match request {
             Request::PointToPoint(key) => {
-                let owner = self.layers.pml.owner(mend_pml::Request(key))?;
-                self.communicators.of_owner(owner)
+                let index = self.layers.pml.comm(mend_pml::Request(key))?;
+                self.communicators.with_index(index)
             }
             Request::Collective(key) => self.collectives.communicator_of(key),
             Request::Completed(key) => self.completed.communicator_of(key),

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interface between an engine and its launcher: calls, and the notices that answer them.
+
+use mend_base::Peer;
+use mend_transport::{Card, Cause};
+
+/// A process's connection to its node daemon; without one (a singleton) or in the simulator, what replaces it. Owned by one
+/// engine, so it holds no locks.
+///
+/// No call blocks: a question is asked once, and its answer comes as a [`Notice`]. One load tells whether there are notices
+/// ([`notice_version`](Runtime::notice_version)); [`notice`](Runtime::notice) is called only when it has changed.
+pub trait Runtime {
+    /// Which process this is, and how many were started together. Never changes.
+    fn membership(&self) -> &Membership;
+    /// Publishes this process's card, once, before any [`lookup`](Runtime::lookup): from then on others can connect to it.
+    /// The card's descriptor is duplicated; the caller keeps its own.
+    fn publish(&mut self, card: &Card) -> Result<(), RuntimeError>;
+    /// Requests a first contact with `peer`, once. Then both ends get [`Notice::Contact`], or, with the cause,
+    /// [`Notice::Refused`].
+    fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError>;
+    /// This process could not connect to `peer`, another process. Both ends get [`Notice::Refused`].
+    fn refuse(&mut self, peer: Peer, cause: Cause);
+    /// Asks whether `peer`, another process, has failed, because it is suspected or waited for ([`Cause::NoEvidence`]): the node
+    /// daemon examines it, and answers by [`Notice::Failed`] or [`Notice::Alive`], or by [`Notice::Finalized`] if it has left. A
+    /// peer that wrote [`Cause::Garbage`] is killed, so the answer is its end.
+    fn ask(&mut self, peer: Peer, cause: Cause);
+    /// Changes whenever [`notice`](Runtime::notice) has something new. One load of a cache line that is not written while
+    /// nothing fails.
+    fn notice_version(&self) -> u32;
+    /// Checks that the node daemon is still there, and that it has sent nothing without changing the version; otherwise
+    /// `notice_version` changes. A system call, which a sleeping process makes at each timed check, and a waiting one about once
+    /// a millisecond. Without this check the end of the node daemon would never be noticed, as it changes no version.
+    fn check(&mut self) {}
+    /// The next notice; `None` if there is none now. Never blocks. After `notice_version` has changed, it must be called until it
+    /// returns `None`.
+    fn notice(&mut self) -> Option<Notice>;
+    /// Leaves MPI: this process has sent everything, and needs no other process any more.
+    fn finalize(&mut self);
+    /// Ends the job with `code`. The caller's process is killed with the others, soon after this call returns.
+    fn abort(&mut self, code: i32);
+    /// Ends `peers`, which may include the caller: they are killed soon after this call returns, and have failed for all other
+    /// processes, which go on. `code` counts for each of them in the exit code of the job. Peers of other jobs are ignored.
+    fn abort_some(&mut self, code: i32, peers: &[Peer]);
+}
+
+/// Which process this is among those that were started together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Membership {
+    /// This incarnation of this process. For the processes started with the job, [`Peer::number`] is the rank in
+    /// `MPI_COMM_WORLD`.
+    pub peer: Peer,
+    /// Size of `MPI_COMM_WORLD`: its ranks are the peers 0 to `size - 1` of the same job.
+    pub size: u32,
+    /// Its node slot: indexes bells, sleep words and the directories of outboxes.
+    pub node_slot: u32,
+    /// How many node slots there are, those of late joiners included.
+    pub node_slots: u32,
+    /// How many ranks were started on this node.
+    pub local_ranks: u32,
+    /// Whether the job outlives the death of some of its ranks. `false` with `--with-ft no`: then the node daemon ends the job at
+    /// the first death, before any rank is notified.
+    pub fault_tolerant: bool,
+}
+
+/// What the runtime reports to an engine.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// How to connect to `peer`, which gets the same notice about this process. Once for each pair.
+    Contact {
+        /// Who it is.
+        peer: Peer,
+        /// Its card, its outbox's descriptor included.
+        card: Card,
+    },
+    /// There is no connection to `peer`, although both processes live: one of the two ends could not connect.
+    Refused {
+        /// Who it is.
+        peer: Peer,
+        /// Why.
+        cause: Cause,
+    },
+    /// The peer has finalized. The messages that it had sent completely are in its outbox.
+    Finalized(Peer),
+    /// The peer has failed, or ended before MPI_Init: final. The messages that it had sent completely are in its outbox. Each
+    /// process gets one such notice for each failure, after the [`Notice::Contact`] of that peer if there was one. The order of
+    /// failures may differ between processes. A process that asks about the peer may get the notice again.
+    Failed(Peer),
+    /// The peer, about which this process asked, lives.
+    Alive(Peer),
+    /// The job is being ended, with this exit code; also reported when the node daemon has ended.
+    JobAborted {
+        /// The exit code of the job.
+        code: i32,
+    },
+}
+
+/// Why the runtime refused a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The node daemon has ended, and the job with it.
+    #[error("the connection to the node daemon is gone")]
+    Lost,
+    /// A card was published already.
+    #[error("a card was published already")]
+    PublishedTwice,
+    /// The peer is not of this job.
+    #[error("no such process in this job")]
+    NoSuchPeer,
+}
