@@ -73,10 +73,13 @@ fn ten_thousand_seeds_with_deaths() {
 }
 
 /// Seeds that failed once, each with its cause.
-const REGRESSIONS: [(u64, &str); 1] = [(
-    13_909,
-    "a rank that had exited was declared dead, so the node daemon never saw the end of its process",
-)];
+const REGRESSIONS: [(u64, &str); 2] = [
+    (13_909, "a rank that had exited was declared dead, so the node daemon never saw the end of its process"),
+    (
+        20_003_570,
+        "a dying rank, which the agreement did not ask, refused messages on a communicator that it lacked",
+    ),
+];
 
 #[test]
 fn seeds_that_failed_once_pass() {
