@@ -33,8 +33,8 @@ pub(crate) struct Quota {
     pub(crate) mailboxes: u32,
 }
 
-/// The quota for giving all owed credit, as if the rings were empty.
-pub(crate) const EMPTY: Quota = Quota { rings: [1; 3], mailboxes: 1 };
+/// What is left of a quota if every ring was found empty: for giving all credit that is owed.
+pub(crate) const ALL_FOUND_EMPTY: Quota = Quota { rings: [1; 3], mailboxes: 1 };
 
 /// Messages of one kind that one poll takes, so that an endpoint that always has some leaves time for the others.
 pub(crate) const PER_KIND: u32 = 16;
@@ -139,21 +139,23 @@ impl BlockPair {
         fine.map(|()| events)
     }
 
-    /// Gives credit where enough is owed. Returns whether the peer has to be rung for it.
+    /// Gives credit where enough is owed: less is enough for a ring that was found empty. `unused` is what a poll has left of its
+    /// quota: a ring with some of its quota left was found empty, or the budget of the poll ended first, and then credit is given
+    /// a little earlier than necessary. Returns whether the peer has to be rung for it.
     #[inline(always)]
-    pub(crate) fn give_credit(&mut self, left: Quota) -> bool {
+    pub(crate) fn give_credit(&mut self, unused: Quota) -> bool {
         let (mine, theirs) = (&self.mine, &mut self.theirs);
         let mut given = false;
-        if theirs.control.owed(left.rings[0] > 0) {
+        if theirs.control.owed(unused.rings[0] > 0) {
             mine.set_credit(Ring::Control, theirs.control.give_credit());
             given = true;
         }
-        if theirs.messages.owed(left.rings[1] > 0) {
+        if theirs.messages.owed(unused.rings[1] > 0) {
             mine.set_credit(Ring::Messages, theirs.messages.give_credit());
             given = true;
         }
         if let Some(chunks) = &mut theirs.chunks
-            && chunks.owed(left.rings[2] > 0)
+            && chunks.owed(unused.rings[2] > 0)
         {
             mine.set_credit(Ring::Chunks, chunks.give_credit());
             given = true;

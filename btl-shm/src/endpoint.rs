@@ -8,7 +8,7 @@
 //!      └── wrote garbage ──▶ Garbled ──────────┘   (nothing more is read from it, not even while it is severed)
 //! ```
 
-use crate::block_pair::{BlockPair, EMPTY, PER_KIND, Quota, RINGS, ShmEndpoint, deliver};
+use crate::block_pair::{ALL_FOUND_EMPTY, BlockPair, PER_KIND, Quota, RINGS, ShmEndpoint, deliver};
 use mend_base::{Instant, PeerIndex};
 use mend_segment::{BellRequest, Garbage, PayloadMut, Ring, SlotHeader};
 use mend_transport::{AmId, Limits, PayloadWriter, Sink, Stream};
@@ -286,7 +286,7 @@ impl Endpoint {
     #[cold]
     pub(crate) fn give_overdue_credit(&mut self) -> bool {
         let State::Open(pair) = &mut self.state else { return false };
-        pair.theirs.block_exists() == Ok(true) && pair.give_credit(EMPTY)
+        pair.theirs.block_exists() == Ok(true) && pair.give_credit(ALL_FOUND_EMPTY)
     }
 
     // Hot: per poll.

@@ -232,7 +232,7 @@ fn values_that_no_correct_peer_writes_are_reported_as_garbage() {
     let start = 0u64.wrapping_sub(256) & u64::from(u32::MAX);
     let next = start + 1;
     let cases = [
-        ("a sequence of no wrap-around", Target::Slot(Ring::Messages, 0, 0), next + 1),
+        ("a sequence of no lap", Target::Slot(Ring::Messages, 0, 0), next + 1),
         ("a header longer than any", Target::Slot(Ring::Messages, 0, 0), next | 41 << 40),
         ("a header of 63 bytes", Target::Slot(Ring::Control, 0, 0), next | 63 << 40),
         ("a payload longer than we take", Target::Slot(Ring::Messages, 0, 0), next | 4161 << 48),
@@ -270,7 +270,7 @@ fn values_that_a_correct_peer_may_write_are_not_reported() {
             Target::Slot(Ring::Messages, 0, 0),
             (start + 1) | 40 << 40 | 4160 << 48,
         ),
-        ("a slot of the previous wrap-around", Target::Slot(Ring::Messages, 0, 0), start + 1 - 64),
+        ("a slot of the previous lap", Target::Slot(Ring::Messages, 0, 0), start + 1 - 64),
         ("a bell request with all bits", Target::BellRequest, 0xffff_ffff),
         ("credit for what was sent", Target::Credit(Ring::Messages), start + 64),
         ("states that were never put", Target::State, 77 << 32),

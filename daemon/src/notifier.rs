@@ -2,12 +2,15 @@
 //! The notices for each rank, and their order: contacts with its peers, and which peers have left or failed.
 //!
 //! When a rank leaves or fails, that is an *end*. There is one list of ends, which each rank is sent from its beginning, however
-//! late it joins. Answers and contacts concern one rank only; they are in its queue, which is sent before the rest of the list. So
+//! late it calls MPI_Init (joins). Answers and contacts concern one rank only; they are in its queue, which is sent before the
+//! rest of the list. So
 //! * a contact comes before the end of its peer;
 //! * a death comes before the leaving of a rank that was notified of it;
 //! * a question about a rank whose end is still to be sent is answered by that end, when its turn in the list comes.
 //!
-//! Two ranks may be notified of two deaths in different orders.
+//! The contract of the runtime ([`Notice::Failed`](mend_runtime::Notice::Failed)) permits that two ranks are notified of two
+//! deaths in different orders, so no rank may rely on one order, and the simulator swaps such notices. This notifier has one
+//! list, so its own orders differ only where deaths are not in the list (`muted`, a test hook).
 //!
 //! A pair of ranks:
 //! ```text
@@ -39,7 +42,8 @@ pub(crate) struct Notifier {
 struct Addressee {
     /// The rank is connected, so it can be notified.
     joined: bool,
-    /// Stays, with its descriptor, until the job ends, so that ranks that join late can read the outbox of a rank that has left.
+    /// Stays, with its descriptor, until the job ends, so that ranks that call MPI_Init late can read the outbox of a rank that
+    /// has left.
     card: Option<Card>,
     queue: VecDeque<Queued>,
     /// How many entries of the list of ends have been sent to the rank.

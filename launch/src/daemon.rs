@@ -475,7 +475,8 @@ const PACKETS_PER_EVENT: u32 = 64;
 /// More packets than the socket of a process that has ended can hold.
 const LAST_PACKETS: u32 = 4096;
 
-/// How many node slots to provide: more than ranks, for processes that join late.
+/// How many node slots to provide: more than ranks, for processes that are to join after the start of the job. No process can do
+/// that yet; so the node daemon uses the number of a rank as its node slot.
 fn slots_for(ranks: u32) -> u32 {
     (2 * ranks).max(ranks + 16).min(JobDescription::RANKS_MAX).max(ranks)
 }

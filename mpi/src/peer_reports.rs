@@ -405,7 +405,10 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         }
     }
 
-    /// Declares a peer that this process cannot reach. No declaration before it can be the cause, so its end is published at once.
+    /// Declares a peer that this process cannot reach. Its end goes to the front of the declared ends, and so is published at
+    /// once. Other ends are published in the order of their declarations, even if the first must still be severed, because one
+    /// end may have caused the next: a rank may have finalized because it was notified of a failure, and an error that names this
+    /// rank has to come after that failure. That a peer cannot be reached is caused by no end of another peer.
     fn end(&mut self, index: PeerIndex, cause: Cause) {
         self.contacts.set(index, Contact::Drained);
         self.declared.push_front((index, End::Unreachable(cause)));

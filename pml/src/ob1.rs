@@ -37,9 +37,10 @@ use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream}
 
 /// Point-to-point of one process. `E` is the transport's endpoint.
 ///
-/// `send` and `receive` start an operation, `progress` moves all of them, `poll` says how far one is, `release` or `detach`
-/// give its handle back. `on_end` ends those that need a peer which has ended. Where [`must_progress`](Ob1::must_progress)
-/// holds after a start, a cancellation or a detachment, the caller makes progress before it returns to the program.
+/// `send` and `receive` start an operation, `progress` moves all of them, `poll` says how far one is, and `release`,
+/// `free_request` or `continue_from_copy` gives its handle back. `on_end` ends those that need a peer which has ended. If
+/// [`must_progress`](Ob1::must_progress) is true after a start, a cancellation or `free_request`, the caller makes progress
+/// before it returns to the program.
 #[derive(Debug)]
 pub struct Ob1<E> {
     config: Config,

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The round-robin positions of the search for unconnected peers for which an operation, or the last probe, waits.
+//! The round-robin positions of the two searches for unconnected peers for which an operation, or the last probe, waits. Each
+//! call of a search looks at a bounded number of operations, and the next call goes on where it stopped. Both go through the
+//! slots of the request table, which holds all operations:
+//!
+//! * `Ob1::want_awaited` looks for receives that name their sender, so that the engine connects it
+//!   ([`UnconnectedSearch::next_slot`]).
+//! * `Ob1::next_unconnected` looks for operations that wait for any member, and for the last probe, so that the engine asks about
+//!   one member ([`UnconnectedSearch::next_wait`]). Position 0 is the probe, position n + 1 the operation in slot n.
 
 use mend_base::{Key, Source};
 
 /// The positions of the search.
 #[derive(Default, Debug)]
 pub(crate) struct UnconnectedSearch {
-    /// The slot of the operation at which the last search by slots stopped.
+    /// Where the last `want_awaited` stopped: a slot of the request table.
     slot: u32,
-    /// The wait at which the last search by waits stopped: 0 for the probe, one more than its slot for an operation.
+    /// Where the last `next_unconnected` stopped: 0 for the probe, one more than its slot for an operation.
     wait: u32,
     /// The channel and source of the last probe that found no message.
     probed: Option<(Key, Source)>,

@@ -19,6 +19,12 @@
 //! must be sent after the last message of each.) A peer that has ended counts as having confirmed when nothing of it can arrive
 //! any more. A sender that never confirms keeps one id from being reused, and delays nothing. If no id is free, a new
 //! communicator gets none, and its messages carry the full identity, which is always correct.
+//!
+//! A context *name* is retired too, when the communicator is closed here or its creation has failed. A retired name is never used
+//! again, but messages with the full identity may still come from a member that learned no id, and must be refused and not stored
+//! as early. So every process stores the retired names for ever ([`EarlyMessages`]): as intervals of the numbers of each creator,
+//! so that an unbroken run of retired numbers takes constant memory. A *gap* is a number between retired ones that is not retired
+//! here; each gap costs memory (at most a word of 64 names).
 
 mod contexts;
 mod early_messages;
@@ -54,7 +60,8 @@ impl Wire for ContextName {
 
 /// Allocates identities with this process as creator. A process has one allocator, so that no identity is allocated twice (I5).
 ///
-/// Numbers are allocated upwards without gaps, because a process that retires names stores the gaps ([`EarlyMessages`]).
+/// Numbers are allocated upwards without gaps, because a number that is never used would be a gap in the retired names of every
+/// process, which costs memory (see the head of this file).
 #[derive(Debug)]
 pub struct IdentityAllocator {
     me: Peer,

@@ -24,8 +24,8 @@ pub trait Runtime {
     /// daemon examines it, and answers by [`Notice::Failed`] or [`Notice::Alive`], or by [`Notice::Finalized`] if it has left. A
     /// peer that wrote [`Cause::Garbage`] is killed, so the answer is its end.
     fn ask(&mut self, peer: Peer, cause: Cause);
-    /// Changes whenever [`notice`](Runtime::notice) has something new. One load of a cache line that is not written while
-    /// nothing fails.
+    /// Changes whenever [`notice`](Runtime::notice) has something new. One load of a cache line that is written only for a
+    /// notice to this process, and so for no message between ranks.
     fn notice_version(&self) -> u32;
     /// Checks that the node daemon is still there, and that it has sent nothing without changing the version; otherwise
     /// `notice_version` changes. A system call, which a sleeping process makes at each timed check, and a waiting one about once
@@ -53,7 +53,8 @@ pub struct Membership {
     pub size: u32,
     /// Its node slot: indexes bells, sleep words and the directories of outboxes.
     pub node_slot: u32,
-    /// How many node slots there are, those of late joiners included.
+    /// How many node slots there are. A node daemon provides more slots than ranks, for processes that are to join the job after
+    /// its start. No process can do that yet, so the node slot of each rank is its number in the job.
     pub node_slots: u32,
     /// How many ranks were started on this node.
     pub local_ranks: u32,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The notice page: the node daemon writes one version word for each slot, and increments it when it has a notice for
-//! that rank. The rank polls its word; nobody writes that cache line while nothing fails.
+//! that rank. The rank polls its word, which has a cache line of its own. The line is written only for a notice to this
+//! rank: the contact with a peer, the end of a peer, an answer to a question. No message between ranks writes it.
 
 use crate::mapping::{self, Access, Mapping};
 use crate::{SegmentError, reserve};

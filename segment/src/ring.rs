@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ring of an ordered pair: one producer, one consumer, one cache line a slot. Control, messages and chunks of large
-//! messages use the same one.
+//! The ring of an ordered pair: one producer, one consumer, one cache line a slot. A block has three rings of this type: for
+//! control messages, for messages, and, from the first large message on, for chunks of large messages. If there is no memory
+//! for the third, chunks go through the second.
 //!
 //! ```text
 //!   word 0, stored last with Release:  sequence u32 | id u8 | header bytes u6, chunk u1, 0 | payload bytes u16
@@ -11,11 +12,13 @@
 //! one another in whole lines, and begin at the front again where the rest is too short. No offset is read from the
 //! peer.
 //!
-//! The sequence of position `p` is `p + 1`; a slot that is not ready holds the sequence of the previous wrap-around
-//! (the producer writes these before it announces the ring). A kill between any two instructions leaves a slot either
-//! published or not. No locked instruction, no fence, no system call, no allocation on either side.
+//! The producer goes round the slots in *laps*: position `p` is in slot `p` modulo the number of slots. The sequence of position
+//! `p` is `p + 1`. A slot that is not ready for position `p` still holds the sequence of the previous lap, which is less by the
+//! number of slots (for the first lap the producer writes these before it announces the ring). A kill between any two
+//! instructions leaves a slot either published or not. No locked instruction, no fence, no system call, no allocation on either
+//! side.
 //!
-//! Positions are 32 bits and wrap around; they begin at [`START`], shortly before that, so that every test exercises
+//! Positions are 32 bits and wrap around at 2^32; they begin at [`START`], shortly before that, so that every test exercises
 //! it.
 
 use crate::atomic::{AtomicU8, Ordering};
@@ -24,7 +27,7 @@ pub use crate::line::{Garbage, HEADER_BYTES_MAX};
 use crate::line::{Image, Word0};
 use core::ops::Deref;
 
-/// Where the positions of every ring begin: the largest ring is filled four times before they wrap around.
+/// Where the positions of every ring begin: the largest ring is filled four times before they wrap around at 2^32.
 pub(crate) const START: u32 = 0u32.wrapping_sub(4 * 64);
 
 /// The fields of a slot's first word, and the message's header.
@@ -74,7 +77,7 @@ pub(crate) fn prepare<const SLOTS: usize>(lines: &[Line; SLOTS]) {
     }
 }
 
-/// The sending end. `L` and `A` lead to the slots and the byte area of our own segment.
+/// The sending end. `L` and `A` lead to the slots and the byte area in the block that this process writes for the peer.
 #[derive(Debug)]
 pub struct Producer<L, A, const SLOTS: usize, const AREA: usize> {
     lines: L,
@@ -195,7 +198,7 @@ where
     }
 }
 
-/// The receiving end. `L` and `A` lead to the slots and the byte area of the peer's segment.
+/// The receiving end. `L` and `A` lead to the slots and the byte area in the block that the peer writes for this process.
 #[derive(Debug)]
 pub struct Consumer<L, A, const SLOTS: usize, const AREA: usize> {
     lines: L,
@@ -233,7 +236,7 @@ where
     /// Whether `take` would find a message, or garbage.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        // In most cases the slot holds the sequence of the previous wrap-around. Garbage counts as ready, so that `take` finds it.
+        // In most cases the slot holds the sequence of the previous lap. Garbage counts as ready, so that `take` finds it.
         self.head_word().0 as u32 != self.not_yet()
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// node daemon passes on.
 #[derive(Default, Debug, Clone)]
 pub struct Card {
-    /// Version of everything that two processes share: segments, headers, protocols.
+    /// Version of everything that two processes share: the layout of outboxes and shared pages, headers, protocols.
     pub layout: u32,
     /// What each transport advertises, at most [`ENTRY_BYTES_MAX`](Card::ENTRY_BYTES_MAX) bytes; in no order.
     pub entries: Vec<(TransportId, Vec<u8>)>,

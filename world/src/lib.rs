@@ -2,14 +2,16 @@
 //! The one engine of this process: its transports and runtime, which threads may use it, how threads wait, and what happens at fork. Read
 //! [`World`] first.
 //!
-//! The crates below are values without threads; the crate above only checks arguments. So this is the one place with a static, mutual
-//! exclusion, a clock and the environment (Rules 2, 5).
+//! The engine and its parts, in the crates below, are values without threads. So what a process has once for its engine is here:
+//! the static with the `World`, the mutual exclusion of threads, the clock, the choice of transports and runtime (Rules 2 and 5
+//! have the exceptions below `world`, such as the clock of `btl-shm`). The crate above checks arguments, and has what C alone
+//! needs, such as handles of groups.
 //!
 //! | part                             | owns                                                                | calls                              |
 //! |----------------------------------|---------------------------------------------------------------------|------------------------------------|
 //! | `world`                          | the one `World`, from Init to Finalize; `MPI_Abort`                 | all below                          |
 //! | `guard`                          | the entry to the engine: one thread at a time                       | `semaphore`                        |
-//! | `wait`                           | the loop of polls, yields and sleeps                                | `guard`, `roles`, `wait_timing`    |
+//! | `wait`                           | the loop of polls, yields and sleeps                                | `guard`, `roles`, `blocked`, `semaphore`, `wait_timing`, `sleep_slot`, `clock` |
 //! | `polling`                        | polls before a receive is posted                                    | the engine                         |
 //! | `roles`                          | which waiting thread makes progress, which is standby               | `blocked`                          |
 //! | `blocked`                        | the blocked threads, and what wakes each                            | `semaphore`                        |
@@ -19,7 +21,7 @@
 //! | `statistics`                     | the counts of `MEND_REPORT=statistics`                              | nothing                            |
 //! | `semaphore`                      | a binary semaphore for each thread                                  | the kernel                         |
 //! | `processors`, `threads`, `clock` | what the kernel reports                                             | the kernel                         |
-//! | `helper`                         | the helper thread                                                   | `semaphore`, `life`                |
+//! | `helper`                         | the helper thread                                                   | `semaphore`, `life`, `threads`     |
 //! | `life`, `fatal`                  | the life word; handlers for fatal signals                           | `segment`'s life                   |
 //! | `fork`                           | what is removed in a forked child                                   | `world`, `life`                    |
 //! | `parameters`                     | the list of all parameters                                          | every component that declares some |

@@ -6,13 +6,16 @@
 //!                                 │
 //!                                 └── another thread begins to wait, or receives without waiting: ownership is revoked
 //!                                                                 ──▶ standby if there is none, else blocked
-//!   standby ── no progress for one WATCH_PERIOD, no owner ──▶ owner
-//!      └────── no progress for one WATCH_PERIOD, an owner ──▶ blocked
+//!   standby ── counter unchanged for one WATCH_PERIOD, no owner ──▶ owner
+//!      └────── counter unchanged for one WATCH_PERIOD, an owner ──▶ blocked
 //! ```
 //!
-//! The thread that began to wait last owns progress: it is running, and the others have waited for some time already. So a thread that
-//! exchanges messages without a pause makes progress for all threads and wakes none. When it stops, the standby thread notices within two
-//! WATCH_PERIODs. The standby thread watches a counter outside the guard, so it does not slow the owner down.
+//! The thread that began to wait last owns progress: it is running, and the others have waited for some time already. So a thread
+//! that exchanges messages without a pause makes progress for all threads and wakes none. When it stops, the standby thread
+//! notices within two WATCH_PERIODs. The standby thread watches a counter outside the guard, so it does not slow the owner down.
+//! The counter does not count calls of progress: it changes when a thread becomes the owner, and when a thread makes progress
+//! without waiting. One long wait of an owner leaves it unchanged; then the standby thread enters the guard, finds the owner
+//! there, and becomes blocked, since the end of the owner's wait chooses a new standby thread.
 
 use crate::blocked::BlockedThreads;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -36,7 +39,7 @@ pub struct Roles {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ownership(u32);
 
-/// The blocked thread that watches whether progress is made.
+/// The blocked thread that watches the counter.
 #[derive(Clone, Copy, Debug)]
 struct Standby {
     thread: Waiter,
@@ -49,7 +52,7 @@ struct Standby {
 pub enum Role {
     /// It makes progress.
     Owner(Ownership),
-    /// It sleeps, and watches whether progress is made.
+    /// It sleeps, and watches the counter.
     Standby(ProgressWatch),
     /// It sleeps until it is woken.
     Blocked,

@@ -3,14 +3,15 @@
 //!
 //! ```text
 //!           no event for spin_us       no event for yield_us            armed, none pending
-//!   polling ──────────────────▶ yielding ──────────────────▶ arming ──────────────────────▶ asleep
-//!      ▲                            │                           │                              │
-//!      └──────────── event ─────────┴───────────────────────────┴──── woken, or time-out ──────┘
+//!   polling ──────────────────▶ yielding ──────────────────▶ arming ──────────────────────▶ asleep ──┐ time-out,
+//!      ▲                            │                           │                             │ ▲────┘ no event
+//!      └──────────── event ─────────┴───────────────────────────┴─ woken, or time-out, event ─┘
 //! ```
 //!
-//! The spin policy says how long the thread polls and yields. With more ranks than processors, and beside another rank, it yields at once
-//! (R-34). The first sleep lasts 1 ms, and each next one twice as long, up to 100 ms, with a poll after each: a bell can be lost because
-//! of a store that is still in the sender's store buffer, and the poll after 1 ms finds what the bell was for (design "Shared memory").
+//! The spin policy says how long the thread polls and yields. With more ranks than processors, and beside another rank, it yields
+//! at once (R-34). The first sleep lasts 1 ms. At its time-out the thread makes progress once (the timed poll), and without an
+//! event sleeps again, twice as long, up to 100 ms: a bell can be lost because of a store that is still in the sender's store
+//! buffer, and the poll after 1 ms finds what the bell was for (design "Shared memory").
 
 use crate::blocked::WakeCondition;
 use crate::clock;
@@ -568,7 +569,7 @@ impl<C: Progress> WaitingCall<'_, C> {
     }
 }
 
-/// Sleeps as the standby thread: until the semaphore is posted, or no progress was made for one period.
+/// Sleeps as the standby thread: until the semaphore is posted, or the counter has not changed for one period.
 fn watch_progress(semaphore: &Semaphore, watch: &mut ProgressWatch) {
     while !semaphore.wait_at_most(WATCH_PERIOD) && watch.has_changed() {}
 }

@@ -319,9 +319,10 @@ impl World {
     /// `MPI_Abort` and fatal error handlers: asks the node daemon to end the processes in `scope`, and ends this process if it still lives
     /// after [`ABORT_GRACE`].
     ///
-    /// May be called from a signal handler. For [`AbortScope::Job`] and [`AbortScope::ThisProcess`] it takes no lock, allocates nothing and
-    /// does not use the engine. Only the engine knows [`AbortScope::Members`]: if the handler interrupted this thread in the critical
-    /// section, the whole job is ended instead.
+    /// May be called from a signal handler. With the emergency channel, [`AbortScope::Job`] and [`AbortScope::ThisProcess`] take
+    /// no lock, allocate nothing and do not use the engine. Only the engine knows [`AbortScope::Members`]: if the handler
+    /// interrupted this thread in the critical section, the whole job is ended instead. A process that had no descriptor left for
+    /// the emergency channel asks through the engine, whatever the scope: if it cannot enter the guard, it ends itself alone.
     pub fn abort(&self, scope: AbortScope, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
         // Without a node daemon there are no other processes to end.
@@ -357,7 +358,8 @@ impl World {
         }
     }
 
-    /// For a process that had no descriptor left for the emergency channel.
+    /// For a process that had no descriptor left for the emergency channel. False: the guard could not be entered, and nothing
+    /// was asked.
     fn request_end_by_engine(&self, scope: AbortScope, code: i32, deadline: Instant) -> bool {
         self.enter_to_abort(scope, deadline).map(|mut guarded| scope.end(&mut guarded.engine, code)).is_some()
     }

@@ -91,6 +91,7 @@ impl Delivery {
             }
         }
         if any {
+            // The node slot of a rank is its number (`Membership::node_slots`).
             self.notice_page.bump(rank);
             self.bells.wake(rank);
         }
