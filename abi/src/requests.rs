@@ -36,7 +36,7 @@ pub(crate) fn handle_of_receive(
     started: Started,
 ) -> Result<Handle, CallError> {
     let request = match started {
-        Started::Done(status) => engine.add_completed(comm, status)?,
+        Started::Done(status) => engine.add_ended_at_start(comm, status)?,
         Started::Running(request) => request,
     };
     Ok(request.to_bits() as Handle)
@@ -90,7 +90,7 @@ pub(crate) fn status_of_error(error: &Error) -> Status {
 pub(crate) fn request_of(handle: Handle) -> Result<RequestHandle, CallError> {
     match handle {
         REQUEST_NULL => Ok(RequestHandle::Null),
-        REQUEST_DONE | REQUEST_DONE_PROC_NULL => Ok(RequestHandle::Done),
+        REQUEST_DONE | REQUEST_DONE_PROC_NULL => Ok(RequestHandle::EndedAtStart),
         handle => match Request::from_bits(handle as u64) {
             Some(request) => Ok(RequestHandle::Request(request)),
             None => Err(ArgumentError::Request.into()),

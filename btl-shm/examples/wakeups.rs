@@ -231,7 +231,7 @@ impl<'a> Rank<'a> {
         let node = NodeSlot { slot, slots: ranks, bells: Arc::clone(&bells) };
         let mut shm = Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox");
         // Few endpoints are polled, so that some are demoted.
-        shm.set_poll_limit(0);
+        shm.set_polled_max(0);
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         shm.advertise(&mut card);
         *job.cards[slot as usize].lock().expect("no rank panics with a card") = Some(card);

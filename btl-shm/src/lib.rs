@@ -111,8 +111,8 @@ impl Shm {
     }
 
     /// Sets how many endpoints are polled before idle ones go back to their doorbells.
-    pub fn set_poll_limit(&mut self, peers: usize) {
-        self.polling.limit = peers;
+    pub fn set_polled_max(&mut self, endpoints: usize) {
+        self.polling.polled_max = endpoints;
     }
 
     /// How many endpoints are polled now.

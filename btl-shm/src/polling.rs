@@ -45,7 +45,7 @@ pub(crate) struct Polling {
     /// When the first of them was.
     pub(crate) behind_since: Instant,
     /// An endpoint goes back to doorbell mode only while more endpoints than this are polled.
-    pub(crate) limit: usize,
+    pub(crate) polled_max: usize,
     /// Bells are requested from all peers: the process sleeps, or is about to.
     pub(crate) armed: bool,
     /// The budget ended the last round before all endpoints were polled.
@@ -72,7 +72,7 @@ impl Polling {
             held_back: Vec::new(),
             checks_below_share: 0,
             behind_since: Instant(0),
-            limit: POLL_LIMIT,
+            polled_max: POLLED_MAX,
             armed: false,
             round_cut: false,
             unusual: false,
@@ -97,7 +97,7 @@ impl Polling {
 }
 
 /// To poll this many endpoints costs less than their doorbells would cost them.
-const POLL_LIMIT: usize = 8;
+const POLLED_MAX: usize = 8;
 /// An endpoint that is polled for this long without a message may go back to doorbell mode.
 const IDLE: Duration = Duration::from_millis(10);
 /// The longest time that a store to a bell request or a bell needs until every processor sees it.
@@ -392,7 +392,7 @@ impl Shm {
     /// Moves idle endpoints one step towards doorbell mode.
     #[cold]
     fn demote_idle(&mut self, now: Instant) {
-        if self.polling.polled.len() <= self.polling.limit {
+        if self.polling.polled.len() <= self.polling.polled_max {
             return;
         }
         let clock = self.polling.clock();
@@ -446,7 +446,7 @@ mod tests {
             (1, 1),
             "a peer that is polled does not ring"
         );
-        receiver.set_poll_limit(0);
+        receiver.set_polled_max(0);
         while receiver.polled() > 0 {
             receiver.progress(LATER, 100, &mut delivered);
         }
@@ -460,7 +460,7 @@ mod tests {
     fn a_message_that_arrives_while_demoting_clears_the_bell_request() {
         let ([mut sender, mut receiver], endpoint) = pair();
         let mut delivered = Delivered::default();
-        receiver.set_poll_limit(0);
+        receiver.set_polled_max(0);
         while !matches!(receiver.endpoints[0].mode, ArrivalMode::Demoting { .. }) {
             receiver.progress(LATER, 100, &mut delivered);
         }
@@ -481,7 +481,7 @@ mod tests {
     }
 
     fn to_bells(receiver: &mut Shm, delivered: &mut Delivered) {
-        receiver.set_poll_limit(0);
+        receiver.set_polled_max(0);
         while receiver.polled() > 0 {
             receiver.progress(LATER, 100, delivered);
         }

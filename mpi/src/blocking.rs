@@ -42,7 +42,7 @@ impl BlockingOperation {
 
     // Hot: per poll.
     /// The result of the operation, which is released, once it has ended. `threads`: as for
-    /// [`Completion::poll`](crate::Completion::poll).
+    /// [`CompletionCall::poll`](crate::CompletionCall::poll).
     #[inline]
     pub fn poll<N: Btl, R: Runtime>(
         &mut self,

@@ -34,7 +34,7 @@ use channel::CollectiveChannel;
 use liveness_query::LivenessQuery;
 use mend_base::{Key, LifecycleCheck, LifecycleCounts, PeerIndex, Slab, Tag};
 use mend_coll::{Collective, Schedule};
-use mend_pml::{Ends, Status, Waiter};
+use mend_pml::{Ends, SleeperId, Status};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -65,7 +65,7 @@ struct Running {
     /// The request was freed.
     detached: bool,
     /// The thread that sleeps until the operation is over.
-    waiter: Option<Waiter>,
+    sleeper: Option<SleeperId>,
 }
 
 #[derive(Debug)]
@@ -92,8 +92,8 @@ pub(crate) struct Collectives {
     active: Vec<Key>,
     /// Checks that each entry of `table` ends once.
     lifecycle_check: LifecycleCheck,
-    /// Waiters of operations that have ended.
-    ended_waiters: Vec<Waiter>,
+    /// Sleepers of operations that have ended.
+    to_wake: Vec<SleeperId>,
 }
 
 impl Collectives {
@@ -186,10 +186,10 @@ impl Collectives {
     /// Reserves the entries of an operation that has not begun. `None`: there is no memory.
     fn reserve(&mut self, comm: CommKey) -> Option<Key> {
         self.active.try_reserve(1).ok()?;
-        // One waiter for each operation of the table at most.
-        self.ended_waiters.try_reserve(self.table.len() + 1).ok()?;
+        // One sleeper for each operation of the table at most.
+        self.to_wake.try_reserve(self.table.len() + 1).ok()?;
         let stage = Stage::Done(Ok(Status::EMPTY), None);
-        self.table.try_insert(Running { comm, stage, detached: false, waiter: None })
+        self.table.try_insert(Running { comm, stage, detached: false, sleeper: None })
     }
 
     fn begin(&mut self, key: Key, stage: Stage) -> Key {
@@ -246,7 +246,7 @@ impl Collectives {
         let Some(running) = self.table.get_mut(key) else { return };
         running.stage = Stage::Done(result, created);
         let detached = running.detached;
-        self.ended_waiters.extend(running.waiter.take());
+        self.to_wake.extend(running.sleeper.take());
         self.lifecycle_check.end(key);
         if detached {
             self.remove(key);
@@ -278,18 +278,18 @@ impl Collectives {
         }
     }
 
-    /// The end of a running operation will wake `waiter`. Does nothing for an operation that is over.
-    pub fn wake_at_end(&mut self, key: Key, waiter: Waiter) {
+    /// The end of a running operation will wake `sleeper`. Does nothing for an operation that is over.
+    pub fn wake_at_end(&mut self, key: Key, sleeper: SleeperId) {
         if let Some(running) = self.table.get_mut(key)
             && matches!(running.stage, Stage::Active(_))
         {
-            running.waiter = Some(waiter);
+            running.sleeper = Some(sleeper);
         }
     }
 
-    /// The waiter of an operation that has ended. Each is returned once.
-    pub fn next_ended_waiter(&mut self) -> Option<Waiter> {
-        self.ended_waiters.pop()
+    /// The sleeper of an operation that has ended, to be woken. Each is returned once.
+    pub fn next_to_wake(&mut self) -> Option<SleeperId> {
+        self.to_wake.pop()
     }
 
     /// Releases an operation. One that is over is removed; one that runs goes on, and is removed when it ends. Returns its communicator,

@@ -13,9 +13,9 @@
 //! the call reports of it is PROC_FAILED_PENDING, and the request is not changed. Before that the engine makes progress once:
 //! messages that have arrived are received first (row PP13), and a program that calls in a loop makes progress.
 //!
-//! The caller passes the requests and [`OutArguments`], into which each status, index and completion is written once, in the
-//! order of the requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS (MPI-5.0 §3.2.5). The error
-//! handler is called for the failed request with the lowest index.
+//! The caller passes the requests and [`OutArguments`], into which each status, each index and each handle that becomes null is
+//! written once, in the order of the requests. MPI_ERROR of a status is written only if the call returns MPI_ERR_IN_STATUS
+//! (MPI-5.0 §3.2.5). The error handler is called for the failed request with the lowest index.
 
 use crate::engine::unsatisfiable::ends_the_wait;
 use crate::{CommKey, Detail, Engine, Error, ErrorClass, RequestHandle, State};
@@ -34,7 +34,7 @@ pub enum WaitMode {
     Some,
 }
 
-/// The requests that a call has answered.
+/// The requests of which a call has reported the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// None: the call must wait on, or returns `flag = false`.
@@ -55,7 +55,7 @@ pub enum Found {
     },
     /// Some.
     Several {
-        /// The number of requests that were answered.
+        /// The number of requests that are reported.
         count: usize,
     },
 }
@@ -63,7 +63,7 @@ pub enum Found {
 /// The result of a call, in addition to what it wrote into [`OutArguments`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CompletionResult {
-    /// The requests that were answered.
+    /// The requests that are reported.
     pub found: Found,
     /// The error of the failed request with the lowest index, and this index: the error handler is called for it.
     pub first_error: Option<(usize, Error)>,
@@ -72,7 +72,7 @@ pub struct CompletionResult {
 }
 
 impl CompletionResult {
-    /// The class that the call returns. A call that answers several requests returns IN_STATUS, also if the program ignores the
+    /// The class that the call returns. A call that reports several requests returns IN_STATUS, also if the program ignores the
     /// statuses (row WT6).
     pub fn returned(&self) -> ErrorClass {
         match (self.first_error, self.found) {
@@ -96,9 +96,9 @@ pub trait OutArguments {
     fn index(&mut self, position: usize, index: usize);
 }
 
-/// A call that waits for requests.
+/// A call that waits for requests, or tests them: one of the eight.
 #[derive(Clone, Copy, Debug)]
-pub struct Completion {
+pub struct CompletionCall {
     want: WaitMode,
     /// All requests before this index are null or complete, without an error.
     first: usize,
@@ -117,10 +117,10 @@ const ALWAYS_POLLED: usize = 16;
 /// A Waitall for more requests polls all of them once every this many polls, and otherwise only the first that is active.
 const POLLS_PER_SURVEY: u32 = 16;
 
-impl Completion {
+impl CompletionCall {
     /// Waits for `want`.
     pub fn new(want: WaitMode) -> Self {
-        Completion { want, first: 0, nulls: 0, polls: 0, expects_set: false, ends: None }
+        CompletionCall { want, first: 0, nulls: 0, polls: 0, expects_set: false, ends: None }
     }
 
     // Hot: per poll.
@@ -131,7 +131,7 @@ impl Completion {
         engine: &mut Engine<N, R>,
         requests: &[RequestHandle],
         threads: impl FnOnce() -> Option<u32>,
-        answers: &mut impl OutArguments,
+        out: &mut impl OutArguments,
     ) -> Option<Result<CompletionResult, Error>> {
         self.polls = self.polls.wrapping_add(1);
         if self.want == WaitMode::All && requests.len() > ALWAYS_POLLED {
@@ -142,7 +142,7 @@ impl Completion {
                 }
                 FirstStates::AllComplete => {
                     let counts = StateCounts { null: self.nulls, ..StateCounts::default() };
-                    return Some(Ok(counts.answer(self.want, engine, requests, answers)));
+                    return Some(Ok(counts.report(self.want, engine, requests, out)));
                 }
                 FirstStates::Unknown => {}
             }
@@ -151,18 +151,18 @@ impl Completion {
         match single(requests).map(|one| handle_state(engine, one)) {
             Some(HandleState::Active) => {}
             Some(HandleState::Complete(Ok(status))) => {
-                return Some(Ok(answer_single(self.want, engine, requests[0], status, answers)));
+                return Some(Ok(report_single(self.want, engine, requests[0], status, out)));
             }
             _ => {
-                let answered = test(self.want, engine, requests, answers);
-                if !is_not_yet(&answered) {
-                    return Some(answered);
+                let result = test(self.want, engine, requests, out);
+                if !is_not_yet(&result) {
+                    return Some(result);
                 }
             }
         }
         if engine.some_may_be_unsatisfiable() && end_unsatisfiable(self.want, engine, requests, threads) {
-            let answered = test(self.want, engine, requests, answers);
-            return if is_not_yet(&answered) { None } else { Some(answered) };
+            let result = test(self.want, engine, requests, out);
+            return if is_not_yet(&result) { None } else { Some(result) };
         }
         self.expect(engine, requests);
         None
@@ -223,23 +223,23 @@ pub fn test<N: Btl, R: Runtime>(
     want: WaitMode,
     engine: &mut Engine<N, R>,
     requests: &[RequestHandle],
-    answers: &mut impl OutArguments,
+    out: &mut impl OutArguments,
 ) -> Result<CompletionResult, Error> {
     if let Some(one) = single(requests)
         && let HandleState::Complete(Ok(status)) = handle_state(engine, one)
     {
-        return Ok(answer_single(want, engine, one, status, answers));
+        return Ok(report_single(want, engine, one, status, out));
     }
     let mut counts = StateCounts::of(engine, requests)?;
     if counts.pending > 0 {
         engine.progress_again();
         counts = StateCounts::of(engine, requests)?;
     }
-    Ok(counts.answer(want, engine, requests, answers))
+    Ok(counts.report(want, engine, requests, out))
 }
 
-fn is_not_yet(answered: &Result<CompletionResult, Error>) -> bool {
-    matches!(answered, Ok(CompletionResult { found: Found::NotYet, .. }))
+fn is_not_yet(result: &Result<CompletionResult, Error>) -> bool {
+    matches!(result, Ok(CompletionResult { found: Found::NotYet, .. }))
 }
 
 /// The state of one request of a call.
@@ -257,7 +257,7 @@ enum HandleState {
 fn handle_state<N: Btl, R: Runtime>(engine: &Engine<N, R>, request: RequestHandle) -> HandleState {
     let request = match request {
         RequestHandle::Null => return HandleState::Null,
-        RequestHandle::Done => return HandleState::Complete(Ok(Status::EMPTY)),
+        RequestHandle::EndedAtStart => return HandleState::Complete(Ok(Status::EMPTY)),
         RequestHandle::Request(request) => request,
     };
     match engine.poll(request) {
@@ -276,25 +276,25 @@ fn single(requests: &[RequestHandle]) -> Option<RequestHandle> {
 }
 
 // Hot: per call.
-/// Answers a call for one request that is complete without an error, as [`StateCounts::answer`] would.
+/// Reports the one request of a call, which is complete without an error, as [`StateCounts::report`] would.
 #[inline]
-fn answer_single<N: Btl, R: Runtime>(
+fn report_single<N: Btl, R: Runtime>(
     want: WaitMode,
     engine: &mut Engine<N, R>,
     one: RequestHandle,
     status: Status,
-    answers: &mut impl OutArguments,
+    out: &mut impl OutArguments,
 ) -> CompletionResult {
     if let RequestHandle::Request(request) = one {
         engine.release(request);
     }
-    answers.completed(0);
-    answers.status(0, 0, Ok(status), false);
+    out.completed(0);
+    out.status(0, 0, Ok(status), false);
     let found = match want {
         WaitMode::All => Found::All { complete: true },
         WaitMode::Any => Found::One { index: 0, complete: true },
         WaitMode::Some => {
-            answers.index(0, 0);
+            out.index(0, 0);
             Found::Several { count: 1 }
         }
     };
@@ -334,16 +334,16 @@ impl StateCounts {
         Ok(counts)
     }
 
-    fn answer<N: Btl, R: Runtime>(
+    fn report<N: Btl, R: Runtime>(
         self,
         want: WaitMode,
         engine: &mut Engine<N, R>,
         requests: &[RequestHandle],
-        answers: &mut impl OutArguments,
+        out: &mut impl OutArguments,
     ) -> CompletionResult {
         let with_error = self.failed + self.pending > 0;
         let mut writer =
-            Writer { engine, requests, answers, with_error, position: 0, failure: None, communicator: None };
+            Writer { engine, requests, out, with_error, position: 0, failure: None, communicator: None };
         let found = if self.null == requests.len() {
             if want == WaitMode::All {
                 (0..requests.len()).for_each(|index| writer.empty(index));
@@ -368,11 +368,11 @@ impl StateCounts {
     }
 }
 
-/// Writes the answers of one call, in the order of its requests.
+/// Writes the OUT arguments of one call, in the order of its requests.
 struct Writer<'a, N: Btl, R: Runtime, A> {
     engine: &'a mut Engine<N, R>,
     requests: &'a [RequestHandle],
-    answers: &'a mut A,
+    out: &'a mut A,
     with_error: bool,
     position: usize,
     failure: Option<(usize, Error)>,
@@ -381,14 +381,14 @@ struct Writer<'a, N: Btl, R: Runtime, A> {
 
 impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
     fn empty(&mut self, index: usize) {
-        self.answers.status(index, index, Ok(Status::EMPTY), self.with_error);
+        self.out.status(index, index, Ok(Status::EMPTY), self.with_error);
     }
 
     /// Waitall: writes a status for the request, whatever its state is.
     fn every(&mut self, index: usize) {
-        // Most sends end at their start. To answer them here costs less than by their state.
-        if self.requests[index] == RequestHandle::Done {
-            self.answers.completed(index);
+        // Most sends end at their start. To report them here costs less than by their state.
+        if self.requests[index] == RequestHandle::EndedAtStart {
+            self.out.completed(index);
             return self.empty(index);
         }
         let result = match handle_state(self.engine, self.requests[index]) {
@@ -398,7 +398,7 @@ impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
             HandleState::PendingFailure(error) => self.note(index, Err(error)),
             HandleState::Complete(result) => self.complete(index, result),
         };
-        self.answers.status(index, index, result, self.with_error);
+        self.out.status(index, index, result, self.with_error);
     }
 
     /// The request occurs twice in the call, which has completed it before.
@@ -406,7 +406,7 @@ impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
     fn named_twice(&mut self, index: usize) -> Result<Status, Error> {
         if !self.with_error {
             self.with_error = true;
-            (0..index).for_each(|position| self.answers.success(position));
+            (0..index).for_each(|position| self.out.success(position));
         }
         self.note(index, Err(Error::of(Detail::NoSuchRequest)))
     }
@@ -419,13 +419,13 @@ impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
             HandleState::PendingFailure(error) => self.note(index, Err(error)),
             HandleState::Complete(result) => self.complete(index, result),
         };
-        self.answers.status(self.position, index, result, self.with_error);
-        self.answers.index(self.position, index);
+        self.out.status(self.position, index, result, self.with_error);
+        self.out.index(self.position, index);
         self.position += 1;
     }
 
-    /// Waitany: answers a successful request before a failed one, and this before one with a pending failure (row WT3); among equals
-    /// the first. MPI_ERROR of its status is not written.
+    /// Waitany: reports a successful request before a failed one, and this before one with a pending failure (row WT3); among
+    /// equals the first. MPI_ERROR of its status is not written.
     fn best(&mut self) -> Found {
         let order = |state: &HandleState| match state {
             HandleState::Complete(Ok(_)) => 0,
@@ -437,7 +437,7 @@ impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
         match states.min_by_key(|(_, state)| order(state)) {
             Some((index, HandleState::Complete(result))) => {
                 let result = self.complete(index, result);
-                self.answers.status(0, index, result, false);
+                self.out.status(0, index, result, false);
                 Found::One { index, complete: true }
             }
             Some((index, HandleState::PendingFailure(error))) => {
@@ -454,7 +454,7 @@ impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
         if let RequestHandle::Request(request) = self.requests[index] {
             self.engine.release(request);
         }
-        self.answers.completed(index);
+        self.out.completed(index);
         result
     }
 
@@ -490,7 +490,7 @@ fn end_unsatisfiable<N: Btl, R: Runtime>(
 ) -> bool {
     let mut named = requests.iter().filter_map(|handle| match *handle {
         RequestHandle::Request(request) => Some(request),
-        RequestHandle::Null | RequestHandle::Done => None,
+        RequestHandle::Null | RequestHandle::EndedAtStart => None,
     });
     let ends = match want {
         WaitMode::All => named.clone().any(|request| engine.is_unsatisfiable(request)),

@@ -10,7 +10,7 @@ use mend_base::PeerIndex;
 use mend_pml::Upcalls;
 use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
 
-/// The protocol of a message or completion.
+/// The protocol of a message, or of a transfer that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
     /// The PML.
@@ -51,7 +51,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
         }
     }
 
-    /// No protocol of this version passes a cookie to a transport, so a completion is a bug of a transport.
+    /// No protocol of this version passes a cookie to a transport, so the end of a transfer is a bug of a transport.
     #[cold]
     fn on_done(&mut self, done: Cookie, _result: Result<(), SendError>) {
         let protocol = protocol_of(done.owner());

@@ -19,9 +19,9 @@ use crate::dispatch::Dispatch;
 use crate::expected_senders::ExpectedSenders;
 use crate::layers::Layers;
 use crate::peer_reports::PeerReports;
-use crate::request::{CompletedRequests, Started, State};
+use crate::request::{RequestsEndedAtStart, Started, State};
 use crate::unconnected_query::UnconnectedQuery;
-use crate::waiters::Waiters;
+use crate::wake_ups::WakeUps;
 use crate::{CommKey, Detail, Error, Request};
 use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
@@ -40,9 +40,9 @@ pub struct Engine<N: Btl, R: Runtime> {
     ends: Ends,
     communicators: Communicators,
     collectives: Collectives,
-    completed: CompletedRequests,
+    ended_at_start: RequestsEndedAtStart,
     expected_senders: ExpectedSenders<N::Endpoint>,
-    waiters: Waiters,
+    wake_ups: WakeUps,
     unconnected_query: UnconnectedQuery,
     /// The time of the last call of progress.
     now: Instant,
@@ -92,9 +92,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             ends: Ends::default(),
             communicators: Communicators::new(me),
             collectives: Collectives::default(),
-            completed: CompletedRequests::default(),
+            ended_at_start: RequestsEndedAtStart::default(),
             expected_senders: ExpectedSenders::ANY,
-            waiters: Waiters::default(),
+            wake_ups: WakeUps::default(),
             unconnected_query: UnconnectedQuery::default(),
             now: Instant(0),
             phase: Phase::Running,
@@ -243,7 +243,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn poll(&self, request: Request) -> State {
         let state = self.state(request);
         if !matches!(state, State::Done(_)) {
-            self.waiters.note(request);
+            self.wake_ups.note(request);
         }
         state
     }
@@ -257,7 +257,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 mend_pml::State::Done(result) => State::Done(result.map_err(Error::from)),
             },
             Request::Collective(key) => self.collectives.poll(key),
-            Request::Completed(key) => self.completed.poll(key),
+            Request::EndedAtStart(key) => self.ended_at_start.poll(key),
         }
     }
 
@@ -284,7 +284,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 index.and_then(|index| self.communicators.with_index(index))
             }
             Request::Collective(key) => self.collectives.release(key),
-            Request::Completed(key) => self.completed.release(key),
+            Request::EndedAtStart(key) => self.ended_at_start.release(key),
         };
         if let Some(comm) = comm {
             self.communicators.release_request(comm);
@@ -346,8 +346,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Adds a request on `comm` that is complete, for a handle of the program.
-    pub fn add_completed(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
-        let request = self.completed.add(comm, status)?;
+    pub fn add_ended_at_start(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
+        let request = self.ended_at_start.add(comm, status)?;
         self.communicators.add_request(comm);
         Ok(request)
     }

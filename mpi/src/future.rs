@@ -8,7 +8,7 @@
 //! [`sendrecv`](crate::sendrecv). The executor of the futures calls [`Mpi::progress`], which wakes them after an event.
 
 use crate::blocking::{BlockingOperation, CommunicatorCreation, Probe};
-use crate::completion::{self, Completion, CompletionResult, OutArguments, WaitMode};
+use crate::completion::{self, CompletionCall, CompletionResult, OutArguments, WaitMode};
 use crate::sendrecv::{Exchanged, Sendrecv};
 use crate::{CommKey, Engine, Error, RequestHandle, Started, State};
 use core::cell::{Cell, Ref, RefCell, RefMut};
@@ -131,7 +131,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     ) -> BlockingCall<N, R, BlockingOperation> {
         self.block(|engine| match poll_then_post(engine, comm, from, tag, data)? {
             Started::Running(request) => Ok(BlockingOperation::new(request)),
-            Started::Done(status) => Ok(BlockingOperation::new(engine.add_completed(comm, status)?)),
+            Started::Done(status) => Ok(BlockingOperation::new(engine.add_ended_at_start(comm, status)?)),
         })
     }
 
@@ -159,17 +159,17 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 
     /// Waitall, Waitany, Waitsome.
-    pub async fn wait_for(&self, want: WaitMode, operations: &mut [Operation<N, R>]) -> Completed {
+    pub async fn wait_for(&self, want: WaitMode, operations: &mut [Operation<N, R>]) -> CompletionReport {
         let handles: Vec<RequestHandle> = operations.iter().map(|operation| operation.handle).collect();
-        let mut completion = Completion::new(want);
+        let mut call = CompletionCall::new(want);
         core::future::poll_fn(|context| {
             let mut statuses = Vec::new();
             let mut collector = Collector { operations: &mut *operations, statuses: &mut statuses };
             let result = self.wake_if_progressed(|engine| {
-                completion.poll(engine, &handles, || Some(self.0.tasks.get()), &mut collector)
+                call.poll(engine, &handles, || Some(self.0.tasks.get()), &mut collector)
             });
             match result {
-                Some(result) => Poll::Ready(Completed { result, statuses }),
+                Some(result) => Poll::Ready(CompletionReport { result, statuses }),
                 None => self.wait(context),
             }
         })
@@ -177,14 +177,14 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     }
 
     /// Testall, Testany, Testsome.
-    pub fn test_for(&self, want: WaitMode, operations: &mut [Operation<N, R>]) -> Completed {
+    pub fn test_for(&self, want: WaitMode, operations: &mut [Operation<N, R>]) -> CompletionReport {
         self.progress_now();
         let handles: Vec<RequestHandle> = operations.iter().map(|operation| operation.handle).collect();
         let mut statuses = Vec::new();
         let mut collector = Collector { operations, statuses: &mut statuses };
         let result =
             self.wake_if_progressed(|engine| completion::test(want, engine, &handles, &mut collector));
-        Completed { result, statuses }
+        CompletionReport { result, statuses }
     }
 
     /// Any collective operation.
@@ -266,8 +266,8 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.wake();
         let (handle, result) = match started {
             Ok(Started::Running(request)) => (RequestHandle::Request(request), None),
-            Ok(Started::Done(Status::EMPTY)) => (RequestHandle::Done, None),
-            Ok(Started::Done(status)) => match self.engine_mut().add_completed(comm, status) {
+            Ok(Started::Done(Status::EMPTY)) => (RequestHandle::EndedAtStart, None),
+            Ok(Started::Done(status)) => match self.engine_mut().add_ended_at_start(comm, status) {
                 Ok(request) => (RequestHandle::Request(request), None),
                 Err(error) => (RequestHandle::Null, Some(Err(error))),
             },
@@ -293,7 +293,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.block(|engine| {
             let request = match start(engine)? {
                 Started::Running(request) => request,
-                Started::Done(status) => engine.add_completed(comm, status)?,
+                Started::Done(status) => engine.add_ended_at_start(comm, status)?,
             };
             Ok(CommunicatorCreation::new(request))
         })
@@ -360,7 +360,7 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
     pub fn get_status(&self) -> Option<Result<Status, Error>> {
         match self.handle {
             RequestHandle::Null => self.result,
-            RequestHandle::Done => Some(Ok(Status::EMPTY)),
+            RequestHandle::EndedAtStart => Some(Ok(Status::EMPTY)),
             RequestHandle::Request(request) => match self.mpi.engine().poll(request) {
                 State::Done(result) => Some(result),
                 State::Running | State::PendingFailure => None,
@@ -374,8 +374,8 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
     }
 
     /// The result of a call for this operation alone.
-    fn outcome(&self, answered: Result<CompletionResult, Error>) -> Option<Result<Status, Error>> {
-        match answered {
+    fn outcome(&self, result: Result<CompletionResult, Error>) -> Option<Result<Status, Error>> {
+        match result {
             Err(error) => Some(Err(error)),
             Ok(CompletionResult { first_error: Some((_, error)), .. }) => Some(Err(error)),
             Ok(_) => self.result,
@@ -397,7 +397,7 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
             Collector { operations: core::slice::from_mut(&mut *self), statuses: &mut statuses };
         let result = mpi.wake_if_progressed(|engine| {
             let tasks = || Some(mpi.0.tasks.get());
-            Completion::new(WaitMode::Any).poll(engine, &handles, tasks, &mut collector)
+            CompletionCall::new(WaitMode::Any).poll(engine, &handles, tasks, &mut collector)
         });
         match result.and_then(|result| self.outcome(result)) {
             Some(result) => Poll::Ready(result),
@@ -414,9 +414,9 @@ impl<N: Btl, R: Runtime> Drop for Operation<N, R> {
     }
 }
 
-/// The result of a call for several operations.
+/// What a call for several operations reports.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Completed {
+pub struct CompletionReport {
     /// What the call found; `Err`: a request does not exist.
     pub result: Result<CompletionResult, Error>,
     /// The statuses, in the order in which the call wrote them.

@@ -14,16 +14,16 @@
 //! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
 //! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler), counts of requests; identities | PML                |
 //! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
-//! | `CompletedRequests` (request)   | requests that were complete at their start, with their communicator | nothing       |
+//! | `RequestsEndedAtStart` (request)   | requests of operations that had ended at their start, with their communicator | nothing       |
 //! | `ExpectedSenders` (expected_senders)             | the endpoints from which the waiting call expects a message | nothing                          |
-//! | `Waiters` (waiters)             | the requests that a thread waits for, noted just before it sleeps: their ends wake it; the count of events that wake all threads | nothing |
+//! | `WakeUps` (wake_ups)             | the requests that a thread waits for, noted just before it sleeps: their ends wake it; the count of events that wake all threads | nothing |
 //! | `UnconnectedQuery` (unconnected_query)             | the time at which a waiting call asks about an unconnected peer | nothing                          |
-//! | `Dispatch` (dispatch)           | the protocol of each active message and completion            | `PeerReports`, and each protocol         |
+//! | `Dispatch` (dispatch)           | the protocol of each active message and of each cookie that comes back | `PeerReports`, and each protocol         |
 //! | `Layers` (layers)               | transports, PML, runtime: borrowed by the parts during a call              |                                  |
 //!
 //! The engine finds datatypes and reduction operations by their handles (datatypes); the predefined ones need no table.
 //!
-//! A waiter or a future polls values that are above the engine: [`Completion`] (the eight wait and test calls),
+//! A waiter or a future polls values that are above the engine: [`CompletionCall`] (the eight wait and test calls),
 //! [`BlockingOperation`], [`Probe`], [`CommunicatorCreation`], [`Sendrecv`]. These values call the engine; the engine does not
 //! call them.
 #![forbid(unsafe_code)]
@@ -47,18 +47,18 @@ mod request;
 mod scripted;
 mod sendrecv;
 mod unconnected_query;
-mod waiters;
+mod wake_ups;
 
 pub use blocking::{BlockingOperation, CommunicatorCreation, Probe};
-pub use completion::{Completion, CompletionResult, Found, OutArguments, WaitMode, test};
+pub use completion::{CompletionCall, CompletionResult, Found, OutArguments, WaitMode, test};
 pub use datatypes::{DatatypeHandle, OpHandle};
 pub use engine::{Engine, EngineStartError, OpenCounts};
 pub use error::{Code, Detail, Error, cause_words};
 pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;
-pub use future::{BlockingCall, Completed, Creation, Mpi, Operation, Wait, WrittenStatus};
+pub use future::{BlockingCall, CompletionReport, Creation, Mpi, Operation, Wait, WrittenStatus};
 pub use mend_coll::Collective;
-pub use mend_pml::{Config, End, Ends, PollingReceive, SendMode, Status, Waiter};
+pub use mend_pml::{Config, End, Ends, PollingReceive, SendMode, SleeperId, Status};
 pub use peer_reports::JobNotice;
 pub use request::{CommKey, Request, RequestHandle, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

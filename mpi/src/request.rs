@@ -12,8 +12,8 @@ pub enum Request {
     PointToPoint(Key),
     /// A collective operation, or the creation of a communicator.
     Collective(Key),
-    /// An operation that was complete at its start, for a handle of the program.
-    Completed(Key),
+    /// An operation that had ended at its start, with a status, for a handle of the program.
+    EndedAtStart(Key),
 }
 
 /// The key of a communicator in the table of this process.
@@ -23,7 +23,7 @@ pub struct CommKey(pub Key);
 /// The result of the start of an operation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Started {
-    /// The operation is complete; it has no request.
+    /// The operation has ended; it has no request.
     Done(Status),
     /// The operation runs; poll its request until it is done, then release it.
     Running(Request),
@@ -46,21 +46,21 @@ pub enum State {
 pub enum RequestHandle {
     /// `MPI_REQUEST_NULL`.
     Null,
-    /// A request that was complete at its start, with an empty status; no table has an entry for it.
-    Done,
+    /// As [`Request::EndedAtStart`], with an empty status: no table has an entry for it.
+    EndedAtStart,
     /// A request of the engine.
     Request(Request),
 }
 
-/// Requests that were complete at their start, with their communicators. A part of the engine; calls no other part.
+/// Requests of operations that had ended at their start, with their communicators. A part of the engine; calls no other part.
 #[derive(Debug, Default)]
-pub(crate) struct CompletedRequests(Slab<(Status, CommKey)>);
+pub(crate) struct RequestsEndedAtStart(Slab<(Status, CommKey)>);
 
-impl CompletedRequests {
+impl RequestsEndedAtStart {
     /// Adds one that was started on `comm`.
     pub fn add(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
         let key = self.0.try_insert((status, comm)).ok_or_else(|| Error::of(Detail::NoMemory))?;
-        Ok(Request::Completed(key))
+        Ok(Request::EndedAtStart(key))
     }
 
     // Hot: per poll.
@@ -101,7 +101,7 @@ impl Request {
         let (kind, key) = match self {
             Request::PointToPoint(key) => (0, key),
             Request::Collective(key) => (1, key),
-            Request::Completed(key) => (2, key),
+            Request::EndedAtStart(key) => (2, key),
         };
         assert!(key.index <= INDEX_MASK, "2^30 requests do not fit into memory");
         u64::from(key.generation) << 32 | u64::from(kind << KIND_SHIFT | key.index)
@@ -114,7 +114,7 @@ impl Request {
         match bits as u32 >> KIND_SHIFT {
             0 => Some(Request::PointToPoint(key)),
             1 => Some(Request::Collective(key)),
-            2 => Some(Request::Completed(key)),
+            2 => Some(Request::EndedAtStart(key)),
             _ => None,
         }
     }
@@ -139,7 +139,7 @@ fn key_from_bits(bits: u64, index_mask: u32) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CommKey, CompletedRequests, Request, State};
+    use super::{CommKey, Request, RequestsEndedAtStart, State};
     use crate::Detail;
     use mend_base::Key;
     use mend_pml::Status;
@@ -147,21 +147,23 @@ mod tests {
     const COMM: CommKey = CommKey(Key { index: 3, generation: 1 });
 
     #[test]
-    fn a_completed_request_has_its_status_until_it_is_released() {
-        let mut completed = CompletedRequests::default();
+    fn a_request_that_ended_at_its_start_has_its_status_until_it_is_released() {
+        let mut ended = RequestsEndedAtStart::default();
         let status = Status { bytes: 5, ..Status::EMPTY };
-        let Request::Completed(key) = completed.add(COMM, status).unwrap() else { panic!("it is complete") };
-        assert_eq!((completed.poll(key), completed.len()), (State::Done(Ok(status)), 1));
-        assert_eq!((completed.communicator_of(key), completed.release(key)), (Some(COMM), Some(COMM)));
-        assert_eq!(completed.release(key), None);
-        let State::Done(Err(error)) = completed.poll(key) else { panic!("it was released") };
-        assert_eq!((error.detail, completed.len()), (Detail::NoSuchRequest, 0));
+        let Request::EndedAtStart(key) = ended.add(COMM, status).unwrap() else {
+            panic!("it ended at its start")
+        };
+        assert_eq!((ended.poll(key), ended.len()), (State::Done(Ok(status)), 1));
+        assert_eq!((ended.communicator_of(key), ended.release(key)), (Some(COMM), Some(COMM)));
+        assert_eq!(ended.release(key), None);
+        let State::Done(Err(error)) = ended.poll(key) else { panic!("it was released") };
+        assert_eq!((error.detail, ended.len()), (Detail::NoSuchRequest, 0));
     }
 
     #[test]
     fn handles_survive_a_round_trip_and_are_never_predefined() {
         let key = Key { index: 5, generation: 3 };
-        for request in [Request::PointToPoint(key), Request::Collective(key), Request::Completed(key)] {
+        for request in [Request::PointToPoint(key), Request::Collective(key), Request::EndedAtStart(key)] {
             assert_eq!(Request::from_bits(request.to_bits()), Some(request));
             assert!(request.to_bits() > u64::from(u32::MAX));
         }

@@ -62,7 +62,7 @@ impl Sendrecv {
         Ok(Sendrecv { send, receive })
     }
 
-    /// The results, once both halves have ended. `threads`: as for [`Completion::poll`](crate::Completion::poll).
+    /// The results, once both halves have ended. `threads`: as for [`CompletionCall::poll`](crate::CompletionCall::poll).
     pub fn poll<N: Btl, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,

@@ -21,9 +21,9 @@ pub struct Request(pub Key);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommIndex(pub u32);
 
-/// A sleeper that is woken when a request ends: a number that the sleeper has chosen.
+/// A sleeping thread, which is woken when a request ends: a number that the layer above has chosen for the thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waiter(pub NonZero<u32>);
+pub struct SleeperId(pub NonZero<u32>);
 
 /// The result of a call to send or receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

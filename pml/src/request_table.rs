@@ -15,7 +15,7 @@
 
 use crate::list::{Linked, Links, NONE};
 use crate::matcher::{POSTED, PostedReceive};
-use crate::request::{CommIndex, Error, SendMode, Status, Waiter};
+use crate::request::{CommIndex, Error, SendMode, SleeperId, Status};
 use mend_base::{Key, LifecycleCheck, LifecycleCounts, Rank, Slab, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_transport::Stream;
@@ -29,8 +29,8 @@ pub(crate) struct RequestTable {
     channels: Vec<ChannelCount>,
     /// Sends that are not over.
     sends: usize,
-    /// Waiters whose request has ended and that were not woken yet.
-    ended_waiters: Vec<Waiter>,
+    /// Sleepers of requests that have ended, which were not woken yet.
+    to_wake: Vec<SleeperId>,
     #[cfg(test)]
     refuses: bool,
 }
@@ -62,7 +62,7 @@ pub(crate) struct RequestEntry {
     /// A receive that was cancelled after it had matched: it is not matched a second time.
     cancelled: bool,
     /// It is woken by the end.
-    waiter: Option<Waiter>,
+    sleeper: Option<SleeperId>,
 }
 
 const _: () = assert!(size_of::<RequestEntry>() <= 256);
@@ -169,8 +169,8 @@ impl RequestTable {
         let count = self.channels.get_mut(channel.index as usize);
         let comm = count.as_ref().and_then(|count| count.comm);
         let links = Links::ALONE;
-        let (detached, cancelled, waiter) = (false, false, None);
-        let entry = RequestEntry { data, channel, phase, links, comm, detached, cancelled, waiter };
+        let (detached, cancelled, sleeper) = (false, false, None);
+        let entry = RequestEntry { data, channel, phase, links, comm, detached, cancelled, sleeper };
         let key = self.entries.try_insert(entry)?;
         self.lifecycle_check.begin(key);
         self.sends += usize::from(is_send);
@@ -260,8 +260,8 @@ impl RequestTable {
         entry.phase = Phase::Done(result);
         entry.data = TypedBuffer::empty();
         let channel = entry.channel;
-        if let Some(waiter) = entry.waiter.take() {
-            self.ended_waiters.push(waiter);
+        if let Some(sleeper) = entry.sleeper.take() {
+            self.to_wake.push(sleeper);
         }
         if entry.detached {
             self.forget(key);
@@ -285,19 +285,19 @@ impl RequestTable {
         comm
     }
 
-    /// `waiter` sleeps until the operation is over. Nothing happens for one that is over already.
-    pub(crate) fn wake_at_end(&mut self, key: Key, waiter: Waiter) {
+    /// The end of the operation will wake `sleeper`. Nothing happens for one that is over already.
+    pub(crate) fn wake_at_end(&mut self, key: Key, sleeper: SleeperId) {
         if let Some(entry) = self.entries.get_mut(key)
             && !entry.phase.is_over()
         {
-            entry.waiter = Some(waiter);
+            entry.sleeper = Some(sleeper);
         }
     }
 
-    /// A waiter whose operation has ended, each once.
+    /// The sleeper of an operation that has ended, to be woken; each once.
     #[inline]
-    pub(crate) fn next_ended_waiter(&mut self) -> Option<Waiter> {
-        self.ended_waiters.pop()
+    pub(crate) fn next_to_wake(&mut self) -> Option<SleeperId> {
+        self.to_wake.pop()
     }
 
     /// An operation that is over leaves the table.
@@ -416,7 +416,7 @@ impl PostedReceive for RequestEntry {
 #[cfg(test)]
 mod tests {
     use super::{Phase, Posted, RequestTable};
-    use crate::request::{CommIndex, Error, SendMode, Status, Waiter};
+    use crate::request::{CommIndex, Error, SendMode, SleeperId, Status};
     use mend_base::{Key, LifecycleCounts, Rank, Source, Tag, TagSelector};
     use mend_datatype::TypedBuffer;
 
@@ -485,17 +485,17 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_operation_names_its_waiter_once() {
+    fn the_end_of_an_operation_names_its_sleeper_once() {
         let mut table = table();
-        let waiter = Waiter(core::num::NonZero::new(7).unwrap());
+        let sleeper = SleeperId(core::num::NonZero::new(7).unwrap());
         let [awaited, other] =
             [POSTED, QUEUED].map(|phase| table.begin(CHANNEL, TypedBuffer::empty(), phase).unwrap());
-        table.wake_at_end(awaited, waiter);
+        table.wake_at_end(awaited, sleeper);
         table.end(other, Ok(Status::EMPTY));
-        table.wake_at_end(other, waiter);
-        assert_eq!(table.next_ended_waiter(), None);
+        table.wake_at_end(other, sleeper);
+        assert_eq!(table.next_to_wake(), None);
         table.end(awaited, Ok(Status::EMPTY));
-        assert_eq!((table.next_ended_waiter(), table.next_ended_waiter()), (Some(waiter), None));
+        assert_eq!((table.next_to_wake(), table.next_to_wake()), (Some(sleeper), None));
     }
 
     #[test]

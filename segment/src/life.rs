@@ -272,15 +272,15 @@ pub fn sleep_on_life_words<'a>(
     interrupt: &Interrupt,
     counted: u32,
 ) {
-    let own = waiter(&interrupt.0, counted, futex::WaitFlags::PRIVATE);
-    let lives = lives.map(|(life, Seen(word))| waiter(&life.word, word, futex::WaitFlags::empty()));
+    let own = futex_wait(&interrupt.0, counted, futex::WaitFlags::PRIVATE);
+    let lives = lives.map(|(life, Seen(word))| futex_wait(&life.word, word, futex::WaitFlags::empty()));
     let all: Vec<futex::Wait> = core::iter::once(own).chain(lives).collect();
     assert!(all.len() <= LIFE_WORDS_AT_ONCE + 1, "more life words than one thread can sleep on");
     // Woken, another value, or a signal handler ran: the caller reads the words again.
     let _ = futex::waitv(&all, futex::WaitvFlags::empty(), None, futex::ClockId::Monotonic);
 }
 
-fn waiter(word: &AtomicU32, seen: u32, flags: futex::WaitFlags) -> futex::Wait {
+fn futex_wait(word: &AtomicU32, seen: u32, flags: futex::WaitFlags) -> futex::Wait {
     let mut wait = futex::Wait::new();
     wait.val = u64::from(seen);
     wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());

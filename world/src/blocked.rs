@@ -3,7 +3,7 @@
 //! of a request that it waits for, and by ends of peers and acknowledgements, which wake all.
 
 use crate::semaphore::Semaphore;
-use mend_mpi::Waiter;
+use mend_mpi::SleeperId;
 use std::sync::Arc;
 
 /// The blocked threads, in the order in which they were blocked.
@@ -25,7 +25,7 @@ struct BlockedThread {
 /// What wakes a blocked thread, besides [`BlockedThreads::wake_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WakeCondition {
-    /// The end of a request whose waiter is the thread.
+    /// The end of a request of which the thread is the sleeper.
     RequestEnd,
     /// Any event.
     AnyEvent,
@@ -57,12 +57,12 @@ impl BlockedThreads {
 
     /// Removes the thread of this semaphore; no effect if a wake-up has removed it.
     pub fn remove(&mut self, semaphore: &Semaphore) {
-        self.take_out(|thread| thread.semaphore.waiter() == semaphore.waiter(), |_| ());
+        self.take_out(|thread| thread.semaphore.sleeper_id() == semaphore.sleeper_id(), |_| ());
     }
 
-    /// Wakes the thread with this name; no effect if the thread is not blocked.
-    pub fn wake(&mut self, waiter: Waiter) {
-        self.wake_each(|thread| thread.semaphore.waiter() == waiter);
+    /// Wakes the thread with this number; no effect if the thread is not blocked.
+    pub fn wake(&mut self, sleeper: SleeperId) {
+        self.wake_each(|thread| thread.semaphore.sleeper_id() == sleeper);
     }
 
     /// Wakes the threads that wait for any event.
@@ -78,8 +78,8 @@ impl BlockedThreads {
     }
 
     /// Wakes the thread that was blocked first, and returns its name.
-    pub fn wake_first(&mut self) -> Option<Waiter> {
-        let first = self.threads.first()?.semaphore.waiter();
+    pub fn wake_first(&mut self) -> Option<SleeperId> {
+        let first = self.threads.first()?.semaphore.sleeper_id();
         self.wake(first);
         Some(first)
     }
@@ -130,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_request_wakes_its_waiter_alone_and_once() {
+    fn the_end_of_a_request_wakes_its_sleeper_alone_and_once() {
         let (mut blocked, semaphores) = three();
-        blocked.wake(semaphores[2].waiter());
-        blocked.wake(semaphores[2].waiter());
+        blocked.wake(semaphores[2].sleeper_id());
+        blocked.wake(semaphores[2].sleeper_id());
         assert_eq!(rung(&semaphores), [false, false, true]);
         assert_eq!(blocked.wakes(), 1);
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn wake_all_wakes_every_blocked_thread() {
         let (mut blocked, semaphores) = three();
-        assert_eq!(blocked.wake_first(), Some(semaphores[0].waiter()));
+        assert_eq!(blocked.wake_first(), Some(semaphores[0].sleeper_id()));
         blocked.wake_all();
         assert_eq!(rung(&semaphores), [true, true, true]);
         assert!(blocked.is_empty());
@@ -163,7 +163,7 @@ mod tests {
     fn a_thread_that_was_removed_is_not_woken() {
         let (mut blocked, semaphores) = three();
         blocked.remove(&semaphores[0]);
-        blocked.wake(semaphores[0].waiter());
+        blocked.wake(semaphores[0].sleeper_id());
         assert_eq!((rung(&semaphores), blocked.wakes()), ([false, false, false], 0));
     }
 }

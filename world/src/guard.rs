@@ -4,7 +4,7 @@
 //! To enter and leave takes two locked instructions with `MPI_THREAD_MULTIPLE`, and none below. A thread that finds the guard held queues
 //! its [`Semaphore`] and sleeps. The guard is not fair: a thread that is running may enter before the threads in the queue, which must be
 //! woken first. So a thread that would leave and enter again at once, as the owner of progress would, calls
-//! [`CriticalSection::yield_to_waiters`], which puts the thread at the end of the queue.
+//! [`CriticalSection::yield_to_contenders`], which puts the thread at the end of the queue.
 
 use crate::semaphore::Semaphore;
 use core::cell::UnsafeCell;
@@ -156,16 +156,16 @@ impl<T> Guard<T> {
 }
 
 impl<T> CriticalSection<'_, T> {
-    /// Whether a thread waits to enter.
-    pub fn has_waiters(&self) -> bool {
+    /// Whether there are contenders: threads that wait to enter.
+    pub fn has_contenders(&self) -> bool {
         self.guard.waiting.load(Ordering::Relaxed) != 0
     }
 
     // Hot: per call of progress.
     /// Lets the threads that wait to enter go first, and enters again after them. Returns at once if no thread waits.
     #[inline]
-    pub fn yield_to_waiters(&mut self) {
-        if self.has_waiters() {
+    pub fn yield_to_contenders(&mut self) {
+        if self.has_contenders() {
             self.queue_last();
         }
     }
@@ -266,7 +266,7 @@ mod tests {
             move || {
                 let mut section = guard.enter();
                 while !done.load(Ordering::Relaxed) {
-                    section.yield_to_waiters();
+                    section.yield_to_contenders();
                 }
             }
         });

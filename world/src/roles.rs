@@ -20,7 +20,7 @@
 use crate::blocked::BlockedThreads;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mend_base::Duration;
-use mend_mpi::Waiter;
+use mend_mpi::SleeperId;
 use std::sync::Arc;
 
 /// The roles of the waiting threads.
@@ -42,7 +42,7 @@ pub struct Ownership(u32);
 /// The blocked thread that watches the counter.
 #[derive(Clone, Copy, Debug)]
 struct Standby {
-    thread: Waiter,
+    thread: SleeperId,
     /// `progress_count` when this thread last read it.
     seen: u32,
 }
@@ -124,7 +124,7 @@ impl Roles {
     }
 
     /// The role of the waiting thread `me`. `revoked`: the thread owned progress until now.
-    pub fn assign(&mut self, me: Waiter, revoked: bool) -> Role {
+    pub fn assign(&mut self, me: SleeperId, revoked: bool) -> Role {
         let progress_count = self.progress_count.load(Ordering::Relaxed);
         match self.standby {
             Some(Standby { thread, seen }) if thread == me => {
@@ -140,7 +140,7 @@ impl Roles {
         }
     }
 
-    fn watch(&mut self, thread: Waiter, seen: u32) -> Role {
+    fn watch(&mut self, thread: SleeperId, seen: u32) -> Role {
         self.standby = Some(Standby { thread, seen });
         Role::Standby(ProgressWatch { progress_count: Arc::clone(&self.progress_count), seen })
     }
@@ -153,7 +153,7 @@ impl Roles {
     }
 
     /// Removes the thread `me`, which waits no more.
-    pub fn remove(&mut self, me: Waiter) {
+    pub fn remove(&mut self, me: SleeperId) {
         if self.standby.is_some_and(|standby| standby.thread == me) {
             self.standby = None;
         }
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_revoked_owner_is_standby_and_then_blocked_while_the_new_owner_stays() {
         let mut roles = Roles::default();
-        let (me, _old) = (Semaphore::default().waiter(), roles.acquire());
+        let (me, _old) = (Semaphore::default().sleeper_id(), roles.acquire());
         let _new = roles.acquire();
         let Role::Standby(mut watch) = roles.assign(me, true) else { panic!("there is no standby yet") };
         assert!(!watch.has_changed());
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_standby_thread_becomes_the_owner_when_no_progress_is_made() {
         let mut roles = Roles::default();
-        let me = Semaphore::default().waiter();
+        let me = Semaphore::default().sleeper_id();
         let busy = roles.acquire();
         let Role::Standby(mut watch) = roles.assign(me, true) else { panic!("there is no standby yet") };
         roles.release(busy);
@@ -230,7 +230,7 @@ mod tests {
         roles.choose_standby();
         let again = roles.acquire();
         roles.release(again);
-        assert!(matches!(roles.assign(waiting.waiter(), false), Role::Standby(_)));
+        assert!(matches!(roles.assign(waiting.sleeper_id(), false), Role::Standby(_)));
     }
 
     #[test]
@@ -240,10 +240,10 @@ mod tests {
         roles.choose_standby();
         roles.choose_standby();
         assert_eq!(roles.blocked.wakes(), 1);
-        assert!(matches!(roles.assign(second.waiter(), false), Role::Blocked));
-        roles.remove(first.waiter());
+        assert!(matches!(roles.assign(second.sleeper_id(), false), Role::Blocked));
+        roles.remove(first.sleeper_id());
         roles.choose_standby();
         assert_eq!(roles.blocked.wakes(), 2);
-        assert!(matches!(roles.assign(second.waiter(), false), Role::Owner(_)));
+        assert!(matches!(roles.assign(second.sleeper_id(), false), Role::Owner(_)));
     }
 }

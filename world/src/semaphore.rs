@@ -4,7 +4,7 @@
 use core::num::NonZero;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mend_base::Duration;
-use mend_mpi::Waiter;
+use mend_mpi::SleeperId;
 use mend_segment::timespec;
 use rustix::thread::futex;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Semaphore {
     posted: AtomicU32,
-    waiter: Waiter,
+    sleeper: SleeperId,
 }
 
 impl Default for Semaphore {
@@ -25,7 +25,7 @@ impl Default for Semaphore {
         let number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         Semaphore {
             posted: AtomicU32::new(0),
-            waiter: Waiter(NonZero::new(number).unwrap_or(NonZero::<u32>::MIN)),
+            sleeper: SleeperId(NonZero::new(number).unwrap_or(NonZero::<u32>::MIN)),
         }
     }
 }
@@ -41,9 +41,9 @@ impl Semaphore {
         OF_THREAD.try_with(Arc::clone).unwrap_or_default()
     }
 
-    /// The name of the thread that waits here, as requests know it.
-    pub fn waiter(&self) -> Waiter {
-        self.waiter
+    /// The number of the thread that sleeps here, as requests know it.
+    pub fn sleeper_id(&self) -> SleeperId {
+        self.sleeper
     }
 
     /// Sleeps until there is a post, and consumes it.

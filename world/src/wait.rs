@@ -21,18 +21,18 @@ use crate::semaphore::Semaphore;
 use crate::sleep_slot::{SleepSlot, SleepSpan};
 use crate::spin_policy::{Next, SpinLimits};
 use crate::statistics::Statistics;
-use crate::wait_timing::{PollLimit, WaitTiming};
+use crate::wait_timing::{PollsBeforePost, WaitTiming};
 use mend_base::Instant;
-use mend_mpi::Waiter;
+use mend_mpi::SleeperId;
 use mend_segment::Woken;
 use mend_transport::EventPending;
 use std::sync::Arc;
 
 /// What waiting needs of an engine. Implemented by the engine of `mpi`, and by tests.
 ///
-/// The caller holds the guard for each call, so no two threads call at the same time. No method blocks, and no method calls user code. A
-/// death of a peer shows in two ways: `progress` ends the requests that depend on the peer, whose waiters `next_ended_waiter` then names,
-/// and `notify_all_count` changes.
+/// The caller holds the guard for each call, so no two threads call at the same time. No method blocks, and no method calls user
+/// code. A death of a peer shows in two ways: `progress` ends the requests that depend on the peer, whose sleepers `next_to_wake`
+/// then names, and `notify_all_count` changes.
 pub trait Progress {
     /// Moves transfers on and takes notices, and returns the number of events. 0 means that the caller may yield its processor. `now` may
     /// be stale. May end the process if its job was aborted.
@@ -55,12 +55,12 @@ pub trait Progress {
     /// From now until [`wake_when_over`](Progress::wake_when_over), notes each active request that is polled: the caller polls its call once,
     /// and so names the requests that it waits for.
     fn note_awaited(&mut self);
-    /// Makes `waiter` the waiter of each request that was noted. `false`: none was noted, so any event may end the wait.
-    fn wake_when_over(&mut self, waiter: Waiter) -> bool;
-    /// The waiter of a request that has ended; each once for each end. Called until it returns `None`.
-    fn next_ended_waiter(&mut self) -> Option<Waiter>;
-    /// How often every waiter had to be woken; wraps. It changes with the end of a peer and with an acknowledgement of failures, which may
-    /// change the result of any wait.
+    /// Makes `sleeper` the sleeper of each request that was noted. `false`: none was noted, so any event may end the wait.
+    fn wake_when_over(&mut self, sleeper: SleeperId) -> bool;
+    /// The sleeper of a request that has ended; each once for each end. Called until it returns `None`.
+    fn next_to_wake(&mut self) -> Option<SleeperId>;
+    /// How often every sleeper had to be woken; wraps. It changes with the end of a peer and with an acknowledgement of failures,
+    /// which may change the result of any wait.
     fn notify_all_count(&self) -> u32;
 }
 
@@ -85,13 +85,13 @@ pub struct Guarded<C> {
 #[derive(Debug)]
 pub struct WaitState {
     sleep_slot: SleepSlot,
-    poll_limit: PollLimit,
+    polls_before_post: PollsBeforePost,
 }
 
 impl WaitState {
     /// The owner of progress will sleep in `sleep_slot`.
     pub fn new(sleep_slot: SleepSlot) -> Self {
-        WaitState { sleep_slot, poll_limit: PollLimit::default() }
+        WaitState { sleep_slot, polls_before_post: PollsBeforePost::default() }
     }
 
     /// Ends waiting in this process, at MPI_Finalize.
@@ -122,7 +122,7 @@ impl<C> Guarded<C> {
         Guarded {
             engine,
             roles: Roles::default(),
-            timing: WaitTiming::new(limits, &waiting.poll_limit),
+            timing: WaitTiming::new(limits, &waiting.polls_before_post),
             asleep: false,
             notified_all: 0,
             sleeps: 0,
@@ -158,16 +158,16 @@ impl<C: Progress> Guarded<C> {
     /// Wakes the blocked threads whose wait may be over after the last events.
     #[cold]
     fn notify_blocked(&mut self) {
-        self.notify_waiters();
+        self.notify_concerned();
         self.roles.blocked.wake_for_event();
     }
 
     /// As [`notify_blocked`](Guarded::notify_blocked), except the threads that wait for any event. Wakes no thread if nothing has changed,
     /// so a thread that was woken may call it.
     #[cold]
-    fn notify_waiters(&mut self) {
-        while let Some(waiter) = self.engine.next_ended_waiter() {
-            self.roles.blocked.wake(waiter);
+    fn notify_concerned(&mut self) {
+        while let Some(sleeper) = self.engine.next_to_wake() {
+            self.roles.blocked.wake(sleeper);
         }
         let notify_all_count = self.engine.notify_all_count();
         if self.notified_all != notify_all_count {
@@ -238,8 +238,11 @@ pub fn start_and_wait_polling<C: Progress, T, W>(
 ) -> T {
     let mut guarded = guard.enter();
     guarded.receives = guarded.receives.wrapping_add(1);
-    let polls =
-        if guarded.receives.is_multiple_of(RECEIVES_PER_PROGRESS) { 0 } else { waiting.poll_limit.get() };
+    let polls = if guarded.receives.is_multiple_of(RECEIVES_PER_PROGRESS) {
+        0
+    } else {
+        waiting.polls_before_post.get()
+    };
     match start(&mut guarded.engine, polls) {
         StartResult::Complete(result) => unlock_without_waiting(guarded, waiting, result),
         StartResult::Incomplete(mut what) => {
@@ -307,7 +310,7 @@ pub fn progress_once<C: Progress, R>(
         notify_others(&mut guarded, waiting);
     }
     let yields =
-        events == 0 && guarded.timing.yields_after_test(now, &waiting.sleep_slot, &waiting.poll_limit);
+        events == 0 && guarded.timing.yields_after_test(now, &waiting.sleep_slot, &waiting.polls_before_post);
     drop(guarded);
     if yields {
         rustix::thread::sched_yield();
@@ -364,7 +367,7 @@ impl<C: Progress> WaitingCall<'_, C> {
     #[cold]
     fn notify_others_at_end(&mut self) {
         let guarded = &mut *self.guarded;
-        self.semaphore.iter().for_each(|semaphore| guarded.roles.remove(semaphore.waiter()));
+        self.semaphore.iter().for_each(|semaphore| guarded.roles.remove(semaphore.sleeper_id()));
         notify_others(guarded, self.waiting);
         guarded.roles.choose_standby();
     }
@@ -388,14 +391,14 @@ impl<C: Progress> WaitingCall<'_, C> {
         let guarded = &mut *self.guarded;
         guarded.engine.note_awaited();
         let found = poll(&mut guarded.engine);
-        let has_requests = guarded.engine.wake_when_over(semaphore.waiter());
+        let has_requests = guarded.engine.wake_when_over(semaphore.sleeper_id());
         if found.is_some() {
             return found;
         }
         // The poll may have made progress.
-        guarded.notify_waiters();
+        guarded.notify_concerned();
         let condition = if has_requests { WakeCondition::RequestEnd } else { WakeCondition::AnyEvent };
-        match guarded.roles.assign(semaphore.waiter(), revoked) {
+        match guarded.roles.assign(semaphore.sleeper_id(), revoked) {
             Role::Owner(ownership) => {
                 guarded.engine.expect_any();
                 self.ownership = Some(ownership);
@@ -433,7 +436,7 @@ impl<C: Progress> WaitingCall<'_, C> {
             if found.is_some() {
                 return found;
             }
-            self.guarded.yield_to_waiters();
+            self.guarded.yield_to_contenders();
             if events == 0 {
                 empty += 1;
                 self.poll_awaited();
@@ -497,10 +500,10 @@ impl<C: Progress> WaitingCall<'_, C> {
         guarded.check_if_due(now);
         // A poll that returned nothing may have made progress.
         if !guarded.roles.blocked.is_empty() {
-            guarded.notify_waiters();
+            guarded.notify_concerned();
         }
         let idle = now - *idle_since.get_or_insert(now);
-        match guarded.timing.next(now, idle, &self.waiting.sleep_slot, &self.waiting.poll_limit) {
+        match guarded.timing.next(now, idle, &self.waiting.sleep_slot, &self.waiting.polls_before_post) {
             Next::Poll => {}
             Next::Yield => self.yield_processor(now),
             Next::Sleep => {
@@ -518,7 +521,7 @@ impl<C: Progress> WaitingCall<'_, C> {
     fn yield_processor(&mut self, before: Instant) {
         for _ in 0..YIELDS_PER_PROGRESS {
             self.guarded.while_released(rustix::thread::sched_yield);
-            if self.guarded.engine.is_ready() || self.guarded.has_waiters() {
+            if self.guarded.engine.is_ready() || self.guarded.has_contenders() {
                 break;
             }
         }

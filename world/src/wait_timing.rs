@@ -6,11 +6,11 @@ use crate::spin_policy::{Next, Sharing, SpinLimits, SpinPolicy};
 use core::sync::atomic::{AtomicU32, Ordering};
 use mend_base::{Duration, Instant};
 
-/// How often a blocking receive polls the ring of its sender before the receive is posted. Read without the guard.
+/// How often a blocking receive polls the ring of its sender before it is posted. Read without the guard.
 #[derive(Debug, Default)]
-pub struct PollLimit(AtomicU32);
+pub struct PollsBeforePost(AtomicU32);
 
-impl PollLimit {
+impl PollsBeforePost {
     // Hot: per blocking receive.
     /// The number of polls: some 2 us at 4 ns each, or 1 if another rank waits for this processor.
     #[inline]
@@ -19,12 +19,12 @@ impl PollLimit {
     }
 
     fn adapt(&self, sharing: Sharing) {
-        self.0.store(if sharing == Sharing::WithRank { 1 } else { POLLS_BEFORE_PROGRESS }, Ordering::Relaxed);
+        self.0.store(if sharing == Sharing::WithRank { 1 } else { POLLS_BEFORE_POST }, Ordering::Relaxed);
     }
 }
 
 /// Polls of a blocking receive that shares its processor with no other rank.
-const POLLS_BEFORE_PROGRESS: u32 = 500;
+const POLLS_BEFORE_POST: u32 = 500;
 
 /// Time between two timed checks.
 const CHECK_EVERY: Duration = Duration::from_millis(1);
@@ -47,10 +47,10 @@ pub struct WaitTiming {
 
 impl WaitTiming {
     /// Without observations.
-    pub fn new(limits: SpinLimits, poll_limit: &PollLimit) -> Self {
+    pub fn new(limits: SpinLimits, polls_before_post: &PollsBeforePost) -> Self {
         let spin_policy = SpinPolicy::new(limits);
         let sharing = spin_policy.sharing(Instant(0));
-        poll_limit.adapt(sharing);
+        polls_before_post.adapt(sharing);
         WaitTiming {
             spin_policy,
             sharing,
@@ -94,11 +94,11 @@ impl WaitTiming {
         now: Instant,
         idle: Duration,
         sleep_slot: &SleepSlot,
-        poll_limit: &PollLimit,
+        polls_before_post: &PollsBeforePost,
     ) -> Next {
         self.spin_policy.observe(now, &mut sleep_slot.processor(&mut self.observed));
         self.sharing = self.spin_policy.sharing(now);
-        poll_limit.adapt(self.sharing);
+        polls_before_post.adapt(self.sharing);
         self.spin_policy.next(now, idle)
     }
 
@@ -108,13 +108,13 @@ impl WaitTiming {
         &mut self,
         now: Instant,
         sleep_slot: &SleepSlot,
-        poll_limit: &PollLimit,
+        polls_before_post: &PollsBeforePost,
     ) -> bool {
         self.empty_tests = self.empty_tests.wrapping_add(1);
         if self.yields_at_once() || self.empty_tests.is_multiple_of(TESTS_PER_OBSERVATION) {
             // The program may compute between two tests, so a gap between them is no sign of a preemption.
             self.spin_policy.polling_stopped();
-            self.next(now, Duration(0), sleep_slot, poll_limit);
+            self.next(now, Duration(0), sleep_slot, polls_before_post);
         }
         self.yields_at_once()
     }
@@ -133,15 +133,15 @@ impl WaitTiming {
 
 #[cfg(test)]
 mod tests {
-    use super::{PollLimit, WaitTiming};
+    use super::{PollsBeforePost, WaitTiming};
     use crate::sleep_slot::SleepSlot;
     use crate::spin_policy::{Next, SpinLimits};
     use mend_base::{Duration, Instant};
     use mend_segment::BellPage;
     use std::sync::Arc;
 
-    fn timing(spin_us: u64) -> (WaitTiming, PollLimit, SleepSlot) {
-        let polls = PollLimit::default();
+    fn timing(spin_us: u64) -> (WaitTiming, PollsBeforePost, SleepSlot) {
+        let polls = PollsBeforePost::default();
         let limits =
             SpinLimits { spin: Duration::from_micros(spin_us), yielding: Duration::from_micros(2_000) };
         let sleep_slot = SleepSlot::new(Arc::new(BellPage::create(2).unwrap().0), 0);

@@ -21,7 +21,7 @@ use mend_base::parameter::{Assignments, ParameterError, Settings};
 use mend_base::{Duration, Instant, Source, TagSelector};
 use mend_btl_shm::Shm;
 use mend_datatype::TypedBuffer;
-use mend_mpi::{BlockingOperation, CommKey, JobNotice, Started, Status, Waiter};
+use mend_mpi::{BlockingOperation, CommKey, JobNotice, SleeperId, Started, Status};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
@@ -476,12 +476,12 @@ impl Progress for Engine {
         Engine::note_awaited(self);
     }
 
-    fn wake_when_over(&mut self, waiter: Waiter) -> bool {
-        Engine::wake_when_over(self, waiter)
+    fn wake_when_over(&mut self, sleeper: SleeperId) -> bool {
+        Engine::wake_when_over(self, sleeper)
     }
 
-    fn next_ended_waiter(&mut self) -> Option<Waiter> {
-        Engine::next_ended_waiter(self)
+    fn next_to_wake(&mut self) -> Option<SleeperId> {
+        Engine::next_to_wake(self)
     }
 
     fn notify_all_count(&self) -> u32 {

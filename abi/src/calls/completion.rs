@@ -11,7 +11,7 @@ use crate::requests::{self, REQUEST_DONE_PROC_NULL, request_of, status_of_error}
 use crate::status::{Status, Statuses};
 use core::ffi::c_int;
 use mend_mpi::{
-    Completion, CompletionResult, Detail, Error, Found, OutArguments, Request, RequestHandle, WaitMode,
+    CompletionCall, CompletionResult, Detail, Error, Found, OutArguments, Request, RequestHandle, WaitMode,
 };
 use mend_world::{Engine, World};
 
@@ -120,17 +120,17 @@ impl Copied {
 }
 
 /// The result of a call, and its error, which goes to the error handler of the communicator of the failed request.
-fn answer(
+fn found_and_error(
     engine: &Engine,
-    answered: Result<CompletionResult, Error>,
+    result: Result<CompletionResult, Error>,
 ) -> Result<(Found, Option<CallError>), CallError> {
-    let answered = answered.map_err(|_| CallError::from(ArgumentError::Request))?;
-    let error = answered.first_error.map(|(_, error)| {
-        let error = requests::error_of(engine, answered.communicator, error);
+    let result = result.map_err(|_| CallError::from(ArgumentError::Request))?;
+    let error = result.first_error.map(|(_, error)| {
+        let error = requests::error_of(engine, result.communicator, error);
         // The error handler gets the class of the request; the call returns that the statuses hold it (Trap 2).
-        CallError { returned: answered.returned().number(), ..error }
+        CallError { returned: result.returned().number(), ..error }
     });
-    Ok((answered.found, error))
+    Ok((result.found, error))
 }
 
 /// Waits until the call returns a result.
@@ -140,10 +140,10 @@ fn waited(
     copied: &Copied,
     users: &mut Users<'_>,
 ) -> Result<(Found, Option<CallError>), CallError> {
-    let mut completion = Completion::new(want);
+    let mut call = CompletionCall::new(want);
     world.wait(|engine| {
-        let answered = completion.poll(engine, copied.requests(), || world.program_threads(), users)?;
-        Some(answer(engine, answered))
+        let result = call.poll(engine, copied.requests(), || world.program_threads(), users)?;
+        Some(found_and_error(engine, result))
     })
 }
 
@@ -155,8 +155,8 @@ fn tested(
     users: &mut Users<'_>,
 ) -> Result<(Found, Option<CallError>), CallError> {
     world.with_progress(|engine| {
-        let answered = mend_mpi::test(want, engine, copied.requests(), users);
-        answer(engine, answered)
+        let result = mend_mpi::test(want, engine, copied.requests(), users);
+        found_and_error(engine, result)
     })
 }
 
@@ -350,7 +350,7 @@ pub(crate) fn cancel(world: &World, request: Out<Handle>) -> Result<(), CallErro
 /// The request of the engine; `None`: the request was complete at its start, and has no entry. An error if the handle is null or stale.
 fn open_request(handle: RequestHandle, engine: &Engine) -> Result<Option<Request>, CallError> {
     match handle {
-        RequestHandle::Done => Ok(None),
+        RequestHandle::EndedAtStart => Ok(None),
         RequestHandle::Request(request) if engine.has_request(request) => Ok(Some(request)),
         RequestHandle::Null | RequestHandle::Request(_) => Err(ArgumentError::Request.into()),
     }

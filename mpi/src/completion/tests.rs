@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of each row of the table, with requests of a production engine.
 
-use super::{Completion, CompletionResult, Found, OutArguments, RequestHandle, WaitMode, test};
+use super::{CompletionCall, CompletionResult, Found, OutArguments, RequestHandle, WaitMode, test};
 use crate::scripted::{Process, ScriptedJob, peer};
 use crate::{Error, ErrorClass, Started, Status};
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
@@ -26,12 +26,14 @@ fn progress(process: &mut Process) {
 }
 
 /// A request in the state that `letter` means: C successful, E failed by a fault, T truncated, P with a pending failure, A active,
-/// I null, D complete at its start, any other letter stale.
+/// I null, D ended at its start, any other letter stale.
 fn request(process: &mut Process, letter: char) -> RequestHandle {
     let (world, room) = (process.comm_world(), TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4))));
     let own = |from| Source::Rank(Rank(from));
     let started = match letter {
-        'C' => Started::Running(process.add_completed(world, Status { bytes: 9, ..Status::EMPTY }).unwrap()),
+        'C' => {
+            Started::Running(process.add_ended_at_start(world, Status { bytes: 9, ..Status::EMPTY }).unwrap())
+        }
         'E' => process.receive(world, own(2), TagSelector::Tag(Tag(1)), room).unwrap(),
         'T' => {
             let long = TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(8)));
@@ -43,9 +45,9 @@ fn request(process: &mut Process, letter: char) -> RequestHandle {
         'P' => process.receive(world, Source::Any, TagSelector::Tag(Tag(2)), room).unwrap(),
         'A' => process.receive(world, own(1), TagSelector::Tag(Tag(1)), room).unwrap(),
         'I' => return RequestHandle::Null,
-        'D' => return RequestHandle::Done,
+        'D' => return RequestHandle::EndedAtStart,
         _ => {
-            let request = process.add_completed(world, Status::EMPTY).unwrap();
+            let request = process.add_ended_at_start(world, Status::EMPTY).unwrap();
             process.release(request);
             return RequestHandle::Request(request);
         }
@@ -94,23 +96,23 @@ fn run(want: WaitMode, letters: &str) -> (CompletionResult, Written) {
     let mut process = process();
     let requests: Vec<_> = letters.chars().map(|letter| request(&mut process, letter)).collect();
     let mut written = Written::default();
-    let answered = test(want, &mut process, &requests, &mut written).unwrap();
+    let result = test(want, &mut process, &requests, &mut written).unwrap();
     for &index in &written.completed {
         let RequestHandle::Request(request) = requests[index] else { continue };
         assert!(!process.has_request(request), "request {index} is complete, and was not released");
     }
-    (answered, written)
+    (result, written)
 }
 
-fn failure(answered: CompletionResult) -> Option<(usize, ErrorClass)> {
-    answered.first_error.map(|(index, error)| (index, error.class))
+fn failure(result: CompletionResult) -> Option<(usize, ErrorClass)> {
+    result.first_error.map(|(index, error)| (index, error.class))
 }
 
 // Row WT5
 #[test]
 fn waitall_ends_with_a_fault_and_does_not_change_active_requests() {
-    let (answered, written) = run(WaitMode::All, "CAEPI");
-    assert_eq!(answered.found, Found::All { complete: false });
+    let (result, written) = run(WaitMode::All, "CAEPI");
+    assert_eq!(result.found, Found::All { complete: false });
     assert_eq!(written.completed, [0, 2]);
     let classes = [
         ErrorClass::Success,
@@ -121,7 +123,7 @@ fn waitall_ends_with_a_fault_and_does_not_change_active_requests() {
     ];
     assert_eq!(written.classes(), classes);
     assert_eq!(
-        (failure(answered), answered.returned()),
+        (failure(result), result.returned()),
         (Some((2, ErrorClass::ProcFailed)), ErrorClass::InStatus)
     );
 }
@@ -129,18 +131,18 @@ fn waitall_ends_with_a_fault_and_does_not_change_active_requests() {
 // Row WT5
 #[test]
 fn waitall_ends_with_a_pending_failure() {
-    let (answered, written) = run(WaitMode::All, "AP");
-    assert_eq!(answered.found, Found::All { complete: false });
+    let (result, written) = run(WaitMode::All, "AP");
+    assert_eq!(result.found, Found::All { complete: false });
     assert!(written.completed.is_empty());
-    assert_eq!(failure(answered), Some((1, ErrorClass::ProcFailedPending)));
+    assert_eq!(failure(result), Some((1, ErrorClass::ProcFailedPending)));
 }
 
 #[test]
 fn waitall_waits_on_after_an_error_that_is_no_fault() {
     assert_eq!(run(WaitMode::All, "TA").0.found, Found::NotYet);
-    let (answered, _) = run(WaitMode::All, "TC");
-    assert_eq!(answered.found, Found::All { complete: true });
-    assert_eq!(failure(answered), Some((0, ErrorClass::Truncate)));
+    let (result, _) = run(WaitMode::All, "TC");
+    assert_eq!(result.found, Found::All { complete: true });
+    assert_eq!(failure(result), Some((0, ErrorClass::Truncate)));
 }
 
 // Row WT3
@@ -164,12 +166,12 @@ fn waitany_prefers_success_to_failure_and_this_to_a_pending_failure() {
 
 // Row WT8
 #[test]
-fn waitsome_answers_complete_and_pending_requests_and_no_active_one() {
-    let (answered, written) = run(WaitMode::Some, "ACIEP");
-    assert_eq!(answered.found, Found::Several { count: 3 });
+fn waitsome_reports_complete_and_pending_requests_and_no_active_one() {
+    let (result, written) = run(WaitMode::Some, "ACIEP");
+    assert_eq!(result.found, Found::Several { count: 3 });
     assert_eq!(written.indices, [1, 3, 4]);
     assert_eq!(written.completed, [1, 3]);
-    assert_eq!(answered.returned(), ErrorClass::InStatus);
+    assert_eq!(result.returned(), ErrorClass::InStatus);
 }
 
 /// MPI-5.0 §3.2.5
@@ -182,12 +184,12 @@ fn statuses_hold_an_error_only_where_the_call_returns_in_status() {
         (WaitMode::Some, "CAP", true),
         (WaitMode::Any, "E", false),
     ] {
-        let (answered, written) = run(want, letters);
+        let (result, written) = run(want, letters);
         assert!(!written.statuses.is_empty());
         for (position, .., with_error) in &written.statuses {
             assert_eq!(*with_error, expected, "{want:?} of {letters}, status {position}");
         }
-        assert_eq!(answered.returned() == ErrorClass::InStatus, expected);
+        assert_eq!(result.returned() == ErrorClass::InStatus, expected);
     }
 }
 
@@ -206,19 +208,16 @@ fn a_request_that_occurs_twice_in_a_waitall_is_an_error_of_the_second() {
     let mut process = process();
     let twice = request(&mut process, 'C');
     let mut written = Written::default();
-    let answered = test(WaitMode::All, &mut process, &[twice, twice], &mut written).unwrap();
-    assert_eq!(
-        (failure(answered), answered.returned()),
-        (Some((1, ErrorClass::Request)), ErrorClass::InStatus)
-    );
+    let result = test(WaitMode::All, &mut process, &[twice, twice], &mut written).unwrap();
+    assert_eq!((failure(result), result.returned()), (Some((1, ErrorClass::Request)), ErrorClass::InStatus));
     assert_eq!(written.classes(), [ErrorClass::Success, ErrorClass::Request]);
     assert!(written.statuses.iter().all(|(.., with_error)| *with_error));
 }
 
 #[test]
-fn null_requests_alone_are_answered_with_empty_statuses() {
-    let (answered, written) = run(WaitMode::All, "II");
-    assert_eq!((answered.found, written.statuses.len()), (Found::Nothing, 2));
+fn null_requests_alone_are_reported_with_empty_statuses() {
+    let (result, written) = run(WaitMode::All, "II");
+    assert_eq!((result.found, written.statuses.len()), (Found::Nothing, 2));
     assert_eq!(written.statuses[1].2, Ok(Status::EMPTY));
 }
 
@@ -229,15 +228,15 @@ fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
     let mut process = job.process(0, 3);
     let mut requests: Vec<_> = (0..40).map(|_| request(&mut process, 'A')).collect();
     requests.push(request(&mut process, 'E'));
-    let (mut completion, mut written) = (Completion::new(WaitMode::All), Written::default());
+    let (mut call, mut written) = (CompletionCall::new(WaitMode::All), Written::default());
     let mut poll = |process: &mut Process, written: &mut Written| {
-        completion.poll(process, &requests, || Some(1), written).map(Result::unwrap)
+        call.poll(process, &requests, || Some(1), written).map(Result::unwrap)
     };
     (0..3).for_each(|_| assert!(poll(&mut process, &mut written).is_none()));
     job.notify(0, Notice::Failed(peer(2)));
     process.progress(Instant(1));
-    let answered = poll(&mut process, &mut written).expect("a fault ends the call");
-    assert_eq!(failure(answered), Some((40, ErrorClass::ProcFailed)));
+    let result = poll(&mut process, &mut written).expect("a fault ends the call");
+    assert_eq!(failure(result), Some((40, ErrorClass::ProcFailed)));
 }
 
 /// The other processes finalize one after the other; the poll after the last one ends the call.
@@ -246,16 +245,16 @@ fn a_waitall_for_many_ends_when_no_process_is_left_that_could_send() {
     let job = ScriptedJob::default();
     let mut process = job.process(0, 3);
     let requests: Vec<_> = (0..40).map(|_| request(&mut process, 'P')).collect();
-    let (mut completion, mut written) = (Completion::new(WaitMode::All), Written::default());
-    let mut answered = vec![];
+    let (mut call, mut written) = (CompletionCall::new(WaitMode::All), Written::default());
+    let mut result = vec![];
     for number in [1, 2] {
-        assert!(completion.poll(&mut process, &requests, || Some(1), &mut written).is_none());
+        assert!(call.poll(&mut process, &requests, || Some(1), &mut written).is_none());
         job.notify(0, Notice::Finalized(peer(number)));
         process.progress(Instant(1));
-        answered.push(completion.poll(&mut process, &requests, || Some(1), &mut written).map(Result::unwrap));
+        result.push(call.poll(&mut process, &requests, || Some(1), &mut written).map(Result::unwrap));
     }
-    assert!(answered[0].is_none(), "rank 2 may still send");
-    assert_eq!(answered[1].expect("no process can send").found, Found::All { complete: true });
+    assert!(result[0].is_none(), "rank 2 may still send");
+    assert_eq!(result[1].expect("no process can send").found, Found::All { complete: true });
 }
 
 /// All other members have left: the receives that a waiting call ends, and when it ends them.
@@ -285,8 +284,8 @@ fn a_call_ends_unsatisfiable_receives_only_if_it_waits_for_nothing_else() {
             })
             .collect();
         let mut written = Written::default();
-        let answered = Completion::new(want).poll(&mut process, &requests, || threads, &mut written);
-        answered.map(|answered| answered.unwrap().found)
+        let result = CompletionCall::new(want).poll(&mut process, &requests, || threads, &mut written);
+        result.map(|result| result.unwrap().found)
     };
     assert_eq!(unsatisfiable(WaitMode::Any, "PP", Some(1)), Some(Found::One { index: 0, complete: true }));
     assert_eq!(unsatisfiable(WaitMode::All, "PP", Some(1)), Some(Found::All { complete: true }));

@@ -92,7 +92,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 let (collectives, mut parts) = self.collectives_and_parts();
                 collectives.interrupt(peer, &mut parts);
             }
-            self.waiters.notify_all();
+            self.wake_ups.notify_all();
         }
     }
 }

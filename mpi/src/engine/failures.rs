@@ -23,7 +23,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn acknowledge(&mut self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
         let user = self.communicators.valid(comm)?.point_to_point();
         let acknowledged = self.layers.pml.acknowledge(user, at_most, &self.ends);
-        self.waiters.notify_all();
+        self.wake_ups.notify_all();
         Ok(acknowledged)
     }
 

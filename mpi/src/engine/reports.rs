@@ -16,8 +16,8 @@ pub struct OpenCounts {
     pub communicators: u32,
     /// Collective operations and creations of communicators that are not released.
     pub collectives: u32,
-    /// Requests that were complete at their start, and are not released.
-    pub completed: u32,
+    /// Requests of operations that had ended at their start, which are not released.
+    pub ended_at_start: u32,
     /// Peers whose contact was requested from the runtime and has not arrived.
     pub requested_contacts: u32,
     /// The entries in the tables of the PML.
@@ -91,7 +91,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         OpenCounts {
             communicators: self.communicators.len() as u32,
             collectives: self.collectives.len() as u32,
-            completed: self.completed.len() as u32,
+            ended_at_start: self.ended_at_start.len() as u32,
             requested_contacts: self.peer_reports.requested_contacts() as u32,
             pml: self.layers.pml.open_counts(),
         }

@@ -5,4 +5,4 @@ mod collectives;
 mod deaths;
 mod identities;
 mod properties;
-mod waiters;
+mod wake_ups;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interface of the engine for a waiter: the rings to poll, whether a call of progress is worth it, the addresses to sleep on, and
-//! the timed check. The waiter itself is in `world`, or in the simulator.
+//! The interface of the engine for a waiter, the code that waits for a call and makes progress: the rings to poll, whether a call
+//! of progress is worth it, the addresses to sleep on, and the timed check. The waiter itself is in `world`, or in the simulator.
 
 use super::Engine;
 use crate::{CommKey, Request, RequestHandle};
 use mend_base::{Instant, Key, Source};
-use mend_pml::Waiter;
+use mend_pml::SleeperId;
 use mend_runtime::Runtime;
 use mend_transport::{Btl, Cause, EventPending, WakeSet};
 
@@ -44,8 +44,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                     }
                 }
                 RequestHandle::Request(Request::Collective(key)) => self.expect_rounds(key),
-                RequestHandle::Request(Request::Completed(_)) | RequestHandle::Null | RequestHandle::Done => {
-                }
+                RequestHandle::Request(Request::EndedAtStart(_))
+                | RequestHandle::Null
+                | RequestHandle::EndedAtStart => {}
             }
         }
     }
@@ -101,32 +102,32 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Begins to note active requests. Before a thread sleeps, its call is polled once between this and
     /// [`wake_when_over`](Engine::wake_when_over): the requests that this poll finds active are those that the thread waits for.
     pub fn note_awaited(&mut self) {
-        self.waiters.begin_noting();
+        self.wake_ups.begin_noting();
     }
 
-    /// The end of each noted request wakes `waiter`. `false`: no request was noted, so the call may end with any event.
-    pub fn wake_when_over(&mut self, waiter: Waiter) -> bool {
-        let noted = self.waiters.end_noting();
+    /// The end of each noted request wakes `sleeper`. `false`: no request was noted, so the call may end with any event.
+    pub fn wake_when_over(&mut self, sleeper: SleeperId) -> bool {
+        let noted = self.wake_ups.end_noting();
         for &request in &noted {
             match request {
-                Request::PointToPoint(key) => self.layers.pml.wake_at_end(mend_pml::Request(key), waiter),
-                Request::Collective(key) => self.collectives.wake_at_end(key, waiter),
-                Request::Completed(_) => {}
+                Request::PointToPoint(key) => self.layers.pml.wake_at_end(mend_pml::Request(key), sleeper),
+                Request::Collective(key) => self.collectives.wake_at_end(key, sleeper),
+                Request::EndedAtStart(_) => {}
             }
         }
         !noted.is_empty()
     }
 
-    /// A waiter whose request has ended. Each is returned once for each end.
+    /// The sleeper of a request that has ended, to be woken. Each is returned once for each end.
     #[inline]
-    pub fn next_ended_waiter(&mut self) -> Option<Waiter> {
-        self.layers.pml.next_ended_waiter().or_else(|| self.collectives.next_ended_waiter())
+    pub fn next_to_wake(&mut self) -> Option<SleeperId> {
+        self.layers.pml.next_to_wake().or_else(|| self.collectives.next_to_wake())
     }
 
-    /// The number of events that may concern every waiter; wraps.
+    /// The number of events that may concern every sleeper; wraps.
     #[inline]
     pub fn notify_all_count(&self) -> u32 {
-        self.waiters.notify_all_count()
+        self.wake_ups.notify_all_count()
     }
 
     /// The time of the last call of progress.

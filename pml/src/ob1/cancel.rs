@@ -15,7 +15,7 @@
 //! from the receive that had matched it, which is posted again at its old place and matched anew, unless it was cancelled.
 
 use super::Ob1;
-use crate::request::{CommIndex, Error, Request, Status, Waiter};
+use crate::request::{CommIndex, Error, Request, SleeperId, Status};
 use crate::request_table::{Phase, Posted};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank};
@@ -114,15 +114,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Ok(self.requests.release(request.0))
     }
 
-    /// `waiter` sleeps until `request` is over. Nothing happens for one that is over already.
-    pub fn wake_at_end(&mut self, request: Request, waiter: Waiter) {
-        self.requests.wake_at_end(request.0, waiter);
+    /// The end of `request` will wake `sleeper`. Nothing happens for one that is over already.
+    pub fn wake_at_end(&mut self, request: Request, sleeper: SleeperId) {
+        self.requests.wake_at_end(request.0, sleeper);
     }
 
-    /// A waiter whose request has ended, each once.
+    /// The sleeper of a request that has ended, to be woken; each once.
     #[inline]
-    pub fn next_ended_waiter(&mut self) -> Option<Waiter> {
-        self.requests.next_ended_waiter()
+    pub fn next_to_wake(&mut self) -> Option<SleeperId> {
+        self.requests.next_to_wake()
     }
 
     /// Removes a posted receive from its queue.

@@ -9,7 +9,7 @@ use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
 use core::cell::RefCell;
 use mend_base::{Duration, Instant};
-use mend_mpi::Waiter;
+use mend_mpi::SleeperId;
 use mend_segment::BellPage;
 use mend_transport::EventPending;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ struct CountingEngine {
     sent: Sent,
     arrived: [u64; QUEUES],
     taken: [u64; QUEUES],
-    waiters: [Option<Waiter>; QUEUES],
-    ended: Vec<Waiter>,
+    sleepers: [Option<SleeperId>; QUEUES],
+    ended: Vec<SleeperId>,
     noted: RefCell<Option<Vec<usize>>>,
     notify_all_count: u32,
     checks: u64,
@@ -55,7 +55,7 @@ impl Progress for CountingEngine {
             if sent != self.arrived[at] {
                 events += 1;
                 self.arrived[at] = sent;
-                self.ended.extend(self.waiters[at].take());
+                self.ended.extend(self.sleepers[at].take());
             }
         }
         events
@@ -81,13 +81,13 @@ impl Progress for CountingEngine {
         *self.noted.get_mut() = Some(Vec::new());
     }
 
-    fn wake_when_over(&mut self, waiter: Waiter) -> bool {
+    fn wake_when_over(&mut self, sleeper: SleeperId) -> bool {
         let noted = self.noted.take().unwrap_or_default();
-        noted.iter().for_each(|&at| self.waiters[at] = Some(waiter));
+        noted.iter().for_each(|&at| self.sleepers[at] = Some(sleeper));
         !noted.is_empty()
     }
 
-    fn next_ended_waiter(&mut self) -> Option<Waiter> {
+    fn next_to_wake(&mut self) -> Option<SleeperId> {
         self.ended.pop()
     }
 
@@ -113,7 +113,7 @@ impl Process {
             sent: Arc::clone(&sent),
             arrived: [0; QUEUES],
             taken: [0; QUEUES],
-            waiters: [None; QUEUES],
+            sleepers: [None; QUEUES],
             ended: Vec::new(),
             noted: RefCell::new(None),
             notify_all_count: 0,

@@ -74,7 +74,7 @@ fn a_freed_communicator_exists_until_its_last_request_of_whatever_kind_is_releas
     let over = receive(&mut process, comm);
     process.send(comm, Rank(0), Tag(1), SendMode::Standard, bytes(2)).unwrap();
     process.cancel(over);
-    let completed = process.add_completed(comm, Status::EMPTY).unwrap();
+    let completed = process.add_ended_at_start(comm, Status::EMPTY).unwrap();
     let Started::Running(creation) = process.dup(comm).unwrap() else { panic!("a creation has a request") };
     process.free(comm).unwrap();
     process.free_request(detached);

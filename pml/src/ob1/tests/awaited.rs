@@ -52,7 +52,7 @@ fn members_that_a_wildcard_receive_may_wait_for_are_given_in_turns_and_not_conne
 }
 
 #[test]
-fn of_several_channels_with_a_waiter_each_has_its_turn_and_each_member_there() {
+fn of_several_channels_with_a_wait_each_has_its_turn_and_each_member_there() {
     let mut cluster = Cluster::new(6, 1);
     cluster.connects = false;
     let limits = cluster.fabric.borrow().limits.clone();

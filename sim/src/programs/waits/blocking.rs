@@ -170,11 +170,11 @@ impl Roles {
             _ => {
                 let want = [WaitMode::All, WaitMode::Any, WaitMode::Some][self.process.below(3) as usize];
                 let mut both = [0, 1].map(|_| mpi.receive(self.world, Source::Any, tag, &buffer));
-                let completed = mpi.wait_for(want, &mut both).await;
-                let answered = completed.result.expect("the requests exist");
+                let report = mpi.wait_for(want, &mut both).await;
+                let result = report.result.expect("the requests exist");
                 let ended = both.iter().filter(|each| each.is_null()).count();
                 assert_eq!(ended, if want == WaitMode::All { 2 } else { 1 });
-                answered.first_error.map(|(_, error)| error)
+                result.first_error.map(|(_, error)| error)
             }
         };
         let error = error.expect("no other rank is left");

@@ -7,7 +7,7 @@ use crate::launcher::SimRuntime;
 use crate::oracle::poisoned;
 use crate::process::Transports;
 use mend_base::{Source, TagSelector};
-use mend_mpi::{Completed, ErrorClass, Found, Operation, WaitMode};
+use mend_mpi::{CompletionReport, ErrorClass, Found, Operation, WaitMode};
 use mend_transport::Buffer;
 
 type SimOperation = Operation<Transports, SimRuntime>;
@@ -35,7 +35,7 @@ use State::{Active, Failed, Good, Null, Pending, Truncated};
 struct Expected {
     found: Found,
     /// The requests whose statuses are written, in order.
-    answered: Vec<usize>,
+    reported: Vec<usize>,
     /// The request whose error the error handler gets.
     failure: Option<usize>,
 }
@@ -57,15 +57,15 @@ fn is(states: &[State], wanted: &[State]) -> Vec<usize> {
 fn expected(want: WaitMode, states: &[State]) -> Expected {
     let one = |at: usize| Expected {
         found: Found::One { index: at, complete: states[at] != Pending },
-        answered: if states[at] == Pending { Vec::new() } else { vec![at] },
+        reported: if states[at] == Pending { Vec::new() } else { vec![at] },
         failure: (states[at] != Good).then_some(at),
     };
-    let not_yet = Expected { found: Found::NotYet, answered: Vec::new(), failure: None };
+    let not_yet = Expected { found: Found::NotYet, reported: Vec::new(), failure: None };
     let ready = is(states, &[Good, Failed, Truncated, Pending]);
     let failure = is(states, &[Failed, Truncated, Pending]).first().copied();
     if states.iter().all(|state| *state == Null) {
-        let answered = if want == WaitMode::All { (0..states.len()).collect() } else { Vec::new() };
-        return Expected { found: Found::Nothing, answered, failure: None };
+        let reported = if want == WaitMode::All { (0..states.len()).collect() } else { Vec::new() };
+        return Expected { found: Found::Nothing, reported, failure: None };
     }
     match want {
         // Rows WT5 to WT7.
@@ -76,7 +76,7 @@ fn expected(want: WaitMode, states: &[State]) -> Expected {
                 return not_yet;
             }
             let found = Found::All { complete: active + pending == 0 };
-            Expected { found, answered: (0..states.len()).collect(), failure }
+            Expected { found, reported: (0..states.len()).collect(), failure }
         }
         // Rows WT1 to WT4.
         WaitMode::Any => {
@@ -85,7 +85,7 @@ fn expected(want: WaitMode, states: &[State]) -> Expected {
         }
         // Rows WT8, WT9.
         WaitMode::Some if ready.is_empty() => not_yet,
-        WaitMode::Some => Expected { found: Found::Several { count: ready.len() }, answered: ready, failure },
+        WaitMode::Some => Expected { found: Found::Several { count: ready.len() }, reported: ready, failure },
     }
 }
 
@@ -171,26 +171,26 @@ impl Roles {
         want: WaitMode,
         states: &[State],
         expected: &Expected,
-        completed: &Completed,
+        report: &CompletionReport,
         operations: &[SimOperation],
     ) {
-        let answered = completed.result.expect("the requests exist");
-        let which: Vec<usize> = completed.statuses.iter().map(|answer| answer.index).collect();
-        let failure = answered.first_error.map(|(index, _)| index);
-        let seen = Expected { found: answered.found, answered: which, failure };
+        let result = report.result.expect("the requests exist");
+        let which: Vec<usize> = report.statuses.iter().map(|written| written.index).collect();
+        let failure = result.first_error.map(|(index, _)| index);
+        let seen = Expected { found: result.found, reported: which, failure };
         assert_eq!(seen, *expected, "{want:?} of {states:?}");
         let in_status = want != WaitMode::Any && expected.failure.is_some();
-        assert_eq!(answered.returned() == ErrorClass::InStatus, in_status, "{want:?} of {states:?}");
-        for answer in &completed.statuses {
-            let class = answer.result.map_or_else(|error| error.class, |_| ErrorClass::Success);
-            assert_eq!(class, class_of(states[answer.index]), "{want:?} of {states:?}, {answer:?}");
-            assert_eq!(answer.with_error, in_status, "MPI_ERROR is written with IN_STATUS alone");
+        assert_eq!(result.returned() == ErrorClass::InStatus, in_status, "{want:?} of {states:?}");
+        for written in &report.statuses {
+            let class = written.result.map_or_else(|error| error.class, |_| ErrorClass::Success);
+            assert_eq!(class, class_of(states[written.index]), "{want:?} of {states:?}, {written:?}");
+            assert_eq!(written.with_error, in_status, "MPI_ERROR is written with IN_STATUS alone");
         }
         for (at, operation) in operations.iter().enumerate() {
-            let over = matches!(states[at], Good | Failed | Truncated) && expected.answered.contains(&at);
+            let over = matches!(states[at], Good | Failed | Truncated) && expected.reported.contains(&at);
             assert_eq!(operation.is_null(), over || states[at] == Null, "{want:?} of {states:?}, {at}");
         }
-        if let Some((index, error)) = answered.first_error {
+        if let Some((index, error)) = result.first_error {
             assert_eq!(error.class, class_of(states[index]));
         }
     }

@@ -2,7 +2,7 @@
 //! Which events wake a sleeping thread.
 
 use crate::scripted::{Process, ScriptedJob, peer};
-use crate::{Collective, Request, SendMode, Started, State, Waiter};
+use crate::{Collective, Request, SendMode, SleeperId, Started, State};
 use core::num::NonZero;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
@@ -10,7 +10,7 @@ use mend_runtime::Notice;
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
-const SLEEPER: Waiter = Waiter(NonZero::new(7).unwrap());
+const SLEEPER: SleeperId = SleeperId(NonZero::new(7).unwrap());
 
 /// Two connected ranks.
 fn pair() -> (ScriptedJob, [Process; 2]) {
@@ -57,7 +57,7 @@ fn falls_asleep(process: &mut Process, requests: &[Request]) -> bool {
 }
 
 #[test]
-fn the_end_of_an_awaited_request_names_its_waiter_once_and_no_other_end_does() {
+fn the_end_of_an_awaited_request_names_its_sleeper_once_and_no_other_end_does() {
     let (_job, mut processes) = pair();
     let room = Buffer::from_bytes(&[0]);
     let [awaited, other] = [1, 2].map(|tag| receive(&mut processes[0], tag, &room));
@@ -66,23 +66,23 @@ fn the_end_of_an_awaited_request_names_its_waiter_once_and_no_other_end_does() {
     send(&mut processes[1], 2);
     progress(&mut processes);
     progress(&mut processes);
-    assert_eq!(processes[0].next_ended_waiter(), None);
+    assert_eq!(processes[0].next_to_wake(), None);
     send(&mut processes[1], 1);
     progress(&mut processes);
     progress(&mut processes);
-    assert_eq!(processes[0].next_ended_waiter(), Some(SLEEPER));
-    assert_eq!(processes[0].next_ended_waiter(), None);
+    assert_eq!(processes[0].next_to_wake(), Some(SLEEPER));
+    assert_eq!(processes[0].next_to_wake(), None);
 }
 
 #[test]
-fn the_end_of_a_collective_operation_names_its_waiter() {
+fn the_end_of_a_collective_operation_names_its_sleeper() {
     let (_job, mut processes) = pair();
     let world = processes[0].comm_world();
     let barrier = running(processes[0].collective(world, Collective::Barrier).expect("nobody failed"));
     assert!(falls_asleep(&mut processes[0], &[barrier]));
     assert!(processes[1].collective(world, Collective::Barrier).is_ok());
     (0..4).for_each(|_| progress(&mut processes));
-    assert_eq!(processes[0].next_ended_waiter(), Some(SLEEPER));
+    assert_eq!(processes[0].next_to_wake(), Some(SLEEPER));
 }
 
 #[test]

@@ -8,19 +8,19 @@
 use crate::request::Request;
 use core::cell::{Cell, RefCell};
 
-/// Active requests of the last polls, and the count of events that concern all waiters.
+/// Active requests of the last polls, and the count of events that concern all sleepers.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters {
+pub(crate) struct WakeUps {
     noting: Cell<bool>,
     /// Active requests that were polled since `noting` began.
     noted: RefCell<Vec<Request>>,
     /// There was no memory to note a request.
     unnoted: Cell<bool>,
-    /// The number of events that concern all waiters; wraps.
+    /// The number of events that concern all sleepers; wraps.
     notify_all_count: u32,
 }
 
-impl Waiters {
+impl WakeUps {
     /// From now on active requests that are polled are noted.
     pub fn begin_noting(&self) {
         self.noting.set(true);
@@ -47,12 +47,12 @@ impl Waiters {
         if self.unnoted.get() { Vec::new() } else { noted }
     }
 
-    /// Counts an event that may concern every waiter.
+    /// Counts an event that may concern every sleeper.
     pub fn notify_all(&mut self) {
         self.notify_all_count = self.notify_all_count.wrapping_add(1);
     }
 
-    /// The number of events that may concern every waiter; wraps.
+    /// The number of events that may concern every sleeper; wraps.
     #[inline]
     pub fn notify_all_count(&self) -> u32 {
         self.notify_all_count
