@@ -175,9 +175,9 @@ pub enum Ability {
 pub struct Limits {
     /// [`Ability`] bits.
     pub abilities: u32,
-    /// The longest payload of a [`Class::Control`] or [`Class::Mailbox`] message, in bytes.
+    /// The longest payload of a [`MessageClass::Control`] or [`MessageClass::Mailbox`] message, in bytes.
     pub control_bytes_max: u32,
-    /// The longest payload of a [`Class::Data`] message, in bytes, as the receiver advertises it.
+    /// The longest payload of a [`MessageClass::Data`] message, in bytes, as the receiver advertises it.
     pub message_bytes_max: u32,
     /// The longest chunk, in bytes, as the receiver advertises it; 0 without [`Ability::Streams`].
     pub chunk_bytes: u32,
