@@ -50,6 +50,8 @@ impl Owner {
     fn start(begins: bool, body: impl FnOnce(&mut Inside)) -> Self {
         let ((words, mut their_words), (their_orders, orders)) =
             (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        // The cgroups are found once. If another thread is finding them at the fork, the child would wait for it for ever.
+        let _ = memory_left();
         // SAFETY: the child runs `body`, which takes no lock that another thread of the harness may hold (the C library
         // sees to its own), and leaves by `_exit`.
         let pid = unsafe { libc::fork() };
