@@ -6,10 +6,11 @@
 #include <mpi.h>
 #include <stdio.h>
 
-/* A word lost for each communicator would be 72,000 bytes. */
-enum { ROUNDS = 3000, ALLOWED = 16384 };
+/* A word lost for each communicator would be 72,000 bytes in each batch of rounds. Tables grow up to the largest number of communicators
+ * that wait for another rank's confirmation at one time: on a loaded machine it may take some batches to see that number. */
+enum { BATCHES = 20, ROUNDS = 3000, ALLOWED = 8192 };
 
-static int errors, rank;
+static int rank;
 
 static void make_and_free(int round)
 {
@@ -24,25 +25,32 @@ static void make_and_free(int round)
     MPI_Comm_free(&own);
 }
 
-int main(void)
+/* Whether a batch of rounds has made the memory of some rank grow. */
+static int a_batch_grows(void)
 {
-    size_t before, after;
-    MPI_Init(NULL, NULL);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    for (int round = 0; round < ROUNDS; round++)
-        make_and_free(round);
-    MPI_Barrier(MPI_COMM_WORLD);
-    before = mallinfo2().uordblks;
+    size_t before = mallinfo2().uordblks, after;
+    int grows, some_grow;
     for (int round = 0; round < ROUNDS; round++)
         make_and_free(round);
     MPI_Barrier(MPI_COMM_WORLD);
     after = mallinfo2().uordblks;
-    if (after > before + ALLOWED) {
-        fprintf(stderr, "rank %d: %zu bytes in use, and %zu after as many communicators again\n", rank, before, after);
-        errors++;
-    }
-    if (rank == 0 && errors == 0)
+    grows = after > before + ALLOWED;
+    MPI_Allreduce(&grows, &some_grow, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return some_grow;
+}
+
+int main(void)
+{
+    int batch = 0;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    a_batch_grows();
+    while (batch < BATCHES && a_batch_grows())
+        batch++;
+    if (rank == 0 && batch == BATCHES)
+        fprintf(stderr, "each of %d batches takes more memory, now %zu bytes\n", BATCHES, (size_t)mallinfo2().uordblks);
+    if (rank == 0 && batch < BATCHES)
         printf("No errors\n");
     MPI_Finalize();
-    return errors != 0;
+    return batch == BATCHES;
 }
