@@ -87,6 +87,8 @@ int main(void)
     MPI_Comm lonely;
     begin();
     MPI_Comm_split(MPI_COMM_WORLD, rank == 1 ? MPI_UNDEFINED : 0, rank, &lonely);
+    /* A death ends a split that has not returned at every rank. */
+    meet();
     if (rank == 3)
         die();
     if (rank == 1)
