@@ -80,7 +80,7 @@ impl Statuses {
     /// Writes all fields but MPI_ERROR, as calls that return one status do (MPI-5.0 §3.2.5).
     #[inline]
     pub(crate) fn set_one(self, status: Status) {
-        if self.0.is_null() {
+        if self.are_ignored() {
             return;
         }
         // SAFETY: not null; the user promised a status here (the contract of `pointer`).
@@ -100,7 +100,7 @@ impl Statuses {
     /// Writes all fields of the status at `index` but MPI_ERROR, as calls for several requests do if none of them failed.
     #[inline]
     pub(crate) fn set_without_error(self, index: usize, status: Status) {
-        if !self.0.is_null() {
+        if !self.are_ignored() {
             Statuses(self.0.wrapping_add(index)).set_one(status);
         }
     }
@@ -108,7 +108,7 @@ impl Statuses {
     /// Writes MPI_ERROR of a status that [`set_without_error`](Statuses::set_without_error) wrote.
     #[cold]
     pub(crate) fn set_success(self, index: usize) {
-        if !self.0.is_null() {
+        if !self.are_ignored() {
             let status = self.0.wrapping_add(index);
             // SAFETY: not to be ignored; the user promised as many statuses as requests.
             let error = unsafe { &raw mut (*status).error };
@@ -120,7 +120,7 @@ impl Statuses {
     /// Writes the status at `index` with MPI_ERROR, as calls that return MPI_ERR_IN_STATUS do.
     #[inline]
     pub(crate) fn set(self, index: usize, status: Status) {
-        if !self.0.is_null() {
+        if !self.are_ignored() {
             // SAFETY: not null; the user promised as many statuses as requests.
             unsafe { self.0.wrapping_add(index).write(status) }
         }

@@ -52,20 +52,28 @@ fn flag_of(mutation: &str) -> String {
     if mutation.is_empty() { String::new() } else { format!(" --cfg mend_mutation=\"{mutation}\"") }
 }
 
+/// The child that this unit forks ends by exit, where the sanitizer would report as leaks what other threads of the test harness,
+/// which the child does not have, had allocated.
+const ENDS_BY_EXIT: &str = "when_the_last_thread_of_the_program_ends_so_does_the_process";
+
 /// AddressSanitizer on a stable compiler: RUSTC_BOOTSTRAP permits the flag for our crates and their dependencies; std is not
 /// instrumented. The C programs are compiled with gcc's ASan, whose runtime the library uses too.
 pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let build = asan_build(place);
     let prefix = build.target.join("prefix");
-    let mut units = place.cargo();
-    units.args(["test", "--no-fail-fast", "--target", TRIPLE]).envs(build.environment);
+    let tests = || {
+        let mut cargo = place.cargo();
+        cargo.args(["test", "--no-fail-fast", "--target", TRIPLE]).envs(build.environment.clone());
+        cargo.env("CARGO_TARGET_DIR", &build.target);
+        cargo
+    };
+    let mut units = tests();
     for package in ["mend-segment", "mend-btl-shm", "mend-world", "mend-abi"] {
         units.args(["--package", package]);
     }
-    units.env("CARGO_TARGET_DIR", &build.target);
-    // A test forks, and its child ends by exit, where the sanitizer reports what the harness's other threads, which the child does not
-    // have, had allocated.
-    units.env("ASAN_OPTIONS", "detect_leaks=0");
+    units.args(["--", "--skip", ENDS_BY_EXIT]);
+    let mut exiting = tests();
+    exiting.args(["--package", "mend-world", "--lib", ENDS_BY_EXIT]).env("ASAN_OPTIONS", "detect_leaks=0");
     let mut install = place.cargo();
     install.args(["xtask", "install", "--asan", "--prefix"]).arg(&prefix);
     let mut programs = place.cargo();
@@ -77,6 +85,7 @@ pub fn asan(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![
         Step::new("asan-units", "units and conformance of segment, btl-shm, world and abi", units)
             .within(time + COMPILING),
+        Step::new("asan-exit", "the unit whose forked child ends by exit", exiting).within(COMPILING),
         Step::new("asan-install", "the library built with AddressSanitizer", install).within(COMPILING),
         Step::new("asan-programs", "C programs on that library", programs).within(time + COMPILING),
     ])
