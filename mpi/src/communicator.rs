@@ -72,12 +72,12 @@ impl CommEntry {
         &self.members
     }
 
-    /// Name and error handler.
+    /// Name, error handler and hints.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// Name and error handler, to be changed.
+    /// Name, error handler and hints, to be changed.
     pub fn properties_mut(&mut self) -> &mut Properties {
         &mut self.properties
     }
@@ -329,7 +329,7 @@ impl Communicators {
             None => Arc::clone(&entry.members),
             Some(ranks) => ranks.iter().map(|rank| entry.members[rank.index()]).collect(),
         });
-        let properties = entry.properties.inherited();
+        let properties = entry.properties.inherited(creation.hints());
         if let Some(number) = unused {
             self.return_number(&parent, number);
         }

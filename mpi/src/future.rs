@@ -10,7 +10,7 @@
 use crate::blocking::{BlockingOperation, CommunicatorCreation, Probe};
 use crate::completion::{self, CompletionCall, CompletionResult, OutArguments, WaitMode};
 use crate::sendrecv::{Exchanged, Sendrecv};
-use crate::{CommKey, Engine, Error, RequestHandle, Started, State};
+use crate::{CommKey, Engine, Error, Hints, RequestHandle, Started, State};
 use core::cell::{Cell, Ref, RefCell, RefMut};
 use core::future::Future;
 use core::pin::Pin;
@@ -216,6 +216,16 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     /// MPI_Comm_dup.
     pub fn dup(&self, comm: CommKey) -> Creation<N, R> {
         self.create_by(comm, |engine| engine.dup(comm))
+    }
+
+    /// MPI_Comm_dup_with_info.
+    pub fn dup_with_hints(&self, comm: CommKey, hints: Hints) -> Creation<N, R> {
+        self.create_by(comm, |engine| engine.dup_with_hints(comm, hints))
+    }
+
+    /// MPI_Comm_set_info: local.
+    pub fn set_hints(&self, comm: CommKey, hints: Hints) -> Result<(), Error> {
+        self.engine_mut().set_hints(comm, hints)
     }
 
     /// MPI_Comm_split; no color is MPI_UNDEFINED.

@@ -12,7 +12,7 @@
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
 //! | `PeerReports` (peer_reports)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
 //! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
-//! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler), counts of requests; identities | PML                |
+//! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler, hints), counts of requests; identities | PML                |
 //! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
 //! | `RequestsEndedAtStart` (request)   | requests of operations that had ended at their start, with their communicator | nothing       |
 //! | `ExpectedSenders` (expected_senders)             | the endpoints from which the waiting call expects a message | nothing                          |
@@ -40,6 +40,7 @@ mod error_class;
 mod error_handler;
 mod expected_senders;
 mod future;
+mod hints;
 mod layers;
 mod peer_reports;
 mod request;
@@ -57,6 +58,7 @@ pub use error::{Code, Detail, Error, cause_words};
 pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;
 pub use future::{BlockingCall, CompletionReport, Creation, Mpi, Operation, Wait, WrittenStatus};
+pub use hints::{ErrorRange, Hints, Uniform};
 pub use mend_coll::Collective;
 pub use mend_pml::{Config, End, Ends, PollingReceive, SendMode, SleeperId, Status};
 pub use peer_reports::JobNotice;
