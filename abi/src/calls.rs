@@ -10,6 +10,7 @@ pub(crate) mod environment;
 pub(crate) mod errors;
 pub(crate) mod failures;
 pub(crate) mod group;
+pub(crate) mod info;
 pub(crate) mod integer;
 pub(crate) mod memory;
 pub(crate) mod operation;
