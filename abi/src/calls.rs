@@ -15,4 +15,5 @@ pub(crate) mod integer;
 pub(crate) mod memory;
 pub(crate) mod operation;
 pub(crate) mod point_to_point;
+pub(crate) mod repair;
 pub(crate) mod status;

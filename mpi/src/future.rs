@@ -238,6 +238,24 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.create_by(comm, |engine| engine.create(comm, group))
     }
 
+    /// MPIX_Comm_revoke.
+    pub fn revoke(&self, comm: CommKey) -> Result<(), Error> {
+        let revoked = self.engine_mut().revoke(comm);
+        self.wake();
+        revoked
+    }
+
+    /// MPIX_Comm_iagree on the 4 bytes of `flag`, little-endian.
+    pub fn agree(&self, comm: CommKey, flag: &Arc<Buffer>) -> Operation<N, R> {
+        let flag = UserMemory::of_buffer(flag);
+        self.begin(comm, |engine| engine.agree(comm, flag).map(Started::Running))
+    }
+
+    /// MPIX_Comm_shrink.
+    pub fn shrink(&self, comm: CommKey) -> Creation<N, R> {
+        self.create_by(comm, |engine| engine.shrink(comm, None).map(Started::Running))
+    }
+
     /// MPI_Comm_free: local.
     pub fn free(&self, comm: CommKey) -> Result<(), Error> {
         self.engine_mut().free(comm)

@@ -9,4 +9,8 @@ pub mod agreement;
 pub mod identity;
 pub mod protocol;
 pub mod ranks;
+#[allow(missing_docs)]
+pub mod vote;
+#[allow(missing_docs)]
+pub mod spread;
 pub mod tree;

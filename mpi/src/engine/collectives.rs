@@ -60,8 +60,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The communicator that the operation created, once the operation has ended. `None`: this process is not a member of it.
     pub fn created(&mut self, request: Request) -> Option<CommKey> {
-        let Request::Collective(key) = request else { return None };
-        self.collectives.take_created(key)
+        match request {
+            Request::Collective(key) => self.collectives.take_created(key),
+            Request::Agreement(key) => self.agreements.operations_mut().take_created(key),
+            Request::PointToPoint(_) | Request::EndedAtStart(_) => None,
+        }
     }
 
     fn start(

@@ -58,6 +58,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 self.communicators.with_index(index)
             }
             Request::Collective(key) => self.collectives.communicator_of(key),
+            Request::Agreement(key) => self.agreements.operations().communicator_of(key),
             Request::EndedAtStart(key) => self.ended_at_start.communicator_of(key),
         }
     }
