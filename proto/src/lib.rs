@@ -9,3 +9,4 @@ pub mod identity;
 pub mod protocol;
 pub mod ranks;
 pub mod tree;
+pub mod vote;
