@@ -9,8 +9,7 @@ pub mod agreement;
 pub mod identity;
 pub mod protocol;
 pub mod ranks;
-#[allow(missing_docs)]
 pub mod vote;
-#[allow(missing_docs)]
 pub mod spread;
 pub mod tree;
+pub mod vote;

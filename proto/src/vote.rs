@@ -20,58 +20,69 @@
 //!
 //! After a failure, a departure or a revocation that a member knows of, it *refuses*: it votes no in this and all later rounds,
 //! and returns no at once, without waiting for anybody. Its yes can never be given, so the result cannot be yes as long as it
-//! lives. The exception is a member that is *prepared*: its Up(yes) has left, so the result may be yes already, and it waits for
-//! the result (two-phase commit calls the state so too). It refuses from the next round on.
+//! lives. A member whose Up(yes) has left is *prepared* (so two-phase commit calls it): the result may be yes already. Such a
+//! member waits for the result, and refuses from the next round on.
 //!
-//! A member that refuses tells its parent once, and only when it takes part in a round: when it votes, or when somebody asks it.
-//! So a death causes no messages on communicators whose creation calls nobody has entered. It answers each Up and Request with
-//! its no. That every vote ends does not depend on this: each permanent reason reaches every living member by itself (the owner
-//! calls [`refuse`](Vote::refuse), or [`on_failure`](Protocol::on_failure) or [`on_departure`](Vote::on_departure)).
+//! A member that refuses tells its parent once, and only when it takes part in a round: when it votes, or when somebody asks
+//! it. So a death causes no messages on communicators whose creation calls nobody has entered. It answers each Up and Request
+//! with its no. That every vote ends does not depend on these messages: each permanent reason reaches every living member by
+//! itself (the owner calls [`refuse`](Vote::refuse), [`on_failure`](Protocol::on_failure) or
+//! [`on_departure`](Vote::on_departure)).
 //!
-//! A no without a permanent reason is collected like a yes. So whoever passes a round without a permanent no knows that all
-//! members have voted in it. No member is then more than one round ahead of another one that does not refuse: the Ups and Requests
-//! of two rounds and the result of one are all that is stored.
+//! # Rounds
+//!
+//! A no without a permanent reason is collected like a yes: everybody's ballot is awaited. So when somebody passes a round
+//! without a permanent no, all members that live have voted in it. A member that returns a permanent no stays in that round for
+//! ever; all later ballots return no at once. So no member is more than one round ahead of another one that lives and is not
+//! done with the vote, and what is stored is bounded: the senders of Ups and Requests of this round and the next one, and the
+//! result of the round before. A prepared member that will refuse does not say so in the next round before it has passed its
+//! own: a member that is ahead must keep the result that this one waits for.
 //!
 //! # Failures
 //!
-//! The tree has all members, and is mended for the failed ones ([`crate::tree`]). A prepared member whose parent has failed sends its
-//! Up to the new parent, which answers with the result if it has passed the round. If no ancestor lives, the lowest living member is the
-//! *root by succession*. If it is not prepared it refuses. If it is prepared, it asks (Request) the members whose ancestors have all failed; these
-//! are its children now, and any of them may know what the old root decided. One of them that has passed the round answers
-//! with the result; one that is not prepared answers no as soon as it refuses, since it knows of the failure or will know. If all answer
-//! with an Up(yes), *the result is yes*, although members are dead: the old root may have decided yes and somebody have returned it.
+//! The tree has all members, and is mended for the failed ones ([`crate::tree`]). A prepared member whose parent has failed
+//! sends its Up to the new parent, which answers with the result if it has passed the round. If no ancestor lives, the lowest
+//! living member is the *root by succession*. If it is not prepared it refuses. If it is prepared, it asks (Request) those
+//! members whose ancestors have all failed: they are its children now, and any of them may know what the old root decided. One
+//! that has passed the round answers with the result. One that is not prepared answers no when it refuses, since it will learn
+//! of the failures too. If all answer with an Up(yes), *the result is yes*, although members are dead: the old root may have
+//! decided yes, and somebody may have returned it.
 //!
 //! # Why the results agree
 //!
 //! In one round:
 //!
-//! 1. *If a member is prepared, so are all members below it*, dead or alive. It has become so before it knew of any failure, with an
-//!    Up(yes) of each of its children in the tree of all members. So if a member is not prepared, no member above it is.
-//! 2. *A living member that is not prepared or has returned no has no ancestor that lives, is prepared, and has not returned no.* For one that is not
-//!    prepared this is 1. A prepared member returns no only when a Down(no) arrives. It comes from an ancestor, for which the same
-//!    holds, or from a root by succession, when all ancestors have failed.
-//! 3. *When the first root decides yes*, all members are prepared by 1. Nobody has returned no, and nobody will: a no comes from a
-//!    member that is not prepared.
-//! 4. *When a root by succession R decides yes*, each member whose ancestors have all failed as R knows it has sent R an Up(yes). It sent
-//!    that knowing of the same failures, since otherwise R would not be its parent; so it had not returned no, and after this nobody but R
-//!    can tell it a result: the messages of all earlier roots have arrived or are lost. All living members are R, below R, or below one of
-//!    those, so all are prepared by 1, and no living member has returned no by 2. From here on a no can come from nowhere, as in 3.
-//! 5. *Whoever has returned yes*, dead or alive, did so after 3 or 4. So all that return later return yes.
+//! 1. *If a member is prepared, so are all members below it* in the tree of all members, dead or alive. It has become so before
+//!    it knew of any failure, with an Up(yes) of each of its children. So if a member is not prepared, none above it is.
+//! 2. *A living member above one that lives and is not prepared or has returned no* is not prepared or has returned no itself.
+//!    For one that is not prepared this is 1. A prepared member returns no only when a Down(no) arrives. That comes from the
+//!    nearest living member above it, or from a root by succession, and then no member above it lives.
+//! 3. *When the first root decides yes*, all members are prepared by 1. Nobody has returned no, and nobody will: each no starts
+//!    at a member that is not prepared.
+//! 4. *When a root by succession R decides yes*, every member o whose ancestors have failed, as R knows, has sent R an Up(yes).
+//!    It has sent it knowing of the same failures, since otherwise R would not be its parent. It had not returned no then; and
+//!    from then on nobody but R can tell it a result: the messages of all earlier roots have arrived or are lost. Every living
+//!    member is R, below R, or one of those, or below one, so all are prepared by 1. None of them has returned no: below R and
+//!    below a living o by 2; below an o that has failed since, because only o or an earlier root that knew of its failure could
+//!    have told them so, and o had outlived the earlier roots. As in 3, nobody will return no.
+//! 5. *Whoever has returned yes*, dead or alive, did so at or after 3 or 4. So no member that lives then returns no.
 //!
-//! It follows that an Up must not answer a Request of a root whose predecessors the member does not know to have failed: their
-//! Down(no) may still arrive. Such a member stores the Request, and answers with the result when it has one; when it learns of the
-//! failures it sends its Up to the root by itself.
+//! Therefore an Up must not answer a Request while the sender does not know of the failures that made the other one the root: a
+//! Down(no) of an earlier root may still arrive. Such a member stores the Request, and answers with the result when it has one.
+//! When it learns of the failures, it sends its Up by itself.
 //!
 //! A member that returned no and then failed binds nobody: the survivors may all be prepared, and return yes.
 //!
 //! # Departures
 //!
 //! A member that has left MPI has passed every round in which it voted, and all its messages arrive. It counts as failed for the
-//! tree. To a member that is not prepared its departure is a permanent no: had the result been yes, all members would be prepared.
-//! Only a root by succession can miss something, if all that know the result have departed or failed. So each member leaves its
-//! last result ([`last`](Vote::last)) with the node daemon when it leaves MPI, and a root by succession that could decide yes asks the
-//! node daemon for the results that departed members have left ([`take_recall`](Vote::take_recall)). If none has left a result of this
-//! round, a departed member has not voted, and the result is no: nobody can have returned yes by 1.
+//! tree. To a member that is not prepared its departure is a permanent no: had the result been yes, all would be prepared. Only a
+//! root by succession can miss a result, if all that know it have departed or failed. So each member leaves its last result
+//! ([`last`](Vote::last)) with the node daemon when it leaves MPI, and a root by succession that could decide yes asks the node
+//! daemon for those of departed members ([`take_recall`](Vote::take_recall)). If none has left a result of this round, a departed
+//! member was not prepared, and the result is no: by 1 and 4 nobody has returned yes.
+//!
+//! All this is model-checked (`mend-sim`, module `explore`).
 
 use crate::protocol::{Output, Protocol};
 use crate::ranks::Ranks;
@@ -167,8 +178,8 @@ impl Vote {
         }
     }
 
-    /// The round of the running ballot, or of the next one. Wraps. A member that refuses stays in the first round that it refused,
-    /// whose number all its later outcomes have.
+    /// The round of the running ballot, or of the next one. Wraps. A member that refuses stays in the first round that it
+    /// refused, whose number all its later outcomes have.
     pub fn round(&self) -> u32 {
         self.round
     }
@@ -183,8 +194,8 @@ impl Vote {
         self.refused(self.round).is_some()
     }
 
-    /// The last round that this member passed without refusing it, with its result: what a member that leaves MPI leaves with the
-    /// node daemon.
+    /// The round before this one, with its result: what a member that leaves MPI leaves with the node daemon. Rounds that it
+    /// refused are not among these.
     pub fn last(&self) -> Option<(u32, Ballot)> {
         self.last.map(|result| (self.round.wrapping_sub(1), result))
     }
@@ -205,25 +216,16 @@ impl Vote {
         self.proceed(out);
     }
 
-    /// From now on this member votes no: in the current round, unless it is prepared, and in all later ones. The reason is permanent,
-    /// and will reach all other members without this vote.
+    /// From now on this member votes no: in the current round, unless it is prepared, and in all later ones. The reason is
+    /// permanent, and will reach all other members without this vote.
     pub fn refuse(&mut self, reason: Reason, out: &mut Effects) {
         assert!(Ballot::No(reason).permanent().is_some(), "only a permanent reason holds for later rounds");
         if self.refusal.is_some() {
             return;
         }
         self.refusal = Some(Refusal { reason, is_told: false });
-        if matches!(self.stage, Stage::Prepared(_)) {
-            return;
-        }
-        let was_running = self.is_running();
-        self.stage = Stage::Idle;
-        if was_running {
-            out.outcomes.push(Outcome { round: self.round, result: Ballot::No(reason) });
-        }
-        let was_asked = [0, 1].map(|ahead| self.answer(ahead, Ballot::No(reason), out));
-        if was_running || was_asked.contains(&true) {
-            self.tell_parent(out);
+        if !matches!(self.stage, Stage::Prepared(_)) {
+            self.refuse_round(reason, out);
         }
     }
 
@@ -233,8 +235,8 @@ impl Vote {
         self.on_end(rank, Reason::Departed(rank), out);
     }
 
-    /// A round for which the owner is to ask the node daemon whether a departed member has left its result; once a round. The answer
-    /// goes to [`on_recalled`](Self::on_recalled).
+    /// A round for which the owner is to ask the node daemon whether a departed member has left its result; once a round. The
+    /// answer goes to [`on_recalled`](Self::on_recalled).
     pub fn take_recall(&mut self) -> Option<u32> {
         (self.stage == Stage::Prepared(Recall::Needed)).then(|| {
             self.stage = Stage::Prepared(Recall::Asked);
@@ -319,18 +321,34 @@ impl Vote {
 
     /// The result of the current round, in which this member has voted, is known.
     fn pass(&mut self, result: Ballot, out: &mut Effects) {
+        if let Some(reason) = result.permanent() {
+            let refusal = self.refusal.get_or_insert(Refusal { reason, is_told: true });
+            // The parent has said so, or there is none.
+            refusal.is_told = true;
+            let reason = refusal.reason;
+            return self.refuse_round(reason, out);
+        }
         out.outcomes.push(Outcome { round: self.round, result });
         self.answer(0, result, out);
         self.gathered.swap(0, 1);
         self.stage = Stage::Idle;
         self.last = Some(result);
         self.round = self.round.wrapping_add(1);
-        if let (Some(reason), None) = (result.permanent(), &self.refusal) {
-            self.refusal = Some(Refusal { reason, is_told: false });
+        if let Some(Refusal { reason, .. }) = self.refusal {
+            self.refuse_round(reason, out);
         }
-        if let Some(reason) = self.refused(self.round)
-            && self.answer(0, Ballot::No(reason), out)
-        {
+    }
+
+    /// The result of the current round and all later ones is no. This member stays in this round, since another one may still be
+    /// prepared in the round before, and ask for its result.
+    fn refuse_round(&mut self, reason: Reason, out: &mut Effects) {
+        let was_running = self.is_running();
+        self.stage = Stage::Idle;
+        if was_running {
+            out.outcomes.push(Outcome { round: self.round, result: Ballot::No(reason) });
+        }
+        let was_asked = [0, 1].map(|ahead| self.answer(ahead, Ballot::No(reason), out));
+        if was_running || was_asked.contains(&true) {
             self.tell_parent(out);
         }
     }
@@ -409,19 +427,20 @@ impl Vote {
         }
     }
 
-    /// The result of a round that this member has passed or refuses. `None`: not known, or so old that all members have passed it.
+    /// The result of a round that this member has passed or refuses. `None`: not known, or so old that all members have passed
+    /// it.
     fn result(&self, round: u32) -> Option<Ballot> {
         let refused = self.refused(round).map(Ballot::No);
         refused.or_else(|| self.last.filter(|_| round.wrapping_add(1) == self.round))
     }
 
-    /// Why this member votes no in a round.
+    /// Why this member votes no in a round. A prepared member decides about the next round when it has passed its own: those that
+    /// are ahead must not forget the result that it waits for.
     fn refused(&self, round: u32) -> Option<Reason> {
-        let Refusal { reason, .. } = *self.refusal.as_ref()?;
-        let is_prepared = matches!(self.stage, Stage::Prepared(_));
-        let first = self.round.wrapping_add(u32::from(is_prepared));
-        // Rounds wrap. This member is at most one round behind others that send it Ups and Requests and do not refuse.
-        (round.wrapping_sub(first) as i32 >= 0).then_some(reason)
+        let reason = self.refusal.as_ref()?.reason;
+        // Rounds wrap.
+        let is_reached = round.wrapping_sub(self.round) as i32 >= 0;
+        (is_reached && !matches!(self.stage, Stage::Prepared(_))).then_some(reason)
     }
 }
 

@@ -28,8 +28,8 @@ pub enum Reason {
 /// What one member tells another about the round of a vote.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Message {
-    /// To the parent: the ballots of the sender and of all members below it. Where the reason is permanent: from this round on the
-    /// sender votes no.
+    /// To the parent: the ballots of the sender and of all members below it. Where the reason is permanent: from this round on
+    /// the sender votes no.
     Up(u32, Ballot),
     /// From a root by succession: the receiver reports the result of this round as soon as it has it.
     Request(u32),
