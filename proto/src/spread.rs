@@ -301,7 +301,8 @@ impl Spread {
 
     /// Sends what is due to one member.
     fn send(&mut self, to: Rank, is_neighbour: bool, out: &mut Output<Message, Item>) {
-        let Peer { told, owed, has_more, is_asked, .. } = self.find(to).map_or(Peer::new(to), |at| self.peers[at]);
+        let Peer { told, owed, has_more, is_asked, .. } =
+            self.find(to).map_or(Peer::new(to), |at| self.peers[at]);
         let has_all = told == self.digest;
         let asks = self.phase == Phase::Closing && is_neighbour && !has_all && !is_asked;
         let want = match (has_more && !has_all, asks) {
@@ -395,7 +396,6 @@ impl Protocol for Spread {
 
     /// The member is skipped, and its failure is an item; without an outcome, as it is known here.
     fn on_failure(&mut self, failed: Rank, _: &mut Output<Message, Item>) {
-        // Before the item is new: otherwise nobody would count as having all that was sent.
         self.skip(failed);
         self.learn(Item::Failed(failed));
     }
