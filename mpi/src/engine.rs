@@ -6,6 +6,7 @@
 //! calls [`progress`](Engine::progress) repeatedly.
 
 mod collectives;
+mod creation;
 mod ends;
 mod failures;
 mod properties;
@@ -17,6 +18,7 @@ mod waiting;
 use crate::agreements::Agreements;
 use crate::collective::{Collectives, Parts};
 use crate::communicator::{CommEntry, Communicators};
+use crate::creations::Creations;
 use crate::dispatch::Dispatch;
 use crate::expected_senders::ExpectedSenders;
 use crate::layers::Layers;
@@ -44,6 +46,7 @@ pub struct Engine<N: Btl, R: Runtime> {
     communicators: Communicators,
     collectives: Collectives,
     agreements: Agreements,
+    creations: Creations,
     member_protocols: MemberProtocols,
     ended_at_start: RequestsEndedAtStart,
     expected_senders: ExpectedSenders<N::Endpoint>,
@@ -98,6 +101,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             communicators: Communicators::new(me),
             collectives: Collectives::default(),
             agreements: Agreements::default(),
+            creations: Creations::default(),
             member_protocols: MemberProtocols::default(),
             ended_at_start: RequestsEndedAtStart::default(),
             expected_senders: ExpectedSenders::ANY,
@@ -131,6 +135,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         if !self.collectives.is_idle() {
             events += self.progress_collectives();
+        }
+        if !self.creations.is_idle() {
+            events += self.progress_creations_and_votes();
         }
         while let Some(peer) = self.layers.pml.next_to_connect() {
             self.look_up(peer);
@@ -278,6 +285,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             },
             Request::Collective(key) => self.collectives.poll(key),
             Request::Agreement(key) => self.agreements.operations().poll(key),
+            Request::Creation(key) => self.creations.operations().poll(key),
             Request::EndedAtStart(key) => self.ended_at_start.poll(key),
         }
     }
@@ -306,6 +314,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             Request::Collective(key) => self.collectives.release(key),
             Request::Agreement(key) => self.agreements.operations_mut().release(key),
+            Request::Creation(key) => self.creations.operations_mut().release(key),
             Request::EndedAtStart(key) => self.ended_at_start.release(key),
         };
         if let Some(comm) = comm {
@@ -378,7 +387,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
     /// receiver finalizes too, or its receiver has ended (Rule 7).
     pub fn finish(&mut self) -> bool {
-        if self.phase == Phase::Running && self.collectives.is_idle() && self.agreements.is_idle() {
+        let is_idle = self.collectives.is_idle()
+            && self.agreements.is_idle()
+            && self.creations.operations().is_idle();
+        if self.phase == Phase::Running && is_idle {
             self.phase = Phase::Closing;
             self.communicators.close_all(&mut self.layers);
         }

@@ -220,7 +220,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
 
     /// MPI_Comm_dup_with_info.
     pub fn dup_with_hints(&self, comm: CommKey, hints: Hints) -> Creation<N, R> {
-        self.create_by(comm, |engine| engine.dup_with_hints(comm, hints))
+        self.create_by(comm, |engine| engine.dup_with_hints(comm, hints, None))
     }
 
     /// MPI_Comm_set_info: local.

@@ -34,6 +34,7 @@ mod agreements;
 mod blocking;
 mod collective;
 mod communicator;
+mod creations;
 mod completion;
 mod datatypes;
 mod dispatch;

@@ -69,6 +69,14 @@ impl<T> OperationTable<T> {
         }
     }
 
+    /// What belongs to an operation that runs, to be changed.
+    pub fn running_mut(&mut self, key: Key) -> Option<&mut T> {
+        match &mut self.table.get_mut(key)?.stage {
+            Stage::Running(running) => Some(running),
+            Stage::Done(_) => None,
+        }
+    }
+
     /// Ends an operation that runs.
     pub fn end(&mut self, key: Key, ended: Ended) {
         let Some(operation) = self.table.get_mut(key) else { return };

@@ -80,7 +80,7 @@ pub(crate) fn dup_with_info(
 ) -> Result<(), CallError> {
     made.set(COMM_NULL);
     let hints = Hints::from_pairs(info::given(info)?.pairs());
-    make(world, made, |engine| Ok(engine.dup_with_hints(comm.key(engine)?, hints)?))
+    make(world, made, |engine| Ok(engine.dup_with_hints(comm.key(engine)?, hints, None)?))
 }
 
 pub(crate) fn split(

@@ -15,7 +15,7 @@ use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
 /// A creation of a communicator that runs: the contributions that its members exchange.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum PendingCreation {
     /// [`DUP_NAMER`] broadcasts its number (MPI-5.0 §7.4.2, MPI_COMM_DUP).
     Dup { contributions: Arc<Buffer>, hints: Hints },

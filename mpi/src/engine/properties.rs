@@ -59,6 +59,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             Request::Collective(key) => self.collectives.communicator_of(key),
             Request::Agreement(key) => self.agreements.operations().communicator_of(key),
+            Request::Creation(key) => self.creations.operations().communicator_of(key),
             Request::EndedAtStart(key) => self.ended_at_start.communicator_of(key),
         }
     }

@@ -93,14 +93,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Lets this member know something about a communicator.
-    fn learn(&mut self, identity: Identity, item: Item) {
+    pub(super) fn learn(&mut self, identity: Identity, item: Item) {
         self.with_instance(identity, |instance, ends, fx| instance.add(item, ends, fx));
         self.member_protocols.schedule_flush(identity);
         self.apply_member_events();
     }
 
     /// Calls `event` with the instance of a communicator, made if there is none and the communicator is open.
-    fn with_instance(
+    pub(super) fn with_instance(
         &mut self,
         identity: Identity,
         event: impl FnOnce(&mut Instance, &mend_pml::Ends, &mut crate::member_protocols::Effects<'_>),
@@ -168,7 +168,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.layers.pml.revoke(user);
         self.layers.pml.revoke(collective);
         let (collectives, mut parts) = self.collectives_and_parts();
-        _ = (collectives, &mut parts);//COLL
+        collectives.revoke(comm, &mut parts);
         self.with_instance(identity, |instance, ends, fx| instance.on_revoked(ends, fx));
         self.wake_ups.notify_all();
     }
@@ -182,7 +182,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Asks the runtime about a peer whose end is neither declared nor asked about.
-    fn ask_if_unknown(&mut self, peer: PeerIndex) {
+    pub(super) fn ask_if_unknown(&mut self, peer: PeerIndex) {
         if self.peer_reports.end_state(peer) == (crate::peer_reports::EndState::NotDeclared { query_open: false }) {
             self.peer_reports.ask(peer, Cause::NoEvidence, &mut self.layers.runtime);
         }
@@ -216,10 +216,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         self.member_protocols.remove_if_over(identity);
         self.apply_member_events();
-    }
-
-    fn on_voted(&mut self, identity: Identity, outcome: mend_proto::vote::Outcome) {
-        _ = (identity, outcome);//VOTE
     }
 
     fn on_decided(&mut self, identity: Identity, decision: Decision) {

@@ -44,8 +44,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                     }
                 }
                 RequestHandle::Request(Request::Collective(key)) => self.expect_rounds(key),
-                // The tree of an agreement changes when members fail.
-                RequestHandle::Request(Request::Agreement(_)) => self.expected_senders.add(None),
+                // Trees change when members fail.
+                RequestHandle::Request(Request::Agreement(_) | Request::Creation(_)) => {
+                    self.expected_senders.add(None);
+                }
                 RequestHandle::Request(Request::EndedAtStart(_))
                 | RequestHandle::Null
                 | RequestHandle::EndedAtStart => {}
@@ -116,6 +118,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Request::PointToPoint(key) => self.layers.pml.wake_at_end(mend_pml::Request(key), sleeper),
                 Request::Collective(key) => self.collectives.wake_at_end(key, sleeper),
                 Request::Agreement(key) => self.agreements.operations_mut().wake_at_end(key, sleeper),
+                Request::Creation(key) => self.creations.operations_mut().wake_at_end(key, sleeper),
                 Request::EndedAtStart(_) => {}
             }
         }
@@ -127,6 +130,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn next_to_wake(&mut self) -> Option<SleeperId> {
         let next = self.layers.pml.next_to_wake().or_else(|| self.collectives.next_to_wake());
         next.or_else(|| self.agreements.operations_mut().next_to_wake())
+            .or_else(|| self.creations.operations_mut().next_to_wake())
     }
 
     /// The number of events that may concern every sleeper; wraps.

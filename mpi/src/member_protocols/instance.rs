@@ -123,6 +123,12 @@ impl Instance {
         self.with_vote(ends, fx, |vote, out| vote.cast(ballot, out));
     }
 
+    /// This member takes part in no vote any more.
+    pub fn leave_votes(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        let me = self.me;
+        self.with_vote(ends, fx, |vote, out| vote.refuse(Reason::Departed(me), out));
+    }
+
     /// The communicator is revoked: from now on this member votes no.
     pub fn on_revoked(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
         if self.vote.is_some() {

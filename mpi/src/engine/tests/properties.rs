@@ -80,7 +80,7 @@ fn a_duplicate_inherits_the_hints_of_its_start_and_other_children_do_not() {
     process.set_hints(world, changed).unwrap();
     let duplicate = created(&mut process, started);
     assert_eq!(process.hints(duplicate), Ok(hints));
-    let started = process.dup_with_hints(duplicate, changed).unwrap();
+    let started = process.dup_with_hints(duplicate, changed, None).unwrap();
     let other = created(&mut process, started);
     assert_eq!((process.hints(other), process.hints(duplicate)), (Ok(changed), Ok(hints)));
     let started = process.split(world, Some(0), 0).unwrap();
