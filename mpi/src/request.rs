@@ -14,6 +14,8 @@ pub enum Request {
     Collective(Key),
     /// An operation that had ended at its start, with a status, for a handle of the program.
     EndedAtStart(Key),
+    /// An agreement, or a shrink.
+    Agreement(Key),
 }
 
 /// The key of a communicator in the table of this process.
@@ -102,6 +104,7 @@ impl Request {
             Request::PointToPoint(key) => (0, key),
             Request::Collective(key) => (1, key),
             Request::EndedAtStart(key) => (2, key),
+            Request::Agreement(key) => (3, key),
         };
         assert!(key.index <= INDEX_MASK, "2^30 requests do not fit into memory");
         u64::from(key.generation) << 32 | u64::from(kind << KIND_SHIFT | key.index)
@@ -115,7 +118,7 @@ impl Request {
             0 => Some(Request::PointToPoint(key)),
             1 => Some(Request::Collective(key)),
             2 => Some(Request::EndedAtStart(key)),
-            _ => None,
+            _ => Some(Request::Agreement(key)),
         }
     }
 }
@@ -163,7 +166,8 @@ mod tests {
     #[test]
     fn handles_survive_a_round_trip_and_are_never_predefined() {
         let key = Key { index: 5, generation: 3 };
-        for request in [Request::PointToPoint(key), Request::Collective(key), Request::EndedAtStart(key)] {
+        let kinds = [Request::PointToPoint, Request::Collective, Request::EndedAtStart, Request::Agreement];
+        for request in kinds.map(|kind| kind(key)) {
             assert_eq!(Request::from_bits(request.to_bits()), Some(request));
             assert!(request.to_bits() > u64::from(u32::MAX));
         }

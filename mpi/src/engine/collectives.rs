@@ -4,7 +4,7 @@
 use super::Engine;
 use crate::collective::Begun;
 use crate::communicator::{Contribution, DUP_NAMER, PendingCreation};
-use crate::{CommKey, Error, Request, Started};
+use crate::{CommKey, Error, Hints, Request, Started};
 use mend_coll::Collective;
 use mend_comm::Group;
 use mend_runtime::Runtime;
@@ -16,12 +16,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.start(comm, call, None)
     }
 
-    /// Starts the creation of a communicator with the same members (MPI_COMM_DUP).
+    /// Starts the creation of a communicator with the same members (MPI_COMM_DUP), which has the hints that `comm` has now: MPI-5.0
+    /// §7.4.2 leaves hints out of a duplicate, but a library that works on one is to report failures as the program asked for
+    /// (Row IK4).
     pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
+        self.dup_with_hints(comm, self.hints(comm)?)
+    }
+
+    /// As [`dup`](Engine::dup), with other hints (MPI_COMM_DUP_WITH_INFO).
+    pub fn dup_with_hints(&mut self, comm: CommKey, hints: Hints) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
         let (is_namer, size) = (parent.rank == DUP_NAMER, parent.size());
         let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
-        let (creation, call) = PendingCreation::dup(number)?;
+        let (creation, call) = PendingCreation::dup(number, hints)?;
         self.start(comm, call, Some(creation))
     }
 
@@ -53,8 +60,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The communicator that the operation created, once the operation has ended. `None`: this process is not a member of it.
     pub fn created(&mut self, request: Request) -> Option<CommKey> {
-        let Request::Collective(key) = request else { return None };
-        self.collectives.take_created(key)
+        match request {
+            Request::Collective(key) => self.collectives.take_created(key),
+            Request::Agreement(key) => self.agreements.operations_mut().take_created(key),
+            Request::PointToPoint(_) | Request::EndedAtStart(_) => None,
+        }
     }
 
     fn start(
