@@ -7,7 +7,7 @@
 
 use crate::member_protocols::{self, MemberProtocols};
 use crate::peer_reports::PeerReports;
-use mend_base::PeerIndex;
+use mend_base::{Identity, PeerIndex};
 use mend_pml::Upcalls;
 use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
 
@@ -62,6 +62,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
 
     fn on_error(&mut self, peer: PeerIndex, _endpoint: E, cause: Cause) {
         self.peer_reports.on_evidence(peer, cause);
+    }
+
+    fn on_revoked(&mut self, _from: PeerIndex, identity: Identity) {
+        self.member_protocols.on_refused_as_revoked(identity);
     }
 
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {

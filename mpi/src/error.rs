@@ -55,6 +55,10 @@ pub enum Detail {
     /// The peer takes no part in this message any more: it freed the communicator (MPI_Finalize frees all), gave the operation
     /// up, or had no memory for it.
     PeerFreed(Rank),
+    /// The peer never created the communicator, and will not: its creation failed there.
+    NotCreated(Rank),
+    /// The communicator is revoked.
+    Revoked,
     /// The peer has failed.
     ProcFailed(Rank),
     /// A process that may be the sender has failed, and its failure is not acknowledged: the first such process, where it is known.
@@ -190,6 +194,18 @@ impl Detail {
                 "in the program of that rank, receive all messages on the communicator before MPI_Comm_free or MPI_Finalize; \
                  if it gave up or had no memory, its own calls reported why",
             ),
+            Detail::NotCreated(_) => (
+                ErrorClass::Other,
+                Code("PML", 8),
+                "use the communicator only if all its members have created it: in the program of that rank, the call that was to \
+                 create it failed and reported why",
+            ),
+            Detail::Revoked => (
+                ErrorClass::Revoked,
+                Code("PML", 9),
+                "a member has called MPI_Comm_revoke, so that all members leave the communicator; MPI_Comm_shrink and \
+                 MPI_Comm_agree still work on it, and MPI_Comm_free frees it",
+            ),
             Detail::ProcFailed(_) => (
                 ErrorClass::ProcFailed,
                 Code("PML", 3),
@@ -223,6 +239,7 @@ impl Detail {
         match self {
             Detail::PeerLeft(rank)
             | Detail::PeerFreed(rank)
+            | Detail::NotCreated(rank)
             | Detail::ProcFailed(rank)
             | Detail::SenderMayHaveFailed(Some(rank))
             | Detail::Unreachable(rank, _) => Some(rank),
@@ -304,6 +321,10 @@ impl fmt::Display for Words {
                     process(rank)
                 );
             }
+            Detail::NotCreated(rank) => {
+                return write!(f, "{} has not created the communicator", process(rank));
+            }
+            Detail::Revoked => "the communicator is revoked",
             Detail::ProcFailed(rank) => return write!(f, "{} has failed", process(rank)),
             Detail::SenderMayHaveFailed(Some(rank)) => {
                 return write!(f, "{}, which may be the sender, has failed", process(rank));
@@ -345,6 +366,8 @@ impl From<mend_pml::Error> for Error {
             Pml::PeerLeft(rank) => Detail::PeerLeft(rank),
             Pml::Unreachable(rank, cause) => Detail::Unreachable(rank, cause),
             Pml::PeerFreed(rank) => Detail::PeerFreed(rank),
+            Pml::NotCreated(rank) => Detail::NotCreated(rank),
+            Pml::Revoked => Detail::Revoked,
             Pml::NoSuchRank(rank) => Detail::NoSuchRank(rank, None),
             Pml::NoSuchChannel => Detail::NoSuchCommunicator,
             Pml::NoSuchRequest => Detail::NoSuchRequest,
@@ -410,6 +433,7 @@ mod tests {
         for detail in [
             Detail::PeerLeft(Rank(0)),
             Detail::PeerFreed(Rank(0)),
+            Detail::NotCreated(Rank(0)),
             Detail::SenderMayHaveFailed(Some(Rank(0))),
             Detail::Unreachable(Rank(0), Cause::Refused),
         ] {

@@ -83,6 +83,12 @@ impl MemberProtocols {
         packet.is_some()
     }
 
+    /// Another member has refused a message because the communicator is revoked there: as good as the news of it.
+    #[cold]
+    pub fn on_refused_as_revoked(&mut self, identity: Identity) {
+        self.events.push_back(Event::RefusedAsRevoked(identity));
+    }
+
     /// The next message that has arrived.
     pub fn next_arrival(&mut self) -> Option<Packet> {
         self.inbox.pop_front()

@@ -148,6 +148,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Event::Voted(identity, outcome) => self.on_voted(identity, outcome),
                 Event::Learned(identity, Item::Revoked) => self.on_revoked(identity),
                 Event::Learned(identity, Item::Failed(rank)) => self.on_failure_reported(identity, rank),
+                Event::RefusedAsRevoked(identity) => self.learn(identity, Item::Revoked),
                 Event::RecallDecision(identity, sequence) => self.recall(identity, sequence),
                 Event::Gone(identity, rank) => self.on_gone(identity, rank),
             }
@@ -163,7 +164,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         mend_base::reach!("mpi.repair: revoked");
         entry.set_revoked();
-        //PML
+        let (user, collective) = (entry.point_to_point(), entry.collective());
+        self.layers.pml.revoke(user);
+        self.layers.pml.revoke(collective);
         let (collectives, mut parts) = self.collectives_and_parts();
         _ = (collectives, &mut parts);//COLL
         self.with_instance(identity, |instance, ends, fx| instance.on_revoked(ends, fx));

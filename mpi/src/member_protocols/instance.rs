@@ -24,6 +24,8 @@ pub(crate) enum Event {
     Learned(Identity, Item),
     /// The node daemon must be asked for the result of this agreement: members that left MPI may have it.
     RecallDecision(Identity, u32),
+    /// Another member has refused a message because the communicator is revoked there.
+    RefusedAsRevoked(Identity),
     /// Another member has freed the communicator, so no agreement that runs here can be anything but its closing.
     Gone(Identity, Rank),
 }
