@@ -6,7 +6,7 @@
 use super::Engine;
 use mend_base::PeerIndex;
 use mend_pml::End;
-use mend_runtime::Runtime;
+use mend_runtime::{Notice, ResultKey, Runtime};
 use mend_transport::Btl;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
@@ -24,6 +24,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut taken = self.peer_reports.begin_notices(&self.layers.runtime);
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
+            if let Notice::Recalled { key, result } = notice {
+                self.on_recalled(key, result.as_deref());
+                continue;
+            }
             if let Some(alive) = self.peer_reports.on_notice(notice, &self.ends, &mut self.layers) {
                 let (collectives, mut parts) = self.collectives_and_parts();
                 collectives.on_alive(alive, &mut parts);
@@ -31,6 +35,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.publish_ends();
         }
         taken
+    }
+
+    /// The node daemon has answered a question for the result of a protocol among members: what a member that has left MPI has
+    /// left with it, or that no such member has left that result. No protocol of this engine asks yet, so nothing depends on the
+    /// answer.
+    #[cold]
+    fn on_recalled(&mut self, _key: ResultKey, _result: Option<&[u8]>) {
+        mend_base::reach!("mpi.engine: a result was recalled");
     }
 
     /// Requests from the runtime the contact of a peer to which a message is sent.
