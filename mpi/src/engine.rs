@@ -396,6 +396,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         if self.phase == Phase::Closing && self.layers.pml.idle() && self.member_protocols.has_sent_all() {
             self.phase = Phase::Finalized;
+            self.leave_results();
             self.layers.runtime.finalize();
         }
         self.phase == Phase::Finalized

@@ -14,6 +14,7 @@
 //! A part of the engine: it owns the instances and all messages on their way to or from them. It calls the PML alone.
 
 mod instance;
+pub(crate) mod left_result;
 mod packet;
 
 use crate::layers::Layers;
@@ -22,6 +23,7 @@ pub(crate) use instance::{Effects, Event, Instance};
 use instance::Scratch;
 use mend_base::{Identity, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
+use mend_runtime::ResultKey;
 use mend_transport::Btl;
 use packet::Message;
 pub(crate) use packet::{AM_ID, Packet};
@@ -227,6 +229,11 @@ impl MemberProtocols {
             self.control = layers.pml.open_control(AM_ID, Places::OnDemand(WAITING_MAX)).ok();
         }
         self.control
+    }
+
+    /// The results that other members may still ask for, to be left with the node daemon.
+    pub fn results_to_leave(&self) -> impl Iterator<Item = (ResultKey, Vec<u8>)> {
+        self.instances.values().flat_map(Instance::results_to_leave)
     }
 
     /// The next result for the engine.

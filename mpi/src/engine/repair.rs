@@ -12,7 +12,7 @@ use mend_pml::{CommIndex, End, Status};
 use mend_proto::agreement::{Contribution, Decision, Op};
 use mend_proto::ranks::SetHash;
 use mend_proto::spread::Item;
-use mend_runtime::Runtime;
+use mend_runtime::{ResultKey, Runtime};
 use mend_transport::{Btl, Cause, UserMemory};
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Event::Learned(identity, Item::Revoked) => self.on_revoked(identity),
                 Event::Learned(identity, Item::Failed(rank)) => self.on_failure_reported(identity, rank),
                 Event::RefusedAsRevoked(identity) => self.learn(identity, Item::Revoked),
-                Event::RecallDecision(identity, sequence) => self.recall(identity, sequence),
+                Event::Recall(key) => self.layers.runtime.recall_result(key),
                 Event::Gone(identity, rank) => self.on_gone(identity, rank),
             }
         }
@@ -188,12 +188,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// Asks the node daemon for a decision that members which left MPI may have had.
-    fn recall(&mut self, identity: Identity, sequence: u32) {
-        //RECALL
-        self.with_instance(identity, |instance, ends, fx| {
-            instance.on_decision_recalled(sequence, None, ends, fx);
-        });
+    /// The node daemon has answered: what a member that has left MPI has left with it. An answer that is not waited for any more is
+    /// ignored by the protocol.
+    pub(super) fn on_recalled(&mut self, key: ResultKey, left: Option<&[u8]>) {
+        mend_base::reach!("mpi.repair: a result was recalled");
+        self.with_instance(key.identity, |instance, ends, fx| instance.on_recalled(key, left, ends, fx));
+        self.apply_member_events();
+    }
+
+    /// MPI_Finalize: what other members may still ask this one for is left with the node daemon, before they are notified that it left.
+    pub(super) fn leave_results(&mut self) {
+        for (key, result) in self.member_protocols.results_to_leave() {
+            self.layers.runtime.leave_result(key, &result);
+        }
     }
 
     /// Another member has freed the communicator and all its agreements were passed.
