@@ -71,6 +71,8 @@ pub enum Detail {
     IdentitiesExhausted,
     /// A contribution that a member sent for the creation of a communicator is invalid, or contradicts the others.
     BadCreation,
+    /// A member could not take part in the creation of the communicator, so it exists nowhere.
+    CreationRefused,
     /// MPI was finalized, or is not initialized.
     NotRunning,
 }
@@ -226,6 +228,9 @@ impl Detail {
             Detail::NoMemory => (ErrorClass::NoMem, Code("PML", 7), MEMORY),
             Detail::IdentitiesExhausted => (ErrorClass::Intern, Code("MPI", 9), REPORT),
             Detail::BadCreation => (ErrorClass::Intern, Code("MPI", 10), REPORT),
+            Detail::CreationRefused => {
+                (ErrorClass::Other, Code("MPI", 12), "look at what the other members report")
+            }
             Detail::NotRunning => {
                 (ErrorClass::Other, Code("MPI", 11), "call MPI between MPI_Init and MPI_Finalize")
             }
@@ -338,6 +343,7 @@ impl fmt::Display for Words {
                 "this process has created as many communicators as there are identities, about 2^32"
             }
             Detail::BadCreation => "a member sent invalid data for the creation of the communicator",
+            Detail::CreationRefused => "a member could not take part, so the communicator was created nowhere",
             Detail::NotRunning => "MPI is not initialized, or was finalized",
         };
         f.write_str(words)

@@ -79,5 +79,5 @@ pub use ob1::Ob1;
 pub use ob1::open_counts::OpenCounts;
 pub use ob1::polling_receive::PollingReceive;
 pub use parameters::PARAMETERS;
-pub use request::{Channel, CommIndex, Error, Request, SendMode, SleeperId, Started, State, Status};
+pub use request::{Channel, CommIndex, Error, Lookup, Request, SendMode, SleeperId, Started, State, Status};
 pub use upcalls::Upcalls;

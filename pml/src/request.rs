@@ -25,6 +25,17 @@ pub struct CommIndex(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SleeperId(pub NonZero<u32>);
 
+/// The communicator with an identity, as far as this process knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// Its channels belong to this one.
+    Open(CommIndex),
+    /// It was freed here, or its creation failed.
+    Retired,
+    /// It is not created here yet.
+    NotCreated,
+}
+
 /// The result of a call to send or receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Started {

@@ -191,7 +191,7 @@ impl RequestTable {
     }
 
     #[inline]
-    fn comm_of_channel(&self, channel: Key) -> Option<CommIndex> {
+    pub(crate) fn comm_of_channel(&self, channel: Key) -> Option<CommIndex> {
         self.channels.get(channel.index as usize)?.comm
     }
 

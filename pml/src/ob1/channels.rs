@@ -8,7 +8,7 @@ use crate::channel::ChannelState;
 use crate::context_table::{Named, names_of};
 use crate::ends::Ends;
 use crate::envelope::{Packet, Reason};
-use crate::request::{Channel, CommIndex};
+use crate::request::{Channel, CommIndex, Lookup};
 use crate::send_queues::QueuedMessage;
 use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex, Rank};
 use mend_proto::identity::ContextName;
@@ -49,6 +49,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// trusted.
     pub fn is_used(&self, identity: Identity) -> bool {
         names_of(identity).into_iter().any(|name| self.contexts.is_used(name))
+    }
+
+    /// Which communicator of this process has this identity.
+    pub fn find_communicator(&self, identity: Identity) -> Lookup {
+        let name = ContextName { identity, context_kind: ContextKind::PointToPoint };
+        match self.contexts.find(name) {
+            Named::Open(key) => self.requests.comm_of_channel(key).map_or(Lookup::Retired, Lookup::Open),
+            Named::Retired(_) => Lookup::Retired,
+            Named::NotCreated => Lookup::NotCreated,
+        }
     }
 
     /// Closes a channel: no operation starts on it any more, and it is removed with its last operation (MPI-5.0 §7.4.3).
