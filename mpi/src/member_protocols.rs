@@ -73,9 +73,19 @@ impl MemberProtocols {
         self.inbox.is_empty() && self.packets.is_empty() && self.events.is_empty() && self.unflushed.is_empty()
     }
 
+    /// The number of messages of this process that wait to leave, and of communicators with news that does.
+    pub fn unsent(&self) -> usize {
+        self.packets.len() + self.unflushed.len()
+    }
+
+    /// The number of communicators whose protocols are in use, or are still owed to other members.
+    pub fn len(&self) -> usize {
+        self.instances.len()
+    }
+
     /// Whether no message of this process waits to leave.
     pub fn has_sent_all(&self) -> bool {
-        self.packets.is_empty() && self.unflushed.is_empty()
+        self.unsent() == 0
     }
 
     /// A message has arrived. `false`: garbage.
@@ -201,14 +211,20 @@ impl MemberProtocols {
         self.packets.retain(|packet| packet.peer != peer);
     }
 
-    /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order.
-    pub fn send<N: Btl, R>(&mut self, ends: &Ends, layers: &mut Layers<N, R>) {
+    /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order. Returns the number of events.
+    pub fn send<N: Btl, R>(&mut self, ends: &Ends, layers: &mut Layers<N, R>) -> u32 {
+        let mut events = 0;
         while let Some(identity) = self.unflushed.pop() {
+            events += 1;
             if let Some((instance, mut effects)) = self.instance(identity) {
                 instance.flush(ends, &mut effects);
             }
         }
-        let Some(control) = self.control_queue(layers) else { return };
+        if self.packets.is_empty() {
+            return events;
+        }
+        let Some(control) = self.control_queue(layers) else { return events };
+        let before = self.packets.len();
         let mut full: Vec<PeerIndex> = Vec::new();
         self.packets.retain(|packet| {
             if full.contains(&packet.peer) {
@@ -222,6 +238,7 @@ impl MemberProtocols {
                 }
             }
         });
+        events + (before - self.packets.len()) as u32
     }
 
     fn control_queue<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) -> Option<Protocol> {

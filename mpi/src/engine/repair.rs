@@ -4,7 +4,7 @@
 
 use super::Engine;
 use crate::agreements::{Held, Purpose, Queued};
-use crate::member_protocols::{Event, Instance, Target};
+use crate::member_protocols::{Event, Instance, MemberProtocols, Target};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, PeerIndex, Rank};
 use mend_comm::Communicator;
@@ -120,10 +120,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Messages of the protocols are delivered, their results applied, and what is to be sent leaves. Returns the number of events.
     #[cold]
     pub(super) fn progress_member_protocols(&mut self) -> u32 {
-        let events = self.deliver_member_messages();
+        let delivered = self.deliver_member_messages();
         self.apply_member_events();
-        self.member_protocols.send(&self.ends, &mut self.layers);
-        events
+        delivered + self.member_protocols.send(&self.ends, &mut self.layers)
     }
 
     /// To be called before the end of a peer is published: everything that the peer has sent is delivered.
@@ -201,6 +200,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         for (key, result) in self.member_protocols.results_to_leave() {
             self.layers.runtime.leave_result(key, &result);
         }
+        self.member_protocols = MemberProtocols::default();
     }
 
     /// Another member has freed the communicator and all its agreements were passed.
