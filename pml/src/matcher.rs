@@ -40,6 +40,8 @@ pub(crate) struct MatchLists {
     unexpected: List<BY_CHANNEL>,
     /// The stamp of the last receive that was posted.
     stamp: u64,
+    /// The channel is revoked: the match lists that are made from now on refuse messages, as those that exist do.
+    revoked: bool,
 }
 
 /// What comes from one rank.
@@ -50,8 +52,22 @@ struct MatchList {
     unexpected: List<BY_SENDER>,
     /// The sequence number of its next message: every arrival consumes one (I6).
     sequence: u16,
+    admission: Admission,
+}
+
+/// How messages of a rank are admitted. A message by context id of a rank to which the id was announced is the one case of the
+/// hot path, so a revocation costs that path nothing: it changes the value.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Admission {
+    /// Our context id is not announced to it.
+    #[default]
+    Unannounced,
     /// Our context id was announced to it.
-    announced: bool,
+    Announced,
+    /// As `Unannounced`, and the channel is revoked: no message is matched any more.
+    RevokedUnannounced,
+    /// As `Announced`, and the channel is revoked.
+    RevokedAnnounced,
 }
 
 const _: () = assert!(size_of::<MatchList>() <= 40);
@@ -63,6 +79,8 @@ pub(crate) enum Arrival {
     InOrder,
     /// The next message, by context name: our context id is to be announced.
     Unannounced,
+    /// The next message, on a channel that is revoked: no receive takes it.
+    Revoked,
     /// Out of sequence, or by a context id that was never announced to its sender.
     Garbage,
     /// The first message of this rank, and there is no memory for its match list.
@@ -78,11 +96,11 @@ impl MatchLists {
             return Arrival::NoMemory;
         }
         let list = &mut self.by_rank[source.index()];
-        if sequence != list.sequence || !(list.announced || by_name) {
-            return Arrival::Garbage;
+        if sequence != list.sequence || list.admission != Admission::Announced {
+            return list.arrive_unusual(sequence, by_name);
         }
         list.sequence = sequence.wrapping_add(1);
-        if list.announced { Arrival::InOrder } else { Arrival::Unannounced }
+        Arrival::InOrder
     }
 
     /// Makes the match list of a rank that exists.
@@ -91,9 +109,20 @@ impl MatchLists {
         let missing = (rank.index() + 1).saturating_sub(self.by_rank.len());
         let found = self.by_rank.try_reserve(missing).is_ok();
         if found {
-            self.by_rank.resize(self.by_rank.len() + missing, MatchList::default());
+            let mut list = MatchList::default();
+            if self.revoked {
+                list.revoke();
+            }
+            self.by_rank.resize(self.by_rank.len() + missing, list);
         }
         found
+    }
+
+    /// The channel is revoked: no receive is posted any more, and arrivals are [`Arrival::Revoked`]. The caller takes the receives
+    /// and messages out that are here.
+    pub(crate) fn revoke(&mut self) {
+        self.revoked = true;
+        self.by_rank.iter_mut().for_each(MatchList::revoke);
     }
 
     // Hot: per message.
@@ -197,12 +226,39 @@ impl MatchLists {
 
     /// Our context id has been announced to a rank that has sent something.
     pub(crate) fn announce(&mut self, rank: Rank) {
-        self.by_rank[rank.index()].announced = true;
+        self.by_rank[rank.index()].admission = Admission::Announced;
     }
 
     /// How many messages of a rank have arrived, modulo 2^16.
     pub(crate) fn arrived(&self, rank: Rank) -> u16 {
         self.by_rank.get(rank.index()).map_or(0, |list| list.sequence)
+    }
+}
+
+impl MatchList {
+    /// A message that is out of sequence, or of a rank that is not admitted by context id.
+    // Not inlined: the hot path would load the admission into a register for it.
+    #[cold]
+    #[inline(never)]
+    fn arrive_unusual(&mut self, sequence: u16, by_name: bool) -> Arrival {
+        let arrival = match self.admission {
+            Admission::Unannounced if by_name => Arrival::Unannounced,
+            Admission::RevokedUnannounced if by_name => Arrival::Revoked,
+            Admission::RevokedAnnounced => Arrival::Revoked,
+            Admission::Unannounced | Admission::RevokedUnannounced | Admission::Announced => Arrival::Garbage,
+        };
+        if sequence != self.sequence || arrival == Arrival::Garbage {
+            return Arrival::Garbage;
+        }
+        self.sequence = sequence.wrapping_add(1);
+        arrival
+    }
+
+    fn revoke(&mut self) {
+        self.admission = match self.admission {
+            Admission::Unannounced | Admission::RevokedUnannounced => Admission::RevokedUnannounced,
+            Admission::Announced | Admission::RevokedAnnounced => Admission::RevokedAnnounced,
+        };
     }
 }
 
@@ -392,6 +448,27 @@ mod tests {
         assert_eq!(lists.arrive(rank, 1, false), Arrival::InOrder);
         assert_eq!(lists.arrive(rank, 1, false), Arrival::Garbage, "twice");
         assert_eq!(lists.arrived(rank), 2);
+    }
+
+    // Row RV5
+    #[test]
+    fn on_a_revoked_channel_every_message_in_order_consumes_its_number_and_none_is_admitted() {
+        let mut lists = MatchLists::default();
+        let [known, unknown, later] = [0, 1, 2].map(Rank);
+        for rank in [known, unknown] {
+            assert_eq!(lists.arrive(rank, 0, true), Arrival::Unannounced);
+        }
+        lists.announce(known);
+        (0..2).for_each(|_| lists.revoke());
+        assert_eq!(lists.arrive(known, 1, false), Arrival::Revoked);
+        assert_eq!(lists.arrive(known, 2, true), Arrival::Revoked);
+        assert_eq!(lists.arrive(known, 2, false), Arrival::Garbage, "twice");
+        for (rank, next) in [(unknown, 1), (later, 0)] {
+            assert_eq!(lists.arrive(rank, next, false), Arrival::Garbage, "never announced");
+            assert_eq!(lists.arrive(rank, next, true), Arrival::Revoked);
+            assert_eq!(lists.arrived(rank), next + 1);
+        }
+        assert_eq!(lists.arrived(known), 3);
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// point-to-point contexts alone.
     pub fn acknowledge(&mut self, on: Channel, at_most: Option<u32>, ends: &Ends) -> u32 {
         let Some(channel) = self.channels.get_mut(on.0) else { return 0 };
-        debug_assert!(!channel.is_collective(), "a collective context stays broken");
+        debug_assert!(channel.is_point_to_point(), "a collective context stays broken");
         channel.members.acknowledge(at_most, ends)
     }
 
@@ -104,9 +104,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         (self.member(entry.channel(), rank)? == peer).then_some(rank)
     }
 
-    /// Ends a request in error, in whatever state it is.
+    /// Ends a request in error, in whatever state it is; on a revoked channel with the error of the revocation.
     pub(super) fn end_request(&mut self, key: Key, error: Error) {
         let Some(entry) = self.requests.get(key) else { return };
+        let error = self.channels.get(entry.channel()).map_or(error, |channel| channel.error_of(error));
         match *entry.phase() {
             Phase::Queued { .. } => mend_base::reach!("pml.end: a queued send"),
             Phase::RtsSent { .. } => mend_base::reach!("pml.end: a send without an answer"),
@@ -127,8 +128,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     #[inline]
     pub(super) fn why_never(&self, channel: Key, from: Source, ends: &Ends) -> Option<Error> {
         let channel = self.channels.get(channel)?;
-        if let Some(rank) = channel.broken_by(ends) {
-            return Some(Error::ProcFailed(rank));
+        if let Some(error) = channel.why_unusable(ends) {
+            return Some(error);
         }
         let Source::Rank(rank) = from else { return None };
         let end = ends.of(channel.members.peer(rank)?)?;

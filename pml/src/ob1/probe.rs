@@ -10,7 +10,8 @@ use mend_base::{Key, Source, TagSelector};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Finds the message that such a receive would take, among those that `progress` has brought. `Err` where there is none and
-    /// the peer that the receive names has ended, or, for a wildcard, a failure is pending (Row PP9).
+    /// the peer that the receive names has ended, or, for a wildcard, a failure is pending (Row PP9); and where the communicator is
+    /// revoked (Row RV15).
     pub fn probe(
         &mut self,
         on: Channel,
@@ -37,6 +38,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let never = match from {
             Source::Rank(_) => self.why_never(on.0, from, ends),
+            Source::Any if channel.is_revoked() => Some(Error::Revoked),
             Source::Any => self.pending_failure(on, ends).map(Error::ProcFailed),
         };
         if never.is_none() {

@@ -148,6 +148,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.end(request, Ok(Status::CANCELLED));
         }
         let key = entry.channel();
+        if self.channels.get(key).is_some_and(|channel| channel.is_revoked()) {
+            mend_base::reach!("pml.receive: without its match on a revoked channel");
+            return self.end(request, Err(Error::Revoked));
+        }
         self.requests.set_phase(request, Phase::Posted(posted));
         if let Some(Unexpected { source, tag, form, payload, .. }) =
             self.take_unexpected(key, posted.from, posted.tag)

@@ -330,7 +330,7 @@ fn a_communicator_that_only_one_member_created_refuses_messages_and_can_be_freed
         processes[0].free(only).expect("it can be freed");
         (0..9).for_each(|_| processes.iter_mut().for_each(progress));
         if named {
-            assert_eq!(ended(&processes[0], sent), Detail::PeerFreed(Rank(1)));
+            assert_eq!(ended(&processes[0], sent), Detail::NotCreated(Rank(1)));
         } else {
             assert_eq!(
                 result(&processes[0], sent),
