@@ -104,6 +104,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.layers.pml.want_awaited();
     }
 
+    /// Wakes the helper threads of peers that have not consumed a control message. For the helper thread of this process, while the
+    /// program is outside MPI.
+    pub fn call_helpers(&mut self) {
+        self.layers.net.call_helpers();
+    }
+
     /// Begins to note active requests. Before a thread sleeps, its call is polled once between this and
     /// [`wake_when_over`](Engine::wake_when_over): the requests that this poll finds active are those that the thread waits for.
     pub fn note_awaited(&mut self) {
