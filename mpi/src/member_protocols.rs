@@ -18,9 +18,8 @@ pub(crate) mod left_result;
 mod packet;
 
 use crate::layers::Layers;
-use crate::CommKey;
-pub(crate) use instance::{Effects, Event, Instance};
 use instance::Scratch;
+pub(crate) use instance::{Effects, Event, Instance};
 use mend_base::{Identity, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
 use mend_runtime::ResultKey;
@@ -51,7 +50,7 @@ pub(crate) struct MemberProtocols {
 /// Which communicator a message is for.
 pub(crate) enum Target {
     /// It is open here.
-    Open(CommKey, Rank, Arc<[PeerIndex]>),
+    Open(Rank, Arc<[PeerIndex]>),
     /// It is not created here yet.
     NotCreated,
     /// It was freed here.
@@ -70,7 +69,10 @@ impl MemberProtocols {
     /// Whether nothing has arrived, waits or is to be told.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.inbox.is_empty() && self.packets.is_empty() && self.events.is_empty() && self.unflushed.is_empty()
+        self.inbox.is_empty()
+            && self.packets.is_empty()
+            && self.events.is_empty()
+            && self.unflushed.is_empty()
     }
 
     /// The number of messages of this process that wait to leave, and of communicators with news that does.
@@ -111,7 +113,7 @@ impl MemberProtocols {
         let Some((about, message)) = packet.read() else { return false };
         if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
-                Target::Open(comm, me, members) => self.add(about.identity, comm, me, members),
+                Target::Open(me, members) => self.add(about.identity, me, members),
                 Target::NotCreated => return self.store_early(about.identity, packet),
                 Target::Retired => {
                     self.answer_for_freed(packet.peer, about, &message);
@@ -157,18 +159,17 @@ impl MemberProtocols {
     pub fn open(
         &mut self,
         identity: Identity,
-        comm: CommKey,
         me: Rank,
         members: &Arc<[PeerIndex]>,
     ) -> (&mut Instance, Effects<'_>) {
         let MemberProtocols { instances, packets, events, scratch, .. } = self;
-        let make = || Instance::new(identity, comm, me, Arc::clone(members));
+        let make = || Instance::new(identity, me, Arc::clone(members));
         let instance = instances.entry(identity).or_insert_with(make);
         (instance, Effects { packets, events, scratch })
     }
 
-    fn add(&mut self, identity: Identity, comm: CommKey, me: Rank, members: Arc<[PeerIndex]>) {
-        self.instances.insert(identity, Instance::new(identity, comm, me, members));
+    fn add(&mut self, identity: Identity, me: Rank, members: Arc<[PeerIndex]>) {
+        self.instances.insert(identity, Instance::new(identity, me, members));
     }
 
     /// The instance of a communicator.
@@ -258,4 +259,3 @@ impl MemberProtocols {
         self.events.pop_front()
     }
 }
-

@@ -3,7 +3,6 @@
 
 use super::left_result;
 use super::packet::{About, Message, Packet};
-use crate::CommKey;
 use mend_base::{Identity, PeerIndex, Rank};
 use mend_pml::{End, Ends};
 use mend_proto::agreement::{self, Agreement, Contribution, Decision};
@@ -36,8 +35,6 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Instance {
     identity: Identity,
-    /// The communicator, until it is freed.
-    pub comm: CommKey,
     me: Rank,
     members: Arc<[PeerIndex]>,
     agreement: Option<Box<Agreement>>,
@@ -67,8 +64,8 @@ pub(crate) struct Scratch {
 const SHAPE: Shape = Shape::Nomial(8);
 
 impl Instance {
-    pub fn new(identity: Identity, comm: CommKey, me: Rank, members: Arc<[PeerIndex]>) -> Self {
-        Instance { identity, comm, me, members, agreement: None, vote: None, spread: None, closing: false }
+    pub fn new(identity: Identity, me: Rank, members: Arc<[PeerIndex]>) -> Self {
+        Instance { identity, me, members, agreement: None, vote: None, spread: None, closing: false }
     }
 
     /// Whether `peer` has this rank.
@@ -164,7 +161,9 @@ impl Instance {
             Message::Agreement(message) => {
                 self.with_agreement(ends, fx, |agreement, out| agreement.on_message(from, message, out));
             }
-            Message::Vote(message) => self.with_vote(ends, fx, |vote, out| vote.on_message(from, message, out)),
+            Message::Vote(message) => {
+                self.with_vote(ends, fx, |vote, out| vote.on_message(from, message, out))
+            }
             Message::Spread(message) => {
                 self.with_spread(ends, fx, |spread, out| spread.on_message(from, message, out));
             }
