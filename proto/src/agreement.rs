@@ -38,9 +38,9 @@
 //!
 //! *Passed* is used for stored as well. All of it is about one agreement and its tree; an ancestor is one in the tree without gaps.
 //!
-//! 1. *If a member has passed, so has each ancestor that is not gone.* The decision comes from the nearest ancestor that is not
-//!    gone in the view of the sender or of the receiver, and views hold only what is true; or from a root by succession, and then no
-//!    ancestor is left; or, as the answer to a Request, to such a root.
+//! 1. *If a member has passed, so has each ancestor that is not gone.* The decision comes from a member to which the receiver has
+//!    sent up: from the nearest ancestor that was not gone in its view, and views hold only what is true; or from a root by
+//!    succession, and then no ancestor is left; or, as the answer to a Request, to such a root.
 //! 2. *A member that sent up to a root passes by that root alone, while it is not gone.* In the view of the sender all ranks below
 //!    the root are gone, so nothing of them will arrive, and decisions come from lower ranks; from higher ones only to roots.
 //! 3. *Let s decide as root. Then no member has passed, or ever will, by the decision of another, unless it is gone in the view of s.*
@@ -351,29 +351,21 @@ impl Agreement {
         self.last = Some(Last { decision, added });
     }
 
-    /// Sends the decision to all that may wait for it from here: to senders of aggregates, to other children, which have sent theirs
-    /// to members that are gone, and to roots by succession.
+    /// Sends the decision to all that have sent up, and to roots by succession that asked. A child that has not sent up has sent to
+    /// a member that is gone, and will do so.
     fn send_decision(&self, decided: &Decided, released: bool, from: Option<Rank>, out: &mut Output) {
-        let sequence = self.sequence;
-        let mut send = |rank| {
-            if Some(rank) != from {
-                self.send_down(rank, sequence, decided.down(self, released), &decided.failed, out);
-            }
-        };
+        let down = decided.down(self, released);
         // From the highest rank on, which has the most members below it.
-        for (rank, record) in self.records.iter() {
-            match record {
-                Record::Up(_) => send(rank),
-                Record::Confirmed if released => send(rank),
-                Record::Confirmed | Record::Ahead(_) => {}
-            }
-        }
-        self.members.children(&mut |child| {
-            if self.records.get(child).is_none() {
-                send(child);
-            }
+        let senders = self.records.iter().filter(|(_, record)| match record {
+            Record::Up(_) => true,
+            Record::Confirmed => released,
+            Record::Ahead(_) => false,
         });
-        self.requests.iter().for_each(send);
+        for rank in
+            senders.map(|(rank, _)| rank).chain(self.requests.iter()).filter(|&rank| Some(rank) != from)
+        {
+            self.send_down(rank, self.sequence, down, &decided.failed, out);
+        }
     }
 
     fn send_down(&self, to: Rank, sequence: u32, down: Down, failed: &Ranks, out: &mut Output) {
@@ -506,7 +498,9 @@ impl Agreement {
             waiting.announced.retain(|pair| pair.0 != rank);
         }
         match (&self.state, self.members.parent()) {
-            (State::Waiting(waiting), Some(parent)) if was_parent => self.send_up(parent, waiting.frozen, out),
+            (State::Waiting(waiting), Some(parent)) if was_parent => {
+                self.send_up(parent, waiting.frozen, out)
+            }
             (State::Confirmed(_), Some(parent)) if was_parent => self.send(parent, Body::Confirm, out),
             (State::Waiting(_) | State::Confirmed(_), None) => self.request(&gone_before, out),
             _ => {}

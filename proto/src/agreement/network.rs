@@ -2,7 +2,7 @@
 //! The members of a communicator, the channels between them and a node daemon, for the tests of agreements. Each decision that a
 //! member returns is checked at that moment.
 
-use super::{Agreement, Body, Contribution, Decision, Message, Op, Output};
+use super::{Agreement, Contribution, Decision, Message, Op, Output};
 use crate::protocol::Protocol;
 use crate::ranks::{Ranks, SetHash};
 use crate::tree::Shape;
@@ -108,7 +108,8 @@ impl Network {
 
     /// The next message from one member arrives at another.
     pub(super) fn deliver(&mut self, from: Rank, to: Rank, cut: Option<Cut>) {
-        let message = self.channel(from, to).pop_front().unwrap_or_else(|| panic!("nothing from {from:?} to {to:?}"));
+        let message =
+            self.channel(from, to).pop_front().unwrap_or_else(|| panic!("nothing from {from:?} to {to:?}"));
         if self.channel(from, to).is_empty() {
             self.busy.retain(|&pair| pair != (from, to));
         }
@@ -116,10 +117,10 @@ impl Network {
     }
 
     /// A member fails. `lost` says how many of the messages on the way to a member are lost with it: the last ones.
-    pub(super) fn fail(&mut self, rank: Rank, mut lost: impl FnMut(usize) -> usize) {
+    pub(super) fn fail(&mut self, rank: Rank, mut lost: impl FnMut(Rank, usize) -> usize) {
         for to in self.ranks() {
             let channel = self.channel(rank, to);
-            let kept = channel.len() - lost(channel.len());
+            let kept = channel.len() - lost(to, channel.len());
             channel.truncate(kept);
         }
         self.end(rank, Life::Failed);
@@ -237,11 +238,15 @@ impl Network {
     /// What a member returns is right.
     fn check(&self, rank: Rank, decision: &Decision) {
         let number = self.decisions[rank.index()].len();
-        let (uniform, op) = (self.contributions[rank.index()][number].uniform, self.contributions[rank.index()][number].op);
+        let (uniform, op) =
+            (self.contributions[rank.index()][number].uniform, self.contributions[rank.index()][number].op);
         for other in self.ranks() {
             let others = self.decisions[other.index()].get(number);
             let binds = uniform || self.life(other) != Life::Failed;
-            assert!(!binds || others.is_none_or(|others| others == decision), "{rank:?} and {other:?} differ");
+            assert!(
+                !binds || others.is_none_or(|others| others == decision),
+                "{rank:?} and {other:?} differ"
+            );
         }
         let has_started = |rank: Rank| self.contributions[rank.index()].len() > number;
         let before = number.checked_sub(1).map(|before| &self.decisions[rank.index()][before].failed);
@@ -300,9 +305,4 @@ pub(super) fn coded(op: Op, rank: Rank) -> u64 {
         Op::Sum => 1 << (4 * rank.0),
         _ => u64::from(rank.0),
     }
-}
-
-/// Whether a message is a decision.
-pub(super) fn is_down(message: &Message) -> bool {
-    matches!(message.body, Body::Down(_))
 }

@@ -8,7 +8,8 @@ use crate::ranks::SetHash;
 use crate::tree::Shape;
 use mend_base::{Random, Rank};
 
-const SHAPES: [Shape; 5] = [Shape::Chain, Shape::Binary, Shape::Nomial(2), Shape::Nomial(4), Shape::Nomial(8)];
+const SHAPES: [Shape; 5] =
+    [Shape::Chain, Shape::Binary, Shape::Nomial(2), Shape::Nomial(4), Shape::Nomial(8)];
 const OPS: [Op; 5] = [Op::And, Op::Or, Op::Xor, Op::Sum, Op::First];
 
 struct Schedule {
@@ -23,6 +24,8 @@ struct Schedule {
     /// Channels and news that are slow: a bit for each of 64 classes.
     slow: u64,
     loses: bool,
+    /// Whether a member that returns is likely to fail or depart at once.
+    ends_on_return: bool,
 }
 
 impl Schedule {
@@ -32,15 +35,27 @@ impl Schedule {
         let count = 1 + random.below(4);
         let agreements = (0..count).map(|_| (OPS[random.below(5) as usize], random.once_in(3))).collect();
         let slow = random.bits() & random.bits();
-        let (fails_once_in, loses) = (2 << random.below(7), random.once_in(2));
+        let (fails_once_in, loses, ends_on_return) =
+            (2 << random.below(7), random.once_in(2), random.once_in(3));
         let network = Network::new(size, shape);
-        Schedule { random, network, agreements, fails_left: fails, departs_left: departs, fails_once_in, slow, loses }
+        Schedule {
+            random,
+            network,
+            agreements,
+            fails_left: fails,
+            departs_left: departs,
+            fails_once_in,
+            slow,
+            loses,
+            ends_on_return,
+        }
     }
 
     fn run(mut self) -> Network {
         let mut idle: Vec<Rank> = self.network.ranks().collect();
         loop {
-            let counts = [idle.len(), self.network.busy.len(), self.network.news.len(), self.network.questions.len()];
+            let counts =
+                [idle.len(), self.network.busy.len(), self.network.news.len(), self.network.questions.len()];
             let mut at = self.random.below(counts.iter().sum::<usize>() as u64) as usize;
             let Some(kind) = counts.iter().position(|&count| {
                 let is_here = at < count;
@@ -56,23 +71,24 @@ impl Schedule {
                     if self.is_slow(from.0 * 7 + to.0) {
                         continue;
                     }
-                    let cut = self.cut();
+                    let (cut, before) = (self.cut(), self.network.decisions(to).len());
                     self.network.deliver(from, to, cut);
-                    self.after(to, cut);
+                    self.after(to, cut, before);
                 }
                 2 => {
                     let (to, ended) = self.network.news[at];
                     if !self.network.can_publish((to, ended)) || self.is_slow(to.0 * 5 + ended.0 + 32) {
                         continue;
                     }
-                    let cut = self.cut();
+                    let (cut, before) = (self.cut(), self.network.decisions(to).len());
                     self.network.publish(to, ended, cut);
-                    self.after(to, cut);
+                    self.after(to, cut, before);
                 }
                 _ => {
                     let (rank, cut) = (self.network.questions[at].from, self.cut());
+                    let before = self.network.decisions(rank).len();
                     self.network.answer(at, cut);
-                    self.after(rank, cut);
+                    self.after(rank, cut, before);
                 }
             }
             self.spontaneous();
@@ -80,8 +96,10 @@ impl Schedule {
             idle.retain(|&rank| network.lives(rank));
             let is_idle = |rank: Rank| network.lives(rank) && !network.member(rank).is_running();
             let wants = |rank: Rank| network.decisions(rank).len() < self.agreements.len();
-            let more: Vec<_> =
-                network.ranks().filter(|&rank| is_idle(rank) && wants(rank) && !idle.contains(&rank)).collect();
+            let more: Vec<_> = network
+                .ranks()
+                .filter(|&rank| is_idle(rank) && wants(rank) && !idle.contains(&rank))
+                .collect();
             idle.extend(more);
         }
     }
@@ -90,12 +108,14 @@ impl Schedule {
         let (op, uniform) = self.agreements[self.network.decisions(rank).len()];
         let acknowledged = match self.random.below(8) {
             0 => SetHash(self.random.bits()),
-            1 | 2 => self.network.decisions(rank).last().map_or(SetHash::default(), |last| last.failed.hash()),
+            1 | 2 => {
+                self.network.decisions(rank).last().map_or(SetHash::default(), |last| last.failed.hash())
+            }
             _ => self.network.known(rank),
         };
-        let cut = self.cut();
+        let (cut, before) = (self.cut(), self.network.decisions(rank).len());
         self.network.start(rank, Contribution { value: coded(op, rank), op, acknowledged, uniform }, cut);
-        self.after(rank, cut);
+        self.after(rank, cut, before);
     }
 
     fn is_slow(&mut self, class: u32) -> bool {
@@ -107,16 +127,24 @@ impl Schedule {
         fails.then(|| Cut { sends: self.random.below(6) as usize, returns: self.random.once_in(2) })
     }
 
-    fn after(&mut self, rank: Rank, cut: Option<Cut>) {
+    /// The member that did something may end; `before` is how many decisions it had.
+    fn after(&mut self, rank: Rank, cut: Option<Cut>, before: usize) {
+        let returned = self.network.decisions(rank).len() > before;
         if cut.is_some() {
             self.fail(rank);
+        } else if returned && self.ends_on_return && self.random.once_in(2) {
+            if self.fails_left > 0 && self.random.once_in(2) {
+                self.fail(rank);
+            } else if self.departs_left > 0 {
+                self.depart(rank);
+            }
         }
     }
 
     fn fail(&mut self, rank: Rank) {
         self.fails_left -= 1;
         let (random, loses) = (&mut self.random, self.loses);
-        self.network.fail(rank, |length| if loses { random.below(length as u64 + 1) as usize } else { 0 });
+        self.network.fail(rank, |_, length| if loses { random.below(length as u64 + 1) as usize } else { 0 });
     }
 
     /// A member fails or departs between two events.
@@ -129,9 +157,13 @@ impl Schedule {
         if self.fails_left > 0 && self.random.once_in(2 * self.fails_once_in) {
             self.fail(rank);
         } else if self.departs_left > 0 && !self.network.member(rank).is_running() && self.random.once_in(8) {
-            self.departs_left -= 1;
-            self.network.depart(rank);
+            self.depart(rank);
         }
+    }
+
+    fn depart(&mut self, rank: Rank) {
+        self.departs_left -= 1;
+        self.network.depart(rank);
     }
 }
 
@@ -146,7 +178,8 @@ fn run(seed: u64) -> Network {
 #[test]
 fn members_that_survive_agree_under_random_schedules() {
     let seed = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let (first, count) = (seed("MEND_AGREEMENT_FIRST").unwrap_or(0), seed("MEND_AGREEMENT_SEEDS").unwrap_or(SEEDS));
+    let (first, count) =
+        (seed("MEND_AGREEMENT_FIRST").unwrap_or(0), seed("MEND_AGREEMENT_SEEDS").unwrap_or(SEEDS));
     let mut failing = 0;
     let mut ends = [0, 0];
     for seed in first..first + count {
@@ -173,7 +206,8 @@ fn without_failures_an_agreement_takes_two_messages_for_each_member_but_the_root
     for seed in 0..2_000 {
         let size = 1 + seed as u32 % 16;
         let schedule = Schedule::new(seed, size, 0, 0);
-        let half_trees: u64 = schedule.agreements.iter().map(|&(_, uniform)| if uniform { 4 } else { 2 }).sum();
+        let half_trees: u64 =
+            schedule.agreements.iter().map(|&(_, uniform)| if uniform { 4 } else { 2 }).sum();
         let network = schedule.run();
         network.check_end();
         assert_eq!(network.sent, half_trees * u64::from(size - 1));
