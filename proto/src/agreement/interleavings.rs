@@ -123,6 +123,22 @@ fn the_root_informs_a_subset_and_fails_and_the_informed_child_too() {
 }
 
 #[test]
+fn a_request_is_remembered_while_the_decision_of_a_failed_root_is_on_its_way() {
+    //
+    let mut net = binary(7);
+    net.contribute(0..7, contribution);
+    net.gather_all_but(1);
+    net.root_decides_and_fails(1, 1);
+    net.news(1, &[0]);
+    net.arrive(&[(1, 2)]);
+    assert_eq!(net.bodies(2, 1), []);
+    net.arrive(&[(0, 2)]);
+    assert!(matches!(net.bodies(2, 1)[..], [Body::Down(_)]));
+    net.finish();
+    assert_eq!(net.only_decision(1).value, sum(&[0, 1, 2, 3, 4, 5, 6]));
+}
+
+#[test]
 fn the_root_informs_its_successor_alone_and_fails() {
     //
     let mut net = binary(7);
@@ -354,6 +370,27 @@ fn the_decision_of_members_that_have_left_is_recalled() {
     assert_eq!(net.only_decision(3), net.only_decision(0));
     assert_eq!(net.only_decision(3).value, sum(&[0, 1, 2, 3, 4, 5, 6]));
     net.check_end();
+}
+
+#[test]
+fn nothing_is_decided_while_the_node_daemon_is_asked() {
+    //
+    let mut net = binary(7);
+    net.contribute(0..7, contribution);
+    net.settle();
+    net.depart(Rank(6));
+    net.contribute(0..6, contribution);
+    net.fail(Rank(0), nothing);
+    net.arrive(&[(3, 1), (4, 1), (5, 2)]);
+    net.news(1, &[0, 6]);
+    net.news(2, &[0, 6]);
+    net.arrive(&[(2, 1)]);
+    assert_eq!(net.questions.len(), 1);
+    net.fail(Rank(5), nothing);
+    net.news(1, &[5]);
+    assert!(net.decisions(Rank(1)).len() == 1 && net.questions.len() == 1);
+    net.finish();
+    assert_eq!(net.decisions(Rank(3))[1].value, sum(&[1, 2, 3, 4, 5]));
 }
 
 #[test]
