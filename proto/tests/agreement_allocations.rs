@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! After the first agreement of a communicator, an agreement without failures allocates nothing; nor does one after failures that
-//! are all decided, but for the list of the failed members in the decision that is returned, and its copy.
+//! After the first agreement of a communicator, an agreement without failures allocates nothing; nor does one after failures
+//! that are all decided, but for the list of the failed members in the decision that is returned, and its copy.
 
 use mend_base::Rank;
 use mend_proto::agreement::{Agreement, Contribution, Message, Op, Output};

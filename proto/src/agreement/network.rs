@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The members of a communicator, the channels between them and a node daemon, for the tests of agreements. Each decision that a
-//! member returns is checked at that moment.
+//! The members of a communicator, the channels between them and a node daemon, for the tests of agreements. Each decision that
+//! a member returns is checked at that moment.
 
 use super::{Agreement, Contribution, Decision, Message, Op, Output};
 use crate::protocol::Protocol;

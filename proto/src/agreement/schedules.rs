@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Agreements under random schedules: members start, fail (also between two sends of one event) and leave MPI at random moments,
-//! and hear of it late and in different orders. One seed is one schedule.
+//! Agreements under random schedules: members start, fail (also between two sends of one event) and leave MPI at random
+//! moments, and hear of it late and in different orders. One seed is one schedule.
 
 use super::network::{Cut, Life, Network, coded};
 use super::{Contribution, Op};

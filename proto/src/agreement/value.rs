@@ -98,8 +98,8 @@ impl Aggregate {
 pub struct Decision {
     /// The contributions, combined: those of all members that return, and perhaps of some that have failed since.
     pub value: u64,
-    /// The members that have failed, since the first agreement. Each member that did not contribute is among them, or `departed`
-    /// is set.
+    /// The members that have failed, since the first agreement. Each member that did not contribute is among them, or
+    /// `departed` is set.
     pub failed: Ranks,
     /// Whether every contributor had acknowledged exactly `failed`.
     pub acknowledged: bool,
