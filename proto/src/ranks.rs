@@ -42,6 +42,11 @@ impl Ranks {
         }
     }
 
+    /// Removes the ranks for which `keep` is false, and keeps the memory.
+    pub fn retain(&mut self, mut keep: impl FnMut(Rank) -> bool) {
+        self.0.retain(|&rank| keep(rank));
+    }
+
     /// Removes all ranks, and keeps the memory.
     pub fn clear(&mut self) {
         self.0.clear();
