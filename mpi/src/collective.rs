@@ -25,7 +25,7 @@
 mod channel;
 mod liveness_query;
 
-use crate::communicator::{Communicators, PendingCreation};
+use crate::communicator::{CommEntry, Communicators, PendingCreation};
 use crate::layers::Layers;
 use crate::peer_reports::PeerReports;
 use crate::request::no_such_request;
@@ -146,6 +146,9 @@ impl Collectives {
         parts: &mut Parts<'_, N, R>,
     ) -> Result<Begun, Error> {
         let entry = parts.communicators.valid(comm)?;
+        if entry.is_revoked() {
+            return Err(Error::of(Detail::Revoked));
+        }
         if let Some(failed) = parts.layers.pml.broken_by(entry.collective(), parts.ends) {
             // Row CO4
             mend_base::reach!("mpi.collective: a member had failed");
@@ -223,6 +226,33 @@ impl Collectives {
             active.schedule.interrupt(&mut channel, error);
             Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
         });
+    }
+
+    /// The communicator is revoked: ends all operations on it (Row CO6).
+    pub fn revoke<N: Btl, R: Runtime>(&mut self, revoked: CommKey, parts: &mut Parts<'_, N, R>) {
+        self.end_some(|comm, active| {
+            let channel = parts.communicators.get(comm).filter(|_| comm == revoked)?.collective();
+            mend_base::reach!("mpi.collective: revoked");
+            let error = mend_pml::Error::Revoked;
+            let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
+            active.schedule.interrupt(&mut channel, error);
+            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
+        });
+    }
+
+    /// Ends an operation that has no request of the program, before it is over, and releases it.
+    pub fn give_up<N: Btl, R: Runtime>(&mut self, key: Key, parts: &mut Parts<'_, N, R>) {
+        let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
+            return;
+        };
+        if let Some(channel) = parts.communicators.get(*comm).map(CommEntry::collective) {
+            let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
+            active.schedule.interrupt(&mut channel, mend_pml::Error::Revoked);
+        }
+        parts.communicators.end_operation(*comm, parts.layers);
+        self.active.retain(|active| *active != key);
+        self.end(key, Ok(Status::EMPTY), None);
+        self.remove(key);
     }
 
     /// Ends the running operations for which `step` returns a result. Returns how many.

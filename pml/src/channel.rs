@@ -3,8 +3,10 @@
 //! to their parts.
 
 use crate::ends::Ends;
+use crate::envelope::Reason;
 use crate::matcher::MatchLists;
 use crate::members::Members;
+use crate::request::Error;
 use crate::routes::Routes;
 use mend_base::{ContextId, ContextKind, PeerIndex, Rank};
 use mend_proto::identity::ContextName;
@@ -17,13 +19,22 @@ pub(crate) struct ChannelState<E> {
     /// Our id of it; `None`: ids had run out, and every message carries the full identity.
     context: Option<ContextId>,
     pub(crate) members: Members,
-    /// Whether this is a collective context of which a member has failed: broken for ever. No operation starts on it any
-    /// more, and messages that arrive are dropped, since they belong to operations that were given up.
-    broken: bool,
+    standing: Standing,
     /// For receiving.
     pub(crate) matching: MatchLists,
     /// For sending.
     pub(crate) routes: Routes<E>,
+}
+
+/// Whether operations start on a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Usable,
+    /// A collective context of which a member has failed: broken for ever. No operation starts on it any more, and messages that
+    /// arrive are dropped, since they belong to operations that were given up.
+    Broken,
+    /// Revoked for ever, broken before or not (Row RV10). No operation starts, and no message is matched.
+    Revoked,
 }
 
 impl<E: Copy> ChannelState<E> {
@@ -32,7 +43,7 @@ impl<E: Copy> ChannelState<E> {
             name,
             context: None,
             members: Members::new(me, members, ends),
-            broken: false,
+            standing: Standing::Usable,
             matching: MatchLists::default(),
             routes: Routes::default(),
         };
@@ -43,7 +54,19 @@ impl<E: Copy> ChannelState<E> {
     /// A peer has ended.
     pub(crate) fn on_end(&mut self, ends: &Ends) {
         self.members.on_end(ends);
-        self.broken = self.is_collective() && self.members.has_pending_failure(ends);
+        if self.standing == Standing::Usable && self.is_collective() && self.members.has_pending_failure(ends)
+        {
+            self.standing = Standing::Broken;
+        }
+    }
+
+    /// The communicator is revoked here. The caller ends what is on the channel. `false`: it was revoked before.
+    pub(crate) fn revoke(&mut self) -> bool {
+        let is_first = !self.is_revoked();
+        self.standing = Standing::Revoked;
+        self.matching.revoke();
+        self.routes.forbid_all_at_once();
+        is_first
     }
 
     #[inline]
@@ -66,14 +89,45 @@ impl<E: Copy> ChannelState<E> {
     }
 
     #[inline]
+    pub(crate) fn is_point_to_point(&self) -> bool {
+        self.name.context_kind == ContextKind::PointToPoint
+    }
+
+    #[inline]
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken
+        self.standing == Standing::Broken
+    }
+
+    #[inline]
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.standing == Standing::Revoked
     }
 
     /// The first member that failed, if the channel is broken: failures are never acknowledged on a collective context.
     #[inline]
     pub(crate) fn broken_by(&self, ends: &Ends) -> Option<Rank> {
-        if self.broken { self.members.pending_failure(ends) } else { None }
+        if self.is_broken() { self.members.pending_failure(ends) } else { None }
+    }
+
+    /// Why no operation starts here any more.
+    #[inline]
+    pub(crate) fn why_unusable(&self, ends: &Ends) -> Option<Error> {
+        match self.standing {
+            Standing::Usable => None,
+            Standing::Broken => self.broken_by(ends).map(Error::ProcFailed),
+            Standing::Revoked => Some(Error::Revoked),
+        }
+    }
+
+    /// The error of an operation here that ends with `error` because another process takes no part in it any more: a revocation
+    /// has precedence (Row RV10).
+    pub(crate) fn error_of(&self, error: Error) -> Error {
+        if self.is_revoked() { Error::Revoked } else { error }
+    }
+
+    /// Why messages are refused here.
+    pub(crate) fn refusal(&self) -> Reason {
+        if self.is_revoked() { Reason::Revoked } else { Reason::Freed }
     }
 
     /// Whether a message of this process to itself is on the wire.
@@ -87,6 +141,7 @@ impl<E: Copy> ChannelState<E> {
 mod tests {
     use super::ChannelState;
     use crate::ends::{End, Ends};
+    use crate::request::Error;
     use mend_base::{ContextKind, Identity, Peer, PeerIndex, Rank};
     use mend_proto::identity::ContextName;
 
@@ -97,9 +152,11 @@ mod tests {
 
     #[test]
     fn a_failed_member_breaks_the_collective_context_kind_alone() {
-        for (context_kind, broken_by) in
-            [(ContextKind::Collective, Some(Rank(1))), (ContextKind::PointToPoint, None)]
-        {
+        for (context_kind, broken_by) in [
+            (ContextKind::Collective, Some(Rank(1))),
+            (ContextKind::PointToPoint, None),
+            (ContextKind::Creation, None),
+        ] {
             let mut ends = Ends::default();
             let mut earlier = channel(context_kind, &ends);
             for (peer, end) in [(4, End::Finalized), (6, End::Failed)] {
@@ -113,6 +170,26 @@ mod tests {
             for channel in [earlier, later] {
                 assert_eq!((channel.is_broken(), channel.broken_by(&ends)), (broken_by.is_some(), broken_by));
             }
+        }
+    }
+
+    // Row RV10
+    #[test]
+    fn a_revocation_has_precedence_over_a_failure_whichever_comes_first() {
+        for fails_first in [true, false] {
+            let mut ends = Ends::default();
+            let mut channel = channel(ContextKind::Collective, &ends);
+            for fails in [fails_first, !fails_first] {
+                if fails {
+                    ends.add(PeerIndex(5), End::Failed);
+                    channel.on_end(&ends);
+                } else {
+                    assert!(channel.revoke() && !channel.revoke());
+                }
+            }
+            assert!(channel.is_revoked() && !channel.is_broken());
+            assert_eq!(channel.why_unusable(&ends), Some(Error::Revoked));
+            assert_eq!(channel.error_of(Error::ProcFailed(Rank(1))), Error::Revoked);
         }
     }
 

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! An eager message has 16 bytes of header, so 40 bytes of payload share its 56-byte slot; a synchronous one 24 and 32.
-//! Kinds up to 0x7f are free for what comes (revoke); refusals have a reason byte.
+//! Kinds up to 0x7f are free for what comes; refusals have a reason byte.
 
 use mend_base::{ContextId, ContextKind, Identity, Key, Rank, Reader, Tag, Wire, Writer};
 use mend_proto::identity::ContextName;
@@ -123,6 +123,10 @@ impl Form {
 pub(crate) enum Reason {
     /// The receiver has freed the communicator, given up the operation, or has no memory for it.
     Freed = 1,
+    /// The communicator is revoked at the receiver, or was when the receiver freed it.
+    Revoked = 2,
+    /// The receiver never created the communicator, and will not.
+    Unknown = 3,
 }
 
 const EAGER: u8 = 1;
@@ -250,7 +254,7 @@ impl Packet {
                 Packet::Matched { key: read_key(&mut from)? }
             }
             REFUSED => {
-                let reason = (from.u8()? == Reason::Freed as u8).then_some(Reason::Freed)?;
+                let reason = Reason::read(from.u8()?)?;
                 zero(&mut from, 6)?;
                 Packet::Refused { key: read_key(&mut from)?, reason }
             }
@@ -275,6 +279,12 @@ impl Packet {
             _ => return None,
         };
         from.rest().is_empty().then_some(packet)
+    }
+}
+
+impl Reason {
+    fn read(byte: u8) -> Option<Self> {
+        [Reason::Freed, Reason::Revoked, Reason::Unknown].into_iter().find(|reason| *reason as u8 == byte)
     }
 }
 
@@ -454,6 +464,8 @@ mod tests {
             Packet::Cancel { stream, sent: 1 << 45 },
             Packet::Matched { key },
             Packet::Refused { key, reason: Reason::Freed },
+            Packet::Refused { key, reason: Reason::Revoked },
+            Packet::Refused { key, reason: Reason::Unknown },
             Packet::AnnounceContext { name, context, rank, eager_bytes: 4096 },
             Packet::RetireContext { name, context, rank },
             Packet::ContextRetired { context },
@@ -516,14 +528,23 @@ mod tests {
     }
 
     #[test]
-    fn negative_tags_and_unknown_context_kinds_are_refused() {
+    fn negative_tags_and_unknown_context_kinds_and_reasons_are_refused() {
         let mut short = eager(ContextId(1), 0, Tag(0), Rank(0));
         short[11] = 0x80;
         assert_eq!(Packet::read(&short), None);
         let named = packets()[3].write();
         let mut bytes = named.as_bytes().to_vec();
-        assert!(Packet::read(&bytes).is_some());
-        bytes[1] = 2;
+        for context_kind in [ContextKind::PointToPoint, ContextKind::Collective, ContextKind::Creation] {
+            bytes[1] = context_kind as u8;
+            assert!(Packet::read(&bytes).is_some(), "{context_kind:?}");
+        }
+        bytes[1] = 3;
         assert_eq!(Packet::read(&bytes), None);
+        let key = Key { index: 1, generation: 1 };
+        let mut bytes = Packet::Refused { key, reason: Reason::Freed }.write().as_bytes().to_vec();
+        for unknown in [0, 4] {
+            bytes[1] = unknown;
+            assert_eq!(Packet::read(&bytes), None);
+        }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Protocol state machines without I/O: they take events and return what to do. [`protocol`] says what those among the members of
-//! one communicator have in common; [`agreement`] is the first of these; [`identity`] is about identities and context ids of communicators.
+//! Protocol state machines without I/O: they take events and return what to do. [`protocol`] says what those among the members of one
+//! communicator have in common: [`agreement`] on a value, the [`vote`] on the creation of a communicator, and the [`spread`] of news.
+//! [`identity`] is about identities and context ids of communicators.
 //!
 //! Nothing here reads a clock, uses random numbers, communicates or waits (Rule 2).
 #![forbid(unsafe_code)]
@@ -9,5 +10,6 @@ pub mod agreement;
 pub mod identity;
 pub mod protocol;
 pub mod ranks;
+pub mod spread;
 pub mod tree;
 pub mod vote;

@@ -5,4 +5,5 @@ mod collectives;
 mod deaths;
 mod identities;
 mod properties;
+mod results;
 mod wake_ups;

@@ -16,8 +16,8 @@
 //! So a stream's number is free again when its last byte has arrived, and never before: a late chunk belongs to its own stream
 //! or to none. The end of the peer removes all such state.
 //!
-//! The request at the other end ends in error (`PeerFreed`). A receive of which no byte was sent is matched anew, on the
-//! point-to-point context. On a collective context an operation is given up because a member died, as a rule, and no process may
+//! The request at the other end ends in error (`PeerFreed`, or `Revoked` on a channel that is revoked). A receive of which no byte
+//! was sent is matched anew, on the point-to-point context. On a collective context an operation is given up because a member died, as a rule, and no process may
 //! see an error that its list of failures does not explain (I2): so the engine asks about all members before it reports the
 //! error.
 
@@ -83,7 +83,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match self.rendezvous.give_up_receive(request) {
             GivenUp::PendingCts => {
                 mend_base::reach!("pml.abandon: a matched receive without a stream");
-                self.answer(peer, Packet::Refused { key: sender, reason: Reason::Freed });
+                let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
+                let reason = channel.map_or(Reason::Freed, |channel| channel.refusal());
+                self.answer(peer, Packet::Refused { key: sender, reason });
             }
             GivenUp::Streaming => mend_base::reach!("pml.abandon: a matched receive"),
         }

@@ -58,9 +58,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         assert!(tag.0 >= 0, "the tag was checked where it came from the user");
         let channel = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
         let peer = channel.members.peer(to).ok_or(Error::NoSuchRank(to))?;
-        if let Some(rank) = channel.broken_by(ends) {
-            mend_base::reach!("pml.send: on a broken context");
-            return self.ended(on, Err(Error::ProcFailed(rank)));
+        if let Some(error) = channel.why_unusable(ends) {
+            mend_base::reach!("pml.send: on a broken or revoked context");
+            return self.ended(on, Err(error));
         }
         if let Some(end) = ends.of(peer) {
             mend_base::reach!("pml.send: to an ended peer");

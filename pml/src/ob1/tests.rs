@@ -14,4 +14,5 @@ mod memory;
 mod naming;
 mod polling;
 mod progress;
+mod revoke;
 mod traffic;
