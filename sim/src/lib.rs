@@ -22,6 +22,7 @@
 pub mod clock;
 pub mod cluster;
 pub mod environment;
+pub mod explore;
 pub mod killer;
 pub mod launcher;
 pub mod network;

@@ -212,6 +212,14 @@ const TABLE: &[Soak] = &[
         steps: runs::deaths,
     },
     Soak {
+        name: "model",
+        sentence: "every state of votes and agreements of up to 5 members, with up to 3 crashes at any moment",
+        long: seconds(1200),
+        short: seconds(30),
+        sample: None,
+        steps: runs::model,
+    },
+    Soak {
         name: "loom",
         sentence: "every interleaving of ring, bell, sleep and the biased guard that loom's bounds allow",
         long: seconds(1800),

@@ -172,6 +172,17 @@ fn simulation(place: &Place, time: Duration, name: &str, what: &str) -> Step {
     Step { seed: Some(first), ..step }
 }
 
+/// All states of the models of the protocols; in a short run those of the small ones, which the units check too.
+pub fn model(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let mut cargo = place.cargo();
+    cargo.args(["run", "--quiet", "--release", "--package", "mend-sim", "--bin", "model", "--"]);
+    if time < ALL_MODELS {
+        cargo.arg("--small");
+    }
+    let sentence = "every state that a few members of each protocol can reach";
+    Ok(vec![Step::new("model", sentence, cargo).within(4 * time + COMPILING)])
+}
+
 fn drawn_seed() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(1, |time| time.as_secs() << 20)
@@ -180,6 +191,8 @@ fn drawn_seed() -> u64 {
 const SAMPLE_OF_POINTS: Duration = Duration::from_secs(60);
 /// From this duration on there is time for each different instruction of the longest operations too.
 const DIFFERENT_POINTS: Duration = Duration::from_secs(12 * 3600);
+/// From this duration on there is time for all models.
+const ALL_MODELS: Duration = Duration::from_secs(600);
 const SEEDS_PER_SECOND: u64 = 250;
 /// Runs of at least this many seconds treat late wake-ups as errors.
 const SECONDS_FOR_LATENESS: u64 = 60;
