@@ -242,7 +242,9 @@ impl Collectives {
 
     /// Ends an operation that has no request of the program, before it is over, and releases it.
     pub fn give_up<N: Btl, R: Runtime>(&mut self, key: Key, parts: &mut Parts<'_, N, R>) {
-        let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else { return };
+        let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
+            return;
+        };
         if let Some(channel) = parts.communicators.get(*comm).map(CommEntry::collective) {
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, mend_pml::Error::Revoked);

@@ -49,7 +49,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
         match protocol_of(id) {
             Protocol::Members if payload.is_empty() && self.member_protocols.on_message(from, header) => {}
             Protocol::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
-            Protocol::Members | Protocol::Reserved | Protocol::Unknown => self.peer_reports.on_evidence(from, Cause::Garbage),
+            Protocol::Members | Protocol::Reserved | Protocol::Unknown => {
+                self.peer_reports.on_evidence(from, Cause::Garbage)
+            }
         }
     }
 

@@ -387,15 +387,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
     /// receiver finalizes too, or its receiver has ended (Rule 7).
     pub fn finish(&mut self) -> bool {
-        let is_idle = self.collectives.is_idle()
-            && self.agreements.is_idle()
-            && self.creations.operations().is_idle();
+        let is_idle =
+            self.collectives.is_idle() && self.agreements.is_idle() && self.creations.operations().is_idle();
         if self.phase == Phase::Running && is_idle {
             self.phase = Phase::Closing;
             self.communicators.close_all(&mut self.layers);
         }
         if self.phase == Phase::Closing && self.layers.pml.idle() && self.member_protocols.has_sent_all() {
             self.phase = Phase::Finalized;
+            self.leave_results();
             self.layers.runtime.finalize();
         }
         self.phase == Phase::Finalized

@@ -343,7 +343,9 @@ impl fmt::Display for Words {
                 "this process has created as many communicators as there are identities, about 2^32"
             }
             Detail::BadCreation => "a member sent invalid data for the creation of the communicator",
-            Detail::CreationRefused => "a member could not take part, so the communicator was created nowhere",
+            Detail::CreationRefused => {
+                "a member could not take part, so the communicator was created nowhere"
+            }
             Detail::NotRunning => "MPI is not initialized, or was finalized",
         };
         f.write_str(words)

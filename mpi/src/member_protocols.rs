@@ -14,14 +14,15 @@
 //! A part of the engine: it owns the instances and all messages on their way to or from them. It calls the PML alone.
 
 mod instance;
+pub(crate) mod left_result;
 mod packet;
 
 use crate::layers::Layers;
-use crate::CommKey;
-pub(crate) use instance::{Effects, Event, Instance};
 use instance::Scratch;
+pub(crate) use instance::{Effects, Event, Instance};
 use mend_base::{Identity, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
+use mend_runtime::ResultKey;
 use mend_transport::Btl;
 use packet::Message;
 pub(crate) use packet::{AM_ID, Packet};
@@ -49,7 +50,7 @@ pub(crate) struct MemberProtocols {
 /// Which communicator a message is for.
 pub(crate) enum Target {
     /// It is open here.
-    Open(CommKey, Rank, Arc<[PeerIndex]>),
+    Open(Rank, Arc<[PeerIndex]>),
     /// It is not created here yet.
     NotCreated,
     /// It was freed here.
@@ -68,12 +69,25 @@ impl MemberProtocols {
     /// Whether nothing has arrived, waits or is to be told.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.inbox.is_empty() && self.packets.is_empty() && self.events.is_empty() && self.unflushed.is_empty()
+        self.inbox.is_empty()
+            && self.packets.is_empty()
+            && self.events.is_empty()
+            && self.unflushed.is_empty()
+    }
+
+    /// The number of messages of this process that wait to leave, and of communicators with news that does.
+    pub fn unsent(&self) -> usize {
+        self.packets.len() + self.unflushed.len()
+    }
+
+    /// The number of communicators whose protocols are in use, or are still owed to other members.
+    pub fn len(&self) -> usize {
+        self.instances.len()
     }
 
     /// Whether no message of this process waits to leave.
     pub fn has_sent_all(&self) -> bool {
-        self.packets.is_empty() && self.unflushed.is_empty()
+        self.unsent() == 0
     }
 
     /// A message has arrived. `false`: garbage.
@@ -99,7 +113,7 @@ impl MemberProtocols {
         let Some((about, message)) = packet.read() else { return false };
         if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
-                Target::Open(comm, me, members) => self.add(about.identity, comm, me, members),
+                Target::Open(me, members) => self.add(about.identity, me, members),
                 Target::NotCreated => return self.store_early(about.identity, packet),
                 Target::Retired => {
                     self.answer_for_freed(packet.peer, about, &message);
@@ -145,18 +159,17 @@ impl MemberProtocols {
     pub fn open(
         &mut self,
         identity: Identity,
-        comm: CommKey,
         me: Rank,
         members: &Arc<[PeerIndex]>,
     ) -> (&mut Instance, Effects<'_>) {
         let MemberProtocols { instances, packets, events, scratch, .. } = self;
-        let make = || Instance::new(identity, comm, me, Arc::clone(members));
+        let make = || Instance::new(identity, me, Arc::clone(members));
         let instance = instances.entry(identity).or_insert_with(make);
         (instance, Effects { packets, events, scratch })
     }
 
-    fn add(&mut self, identity: Identity, comm: CommKey, me: Rank, members: Arc<[PeerIndex]>) {
-        self.instances.insert(identity, Instance::new(identity, comm, me, members));
+    fn add(&mut self, identity: Identity, me: Rank, members: Arc<[PeerIndex]>) {
+        self.instances.insert(identity, Instance::new(identity, me, members));
     }
 
     /// The instance of a communicator.
@@ -199,14 +212,20 @@ impl MemberProtocols {
         self.packets.retain(|packet| packet.peer != peer);
     }
 
-    /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order.
-    pub fn send<N: Btl, R>(&mut self, ends: &Ends, layers: &mut Layers<N, R>) {
+    /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order. Returns the number of events.
+    pub fn send<N: Btl, R>(&mut self, ends: &Ends, layers: &mut Layers<N, R>) -> u32 {
+        let mut events = 0;
         while let Some(identity) = self.unflushed.pop() {
+            events += 1;
             if let Some((instance, mut effects)) = self.instance(identity) {
                 instance.flush(ends, &mut effects);
             }
         }
-        let Some(control) = self.control_queue(layers) else { return };
+        if self.packets.is_empty() {
+            return events;
+        }
+        let Some(control) = self.control_queue(layers) else { return events };
+        let before = self.packets.len();
         let mut full: Vec<PeerIndex> = Vec::new();
         self.packets.retain(|packet| {
             if full.contains(&packet.peer) {
@@ -220,6 +239,7 @@ impl MemberProtocols {
                 }
             }
         });
+        events + (before - self.packets.len()) as u32
     }
 
     fn control_queue<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) -> Option<Protocol> {
@@ -229,9 +249,13 @@ impl MemberProtocols {
         self.control
     }
 
+    /// The results that other members may still ask for, to be left with the node daemon.
+    pub fn results_to_leave(&self) -> impl Iterator<Item = (ResultKey, Vec<u8>)> {
+        self.instances.values().flat_map(Instance::results_to_leave)
+    }
+
     /// The next result for the engine.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 }
-

@@ -37,7 +37,7 @@
 //! | a stream's CTS, piece, end | `ob1/streams.rs` | rendezvous → request table → send queues |
 //! | progress sends what waits | `ob1/flush.rs` | send queues → transport |
 //! | a request is cancelled by the program, abandoned after an error, or freed (its program no longer waits for it) | `ob1/cancel.rs`, `ob1/abandon.rs` | request table → send queues, rendezvous, matcher |
-//! | the end of a peer is published | `ob1/peer_end.rs` | peer table → members → all |
+//! | the end of a peer is published | `ob1/peer_end.rs`, `ob1/lost_messages.rs` | peer table → members → all |
 //! | a channel opens or closes | `ob1/channels.rs` | context table → request table → matcher |
 //! | a channel is revoked | `ob1/revoke.rs` | routes, matcher → request table → send queues |
 //!

@@ -7,6 +7,7 @@ mod arrival;
 mod cancel;
 mod channels;
 mod flush;
+mod lost_messages;
 pub(crate) mod open_counts;
 mod peer_end;
 pub(crate) mod polling_receive;

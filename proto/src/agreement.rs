@@ -506,7 +506,9 @@ impl Agreement {
             waiting.announced.retain(|pair| pair.0 != rank);
         }
         match (&self.state, self.members.parent()) {
-            (State::Waiting(waiting), Some(parent)) if was_parent => self.send_up(parent, waiting.frozen, out),
+            (State::Waiting(waiting), Some(parent)) if was_parent => {
+                self.send_up(parent, waiting.frozen, out)
+            }
             (State::Confirmed(_), Some(parent)) if was_parent => self.send(parent, Body::Confirm, out),
             (State::Waiting(_) | State::Confirmed(_), None) => self.request(&gone_before, out),
             _ => {}

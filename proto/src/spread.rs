@@ -6,19 +6,20 @@
 //! communicator, is skipped: the neighbour in that direction is the next member that is present.
 //!
 //! ```text
-//!             add, on_message, on_failure                                flush
-//!   no part ───────────────────────────────▶ items, some unsent  ◀──────────────────▶  items, all sent
-//!                                                              │ close
-//!                                                              ▼
-//!                        flush when every neighbour has told that it has the same items:
-//!                        Leave to all of them, is_over, the owner drops the part and answers Gone for ever
+//!             add, on_message, on_failure                      flush
+//!   no part ───────────────────────────────▶ items unsent  ──────────────▶  all items sent
+//!                                                  ▲                            │   │ close, and flush when every
+//!                                                  └────────────────────────────┘   │ neighbour has told the same set
+//!                                                    add, on_message, on_failure    ▼
+//!                                                                                 over: Gone to all neighbours, and
+//!                                                                                 for ever to whoever sends items
 //! ```
 //!
 //! # What a member sends
 //!
 //! * What is new here goes to all neighbours at the next [`flush`](Spread::flush), also to the one that it came from: this tells
-//!   that one that it is here. So a batch of items costs a member at most 2 ⌊log2 n⌋ messages, if it fits one message; three
-//!   words hold a revoke and three ranks, or runs of ranks (BAR-2.1).
+//!   that one that it is here. So a batch of items costs a member at most 2 ⌊log2 n⌋ messages, if it fits one message; a
+//!   message holds a revoke and three ranks, or runs of ranks (BAR-2.1).
 //! * A member that becomes a neighbour, because one before it is absent, gets all items, or if it is known to have them a message
 //!   without items.
 //! * Every message has the *digest* of the sender's set: its hash and size. Messages from one member to another arrive in order,
@@ -27,64 +28,62 @@
 //!
 //! # Every member gets every item (BAR-2.2)
 //!
-//! Let S be the members that neither fail nor free the communicator, and c a member of S with an item. *Each current neighbour
-//! of c was sent a message by c, and either was sent the item or has told (itself, or a [`Leave`](Message::Leave) for it) that it
-//! has it*: at a flush c sends to all neighbours, and when a member becomes a neighbour it is owed a message, which the next flush
-//! sends. Failures are published at each member in the end, so c's next neighbour up the ring is finally some z that has not
-//! failed, and no member of S is between them, since members of S are never absent. Suppose z has freed the communicator. It got a
-//! message from c. If it had freed the communicator before, it answered `Gone`; if not, c was among those to which it sent its
-//! `Leave`. In both cases c knows that z is absent: a contradiction. So z is the next member of S up the ring, and has the item, or
-//! gets it since neither end of the channel fails. By induction around the ring, all of S get it. Crashes between two sends and lost
-//! suffixes of channels do not matter, as only what members of S have sent is counted.
+//! Let S be the members that neither fail nor free the communicator, and c a member of S with an item. *Each current neighbour of
+//! c was sent a message by c, and either was sent the item or has told that it has it*: at a flush c sends to all neighbours, and when
+//! a member becomes a neighbour it is owed a message, which the next flush sends. Failures are published at each member in the
+//! end, so c's next neighbour up the ring is finally some z that has not failed, and no member of S is between them, since members
+//! of S are never absent. Suppose z has freed the communicator. It got a message from c. If its part was over before, it answered
+//! `Gone`; if not, c was among those to which its last message, `Gone`, went. In both cases c knows that z is absent: a
+//! contradiction. So z is the next member of S up the ring, and has the item, or gets it since neither end of the channel fails.
+//! By induction around the ring, all of S get it. Crashes between two sends and lost suffixes of channels do not matter, as only what
+//! members of S have sent is counted.
 //!
 //! The ring alone would take n/2 hops; with the other neighbours it is ⌊log2 n⌋ from one member to any other, whoever is absent
 //! (`neighbours.rs`), when failures are published, and each failure on the way costs at most one hop more.
 //!
 //! # Nothing is lost when a member goes
 //!
-//! Let x have freed the communicator, and let x live on. An item that x had must reach S although no member of S may have it yet. The
-//! last message of x goes out when each neighbour of x has told the same digest. Suppose S lacks the item, let c be the next member of S
-//! up the ring, and take the members from x up to c. The neighbour of x up the ring has the item. It is not c, so it
-//! fails or frees the communicator; in the second case *its* next neighbour has the item, and so on. Since c lacks it, one of these
-//! members failed. So a failure is published at c, which gives c something to spread, and c becomes a neighbour of the next member
-//! down the ring that is present in its view, and sends to it. Going down, c passes only absent members: by the same argument as above it
-//! learns of each one that has left. One that has the item is among them or is x; if it still keeps its part, it learns of c, and its `Leave` will
-//! reach c; if not, it answers `GoneRevoked`. Both say that the communicator is revoked. Failures need no such
-//! bit: they are published at all members. (A process keeps one bit for each identity that it has retired: whether the communicator
-//! was revoked. Without this bit an item is lost if all neighbours of x, about 2 log2 n, fail right after they have told x that they have
-//! it, and all that they sent to others is lost.)
+//! Let x have an item, free the communicator, and live on. The item must reach S although no member of S may have it yet. `Gone` of x
+//! goes out when each neighbour of x has told the same set. Suppose S lacks the item; let c be the next member of S up the ring, and take
+//! the members from x up to c. The neighbour of x up the ring has the item. So it is not c; it fails or frees the communicator, and
+//! in the second case *its* next neighbour has the item when it goes, and so on. Since c lacks the item, one of these members
+//! failed. So a failure is published at c, which gives c something to spread, and c sends to its neighbour down the ring.
+//! Going down from c, members are absent, and c learns so by the argument above, until c sends to one that has the item, which is x at the
+//! latest. If its part is over, it answers `GoneRevoked`; if not, c is among those to which its `GoneRevoked` will go. So c learns that the communicator is
+//! revoked. Failures need no such message: they are published at all members.
 //!
-//! The neighbours of x on the ring are neighbours of each other from now on, and x introduces them: its `Leave` names both,
-//! and each knows that the other has the items. So nothing is sent again while all members free a communicator: the cost is one
-//! `Leave` for each neighbour.
+//! For this answer a process keeps one bit for each identity that it has retired: whether the communicator was revoked. Without
+//! this bit, the revoke is lost if all neighbours of x, about 2 log2 n, fail right after they have told x that they have it, with
+//! all that they sent to others. Without the wait for the neighbours, it is lost if the neighbours have freed the communicator.
 //!
 //! # It ends, in bounded memory
 //!
 //! Everything that is sent has a cause: an item that is new here (once for each neighbour), a neighbour that is new here (once), a
-//! loss, or, after `close`, a neighbour whose digest differs (asked once for each digest of ours). Sets and absent members only grow,
-//! up to n each. A request for an answer causes one message that asks for nothing, unless it shows a loss; a loss causes one request for
-//! all items, and the answer to that is an enumeration, which is consistent by itself, so it causes no request. So every chain of messages ends.
+//! request, or, after `close`, a neighbour whose set differs (asked once for each set of ours). Sets and absent members only grow, to n
+//! at most. The answer to a request is itself no request, unless it shows that a message was lost or, after `close`, that the sets
+//! differ, which is the case just counted. What was lost is asked for once, and comes as an enumeration that is consistent by
+//! itself, so it shows no loss. So every chain of messages ends. `Gone` is not answered.
 //!
-//! A part is O(items + absent members + members that have sent something). After `close` it waits only for its neighbours, each
-//! of which answers at its next turn of progress, or has failed, or answers `Gone`; what the members do with the communicator
-//! does not matter. So the parts that wait are those of communicators whose last messages are in flight, however many
-//! communicators are created, revoked and freed.
+//! A part is O(items + absent members + members that have sent something). After `close` it waits only for its neighbours: each
+//! answers at its next turn of progress, or fails, or answers `Gone`; whether it frees the communicator does not matter. So the
+//! parts that wait are those of communicators whose last messages are in flight, however many communicators are created, revoked
+//! and freed. If all members have the items when they free, each sends `Gone` to each neighbour, and nothing else.
 //!
 //! # What the owner does
 //!
-//! * It makes a part on the first item, failure of a member, or message other than `Gone`; it calls `flush` in each turn of progress in
-//!   which [`is_due`](Spread::is_due).
-//! * When it has freed the communicator and there is no part, or the part is over: it answers each `Items` with `Gone`, or with
-//!   `GoneRevoked` if the communicator was revoked, and ignores the other messages.
-//! * It keeps messages for communicators that are not created yet, or answers them when the identity is retired: a sender that has
-//!   closed waits for this answer.
+//! * It makes a part when the first item is added, a failure of a member is published, or a message other than `Gone` comes; it tells the
+//!   new part of all failures that are published. It calls `flush` in each turn of progress in which [`is_due`](Spread::is_due).
+//! * When it has freed the communicator and there is no part, or the part is over, it answers each `Items` with `Gone`, or with
+//!   `GoneRevoked` if the communicator was revoked when it was freed, and ignores the other messages.
+//! * It stores messages for communicators that are not created yet, or at least answers them when the identity is retired: a sender that has
+//!   freed the communicator waits for this.
 
 mod message;
 mod neighbours;
 #[cfg(test)]
 mod tests;
 
-pub use message::{Batch, Leave, Message};
+pub use message::{Batch, Message};
 
 use crate::protocol::{Output, Protocol};
 use crate::ranks::Ranks;
@@ -138,8 +137,8 @@ struct Peer {
     told: Digest,
     /// What it wants.
     owed: Want,
-    /// It has items that did not come here.
-    has_more: bool,
+    /// Some message from it was lost: if its set is not ours, it has items that did not come here.
+    was_lost: bool,
     /// It was asked, since our set has changed, whether it has the same.
     is_asked: bool,
 }
@@ -195,7 +194,10 @@ impl Spread {
                 self.send(rank, false, out);
             }
         }
-        self.peers.retain(|peer| *peer != Peer::new(peer.rank));
+        self.peers.retain_mut(|peer| {
+            (peer.owed, peer.was_lost) = (Want::Nothing, false);
+            *peer != Peer::new(peer.rank)
+        });
         self.unsent.clear();
         self.sent = self.digest;
         if self.phase == Phase::Closing && self.is_settled(&neighbours) {
@@ -272,12 +274,10 @@ impl Spread {
         if self.absent.contains(from) {
             return;
         }
-        let digest = self.digest;
         let peer = self.peer(from);
         let base = if batch.all { Digest::default() } else { peer.told };
-        let is_whole = batch.items().fold(base, Digest::with) == batch.digest;
         peer.told = batch.digest;
-        peer.has_more = (peer.has_more && !batch.all || !is_whole) && batch.digest != digest;
+        peer.was_lost |= batch.items().fold(base, Digest::with) != batch.digest;
         peer.owed = peer.owed.max(batch.want);
         if batch.want == Want::All {
             // Something that was sent to it was lost, perhaps a request.
@@ -285,27 +285,13 @@ impl Spread {
         }
     }
 
-    fn on_leave(&mut self, from: Rank, leave: &Leave, out: &mut Output<Message, Item>) {
-        if leave.revoked && self.learn(Item::Revoked) {
-            out.outcomes.push(Item::Revoked);
-        }
-        for rank in leave.ring {
-            let is_other = rank != self.me && rank.0 < self.size && !self.absent.contains(rank);
-            // What the member itself has told is the base of what it sends next.
-            if is_other && self.told(rank) == Digest::default() {
-                self.peer(rank).told = leave.digest;
-            }
-        }
-        self.skip(from);
-    }
-
     /// Sends what is due to one member.
     fn send(&mut self, to: Rank, is_neighbour: bool, out: &mut Output<Message, Item>) {
-        let Peer { told, owed, has_more, is_asked, .. } =
+        let Peer { told, owed, was_lost, is_asked, .. } =
             self.find(to).map_or(Peer::new(to), |at| self.peers[at]);
         let has_all = told == self.digest;
         let asks = self.phase == Phase::Closing && is_neighbour && !has_all && !is_asked;
-        let want = match (has_more && !has_all, asks) {
+        let want = match (was_lost && !has_all, asks) {
             (true, _) => Want::All,
             (false, true) => Want::Answer,
             (false, false) => Want::Nothing,
@@ -319,10 +305,6 @@ impl Spread {
             Items::default().batches(self.digest, false, want, push);
         } else {
             return;
-        }
-        if let Some(at) = self.find(to) {
-            let peer = &mut self.peers[at];
-            (peer.owed, peer.has_more) = (Want::Nothing, false);
         }
         if asks {
             self.peer(to).is_asked = true;
@@ -341,16 +323,16 @@ impl Spread {
     /// The last messages: to the neighbours, and to those that may have this member as a neighbour.
     fn leave(&mut self, neighbours: &Neighbours, out: &mut Output<Message, Item>) {
         self.phase = Phase::Over;
-        let Some(ring) = neighbours.ring else { return };
-        let leave = Message::Leave(Leave { digest: self.digest, revoked: self.items.revoked, ring });
-        if !self.items.is_empty() {
-            neighbours.as_slice().iter().for_each(|&rank| out.send(rank, leave));
-        }
-        let others = self.peers.iter().map(|peer| peer.rank);
-        others
-            .filter(|&rank| self.items.is_empty() || !neighbours.contains(rank))
-            .for_each(|rank| out.send(rank, leave));
+        // Without an item here, no neighbour has a part of which this member knows.
+        let neighbours = if self.items.is_empty() { &[] } else { neighbours.as_slice() };
+        neighbours.iter().for_each(|&rank| out.send(rank, self.farewell()));
+        let others = self.peers.iter().map(|peer| peer.rank).filter(|rank| !neighbours.contains(rank));
+        others.for_each(|rank| out.send(rank, self.farewell()));
         self.peers.clear();
+    }
+
+    fn farewell(&self) -> Message {
+        if self.is_revoked() { Message::GoneRevoked } else { Message::Gone }
     }
 
     fn told(&self, rank: Rank) -> Digest {
@@ -381,11 +363,9 @@ impl Protocol for Spread {
             return;
         }
         match (self.phase, message) {
-            (Phase::Over, Message::Items(_)) if self.is_revoked() => out.send(from, Message::GoneRevoked),
-            (Phase::Over, Message::Items(_)) => out.send(from, Message::Gone),
+            (Phase::Over, Message::Items(_)) => out.send(from, self.farewell()),
             (Phase::Over, _) => {}
             (_, Message::Items(batch)) => self.on_batch(from, &batch, out),
-            (_, Message::Leave(leave)) => self.on_leave(from, &leave, out),
             (_, Message::Gone) => self.skip(from),
             (_, Message::GoneRevoked) => {
                 self.add(Item::Revoked, out);
@@ -404,10 +384,10 @@ impl Protocol for Spread {
 impl Peer {
     /// A member of which nothing is known.
     fn new(rank: Rank) -> Self {
-        Peer { rank, told: Digest::default(), owed: Want::Nothing, has_more: false, is_asked: false }
+        Peer { rank, told: Digest::default(), owed: Want::Nothing, was_lost: false, is_asked: false }
     }
 
     fn is_due(&self) -> bool {
-        self.owed != Want::Nothing || self.has_more
+        self.owed != Want::Nothing || self.was_lost
     }
 }

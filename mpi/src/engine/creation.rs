@@ -10,8 +10,8 @@ use mend_base::{Identity, Key};
 use mend_coll::Collective;
 use mend_comm::Group;
 use mend_pml::{End, Status};
-use mend_proto::vote::{Ballot, Outcome, Reason};
 use mend_proto::spread::Item;
+use mend_proto::vote::{Ballot, Outcome, Reason};
 use mend_runtime::Runtime;
 use mend_transport::{Btl, UserMemory};
 

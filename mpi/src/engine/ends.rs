@@ -6,7 +6,7 @@
 use super::Engine;
 use mend_base::PeerIndex;
 use mend_pml::End;
-use mend_runtime::{Notice, ResultKey, Runtime};
+use mend_runtime::{Notice, Runtime};
 use mend_transport::Btl;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
@@ -35,14 +35,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.publish_ends();
         }
         taken
-    }
-
-    /// The node daemon has answered a question for the result of a protocol among members: what a member that has left MPI has
-    /// left with it, or that no such member has left that result. No protocol of this engine asks yet, so nothing depends on the
-    /// answer.
-    #[cold]
-    fn on_recalled(&mut self, _key: ResultKey, _result: Option<&[u8]>) {
-        mend_base::reach!("mpi.engine: a result was recalled");
     }
 
     /// Requests from the runtime the contact of a peer to which a message is sent.
@@ -108,6 +100,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.wake_ups.notify_all();
         }
         if published {
+            self.progress_creations();
             self.apply_member_events();
             self.release_held_decisions();
         }

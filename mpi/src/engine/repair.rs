@@ -4,15 +4,16 @@
 
 use super::Engine;
 use crate::agreements::{Held, Purpose, Queued};
-use crate::member_protocols::{Event, Instance, Target};
+use crate::communicator::Communicators;
+use crate::member_protocols::{Event, Instance, MemberProtocols, Target};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, PeerIndex, Rank};
 use mend_comm::Communicator;
-use mend_pml::{CommIndex, End, Status};
+use mend_pml::{End, Lookup, Status};
 use mend_proto::agreement::{Contribution, Decision, Op};
 use mend_proto::ranks::SetHash;
 use mend_proto::spread::Item;
-use mend_runtime::Runtime;
+use mend_runtime::{ResultKey, Runtime};
 use mend_transport::{Btl, Cause, UserMemory};
 use std::sync::Arc;
 
@@ -108,8 +109,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
         }
-        let Target::Open(comm, me, members) = self.target(identity) else { return };
-        let (instance, mut fx) = self.member_protocols.open(identity, comm, me, &members);
+        let Target::Open(me, members) = self.target(identity) else { return };
+        let (instance, mut fx) = self.member_protocols.open(identity, me, &members);
         event(instance, &self.ends, &mut fx);
     }
 
@@ -120,10 +121,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Messages of the protocols are delivered, their results applied, and what is to be sent leaves. Returns the number of events.
     #[cold]
     pub(super) fn progress_member_protocols(&mut self) -> u32 {
-        let events = self.deliver_member_messages();
+        let delivered = self.deliver_member_messages();
         self.apply_member_events();
-        self.member_protocols.send(&self.ends, &mut self.layers);
-        events
+        delivered + self.member_protocols.send(&self.ends, &mut self.layers)
     }
 
     /// To be called before the end of a peer is published: everything that the peer has sent is delivered.
@@ -149,7 +149,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Event::Learned(identity, Item::Revoked) => self.on_revoked(identity),
                 Event::Learned(identity, Item::Failed(rank)) => self.on_failure_reported(identity, rank),
                 Event::RefusedAsRevoked(identity) => self.learn(identity, Item::Revoked),
-                Event::RecallDecision(identity, sequence) => self.recall(identity, sequence),
+                Event::Recall(key) => self.layers.runtime.recall_result(key),
                 Event::Gone(identity, rank) => self.on_gone(identity, rank),
             }
         }
@@ -157,7 +157,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The revocation of a communicator takes effect here (design "Revocation").
     fn on_revoked(&mut self, identity: Identity) {
-        let Target::Open(comm, ..) = self.target(identity) else { return };
+        let Lookup::Open(index) = self.layers.pml.find_communicator(identity) else { return };
+        let Some(comm) = self.communicators.with_index(index) else { return };
         let Some(entry) = self.communicators.get_mut(comm) else { return };
         if entry.is_revoked() {
             return;
@@ -183,17 +184,27 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Asks the runtime about a peer whose end is neither declared nor asked about.
     pub(super) fn ask_if_unknown(&mut self, peer: PeerIndex) {
-        if self.peer_reports.end_state(peer) == (crate::peer_reports::EndState::NotDeclared { query_open: false }) {
+        if self.peer_reports.end_state(peer)
+            == (crate::peer_reports::EndState::NotDeclared { query_open: false })
+        {
             self.peer_reports.ask(peer, Cause::NoEvidence, &mut self.layers.runtime);
         }
     }
 
-    /// Asks the node daemon for a decision that members which left MPI may have had.
-    fn recall(&mut self, identity: Identity, sequence: u32) {
-        //RECALL
-        self.with_instance(identity, |instance, ends, fx| {
-            instance.on_decision_recalled(sequence, None, ends, fx);
-        });
+    /// The node daemon has answered: what a member that has left MPI has left with it. An answer that is not waited for any more is
+    /// ignored by the protocol.
+    pub(super) fn on_recalled(&mut self, key: ResultKey, left: Option<&[u8]>) {
+        mend_base::reach!("mpi.repair: a result was recalled");
+        self.with_instance(key.identity, |instance, ends, fx| instance.on_recalled(key, left, ends, fx));
+        self.apply_member_events();
+    }
+
+    /// MPI_Finalize: what other members may still ask this one for is left with the node daemon, before they are notified that it left.
+    pub(super) fn leave_results(&mut self) {
+        for (key, result) in self.member_protocols.results_to_leave() {
+            self.layers.runtime.leave_result(key, &result);
+        }
+        self.member_protocols = MemberProtocols::default();
     }
 
     /// Another member has freed the communicator and all its agreements were passed.
@@ -260,7 +271,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             Some(Purpose::Failed(into)) => {
                 let into = Arc::clone(into);
-                let parent = self.communicators.get(comm).map(|entry| Arc::clone(&entry.communicator().group));
+                let parent =
+                    self.communicators.get(comm).map(|entry| Arc::clone(&entry.communicator().group));
                 let failed: Vec<Rank> = decision.failed.iter().collect();
                 let group = parent.and_then(|parent| parent.include(&failed).ok());
                 _ = into.set(Arc::new(group.unwrap_or_default()));
@@ -341,22 +353,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 /// Which communicator of this process has this identity.
 fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
-    communicators: &crate::communicator::Communicators,
+    communicators: &Communicators,
     identity: Identity,
 ) -> Target {
     match pml.find_communicator(identity) {
-        mend_pml::Lookup::Open(index) => open_target(communicators, index),
-        mend_pml::Lookup::NotCreated => Target::NotCreated,
-        mend_pml::Lookup::Retired => Target::Retired,
-    }
-}
-
-fn open_target(communicators: &crate::communicator::Communicators, index: CommIndex) -> Target {
-    let comm = communicators.with_index(index);
-    match comm.and_then(|comm| Some((comm, communicators.get(comm)?))) {
-        Some((comm, entry)) => {
-            Target::Open(comm, entry.communicator().rank, Arc::clone(entry.members()))
-        }
-        None => Target::Retired,
+        Lookup::Open(index) => match communicators.with_index(index).and_then(|comm| communicators.get(comm))
+        {
+            Some(entry) => Target::Open(entry.communicator().rank, Arc::clone(entry.members())),
+            None => Target::Retired,
+        },
+        Lookup::NotCreated => Target::NotCreated,
+        Lookup::Retired => Target::Retired,
     }
 }

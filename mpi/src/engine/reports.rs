@@ -18,6 +18,10 @@ pub struct OpenCounts {
     pub collectives: u32,
     /// Agreements and shrinks that are not released.
     pub agreements: u32,
+    /// Communicators whose protocols are in use, or are still owed to other members.
+    pub member_protocols: u32,
+    /// Messages of these protocols that wait to leave.
+    pub unsent_member_messages: u32,
     /// Creations of communicators that are not released.
     pub creations: u32,
     /// Requests of operations that had ended at their start, which are not released.
@@ -96,6 +100,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             communicators: self.communicators.len() as u32,
             collectives: self.collectives.len() as u32,
             agreements: self.agreements.operations().len() as u32,
+            member_protocols: self.member_protocols.len() as u32,
+            unsent_member_messages: self.member_protocols.unsent() as u32,
             creations: self.creations.operations().len() as u32,
             ended_at_start: self.ended_at_start.len() as u32,
             requested_contacts: self.peer_reports.requested_contacts() as u32,

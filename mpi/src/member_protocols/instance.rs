@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The protocols of one communicator at this member. Each machine exists from its first use on.
 
+use super::left_result;
 use super::packet::{About, Message, Packet};
-use crate::CommKey;
 use mend_base::{Identity, PeerIndex, Rank};
 use mend_pml::{End, Ends};
 use mend_proto::agreement::{self, Agreement, Contribution, Decision};
@@ -10,6 +10,7 @@ use mend_proto::protocol::{Output, Protocol};
 use mend_proto::spread::{self, Item, Spread};
 use mend_proto::tree::Shape;
 use mend_proto::vote::{self, Ballot, Reason, Vote};
+use mend_runtime::ResultKey;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ pub(crate) enum Event {
     Voted(Identity, vote::Outcome),
     /// News about the communicator.
     Learned(Identity, Item),
-    /// The node daemon must be asked for the result of this agreement: members that left MPI may have it.
-    RecallDecision(Identity, u32),
+    /// The node daemon must be asked for this result: members that left MPI may have had it.
+    Recall(ResultKey),
     /// Another member has refused a message because the communicator is revoked there.
     RefusedAsRevoked(Identity),
     /// Another member has freed the communicator, so no agreement that runs here can be anything but its closing.
@@ -34,8 +35,6 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Instance {
     identity: Identity,
-    /// The communicator, until it is freed.
-    pub comm: CommKey,
     me: Rank,
     members: Arc<[PeerIndex]>,
     agreement: Option<Box<Agreement>>,
@@ -65,8 +64,8 @@ pub(crate) struct Scratch {
 const SHAPE: Shape = Shape::Nomial(8);
 
 impl Instance {
-    pub fn new(identity: Identity, comm: CommKey, me: Rank, members: Arc<[PeerIndex]>) -> Self {
-        Instance { identity, comm, me, members, agreement: None, vote: None, spread: None, closing: false }
+    pub fn new(identity: Identity, me: Rank, members: Arc<[PeerIndex]>) -> Self {
+        Instance { identity, me, members, agreement: None, vote: None, spread: None, closing: false }
     }
 
     /// Whether `peer` has this rank.
@@ -162,7 +161,9 @@ impl Instance {
             Message::Agreement(message) => {
                 self.with_agreement(ends, fx, |agreement, out| agreement.on_message(from, message, out));
             }
-            Message::Vote(message) => self.with_vote(ends, fx, |vote, out| vote.on_message(from, message, out)),
+            Message::Vote(message) => {
+                self.with_vote(ends, fx, |vote, out| vote.on_message(from, message, out))
+            }
             Message::Spread(message) => {
                 self.with_spread(ends, fx, |spread, out| spread.on_message(from, message, out));
             }
@@ -175,15 +176,29 @@ impl Instance {
         }
     }
 
-    /// The node daemon's answer for an agreement.
-    pub fn on_decision_recalled(
-        &mut self,
-        sequence: u32,
-        decision: Option<Decision>,
-        ends: &Ends,
-        fx: &mut Effects<'_>,
-    ) {
-        self.with_agreement(ends, fx, |agreement, out| agreement.on_recalled(sequence, decision, out));
+    /// The node daemon's answer: what a member has left, or that none has left this result.
+    pub fn on_recalled(&mut self, key: ResultKey, left: Option<&[u8]>, ends: &Ends, fx: &mut Effects<'_>) {
+        let sequence = key.sequence;
+        if key.protocol == left_result::AGREEMENT && self.agreement.is_some() {
+            let decision = left.and_then(|bytes| left_result::decision(bytes, self.size()));
+            self.with_agreement(ends, fx, |agreement, out| agreement.on_recalled(sequence, decision, out));
+        } else if key.protocol == left_result::VOTE && self.vote.is_some() {
+            let result = left.and_then(left_result::ballot);
+            self.with_vote(ends, fx, |vote, out| vote.on_recalled(sequence, result, out));
+        }
+    }
+
+    /// The results that other members may still ask for.
+    pub fn results_to_leave(&self) -> impl Iterator<Item = (ResultKey, Vec<u8>)> {
+        let key = |protocol, sequence| ResultKey { identity: self.identity, protocol, sequence };
+        let agreement = self.agreement.as_ref().and_then(|agreement| agreement.last());
+        let agreement = agreement.map(|(sequence, decision)| {
+            (key(left_result::AGREEMENT, sequence), left_result::of_decision(decision))
+        });
+        let vote = self.vote.as_ref().and_then(|vote| vote.last());
+        let vote =
+            vote.map(|(round, result)| (key(left_result::VOTE, round), left_result::of_ballot(result)));
+        agreement.into_iter().chain(vote)
     }
 
     /// A member has left without what an agreement needs of it.
@@ -242,7 +257,7 @@ impl Instance {
         }
         fx.events.extend(out.outcomes.drain(..).map(|decision| Event::Decided(about.identity, decision)));
         let recalled = self.agreement.as_deref_mut().and_then(Agreement::take_recall);
-        fx.events.extend(recalled.map(|sequence| Event::RecallDecision(about.identity, sequence)));
+        fx.events.extend(recalled.map(|sequence| recall(about.identity, left_result::AGREEMENT, sequence)));
     }
 
     fn with_vote(
@@ -273,6 +288,8 @@ impl Instance {
             fx.packets.push_back(Packet::new(members[to.index()], about, &Message::Vote(message)));
         }
         fx.events.extend(out.outcomes.drain(..).map(|outcome| Event::Voted(about.identity, outcome)));
+        let recalled = self.vote.as_deref_mut().and_then(Vote::take_recall);
+        fx.events.extend(recalled.map(|round| recall(about.identity, left_result::VOTE, round)));
     }
 
     fn with_spread(
@@ -301,6 +318,10 @@ impl Instance {
         }
         fx.events.extend(out.outcomes.drain(..).map(|item| Event::Learned(about.identity, item)));
     }
+}
+
+fn recall(identity: Identity, protocol: u8, sequence: u32) -> Event {
+    Event::Recall(ResultKey { identity, protocol, sequence })
 }
 
 /// The members whose end was published before.

@@ -38,7 +38,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             channel.set_context(context);
         }
         let early = self.contexts.take_early(name);
-        self.on_created(key, early);
+        if !early.is_empty() {
+            self.on_created(key, early);
+            self.update_losses(key, ends);
+        }
         Channel(key)
     }
 

@@ -2,7 +2,6 @@
 //! Finding a message without taking it (MPI-5.0 §3.8.1), and questions about a request.
 
 use super::Ob1;
-use super::peer_end::is_rts_without_sender;
 use crate::ends::Ends;
 use crate::request::{Channel, CommIndex, Error, Request, State, Status};
 use crate::request_table::{Phase, Posted};
@@ -26,7 +25,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return Err(Error::NoSuchRank(rank));
         }
         if let Some((_, message)) = self.find_unexpected(channel, from, tag) {
-            if is_rts_without_sender(&self.peers, &channel.members, message)
+            if message.is_lost()
                 && let Some(error) = self.why_never(on.0, from, ends)
             {
                 mend_base::reach!("pml.probe: the RTS of an ended peer");

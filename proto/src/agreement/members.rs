@@ -26,7 +26,14 @@ impl Members {
     pub(super) fn new(me: Rank, size: u32, shape: Shape) -> Self {
         assert!(me.0 < size, "{me:?} of {size}");
         let (gone, failed) = (Ranks::new(), Ranks::new());
-        Members { me, tree: Tree::new(size, shape), excluded: SetHash::default(), gone, failed, departed: false }
+        Members {
+            me,
+            tree: Tree::new(size, shape),
+            excluded: SetHash::default(),
+            gone,
+            failed,
+            departed: false,
+        }
     }
 
     pub(super) fn me(&self) -> Rank {

@@ -65,7 +65,9 @@ impl Wire for Message {
 
     fn write(&self, out: &mut Writer<'_>) {
         let kind = match &self.body {
-            Body::Up(up) => UP | flag(FLAG_DEPARTED, up.departed) | flag(FLAG_EQUAL, up.acknowledged.is_some()),
+            Body::Up(up) => {
+                UP | flag(FLAG_DEPARTED, up.departed) | flag(FLAG_EQUAL, up.acknowledged.is_some())
+            }
             Body::Down(down) => {
                 let flags = flag(FLAG_DEPARTED, down.departed) | flag(FLAG_EQUAL, down.acknowledged);
                 DOWN | flags | flag(FLAG_RELEASED, down.released)

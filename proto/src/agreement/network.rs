@@ -108,7 +108,8 @@ impl Network {
 
     /// The next message from one member arrives at another.
     pub(super) fn deliver(&mut self, from: Rank, to: Rank, cut: Option<Cut>) {
-        let message = self.channel(from, to).pop_front().unwrap_or_else(|| panic!("nothing from {from:?} to {to:?}"));
+        let message =
+            self.channel(from, to).pop_front().unwrap_or_else(|| panic!("nothing from {from:?} to {to:?}"));
         if self.channel(from, to).is_empty() {
             self.busy.retain(|&pair| pair != (from, to));
         }
@@ -237,11 +238,15 @@ impl Network {
     /// What a member returns is right.
     fn check(&self, rank: Rank, decision: &Decision) {
         let number = self.decisions[rank.index()].len();
-        let (uniform, op) = (self.contributions[rank.index()][number].uniform, self.contributions[rank.index()][number].op);
+        let (uniform, op) =
+            (self.contributions[rank.index()][number].uniform, self.contributions[rank.index()][number].op);
         for other in self.ranks() {
             let others = self.decisions[other.index()].get(number);
             let binds = uniform || self.life(other) != Life::Failed;
-            assert!(!binds || others.is_none_or(|others| others == decision), "{rank:?} and {other:?} differ");
+            assert!(
+                !binds || others.is_none_or(|others| others == decision),
+                "{rank:?} and {other:?} differ"
+            );
         }
         let has_started = |rank: Rank| self.contributions[rank.index()].len() > number;
         let before = number.checked_sub(1).map(|before| &self.decisions[rank.index()][before].failed);

@@ -8,7 +8,8 @@ use crate::ranks::SetHash;
 use crate::tree::Shape;
 use mend_base::{Random, Rank};
 
-const SHAPES: [Shape; 5] = [Shape::Chain, Shape::Binary, Shape::Nomial(2), Shape::Nomial(4), Shape::Nomial(8)];
+const SHAPES: [Shape; 5] =
+    [Shape::Chain, Shape::Binary, Shape::Nomial(2), Shape::Nomial(4), Shape::Nomial(8)];
 const OPS: [Op; 5] = [Op::And, Op::Or, Op::Xor, Op::Sum, Op::First];
 
 struct Schedule {
@@ -34,13 +35,23 @@ impl Schedule {
         let slow = random.bits() & random.bits();
         let (fails_once_in, loses) = (2 << random.below(7), random.once_in(2));
         let network = Network::new(size, shape);
-        Schedule { random, network, agreements, fails_left: fails, departs_left: departs, fails_once_in, slow, loses }
+        Schedule {
+            random,
+            network,
+            agreements,
+            fails_left: fails,
+            departs_left: departs,
+            fails_once_in,
+            slow,
+            loses,
+        }
     }
 
     fn run(mut self) -> Network {
         let mut idle: Vec<Rank> = self.network.ranks().collect();
         loop {
-            let counts = [idle.len(), self.network.busy.len(), self.network.news.len(), self.network.questions.len()];
+            let counts =
+                [idle.len(), self.network.busy.len(), self.network.news.len(), self.network.questions.len()];
             let mut at = self.random.below(counts.iter().sum::<usize>() as u64) as usize;
             let Some(kind) = counts.iter().position(|&count| {
                 let is_here = at < count;
@@ -80,8 +91,10 @@ impl Schedule {
             idle.retain(|&rank| network.lives(rank));
             let is_idle = |rank: Rank| network.lives(rank) && !network.member(rank).is_running();
             let wants = |rank: Rank| network.decisions(rank).len() < self.agreements.len();
-            let more: Vec<_> =
-                network.ranks().filter(|&rank| is_idle(rank) && wants(rank) && !idle.contains(&rank)).collect();
+            let more: Vec<_> = network
+                .ranks()
+                .filter(|&rank| is_idle(rank) && wants(rank) && !idle.contains(&rank))
+                .collect();
             idle.extend(more);
         }
     }
@@ -90,7 +103,9 @@ impl Schedule {
         let (op, uniform) = self.agreements[self.network.decisions(rank).len()];
         let acknowledged = match self.random.below(8) {
             0 => SetHash(self.random.bits()),
-            1 | 2 => self.network.decisions(rank).last().map_or(SetHash::default(), |last| last.failed.hash()),
+            1 | 2 => {
+                self.network.decisions(rank).last().map_or(SetHash::default(), |last| last.failed.hash())
+            }
             _ => self.network.known(rank),
         };
         let cut = self.cut();
@@ -146,7 +161,8 @@ fn run(seed: u64) -> Network {
 #[test]
 fn members_that_survive_agree_under_random_schedules() {
     let seed = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let (first, count) = (seed("MEND_AGREEMENT_FIRST").unwrap_or(0), seed("MEND_AGREEMENT_SEEDS").unwrap_or(SEEDS));
+    let (first, count) =
+        (seed("MEND_AGREEMENT_FIRST").unwrap_or(0), seed("MEND_AGREEMENT_SEEDS").unwrap_or(SEEDS));
     let mut failing = 0;
     let mut ends = [0, 0];
     for seed in first..first + count {
@@ -173,7 +189,8 @@ fn without_failures_an_agreement_takes_two_messages_for_each_member_but_the_root
     for seed in 0..2_000 {
         let size = 1 + seed as u32 % 16;
         let schedule = Schedule::new(seed, size, 0, 0);
-        let half_trees: u64 = schedule.agreements.iter().map(|&(_, uniform)| if uniform { 4 } else { 2 }).sum();
+        let half_trees: u64 =
+            schedule.agreements.iter().map(|&(_, uniform)| if uniform { 4 } else { 2 }).sum();
         let network = schedule.run();
         network.check_end();
         assert_eq!(network.sent, half_trees * u64::from(size - 1));

@@ -11,10 +11,8 @@ use mend_base::{Rank, Reader, Writer};
 pub enum Message {
     /// Items, and what set the sender has.
     Items(Batch),
-    /// The sender has freed the communicator and forgets it.
-    Leave(Leave),
-    /// The sender has freed the communicator and forgotten it: the answer to any [`Items`](Self::Items) about it. Not the answer
-    /// to another kind, since whoever sent one of these has forgotten the communicator too.
+    /// The sender has freed the communicator, and forgets it or has forgotten it: its last message, and its answer to any
+    /// [`Items`](Self::Items) after that. No message answers this one.
     Gone,
     /// [`Gone`](Self::Gone), and the communicator was revoked when the sender freed it.
     GoneRevoked,
@@ -30,16 +28,6 @@ pub struct Batch {
     /// The set of the sender, up to the items of this message.
     pub(super) digest: Digest,
     pub(super) want: Want,
-}
-
-/// The last message of a member about a communicator that it has freed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Leave {
-    /// The set of the sender, which is that of each of its neighbours, too.
-    pub(super) digest: Digest,
-    pub(super) revoked: bool,
-    /// The neighbours of the sender on the ring, which are neighbours of each other from now on.
-    pub(super) ring: [Rank; 2],
 }
 
 /// What the sender wants to be sent. Ordered: the answer to a greater one answers a smaller one.
@@ -84,10 +72,6 @@ impl Message {
                 batch.digest.write(out);
                 batch.failed.words().iter().for_each(|&word| out.u32(word));
             }
-            Message::Leave(leave) => {
-                leave.digest.write(out);
-                leave.ring.iter().for_each(|rank| out.u32(rank.0));
-            }
             Message::Gone | Message::GoneRevoked => {}
         }
     }
@@ -102,11 +86,6 @@ impl Message {
                 want: Want::read((first & bits::WANT) >> bits::WANT_SHIFT)?,
                 digest: Digest::read(from)?,
                 failed: Runs::read(usize::from(first >> bits::WORDS_SHIFT), from)?,
-            }),
-            bits::LEAVE => Message::Leave(Leave {
-                digest: Digest::read(from)?,
-                revoked: first & bits::REVOKED != 0,
-                ring: [Rank(from.u32()?), Rank(from.u32()?)],
             }),
             bits::GONE if first & bits::REVOKED != 0 => Message::GoneRevoked,
             bits::GONE => Message::Gone,
@@ -123,7 +102,6 @@ impl Message {
                 let want = (batch.want as u8) << bits::WANT_SHIFT;
                 bits::ITEMS | flags | want | batch.failed.used << bits::WORDS_SHIFT
             }
-            Message::Leave(leave) => bits::LEAVE | when(leave.revoked, bits::REVOKED),
             Message::Gone => bits::GONE,
             Message::GoneRevoked => bits::GONE | bits::REVOKED,
         }
@@ -134,8 +112,7 @@ impl Message {
 mod bits {
     pub(super) const KIND: u8 = 0b11;
     pub(super) const ITEMS: u8 = 0;
-    pub(super) const LEAVE: u8 = 1;
-    pub(super) const GONE: u8 = 2;
+    pub(super) const GONE: u8 = 1;
     pub(super) const REVOKED: u8 = 1 << 2;
     pub(super) const ALL: u8 = 1 << 3;
     pub(super) const WANT: u8 = 0b11 << WANT_SHIFT;
@@ -297,7 +274,7 @@ impl Items {
 #[cfg(test)]
 mod tests {
     use super::super::Item;
-    use super::{Batch, Digest, Items, Leave, Message, Runs, Want};
+    use super::{Batch, Digest, Items, Message, Runs, Want};
     use mend_base::{Random, Rank, Reader, Writer};
 
     fn written(message: Message) -> Vec<u8> {
@@ -311,10 +288,8 @@ mod tests {
     #[test]
     fn what_was_written_is_read_and_a_byte_less_is_refused() {
         let digest = Digest::default().with(Item::Revoked).with(Item::Failed(Rank(7)));
-        let ring = [Rank(3), Rank(900_000)];
         let mut messages = vec![Message::Gone, Message::GoneRevoked];
         for revoked in [false, true] {
-            messages.push(Message::Leave(Leave { digest, revoked, ring }));
             for (want, all) in [(Want::Nothing, true), (Want::Answer, false), (Want::All, true)] {
                 for ranks in [&[][..], &[5], &[1, 2], &[1, 2, 3, 4, 9], &[1, 4, 9], &[1, 4, 5]] {
                     let failed = ranks.iter().copied().map(Rank).collect();

@@ -9,8 +9,6 @@ use mend_base::Rank;
 pub(super) struct Neighbours {
     ranks: [Rank; MAX],
     count: usize,
-    /// The nearest member to each side. `None`: the member is alone.
-    pub(super) ring: Option<[Rank; 2]>,
 }
 
 /// Two for each power of two up to half of 2^31 members.
@@ -26,14 +24,11 @@ enum Way {
 impl Neighbours {
     /// The neighbours of `me`. In each direction: the first member at a distance of 2^i or more that is not absent.
     pub(super) fn new(me: Rank, size: u32, absent: &Ranks) -> Self {
-        let mut found = Neighbours { ranks: [me; MAX], count: 0, ring: None };
+        let mut found = Neighbours { ranks: [me; MAX], count: 0 };
         let mut distance = 1;
         while distance <= size / 2 {
             let up = present(me, size, distance, Way::Up, absent);
             let down = present(me, size, distance, Way::Down, absent);
-            if distance == 1 {
-                found.ring = up.zip(down).map(<[Rank; 2]>::from);
-            }
             up.into_iter().chain(down).for_each(|rank| found.add(rank));
             distance *= 2;
         }

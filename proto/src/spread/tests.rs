@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whole broadcasts under random and scripted schedules, with their costs, and single rules of one part.
 
 mod cluster;
 
-use super::{Item, Message, Spread};
+use super::message::{Digest, Runs, Want};
+use super::{Batch, Item, Message, Spread};
 use crate::protocol::{Output, Protocol};
 use cluster::{Cluster, State};
 use mend_base::{Random, Rank};
@@ -291,6 +293,25 @@ fn all_members_that_free_a_revoked_communicator_send_one_message_more_to_each_ne
     }
 }
 
+/// A member that frees later has other neighbours than at first, and sends the items to each new one.
+#[test]
+fn members_that_free_one_after_the_other_send_a_message_for_each_new_neighbour() {
+    for size in 2..=64 {
+        let mut cluster = Cluster::new(size);
+        let mut random = Random(u64::from(size));
+        cluster.add(0, Item::Revoked);
+        cluster.settle(&mut random);
+        let mut left: Vec<u32> = (0..size).collect();
+        while !left.is_empty() {
+            cluster.free(left.swap_remove(random.below(left.len() as u64) as usize));
+            cluster.settle(&mut random);
+        }
+        let all: usize = cluster.processes.iter().map(|process| process.sends).sum();
+        let (degree, size) = (degree(size), size as usize);
+        assert!(all <= size * degree * (2 + degree), "{all} messages of {size}");
+    }
+}
+
 /// The neighbours of rank 0 among 16.
 const NEIGHBOURS: [u32; 7] = [1, 2, 4, 8, 12, 14, 15];
 
@@ -382,9 +403,10 @@ fn a_replacement_that_is_dead_too_is_replaced() {
             cluster.flush(0);
         }
     }
+    cluster.deliver_all();
+    assert!(cluster.knows(7, Item::Revoked), "it was sent at once, and need not be asked for");
     cluster.settle(&mut Random(6));
     all_have(&cluster, Item::Revoked);
-    assert!(cluster.knows(7, Item::Revoked));
 }
 
 //
@@ -444,20 +466,127 @@ fn a_revoke_that_reaches_a_member_which_frees_is_forwarded_before_it_goes() {
     assert!(!part.is_over());
 }
 
+/// Items that are the whole set of their sender.
+fn whole(items: &[Item], want: Want) -> Message {
+    let failed = items.iter().filter_map(|item| match item {
+        Item::Revoked => None,
+        Item::Failed(rank) => Some(*rank),
+    });
+    Message::Items(Batch {
+        all: true,
+        revoked: items.contains(&Item::Revoked),
+        failed: failed.collect::<Runs>(),
+        digest: items.iter().copied().fold(Digest::default(), Digest::with),
+        want,
+    })
+}
+
+/// What goes to one member at a flush.
+fn flushed(part: &mut Spread, to: u32) -> Vec<Message> {
+    let mut out = Output::new();
+    part.flush(&mut out);
+    out.sends.into_iter().filter(|(rank, _)| *rank == Rank(to)).map(|(_, message)| message).collect()
+}
+
+/// Rank 0 of 16 with these items, sent to its neighbours.
+fn sent(items: &[Item]) -> Spread {
+    let mut part = Spread::new(Rank(0), 16);
+    items.iter().for_each(|&item| part.add(item, &mut Output::new()));
+    part.flush(&mut Output::new());
+    assert!(!part.is_due());
+    part
+}
+
+const F5: Item = Item::Failed(Rank(5));
+
 //
 #[test]
 fn an_item_from_a_member_that_has_failed_counts_and_is_not_answered() {
-    let (mut from, mut to) = (Spread::new(Rank(0), 8), Spread::new(Rank(1), 8));
+    for want in [Want::Nothing, Want::Answer, Want::All] {
+        let mut part = Spread::new(Rank(0), 16);
+        let mut out = Output::new();
+        part.on_failure(Rank(1), &mut out);
+        part.on_message(Rank(1), whole(&[Item::Revoked], want), &mut out);
+        assert_eq!(out.outcomes, [Item::Revoked]);
+        assert!(flushed(&mut part, 1).is_empty() && part.peers.is_empty());
+    }
+}
+
+#[test]
+fn a_request_is_answered_once_and_a_difference_is_none() {
+    let mut part = sent(&[Item::Revoked, F5]);
     let mut out = Output::new();
-    from.add(Item::Revoked, &mut out);
-    from.flush(&mut out);
-    let (_, message) = out.sends.into_iter().find(|(to, _)| *to == Rank(1)).expect("1 is a neighbour of 0");
+    // Rank 1 has not sent its other items to us yet, or we lack nothing of it.
+    part.on_message(Rank(1), whole(&[F5], Want::Nothing), &mut out);
+    assert!(!part.is_due());
+    part.on_message(Rank(1), whole(&[F5], Want::All), &mut out);
+    assert_eq!(flushed(&mut part, 1), [whole(&[Item::Revoked, F5], Want::Nothing)]);
+    // A member without items in common, which is no neighbour.
+    part.on_message(Rank(3), whole(&[], Want::Answer), &mut out);
+    assert_eq!(flushed(&mut part, 3).len(), 1);
+    assert!(!part.is_due() && out.sends.is_empty());
+}
+
+#[test]
+fn what_was_lost_is_asked_for_once() {
+    let mut part = sent(&[]);
+    let Message::Items(batch) = whole(&[Item::Revoked], Want::Nothing) else { panic!("items") };
+    // The digest says that rank 1 has more than it has sent here.
+    let lacking = Batch { all: false, revoked: false, ..batch };
+    part.on_message(Rank(1), Message::Items(lacking), &mut Output::new());
+    let [Message::Items(asked)] = flushed(&mut part, 1)[..] else { panic!("one message") };
+    assert_eq!(asked.want, Want::All);
+    assert!(!part.is_due());
+    part.on_message(Rank(1), Message::Items(lacking), &mut Output::new());
+    assert!(!part.is_due(), "nothing more is lost");
+    part.on_message(Rank(1), Message::Items(batch), &mut Output::new());
+    let [Message::Items(forwarded)] = flushed(&mut part, 1)[..] else { panic!("one message") };
+    assert_eq!((forwarded.want, forwarded.revoked), (Want::Nothing, true));
+}
+
+#[test]
+fn a_closing_member_asks_each_neighbour_once_and_goes_when_all_have_its_items() {
+    let mut part = sent(&[Item::Revoked]);
     let mut out = Output::new();
-    to.on_failure(Rank(0), &mut out);
-    to.on_message(Rank(0), message, &mut out);
-    to.flush(&mut out);
-    assert_eq!(out.outcomes, [Item::Revoked]);
-    assert!(out.sends.iter().all(|(to, _)| *to != Rank(0)));
+    part.close(&mut out);
+    assert_eq!(out.sends.len(), NEIGHBOURS.len());
+    (0..10).for_each(|_| part.flush(&mut out));
+    assert_eq!(out.sends.len(), NEIGHBOURS.len(), "each is asked once");
+    for rank in NEIGHBOURS {
+        assert!(!part.is_over());
+        part.on_message(Rank(rank), whole(&[Item::Revoked], Want::Nothing), &mut out);
+    }
+    part.flush(&mut out);
+    assert!(part.is_over() && !part.is_due());
+    let last: Vec<Rank> =
+        out.sends.iter().filter(|(_, sent)| *sent == Message::GoneRevoked).map(|(to, _)| *to).collect();
+    assert_eq!(last.len(), NEIGHBOURS.len());
+}
+
+#[test]
+fn a_closing_member_asks_again_when_its_request_may_have_been_lost() {
+    let mut part = sent(&[Item::Revoked]);
+    let mut out = Output::new();
+    part.close(&mut out);
+    // Rank 1 has lost what was sent before, and asks for it.
+    part.on_message(Rank(1), whole(&[], Want::All), &mut out);
+    assert_eq!(flushed(&mut part, 1), [whole(&[Item::Revoked], Want::Answer)]);
+}
+
+#[test]
+fn a_closing_member_serves_and_tells_those_that_are_no_neighbours_too() {
+    let items = [Item::Revoked, F5];
+    let mut part = sent(&items);
+    let mut out = Output::new();
+    for rank in NEIGHBOURS {
+        part.on_message(Rank(rank), whole(&items, Want::Nothing), &mut out);
+    }
+    // Rank 3 takes rank 0 for a neighbour, and lacks an item.
+    part.on_message(Rank(3), whole(&[F5], Want::All), &mut out);
+    part.close(&mut out);
+    let to_3 = out.sends.iter().filter(|(to, _)| *to == Rank(3)).map(|(_, message)| *message);
+    assert_eq!(to_3.collect::<Vec<_>>(), [whole(&items, Want::Nothing), Message::GoneRevoked]);
+    assert!(part.is_over());
 }
 
 // whatever else a member does to the communicator meanwhile, it has it, does not have it yet, or has freed it.

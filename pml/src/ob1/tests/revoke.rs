@@ -59,6 +59,10 @@ fn receives_without_a_match_end_and_so_does_all_that_is_started_later_on_this_co
     let named = cluster.receive(0, on[0], rank(1), tag(1), 8).0;
     let wildcard = cluster.receive(0, on[0], Source::Any, TagSelector::Any, 8).0;
     let elsewhere = cluster.receive(0, other[0], Source::Any, tag(1), 8).0;
+    cluster.send(0, on[0], 1, 5, b"x");
+    cluster.settle();
+    assert!(matches!(cluster.send(0, on[0], 1, 5, b"x"), Started::Done(_)), "sends need no queue");
+    cluster.settle();
     (0..2).for_each(|_| revoke(&mut cluster, 0, on[0]));
     let large = pattern(1, LARGE);
     let later = [

@@ -310,7 +310,10 @@ impl Cluster {
                 }
             }
             self.publish_everywhere(false);
-            quiet = (0..self.size()).fold(true, |quiet, rank| !self.flush(rank) && quiet);
+            quiet = true;
+            for rank in 0..self.size() {
+                quiet &= !self.flush(rank);
+            }
             quiet &= self.busy.is_empty();
         }
     }
