@@ -344,7 +344,7 @@ impl From<mend_pml::Error> for Error {
             Pml::ProcFailed(rank) => Detail::ProcFailed(rank),
             Pml::PeerLeft(rank) => Detail::PeerLeft(rank),
             Pml::Unreachable(rank, cause) => Detail::Unreachable(rank, cause),
-            Pml::PeerFreed(rank) => Detail::PeerFreed(rank),
+            Pml::PeerFreed(rank) | Pml::Poisoned { by: rank, .. } => Detail::PeerFreed(rank),
             Pml::NoSuchRank(rank) => Detail::NoSuchRank(rank, None),
             Pml::NoSuchChannel => Detail::NoSuchCommunicator,
             Pml::NoSuchRequest => Detail::NoSuchRequest,

@@ -5,8 +5,9 @@
 use crate::ends::Ends;
 use crate::matcher::MatchLists;
 use crate::members::Members;
+use crate::operations::{Operations, Stage};
 use crate::routes::Routes;
-use mend_base::{ContextId, ContextKind, PeerIndex, Rank};
+use mend_base::{ContextId, ContextKind, PeerIndex, Rank, Tag};
 use mend_proto::identity::ContextName;
 use std::sync::Arc;
 
@@ -17,9 +18,12 @@ pub(crate) struct ChannelState<E> {
     /// Our id of it; `None`: ids had run out, and every message carries the full identity.
     context: Option<ContextId>,
     pub(crate) members: Members,
-    /// Whether this is a collective context of which a member has failed: broken for ever. No operation starts on it any
-    /// more, and messages that arrive are dropped, since they belong to operations that were given up.
-    broken: bool,
+    /// Whether this is a collective context of which a member has failed: broken for ever. No operation begins on it any
+    /// more; those that run go on.
+    /// The first member that failed.
+    broken: Option<Rank>,
+    /// Of a collective context.
+    pub(crate) operations: Operations,
     /// For receiving.
     pub(crate) matching: MatchLists,
     /// For sending.
@@ -32,7 +36,8 @@ impl<E: Copy> ChannelState<E> {
             name,
             context: None,
             members: Members::new(me, members, ends),
-            broken: false,
+            broken: None,
+            operations: Operations::default(),
             matching: MatchLists::default(),
             routes: Routes::default(),
         };
@@ -43,7 +48,8 @@ impl<E: Copy> ChannelState<E> {
     /// A peer has ended.
     pub(crate) fn on_end(&mut self, ends: &Ends) {
         self.members.on_end(ends);
-        self.broken = self.is_collective() && self.members.has_pending_failure(ends);
+        // Failures are never acknowledged on a collective context.
+        self.broken = if self.is_collective() { self.members.pending_failure(ends) } else { None };
     }
 
     #[inline]
@@ -67,13 +73,25 @@ impl<E: Copy> ChannelState<E> {
 
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// The first member that failed, if the channel is broken.
+    #[inline]
+    pub(crate) fn broken_by(&self) -> Option<Rank> {
         self.broken
     }
 
-    /// The first member that failed, if the channel is broken: failures are never acknowledged on a collective context.
+    /// Whether no receive will ever take a message with this tag: it is of a collective operation that is over or given up, or that will
+    /// never begin.
     #[inline]
-    pub(crate) fn broken_by(&self, ends: &Ends) -> Option<Rank> {
-        if self.broken { self.members.pending_failure(ends) } else { None }
+    pub(crate) fn refuses(&self, tag: Tag) -> bool {
+        self.is_collective()
+            && match self.operations.stage(tag) {
+                Stage::Running => false,
+                Stage::Future => self.is_broken(),
+                Stage::GivenUp(_) | Stage::Ended => true,
+            }
     }
 
     /// Whether a message of this process to itself is on the wire.
@@ -105,13 +123,13 @@ mod tests {
             for (peer, end) in [(4, End::Finalized), (6, End::Failed)] {
                 ends.add(PeerIndex(peer), end);
                 earlier.on_end(&ends);
-                assert!(!earlier.is_broken() && earlier.broken_by(&ends).is_none());
+                assert!(!earlier.is_broken() && earlier.broken_by().is_none());
             }
             ends.add(PeerIndex(5), End::Failed);
             earlier.on_end(&ends);
             let later = channel(context_kind, &ends);
             for channel in [earlier, later] {
-                assert_eq!((channel.is_broken(), channel.broken_by(&ends)), (broken_by.is_some(), broken_by));
+                assert_eq!((channel.is_broken(), channel.broken_by()), (broken_by.is_some(), broken_by));
             }
         }
     }

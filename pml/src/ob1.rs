@@ -8,6 +8,7 @@ mod cancel;
 mod channels;
 mod flush;
 pub(crate) mod open_counts;
+mod operations;
 mod peer_end;
 pub(crate) mod polling_receive;
 mod probe;
@@ -121,7 +122,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::Cts { key, stream, bytes_wanted } => self.on_cts(from, key, stream, bytes_wanted),
             Packet::Cancel { stream, sent } => self.on_cancel_stream(from, stream, sent),
             Packet::Matched { key } => self.on_matched(from, key),
-            Packet::Refused { key, reason: Reason::Freed } => self.on_refused(from, key),
+            Packet::Refused { key, reason: Reason::NeverBegins { failed } } => {
+                self.on_never_begins(from, key, failed)
+            }
+            Packet::Refused { key, reason } => self.on_refused(from, key, reason),
             Packet::AnnounceContext { name, context, rank, eager_bytes } => {
                 self.on_announce_context(from, name, context, rank, eager_bytes)
             }
@@ -132,6 +136,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::Xoff => self.queues.set_xoff(from, true),
             Packet::Xon => self.queues.set_xoff(from, false),
             Packet::CancelRts(envelope) => self.on_cancel_rts(from, envelope),
+            Packet::AboutOperation(envelope, note) => self.on_about_operation(from, envelope, note),
             Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no control messages"),
         }
     }

@@ -90,7 +90,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.layers.pml.on_end(peer, &self.ends);
             if end == End::Failed {
                 let (collectives, mut parts) = self.collectives_and_parts();
-                collectives.interrupt(peer, &mut parts);
+                collectives.on_death(peer, &mut parts);
             }
             self.wake_ups.notify_all();
         }

@@ -4,5 +4,6 @@
 mod collectives;
 mod deaths;
 mod identities;
+mod interrupted;
 mod properties;
 mod wake_ups;

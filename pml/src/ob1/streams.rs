@@ -89,13 +89,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// The receiver answers that no receive will match this send.
-    pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key) {
+    pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key, reason: Reason) {
         if self.unanswered_send(from, key).is_none() {
             return self.on_unasked(from, key);
         }
         mend_base::reach!("pml.streams: refused");
         self.rendezvous.on_answered(from);
-        self.end_refused(key);
+        match reason {
+            Reason::GivenUp { failed } => self.end_given_up(key, failed),
+            Reason::Freed | Reason::NeverBegins { .. } => self.end_refused(key),
+        }
     }
 
     /// An answer to a send that waits for none.
@@ -190,15 +193,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.streams: cancelled, and the rest is dropped");
         }
         let Some(request) = cancelled.request else { return };
-        if cancelled.untouched && !self.is_collective(request) {
+        if self.is_collective(request) {
+            self.await_poison(request);
+        } else if cancelled.untouched {
             self.match_anew(request);
         } else {
             self.end_refused(request);
         }
     }
 
-    /// The other end has given up what this operation needs, of which nothing can reach its buffer any more. A collective
-    /// operation then asks for the reason before it reports anything (I2).
+    /// The other end has given up what this operation needs, of which nothing can reach its buffer any more.
     fn end_refused(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
         let (Phase::RtsSent { to: rank, .. } | Phase::Matched { from: rank, .. }) = *entry.phase() else {
@@ -208,7 +212,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.end(request, Err(Error::PeerFreed(rank)));
     }
 
-    fn is_collective(&self, request: Key) -> bool {
+    pub(super) fn is_collective(&self, request: Key) -> bool {
         let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
         channel.is_some_and(|channel| channel.is_collective())
     }
