@@ -3,8 +3,9 @@
 //! do. `docs/errors.md` lists each code.
 
 use crate::generated::constants::{
-    ERR_ARG, ERR_BASE, ERR_BUFFER, ERR_COMM, ERR_COUNT, ERR_ERRHANDLER, ERR_GROUP, ERR_INFO, ERR_KEYVAL,
-    ERR_NO_MEM, ERR_OP, ERR_RANK, ERR_REQUEST, ERR_ROOT, ERR_SIZE, ERR_TAG,
+    ERR_ARG, ERR_BASE, ERR_BUFFER, ERR_COMM, ERR_COUNT, ERR_ERRHANDLER, ERR_GROUP, ERR_INFO, ERR_INFO_KEY,
+    ERR_INFO_NOKEY, ERR_INFO_VALUE, ERR_KEYVAL, ERR_NO_MEM, ERR_OP, ERR_RANK, ERR_REQUEST, ERR_ROOT,
+    ERR_SIZE, ERR_TAG,
 };
 use core::ffi::c_int;
 
@@ -35,12 +36,18 @@ pub(crate) enum ArgumentError {
     GroupRange,
     Communicator,
     Acknowledged,
+    InfoReadOnly,
+    InfoKey,
+    InfoValue,
+    InfoNoKey,
+    InfoIndex,
+    BufferLength,
 }
 
 impl ArgumentError {
     /// All causes, for tests.
     #[cfg(test)]
-    pub(crate) const ALL: [ArgumentError; 24] = [
+    pub(crate) const ALL: [ArgumentError; 30] = [
         ArgumentError::NegativeCount,
         ArgumentError::NullBuffer,
         ArgumentError::Tag,
@@ -65,6 +72,12 @@ impl ArgumentError {
         ArgumentError::GroupRange,
         ArgumentError::Communicator,
         ArgumentError::Acknowledged,
+        ArgumentError::InfoReadOnly,
+        ArgumentError::InfoKey,
+        ArgumentError::InfoValue,
+        ArgumentError::InfoNoKey,
+        ArgumentError::InfoIndex,
+        ArgumentError::BufferLength,
     ];
 
     /// Error class, number of the code E-CALL-..., cause, advice.
@@ -114,7 +127,12 @@ impl ArgumentError {
                 "the error handler does not exist",
                 "use an error handler that was created for communicators and not freed, or a predefined one",
             ),
-            ArgumentError::Info => (ERR_INFO, 13, "the info object does not exist", "use MPI_INFO_NULL"),
+            ArgumentError::Info => (
+                ERR_INFO,
+                13,
+                "the info object does not exist",
+                "use an info object that was created and not freed; calls on info objects do not take MPI_INFO_NULL",
+            ),
             ArgumentError::Overlong => (
                 ERR_COUNT,
                 14,
@@ -172,6 +190,42 @@ impl ArgumentError {
                 27,
                 "the number of failures to acknowledge is negative, or more than the communicator has members",
                 "pass the size of the communicator to acknowledge all known failures",
+            ),
+            ArgumentError::InfoReadOnly => (
+                ERR_INFO,
+                31,
+                "MPI_INFO_ENV cannot be changed or freed",
+                "change a copy of it (MPI_Info_dup)",
+            ),
+            ArgumentError::InfoKey => (
+                ERR_INFO_KEY,
+                32,
+                "the key is empty, or longer than MPI_MAX_INFO_KEY less one",
+                "use keys of 1 to 255 bytes",
+            ),
+            ArgumentError::InfoValue => (
+                ERR_INFO_VALUE,
+                33,
+                "the value is longer than MPI_MAX_INFO_VAL less one",
+                "use values of at most 1,023 bytes",
+            ),
+            ArgumentError::InfoNoKey => (
+                ERR_INFO_NOKEY,
+                34,
+                "the info object does not have the key",
+                "ask by MPI_Info_get_string whether it has the key",
+            ),
+            ArgumentError::InfoIndex => (
+                ERR_ARG,
+                35,
+                "the number of the key is negative, or not below the number of keys",
+                "keys have the numbers from 0 to that of MPI_Info_get_nkeys less one",
+            ),
+            ArgumentError::BufferLength => (
+                ERR_ARG,
+                36,
+                "the length of the buffer is negative",
+                "pass the size of the buffer; 0 asks MPI_Info_get_string for the length alone",
             ),
         }
     }

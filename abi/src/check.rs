@@ -4,8 +4,9 @@
 
 pub(crate) use crate::argument_error::ArgumentError;
 use crate::call_error::CallError;
-use crate::generated::constants::{ANY_SOURCE, ANY_TAG, INFO_ENV, INFO_NULL, PROC_NULL};
+use crate::generated::constants::{ANY_SOURCE, ANY_TAG, PROC_NULL};
 use crate::handle::Handle;
+use crate::info;
 use crate::pointer::{Array, Out, OutArray, OutCount, OutText, Text};
 use crate::status::{Status, Statuses};
 use core::ffi::{c_char, c_int};
@@ -69,9 +70,8 @@ pub(crate) fn recv_tag(tag: c_int) -> Result<TagSelector, CallError> {
     }
 }
 
-/// This version makes no info objects: there are the null handle and the predefined one.
 pub(crate) fn info(handle: Handle) -> Result<Handle, CallError> {
-    if matches!(handle, INFO_NULL | INFO_ENV) { Ok(handle) } else { Err(ArgumentError::Info.into()) }
+    if info::is_valid(handle) { Ok(handle) } else { Err(ArgumentError::Info.into()) }
 }
 
 pub(crate) fn in_status(status: *const Status) -> Result<Status, CallError> {

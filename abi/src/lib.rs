@@ -6,8 +6,8 @@
 //! of its object ([`disposition`]), last, from a frame with nothing to drop: handlers longjmp and throw.
 //!
 //! The engine has the objects: communicators with names and error handlers, requests, datatypes. This crate has tables only of objects
-//! that exist before Init and after Finalize too: error handlers of the program ([`error_handlers`]), error codes, groups, memory of
-//! `MPI_Alloc_mem`. Each table has its own lock. Not here: the semantics of MPI (`mpi`), waiting and mutual exclusion (`world`).
+//! that exist before Init and after Finalize too: error handlers of the program ([`error_handlers`]), info objects ([`info`]), error codes,
+//! groups, memory of `MPI_Alloc_mem`. Each table has its own lock. Not here: the semantics of MPI (`mpi`), waiting and mutual exclusion (`world`).
 //!
 //! Read [`entry`] first, then one of [`calls`].
 #![allow(clippy::too_many_arguments, reason = "functions of MPI have so many arguments")]
@@ -27,6 +27,7 @@ mod error_class;
 mod error_handlers;
 mod generated;
 mod handle;
+mod info;
 mod pointer;
 mod report;
 mod requests;

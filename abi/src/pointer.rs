@@ -6,6 +6,7 @@
 use crate::argument_error::ArgumentError;
 use crate::call_error::CallError;
 use core::ffi::{CStr, c_char, c_int};
+use mend_transport::UserMemory;
 
 /// Pointer to one value.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,12 @@ impl<T: Copy> Out<T> {
     pub(crate) fn get(self) -> T {
         // SAFETY: not null; the user promised that it may be read (the module's contract).
         unsafe { self.0.read() }
+    }
+
+    /// The place of the value, for an operation that reads or writes it after this call has returned.
+    pub(crate) fn memory(self) -> UserMemory {
+        // SAFETY: not null; the user keeps the value in place until the request completes (the module's contract).
+        unsafe { UserMemory::from_user(self.0.cast(), size_of::<T>()) }
     }
 
     /// The value as an array of one.

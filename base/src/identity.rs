@@ -21,6 +21,9 @@ pub enum ContextKind {
     PointToPoint = 0,
     /// Messages of collective operations and of communicator creation.
     Collective = 1,
+    /// Messages of repair and creation that go on where the others do not: neither a failure nor a revocation ends this context.
+    /// It is retired together with the point-to-point context of its communicator, and opened only where it is needed.
+    Creation = 2,
 }
 
 /// The number that one receiver chose for an identity and context kind; stands in the headers of messages to it
@@ -52,6 +55,7 @@ impl Wire for ContextKind {
         match from.u8()? {
             0 => Some(ContextKind::PointToPoint),
             1 => Some(ContextKind::Collective),
+            2 => Some(ContextKind::Creation),
             _ => None,
         }
     }

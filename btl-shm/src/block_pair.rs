@@ -146,7 +146,8 @@ impl BlockPair {
     pub(crate) fn give_credit(&mut self, unused: Quota) -> bool {
         let (mine, theirs) = (&self.mine, &mut self.theirs);
         let mut given = false;
-        if theirs.control.owed(unused.rings[0] > 0) {
+        // The credit also tells the peer that its control messages were consumed: see `control_watch`.
+        if theirs.control.owed(unused.rings[0] > 0) || unused.rings[0] > 0 && theirs.control.owes_any() {
             mine.set_credit(Ring::Control, theirs.control.give_credit());
             given = true;
         }

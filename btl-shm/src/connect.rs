@@ -3,6 +3,7 @@
 //! which a card is refused.
 
 use crate::block_pair::BlockPair;
+use crate::control_watch::UnconsumedControl;
 use crate::endpoint::Endpoint;
 use crate::polling::Polling;
 use crate::{Callback, NOBODY, NodeSlot, Shm, ShmEndpoint, Statistics};
@@ -100,6 +101,7 @@ impl Shm {
             polling: Polling::new(),
             blocked: Vec::new(),
             waiting: Vec::new(),
+            unconsumed: UnconsumedControl::default(),
             severing: Vec::new(),
             callbacks: VecDeque::new(),
             checked: 0,
@@ -136,6 +138,7 @@ impl Shm {
         let mine = self.outbox.make_block(entry.slot).map_err(refusal)?;
         let index = u32::try_from(self.endpoints.len()).map_err(|_| ConnectError::NoMemory)?;
         self.endpoints.push(Endpoint::new(peer, entry.slot, limits(entry), BlockPair::new(mine, theirs)));
+        self.unconsumed.reserve(self.endpoints.len());
         self.by_slot[entry.slot as usize] = index;
         // The endpoint is polled at first: the bell of an earlier process in this slot may just have been cleared, and that
         // store may become visible only after the new process has rung.

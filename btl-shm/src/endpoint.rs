@@ -27,6 +27,8 @@ pub(crate) struct Endpoint {
     pub(crate) blocked: bool,
     /// The peer's credit word is beyond what was written.
     pub(crate) invalid_credit: bool,
+    /// The peer has not consumed a control message, as far as is known: see `control_watch`.
+    pub(crate) has_unconsumed_control: bool,
     /// Whether the marked life word of the peer has been reported since the endpoint was last resumed.
     pub(crate) death_reported: bool,
     /// For each ring, the payload of the last send that found no room.
@@ -85,6 +87,7 @@ impl Endpoint {
             share: Share::default(),
             blocked: false,
             invalid_credit: false,
+            has_unconsumed_control: false,
             death_reported: false,
             len_refused: [None; 3],
             chunks_as_messages: false,
@@ -190,7 +193,7 @@ impl Endpoint {
         self.take_credit(ring);
     }
 
-    fn take_credit(&mut self, ring: Ring) {
+    pub(crate) fn take_credit(&mut self, ring: Ring) {
         let State::Open(pair) = &mut self.state else { return };
         let consumed = pair.theirs.credit(ring);
         let taken = match ring {

@@ -10,6 +10,7 @@
 
 mod block_pair;
 mod connect;
+mod control_watch;
 mod disconnect;
 mod endpoint;
 mod fairness;
@@ -21,8 +22,10 @@ mod sleep;
 
 pub use block_pair::ShmEndpoint;
 pub use connect::ShmError;
+pub use control_watch::ControlWatch;
 pub use parameters::PARAMETERS;
 
+use control_watch::UnconsumedControl;
 use endpoint::{Endpoint, State};
 use mend_base::{Instant, PeerIndex};
 use mend_segment::{BellPage, BellRequest, Bounds, Life, Outbox};
@@ -60,6 +63,8 @@ pub struct Shm {
     blocked: Vec<u32>,
     /// Endpoints whose peers are asked, in the block that we write for them, to ring when there is room.
     waiting: Vec<u32>,
+    /// Endpoints whose peers have not consumed a control message.
+    unconsumed: UnconsumedControl,
     /// Endpoints that are being severed.
     severing: Vec<u32>,
     /// Callbacks that the next `progress` makes before it polls any ring.
@@ -95,6 +100,10 @@ pub struct Statistics {
     pub found_without_bell: u64,
     /// Sends that found no room.
     pub busy: u64,
+    /// Calls of the helper thread of a peer that had not consumed a control message: see `control_watch`.
+    pub helpers_called: u64,
+    /// Those of them that repeat an earlier one.
+    pub helpers_called_again: u64,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -108,6 +117,11 @@ impl Shm {
     /// The life word of this process. It must be held before any peer gets our card. Called once.
     pub fn life(&self) -> Life {
         self.outbox.life()
+    }
+
+    /// What the helper thread of this process sees of its unconsumed control messages.
+    pub fn control_watch(&self) -> Arc<ControlWatch> {
+        self.unconsumed.watch()
     }
 
     /// Sets how many endpoints are polled before idle ones go back to their doorbells.
@@ -255,6 +269,9 @@ impl Btl for Shm {
         };
         if sent {
             self.notify(index, BellRequest::MESSAGES);
+            if class == MessageClass::Control {
+                self.note_control_sent(index);
+            }
             return Ok(());
         }
         self.busy(index)
@@ -319,6 +336,10 @@ impl Btl for Shm {
 
     fn check_peers(&mut self) {
         self.check_liveness();
+    }
+
+    fn call_helpers(&mut self) {
+        self.call_helpers_of_peers();
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {

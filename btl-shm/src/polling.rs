@@ -50,7 +50,8 @@ pub(crate) struct Polling {
     pub(crate) armed: bool,
     /// The budget ended the last round before all endpoints were polled.
     round_cut: bool,
-    /// `armed`, `round_cut`, or some endpoint is held back: one test in each call of progress.
+    /// `armed`, `round_cut`, some endpoint is held back, or some has unconsumed control messages: one test in each call of
+    /// progress.
     pub(crate) unusual: bool,
     /// Where the next round over the polled endpoints begins.
     next: usize,
@@ -91,7 +92,7 @@ impl Polling {
     }
 
     /// Reads the clock, after every store before it.
-    fn clock(&self) -> Instant {
+    pub(crate) fn clock(&self) -> Instant {
         Instant(u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 }
@@ -180,7 +181,11 @@ impl Shm {
             // With a budget of 1, in every second call.
             events = self.take_control(now, (budget + self.polling.calls % 2) / 2, sink);
         }
-        self.polling.unusual = self.polling.armed || !self.polling.held_back.is_empty();
+        if !self.unconsumed.is_empty() {
+            self.check_unconsumed();
+        }
+        self.polling.unusual =
+            self.polling.armed || !self.polling.held_back.is_empty() || !self.unconsumed.is_empty();
         events
     }
 

@@ -224,6 +224,8 @@ fn goes_on(error: PmlError, to: Option<Rank>) -> bool {
         | PmlError::Unreachable(..)
         | PmlError::Poisoned { .. } => to.is_some(),
         PmlError::PeerFreed(_)
+        | PmlError::NotCreated(_)
+        | PmlError::Revoked
         | PmlError::NoSuchRank(_)
         | PmlError::NoSuchChannel
         | PmlError::NoSuchRequest

@@ -19,6 +19,7 @@
 //! | [`NodeDaemon`] | evidence that is being examined, effects, the end of the job | all parts below |
 //! | `ranks` | for each rank: its state, and how its processes ended; the order of deaths | nothing |
 //! | `notifier` | cards, pairs of ranks, the list of ends, how much of it each rank was told | nothing |
+//! | `results` | results that ranks have left for others to recall | nothing |
 //! | `exit_policy` | the command line's rules about exit codes | `ranks`, to read |
 //! | `sentences` | nothing: forms the lines for the user about deaths | `ranks`, to read |
 //!
@@ -30,6 +31,7 @@ mod exit_policy;
 mod node_daemon;
 mod notifier;
 mod ranks;
+mod results;
 mod sentences;
 
 pub use ending::{Ending, signal_code, signal_name};

@@ -5,6 +5,7 @@ use crate::ending::Ending;
 use crate::exit_policy::{self, ExitPolicy, Rules};
 use crate::notifier::{Notifier, Step};
 use crate::ranks::{FoundBy, RankLine, RankTable};
+use crate::results::Results;
 use crate::sentences;
 use mend_base::{Instant, Job, Peer};
 use mend_runtime::daemon_protocol::{DaemonMessage, HelloRefused, RankMessage};
@@ -20,6 +21,7 @@ pub struct NodeDaemon {
     job: Job,
     ranks: RankTable,
     notifier: Notifier,
+    results: Results,
     policy: ExitPolicy,
     /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
     examined: VecDeque<Question>,
@@ -119,6 +121,7 @@ impl NodeDaemon {
             job,
             ranks: RankTable::new(ranks),
             notifier: Notifier::new(job, ranks, rules.muted),
+            results: Results::default(),
             policy: ExitPolicy::new(rules),
             examined: VecDeque::new(),
             seen_ends: VecDeque::new(),
@@ -270,6 +273,7 @@ impl NodeDaemon {
         if !self.ranks.fail(rank, found, now) {
             return;
         }
+        self.results.failed(rank);
         self.effects.push_back(Effect::ForgetLife(rank));
         if found.is_killed() {
             self.effects.push_back(Effect::Kill(rank));
@@ -306,6 +310,11 @@ impl NodeDaemon {
             RankMessage::Ask(peer, cause) => {
                 self.on_other(rank, peer, |daemon, other| daemon.on_question(rank, other, cause, now))
             }
+            RankMessage::LeaveResult(key, result) => {
+                self.results.leave(rank, key, &result);
+                true
+            }
+            RankMessage::RecallResult(key) => self.notifier.recalled(rank, key, self.results.recall(key)),
             RankMessage::Finalize => self.on_finalize(rank),
             RankMessage::GiveUp => {
                 self.fail(rank, FoundBy::GaveUp, now);
@@ -354,6 +363,8 @@ impl NodeDaemon {
         let correct = self.ranks.finalize(rank);
         if correct {
             self.effects.push_back(Effect::ForgetLife(rank));
+            // Before any rank can be notified: see `results`.
+            self.results.finalized(rank);
             self.notifier.finalized(rank);
         }
         correct
@@ -414,5 +425,95 @@ impl NodeDaemon {
             self.over = Some(end.reason);
             self.effects.push_back(Effect::EndJob(end));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NodeDaemon;
+    use crate::exit_policy::Rules;
+    use mend_base::{Identity, Instant, Job, Peer};
+    use mend_runtime::daemon_protocol::{DaemonMessage, RankMessage};
+    use mend_runtime::{RECALLS_MAX, ResultKey};
+
+    const NOW: Instant = Instant(0);
+    const JOB: Job = Job(1);
+    const KEY: ResultKey =
+        ResultKey { identity: Identity { creator: Peer::new(JOB, 0), number: 16 }, protocol: 1, sequence: 5 };
+
+    fn daemon() -> NodeDaemon {
+        let mut daemon = NodeDaemon::new(JOB, 3, Rules::default());
+        (0..3).for_each(|rank| daemon.on_started(rank, 100 + rank));
+        (0..3).for_each(|rank| daemon.on_joined(rank, 100 + rank));
+        daemon
+    }
+
+    fn say(daemon: &mut NodeDaemon, rank: u32, message: RankMessage) {
+        daemon.on_rank_message(rank, message, NOW);
+    }
+
+    fn next_notice(daemon: &mut NodeDaemon, rank: u32) -> Option<DaemonMessage> {
+        let (message, step) = daemon.next_notice(rank)?;
+        daemon.on_sent(rank, step);
+        Some(message)
+    }
+
+    fn recall(daemon: &mut NodeDaemon, rank: u32) -> Option<Vec<u8>> {
+        say(daemon, rank, RankMessage::RecallResult(KEY));
+        match next_notice(daemon, rank) {
+            Some(DaemonMessage::Recalled(key, result)) if key == KEY => result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    // Trap 14, X-6.11
+    #[test]
+    fn a_rank_that_was_notified_of_a_departure_finds_the_results_of_the_departed() {
+        let mut daemon = daemon();
+        say(&mut daemon, 0, RankMessage::LeaveResult(KEY, vec![9]));
+        assert_eq!(recall(&mut daemon, 1), None);
+        say(&mut daemon, 0, RankMessage::Finalize);
+        assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Finalized(_))));
+        assert_eq!(recall(&mut daemon, 1), Some(vec![9]));
+        // What a rank sends after it has left counts for nothing.
+        say(&mut daemon, 0, RankMessage::LeaveResult(ResultKey { sequence: 6, ..KEY }, vec![8]));
+        say(&mut daemon, 1, RankMessage::Finalize);
+        assert!(matches!(next_notice(&mut daemon, 2), Some(DaemonMessage::Finalized(_))));
+        assert_eq!(recall(&mut daemon, 2), Some(vec![9]));
+    }
+
+    #[test]
+    fn results_of_a_rank_that_failed_before_it_had_finalized_do_not_count() {
+        let mut daemon = daemon();
+        say(&mut daemon, 0, RankMessage::LeaveResult(KEY, vec![9]));
+        daemon.on_life_marked(0, false);
+        daemon.on_messages_read(0, NOW);
+        assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Failed(_))));
+        assert_eq!(recall(&mut daemon, 1), None);
+    }
+
+    #[test]
+    fn results_that_are_read_after_the_end_of_their_rank_was_seen_count_if_it_had_finalized() {
+        let mut daemon = daemon();
+        daemon.on_life_marked(0, false);
+        say(&mut daemon, 0, RankMessage::LeaveResult(KEY, vec![9]));
+        assert!(next_notice(&mut daemon, 1).is_none());
+        say(&mut daemon, 0, RankMessage::Finalize);
+        daemon.on_messages_read(0, NOW);
+        assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Finalized(_))));
+        assert_eq!(recall(&mut daemon, 1), Some(vec![9]));
+    }
+
+    #[test]
+    fn a_rank_that_asks_without_end_and_reads_no_answer_has_failed() {
+        let mut daemon = daemon();
+        for _ in 0..RECALLS_MAX {
+            say(&mut daemon, 0, RankMessage::RecallResult(KEY));
+        }
+        assert!(next_notice(&mut daemon, 1).is_none());
+        say(&mut daemon, 0, RankMessage::RecallResult(KEY));
+        assert!(
+            matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Failed(peer)) if peer.number() == 0)
+        );
     }
 }

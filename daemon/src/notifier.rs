@@ -20,8 +20,10 @@
 
 use mend_base::{Job, Peer};
 use mend_runtime::daemon_protocol::{DaemonMessage, FINALIZED_MAX};
+use mend_runtime::{RECALLS_MAX, ResultKey};
 use mend_transport::{Card, Cause};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// The notices for all ranks, and how far they have been sent.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ struct Addressee {
     /// has left.
     card: Option<Card>,
     queue: VecDeque<Queued>,
+    /// How many answers about results are in the queue.
+    recalls: usize,
     /// How many entries of the list of ends have been sent to the rank.
     ends_sent: usize,
     /// The ranks that want a contact with this rank, which has not published its card yet. Emptied when it publishes; an entry goes
@@ -71,13 +75,14 @@ enum End {
     Failed(u32),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Queued {
     Contact(u32),
     Refused(u32, Cause),
     Alive(u32),
     /// An end that was sent before, for a rank that asked again.
     Again(End),
+    Recalled(ResultKey, Option<Arc<[u8]>>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,6 +176,18 @@ impl Notifier {
         }
     }
 
+    /// `to` asked for a result, and this is the answer. `false`: so many answers are unsent already that no correct rank asks
+    /// again.
+    pub(crate) fn recalled(&mut self, to: u32, key: ResultKey, result: Option<Arc<[u8]>>) -> bool {
+        let recalls = &mut self.addressees[to as usize].recalls;
+        if *recalls == RECALLS_MAX {
+            return false;
+        }
+        *recalls += 1;
+        self.queue(to, Queued::Recalled(key, result));
+        true
+    }
+
     /// `rank` has left: each other rank is notified, after the notices about `rank` that are queued already.
     pub(crate) fn finalized(&mut self, rank: u32) {
         self.end(rank, AddresseeState::Left(self.ends.len()));
@@ -255,7 +272,7 @@ impl Notifier {
             return None;
         }
         if let Some(queued) = addressee.queue.front() {
-            return Some((self.message(*queued), Step(StepKind::Queued)));
+            return Some((self.message(queued), Step(StepKind::Queued)));
         }
         let unsent = &self.ends[addressee.ends_sent..];
         match *unsent.first()? {
@@ -276,13 +293,16 @@ impl Notifier {
     pub(crate) fn sent(&mut self, rank: u32, step: Step) {
         let addressee = &mut self.addressees[rank as usize];
         match step.0 {
-            StepKind::Queued => drop(addressee.queue.pop_front()),
+            StepKind::Queued => {
+                let is_recall = matches!(addressee.queue.pop_front(), Some(Queued::Recalled(..)));
+                addressee.recalls -= usize::from(is_recall);
+            }
             StepKind::Ends(count) => addressee.ends_sent += count,
         }
     }
 
-    fn message(&self, queued: Queued) -> DaemonMessage {
-        match queued {
+    fn message(&self, queued: &Queued) -> DaemonMessage {
+        match *queued {
             Queued::Contact(other) => {
                 let card = self.addressees[other as usize].card.clone();
                 DaemonMessage::Contact(
@@ -292,6 +312,9 @@ impl Notifier {
             }
             Queued::Refused(other, cause) => DaemonMessage::Refused(self.peer(other), cause),
             Queued::Alive(other) => DaemonMessage::Alive(self.peer(other)),
+            Queued::Recalled(key, ref result) => {
+                DaemonMessage::Recalled(key, result.as_deref().map(<[u8]>::to_vec))
+            }
             Queued::Again(End::Finalized(other)) => DaemonMessage::Finalized(vec![self.peer(other)]),
             Queued::Again(End::Failed(other)) => DaemonMessage::Failed(self.peer(other)),
         }
@@ -308,8 +331,9 @@ fn pair(a: u32, b: u32) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{DaemonMessage, End, Notifier, Queued};
-    use mend_base::Job;
+    use super::{DaemonMessage, End, Notifier, Queued, Step, StepKind};
+    use mend_base::{Identity, Job, Peer};
+    use mend_runtime::{RECALLS_MAX, ResultKey};
     use mend_transport::{Card, Cause};
 
     fn joined(ranks: u32, muted: bool) -> Notifier {
@@ -399,6 +423,31 @@ mod tests {
         assert_eq!(take_all(&mut notifier, 1), ["failed 2"]);
         (0..3).for_each(|_| notifier.again(1, 2));
         assert_eq!(queued(&mut notifier, 1), [Queued::Again(End::Failed(2))]);
+    }
+
+    #[test]
+    fn a_question_for_a_result_is_answered_each_time_but_not_without_end() {
+        let mut notifier = notifier();
+        let identity = Identity { creator: Peer::new(Job(1), 0), number: 16 };
+        let key = ResultKey { identity, protocol: 0, sequence: 1 };
+        assert!(notifier.recalled(1, key, None));
+        assert!(notifier.recalled(1, key, Some([7].into())));
+        let answers = [notifier.next(1), {
+            notifier.sent(1, Step(StepKind::Queued));
+            notifier.next(1)
+        }];
+        let answers = answers.map(|answer| match answer {
+            Some((DaemonMessage::Recalled(asked, result), _)) => (asked, result),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(answers, [(key, None), (key, Some(vec![7]))]);
+        notifier.sent(1, Step(StepKind::Queued));
+        assert!((0..RECALLS_MAX).all(|_| notifier.recalled(1, key, None)));
+        assert!(!notifier.recalled(1, key, None));
+        assert!(notifier.recalled(2, key, None));
+        // What was sent makes room.
+        notifier.sent(1, Step(StepKind::Queued));
+        assert!(notifier.recalled(1, key, None));
     }
 
     #[test]

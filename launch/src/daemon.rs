@@ -29,8 +29,8 @@ use delivery::Delivery;
 use life::{LifeWatch, WatchError, WatchMode};
 use mend_daemon::{Condition, Effect, JobEnd, JobEndReason, NodeDaemon, Rules};
 use mend_runtime::daemon_protocol::{HelloRefused, RankMessage, Welcome};
-use mend_runtime::entropy;
 use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
+use mend_runtime::{RESULTS_MAX, entropy};
 use mend_segment::LifeState;
 use processes::Processes;
 use rustix::event::{Timespec, epoll};
@@ -472,8 +472,9 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 /// How many packets of one rank are processed for one event, so that no rank starves the others.
 const PACKETS_PER_EVENT: u32 = 64;
 
-/// More packets than the socket of a process that has ended can hold.
-const LAST_PACKETS: u32 = 4096;
+/// More packets than a correct rank that has ended has in its socket: the results that it has left, and some thousand others,
+/// which fill a socket of the usual size.
+const LAST_PACKETS: u32 = RESULTS_MAX as u32 + 4096;
 
 /// How many node slots to provide: more than ranks, for processes that are to join after the start of the job. No process can do
 /// that yet; so the node daemon uses the number of a rank as its node slot.

@@ -96,6 +96,7 @@ fn set_environment(command: &mut Command, job: &JobDescription, app: &App, start
     command.env(environment::DAEMON, start.address.to_text());
     command.env(environment::RANK, &rank).env(environment::SIZE, &size);
     command.env(environment::APP_NUMBER, start.app_number.to_string());
+    command.env(environment::APP_SIZE, app.ranks.to_string());
     command.env("MPI_LOCALRANKID", &rank).env("MPI_LOCALNRANKS", &size);
     if job.test_hooks {
         // Test hooks act only in the node daemon; the library would report them as unknown variables.

@@ -150,6 +150,9 @@ impl Collectives {
         parts: &mut Parts<'_, N, R>,
     ) -> Result<Begun, Error> {
         let entry = parts.communicators.valid(comm)?;
+        if entry.is_revoked() {
+            return Err(Error::of(Detail::Revoked));
+        }
         let (channel, me, size) =
             (entry.collective(), entry.communicator().rank, entry.communicator().size());
         let schedule = mend_coll::schedule(me, size, call);
@@ -228,6 +231,38 @@ impl Collectives {
             }
             ended
         });
+    }
+
+    /// The communicator is revoked: ends all operations on it (Row CO6).
+    pub fn revoke<N: Btl, R: Runtime>(&mut self, revoked: CommKey, parts: &mut Parts<'_, N, R>) {
+        self.end_some(|comm, active| {
+            let channel = parts.communicators.get(comm).filter(|_| comm == revoked)?.collective();
+            mend_base::reach!("mpi.collective: revoked");
+            let error = mend_pml::Error::Revoked;
+            let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
+            active.schedule.interrupt(&mut channel, error);
+            // The revocation reaches the others: they need no poison.
+            give_up(comm, active, None, false, parts);
+            end_at_pml(comm, active, parts);
+            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
+        });
+    }
+
+    /// Ends an operation that has no request of the program, before it is over, and releases it.
+    pub fn give_up<N: Btl, R: Runtime>(&mut self, key: Key, parts: &mut Parts<'_, N, R>) {
+        let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
+            return;
+        };
+        if let Some(channel) = parts.communicators.get(*comm).map(CommEntry::collective) {
+            let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
+            active.schedule.interrupt(&mut channel, mend_pml::Error::Revoked);
+            give_up(*comm, active, None, false, parts);
+            end_at_pml(*comm, active, parts);
+        }
+        parts.communicators.end_operation(*comm, parts.layers);
+        self.active.retain(|active| *active != key);
+        self.end(key, Ok(Status::EMPTY), None);
+        self.remove(key);
     }
 
     /// Ends the running operations for which `step` returns a result. Returns how many.
@@ -327,7 +362,7 @@ fn progress<N: Btl, R: Runtime>(
         Err(error @ mend_pml::Error::Truncated(_)) => Err(error),
         Err(error) => Err(settle(comm, active, error, parts)?),
     };
-    parts.layers.pml.end_operation(channel, active.tag);
+    end_at_pml(comm, active, parts);
     Some(conclude(comm, active.creation.as_ref(), result, parts))
 }
 
@@ -352,7 +387,7 @@ fn settle<N: Btl, R: Runtime>(
         (ProcFailed(_), _) => {}
         (Poisoned { failed: Some(failed), .. }, _) if failed != me => {
             // The others need not wait for the answer.
-            give_up(comm, active, Some(failed), parts);
+            give_up(comm, active, Some(failed), true, parts);
             let member = *parts.communicators.get(comm)?.members().get(failed.index())?;
             if parts.ends.of(member) == Some(End::Failed) {
                 return Some(ProcFailed(failed));
@@ -375,23 +410,31 @@ fn settle<N: Btl, R: Runtime>(
         (error, _) => error,
     };
     let failed = if let ProcFailed(failed) = error { Some(failed) } else { None };
-    give_up(comm, active, failed, parts);
+    give_up(comm, active, failed, error != mend_pml::Error::Revoked, parts);
     Some(error)
 }
 
-/// Poisons the members that still expect messages of an operation, once.
-fn give_up<N: Btl, R: Runtime>(
+/// The PML takes no message of the operation any more. The members that still expect messages of it are poisoned, once, if `poisons`.
+fn give_up<N: Btl, R>(
     comm: CommKey,
     active: &mut Active,
     failed: Option<Rank>,
+    poisons: bool,
     parts: &mut Parts<'_, N, R>,
 ) {
     let Some(entry) = parts.communicators.get(comm).filter(|_| !active.given_up) else { return };
     active.given_up = true;
     let channel = entry.collective();
     let Layers { net, pml, .. } = &mut *parts.layers;
-    let lent = Lent { net, ends: parts.ends };
-    pml.give_up_operation(lent, channel, active.tag, failed, active.schedule.owed());
+    let owed = active.schedule.owed().filter(|_| poisons);
+    pml.give_up_operation(Lent { net, ends: parts.ends }, channel, active.tag, failed, owed);
+}
+
+/// The operation is over for the PML.
+fn end_at_pml<N: Btl, R>(comm: CommKey, active: &Active, parts: &mut Parts<'_, N, R>) {
+    if let Some(entry) = parts.communicators.get(comm) {
+        parts.layers.pml.end_operation(entry.collective(), active.tag);
+    }
 }
 
 /// A member has failed, so an operation is not started, and no later one will be: the members that expect messages of it are poisoned.

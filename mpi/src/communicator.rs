@@ -35,6 +35,7 @@ pub(crate) struct CommEntry {
     requests: u32,
     /// The handle was freed. The channels are closed when no collective operation runs any more.
     freed: bool,
+    revoked: bool,
     properties: Properties,
     /// The next in the list [`Communicators::unused`].
     next_unused: Option<CommKey>,
@@ -70,14 +71,24 @@ impl CommEntry {
         &self.members
     }
 
-    /// Name and error handler.
+    /// Name, error handler and hints.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// Name and error handler, to be changed.
+    /// Name, error handler and hints, to be changed.
     pub fn properties_mut(&mut self) -> &mut Properties {
         &mut self.properties
+    }
+
+    /// Whether its revocation has reached this process.
+    pub fn is_revoked(&self) -> bool {
+        self.revoked
+    }
+
+    /// The revocation has reached this process.
+    pub fn set_revoked(&mut self) {
+        self.revoked = true;
     }
 
     /// The rank of a peer in it.
@@ -295,7 +306,7 @@ impl Communicators {
 
     /// Takes back a number that this process allocated for a creation over `parent` and that no communicator got, so that it is
     /// allocated again. Otherwise other processes would store the gap among the retired identities of this process for ever.
-    fn return_number(&mut self, parent: &Communicator, number: u32) {
+    pub fn return_number(&mut self, parent: &Communicator, number: u32) {
         if let Some(creator) = parent.peer(parent.rank) {
             self.identities.give_back(Identity { creator, number });
         }
@@ -317,7 +328,7 @@ impl Communicators {
             None => Arc::clone(&entry.members),
             Some(ranks) => ranks.iter().map(|rank| entry.members[rank.index()]).collect(),
         });
-        let properties = entry.properties.inherited();
+        let properties = entry.properties.inherited(creation.hints());
         if let Some(number) = unused {
             self.return_number(&parent, number);
         }
@@ -335,7 +346,7 @@ impl Communicators {
     }
 
     /// Gives a communicator of this process alone another identity, which no other process learns, and which leaves no gap.
-    fn rename_alone(&mut self, parent: &Communicator, communicator: &mut Communicator) {
+    pub fn rename_alone(&mut self, parent: &Communicator, communicator: &mut Communicator) {
         if let Some(identity) = self.identities.allocate_alone() {
             let before = core::mem::replace(&mut communicator.identity, identity);
             self.return_number(parent, before.number);
@@ -381,6 +392,7 @@ impl Communicators {
                 running: 0,
                 requests: 0,
                 freed: false,
+                revoked: false,
                 properties,
                 next_unused: None,
             }

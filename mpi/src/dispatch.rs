@@ -5,8 +5,9 @@
 //! id: no correct peer of this version sends it. A new protocol adds its arm to [`Dispatch`], and sends its control messages through
 //! the queue that all protocols share (`Ob1::open_control`, `Ob1::send_control`).
 
+use crate::member_protocols::{self, MemberProtocols};
 use crate::peer_reports::PeerReports;
-use mend_base::PeerIndex;
+use mend_base::{Identity, PeerIndex};
 use mend_pml::Upcalls;
 use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
 
@@ -15,6 +16,8 @@ use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
 pub(crate) enum Protocol {
     /// The PML.
     PointToPoint,
+    /// Agreements, votes, and news about communicators.
+    Members,
     /// A protocol of a later version.
     Reserved,
     /// No protocol has this id.
@@ -22,14 +25,11 @@ pub(crate) enum Protocol {
 }
 
 /// The protocols with an id.
-static PROTOCOLS: [(AmId, Protocol); 4] = [
+static PROTOCOLS: [(AmId, Protocol); 3] = [
     (mend_pml::AM_ID, Protocol::PointToPoint),
-    // The reliable broadcast of failures and revocations.
-    (AmId(2), Protocol::Reserved),
-    // Agreement.
-    (AmId(3), Protocol::Reserved),
+    (member_protocols::AM_ID, Protocol::Members),
     // One-sided communication.
-    (AmId(4), Protocol::Reserved),
+    (AmId(3), Protocol::Reserved),
 ];
 
 /// The protocol with this id.
@@ -40,14 +40,18 @@ pub(crate) fn protocol_of(id: AmId) -> Protocol {
 /// The receiver of the events that the PML does not handle itself.
 pub(crate) struct Dispatch<'a, E> {
     pub peer_reports: &'a mut PeerReports<E>,
+    pub member_protocols: &'a mut MemberProtocols,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
     #[cold]
-    fn on_message(&mut self, from: PeerIndex, id: AmId, _header: &[u8], _payload: Payload<'_>) {
+    fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
         match protocol_of(id) {
+            Protocol::Members if payload.is_empty() && self.member_protocols.on_message(from, header) => {}
             Protocol::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
-            Protocol::Reserved | Protocol::Unknown => self.peer_reports.on_evidence(from, Cause::Garbage),
+            Protocol::Members | Protocol::Reserved | Protocol::Unknown => {
+                self.peer_reports.on_evidence(from, Cause::Garbage)
+            }
         }
     }
 
@@ -62,6 +66,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
         self.peer_reports.on_evidence(peer, cause);
     }
 
+    fn on_revoked(&mut self, _from: PeerIndex, identity: Identity) {
+        self.member_protocols.on_refused_as_revoked(identity);
+    }
+
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
         self.peer_reports.on_severed(peer, endpoint);
     }
@@ -70,6 +78,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
 #[cfg(test)]
 mod tests {
     use super::{Dispatch, PROTOCOLS, Protocol, protocol_of};
+    use crate::member_protocols::MemberProtocols;
     use crate::peer_reports::PeerReports;
     use mend_base::{Job, PeerIndex};
     use mend_pml::Upcalls;
@@ -81,15 +90,18 @@ mod tests {
             assert!(PROTOCOLS[..at].iter().all(|(before, _)| before != id), "{id:?} has two protocols");
         }
         assert_eq!(protocol_of(mend_pml::AM_ID), Protocol::PointToPoint);
-        assert_eq!((protocol_of(AmId(2)), protocol_of(AmId(99))), (Protocol::Reserved, Protocol::Unknown));
+        assert_eq!((protocol_of(AmId(3)), protocol_of(AmId(99))), (Protocol::Reserved, Protocol::Unknown));
     }
 
     #[test]
     fn a_message_of_no_protocol_is_evidence_against_its_sender() {
-        for id in [AmId(2), AmId(99)] {
+        for id in [AmId(3), AmId(99)] {
             let mut peer_reports: PeerReports<u32> = PeerReports::new(Job(1), 2, 0);
             let nothing: &[u8] = &[];
-            Dispatch { peer_reports: &mut peer_reports }.on_message(PeerIndex(1), id, &[], nothing.into());
+            let mut member_protocols = MemberProtocols::default();
+            let mut up =
+                Dispatch { peer_reports: &mut peer_reports, member_protocols: &mut member_protocols };
+            up.on_message(PeerIndex(1), id, &[], nothing.into());
             assert!(!peer_reports.is_empty());
         }
     }

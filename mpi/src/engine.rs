@@ -6,18 +6,23 @@
 //! calls [`progress`](Engine::progress) repeatedly.
 
 mod collectives;
+mod creation;
 mod ends;
 mod failures;
 mod properties;
+mod repair;
 mod reports;
 pub(crate) mod unsatisfiable;
 mod waiting;
 
+use crate::agreements::Agreements;
 use crate::collective::{Collectives, Parts};
 use crate::communicator::{CommEntry, Communicators};
+use crate::creations::Creations;
 use crate::dispatch::Dispatch;
 use crate::expected_senders::ExpectedSenders;
 use crate::layers::Layers;
+use crate::member_protocols::MemberProtocols;
 use crate::peer_reports::PeerReports;
 use crate::request::{RequestsEndedAtStart, Started, State};
 use crate::unconnected_query::UnconnectedQuery;
@@ -40,6 +45,9 @@ pub struct Engine<N: Btl, R: Runtime> {
     ends: Ends,
     communicators: Communicators,
     collectives: Collectives,
+    agreements: Agreements,
+    creations: Creations,
+    member_protocols: MemberProtocols,
     ended_at_start: RequestsEndedAtStart,
     expected_senders: ExpectedSenders<N::Endpoint>,
     wake_ups: WakeUps,
@@ -92,6 +100,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             ends: Ends::default(),
             communicators: Communicators::new(me),
             collectives: Collectives::default(),
+            agreements: Agreements::default(),
+            creations: Creations::default(),
+            member_protocols: MemberProtocols::default(),
             ended_at_start: RequestsEndedAtStart::default(),
             expected_senders: ExpectedSenders::ANY,
             wake_ups: WakeUps::default(),
@@ -112,8 +123,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Makes progress without blocking. Returns the number of events. `now` may be stale.
     pub fn progress(&mut self, now: Instant) -> u32 {
         self.now = now;
-        let Layers { net, pml, .. } = &mut self.layers;
-        let mut events = pml.progress(net, now, &mut Dispatch { peer_reports: &mut self.peer_reports });
+        let mut events = self.poll_transports();
+        if !self.member_protocols.is_idle() {
+            events += self.progress_member_protocols();
+        }
         if !self.peer_reports.is_empty() {
             events += self.examine_evidence();
         }
@@ -123,11 +136,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if !self.collectives.is_idle() {
             events += self.progress_collectives();
         }
+        if !self.creations.is_idle() {
+            events += self.progress_creations_and_votes();
+        }
         while let Some(peer) = self.layers.pml.next_to_connect() {
             self.look_up(peer);
             events += 1;
         }
         events
+    }
+
+    // Hot: per progress.
+    #[inline]
+    fn poll_transports(&mut self) -> u32 {
+        let Engine { layers: Layers { net, pml, .. }, peer_reports, member_protocols, now, .. } = self;
+        pml.progress(net, *now, &mut Dispatch { peer_reports, member_protocols })
     }
 
     /// MPI_COMM_WORLD.
@@ -147,7 +170,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// MPI_Comm_free, which is local: the handle is invalid at once; operations that run on the communicator go on.
     pub fn free(&mut self, comm: CommKey) -> Result<(), Error> {
-        self.communicators.free(comm, &mut self.layers)
+        let identity = self.communicators.valid(comm)?.communicator().identity;
+        self.communicators.free(comm, &mut self.layers)?;
+        self.close_member_protocols(identity);
+        Ok(())
     }
 
     // Hot: per message.
@@ -205,7 +231,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[inline(always)]
     pub fn poll_once(&mut self, polling: &mut PollingReceive<N::Endpoint>) -> Option<Result<Started, Error>> {
         let Layers { net, pml, .. } = &mut self.layers;
-        let mut up = Dispatch { peer_reports: &mut self.peer_reports };
+        let mut up =
+            Dispatch { peer_reports: &mut self.peer_reports, member_protocols: &mut self.member_protocols };
         let lent = Lent { net, ends: &self.ends };
         let result = pml.poll_once(lent, self.now, polling, &mut up)?;
         Some(result.map_err(Error::from).map(|receive| self.started(None, receive)))
@@ -257,6 +284,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 mend_pml::State::Done(result) => State::Done(result.map_err(Error::from)),
             },
             Request::Collective(key) => self.collectives.poll(key),
+            Request::Agreement(key) => self.agreements.operations().poll(key),
+            Request::Creation(key) => self.creations.operations().poll(key),
             Request::EndedAtStart(key) => self.ended_at_start.poll(key),
         }
     }
@@ -284,6 +313,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 index.and_then(|index| self.communicators.with_index(index))
             }
             Request::Collective(key) => self.collectives.release(key),
+            Request::Agreement(key) => self.agreements.operations_mut().release(key),
+            Request::Creation(key) => self.creations.operations_mut().release(key),
             Request::EndedAtStart(key) => self.ended_at_start.release(key),
         };
         if let Some(comm) = comm {
@@ -356,12 +387,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
     /// receiver finalizes too, or its receiver has ended (Rule 7).
     pub fn finish(&mut self) -> bool {
-        if self.phase == Phase::Running && self.collectives.is_idle() {
+        let is_idle =
+            self.collectives.is_idle() && self.agreements.is_idle() && self.creations.operations().is_idle();
+        if self.phase == Phase::Running && is_idle {
             self.phase = Phase::Closing;
             self.communicators.close_all(&mut self.layers);
         }
-        if self.phase == Phase::Closing && self.layers.pml.idle() {
+        if self.phase == Phase::Closing && self.layers.pml.idle() && self.member_protocols.has_sent_all() {
             self.phase = Phase::Finalized;
+            self.leave_results();
             self.layers.runtime.finalize();
         }
         self.phase == Phase::Finalized

@@ -55,6 +55,10 @@ pub enum Detail {
     /// The peer takes no part in this message any more: it freed the communicator (MPI_Finalize frees all), gave the operation
     /// up, or had no memory for it.
     PeerFreed(Rank),
+    /// The peer never created the communicator, and will not: its creation failed there.
+    NotCreated(Rank),
+    /// The communicator is revoked.
+    Revoked,
     /// The peer has failed.
     ProcFailed(Rank),
     /// A process that may be the sender has failed, and its failure is not acknowledged: the first such process, where it is known.
@@ -67,6 +71,8 @@ pub enum Detail {
     IdentitiesExhausted,
     /// A contribution that a member sent for the creation of a communicator is invalid, or contradicts the others.
     BadCreation,
+    /// A member could not take part in the creation of the communicator, so it exists nowhere.
+    CreationRefused,
     /// MPI was finalized, or is not initialized.
     NotRunning,
 }
@@ -190,6 +196,18 @@ impl Detail {
                 "in the program of that rank, receive all messages on the communicator before MPI_Comm_free or MPI_Finalize; \
                  if it gave up or had no memory, its own calls reported why",
             ),
+            Detail::NotCreated(_) => (
+                ErrorClass::Other,
+                Code("PML", 8),
+                "use the communicator only if all its members have created it: in the program of that rank, the call that was to \
+                 create it failed and reported why",
+            ),
+            Detail::Revoked => (
+                ErrorClass::Revoked,
+                Code("PML", 9),
+                "a member has called MPI_Comm_revoke, so that all members leave the communicator; MPI_Comm_shrink and \
+                 MPI_Comm_agree still work on it, and MPI_Comm_free frees it",
+            ),
             Detail::ProcFailed(_) => (
                 ErrorClass::ProcFailed,
                 Code("PML", 3),
@@ -210,6 +228,9 @@ impl Detail {
             Detail::NoMemory => (ErrorClass::NoMem, Code("PML", 7), MEMORY),
             Detail::IdentitiesExhausted => (ErrorClass::Intern, Code("MPI", 9), REPORT),
             Detail::BadCreation => (ErrorClass::Intern, Code("MPI", 10), REPORT),
+            Detail::CreationRefused => {
+                (ErrorClass::Other, Code("MPI", 12), "look at what the other members report")
+            }
             Detail::NotRunning => {
                 (ErrorClass::Other, Code("MPI", 11), "call MPI between MPI_Init and MPI_Finalize")
             }
@@ -223,6 +244,7 @@ impl Detail {
         match self {
             Detail::PeerLeft(rank)
             | Detail::PeerFreed(rank)
+            | Detail::NotCreated(rank)
             | Detail::ProcFailed(rank)
             | Detail::SenderMayHaveFailed(Some(rank))
             | Detail::Unreachable(rank, _) => Some(rank),
@@ -304,6 +326,10 @@ impl fmt::Display for Words {
                     process(rank)
                 );
             }
+            Detail::NotCreated(rank) => {
+                return write!(f, "{} has not created the communicator", process(rank));
+            }
+            Detail::Revoked => "the communicator is revoked",
             Detail::ProcFailed(rank) => return write!(f, "{} has failed", process(rank)),
             Detail::SenderMayHaveFailed(Some(rank)) => {
                 return write!(f, "{}, which may be the sender, has failed", process(rank));
@@ -317,6 +343,9 @@ impl fmt::Display for Words {
                 "this process has created as many communicators as there are identities, about 2^32"
             }
             Detail::BadCreation => "a member sent invalid data for the creation of the communicator",
+            Detail::CreationRefused => {
+                "a member could not take part, so the communicator was created nowhere"
+            }
             Detail::NotRunning => "MPI is not initialized, or was finalized",
         };
         f.write_str(words)
@@ -345,6 +374,8 @@ impl From<mend_pml::Error> for Error {
             Pml::PeerLeft(rank) => Detail::PeerLeft(rank),
             Pml::Unreachable(rank, cause) => Detail::Unreachable(rank, cause),
             Pml::PeerFreed(rank) | Pml::Poisoned { by: rank, .. } => Detail::PeerFreed(rank),
+            Pml::NotCreated(rank) => Detail::NotCreated(rank),
+            Pml::Revoked => Detail::Revoked,
             Pml::NoSuchRank(rank) => Detail::NoSuchRank(rank, None),
             Pml::NoSuchChannel => Detail::NoSuchCommunicator,
             Pml::NoSuchRequest => Detail::NoSuchRequest,
@@ -410,6 +441,7 @@ mod tests {
         for detail in [
             Detail::PeerLeft(Rank(0)),
             Detail::PeerFreed(Rank(0)),
+            Detail::NotCreated(Rank(0)),
             Detail::SenderMayHaveFailed(Some(Rank(0))),
             Detail::Unreachable(Rank(0), Cause::Refused),
         ] {

@@ -10,7 +10,7 @@
 use crate::blocking::{BlockingOperation, CommunicatorCreation, Probe};
 use crate::completion::{self, CompletionCall, CompletionResult, OutArguments, WaitMode};
 use crate::sendrecv::{Exchanged, Sendrecv};
-use crate::{CommKey, Engine, Error, RequestHandle, Started, State};
+use crate::{CommKey, Engine, Error, Hints, RequestHandle, Started, State};
 use core::cell::{Cell, Ref, RefCell, RefMut};
 use core::future::Future;
 use core::pin::Pin;
@@ -218,6 +218,16 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.create_by(comm, |engine| engine.dup(comm))
     }
 
+    /// MPI_Comm_dup_with_info.
+    pub fn dup_with_hints(&self, comm: CommKey, hints: Hints) -> Creation<N, R> {
+        self.create_by(comm, |engine| engine.dup_with_hints(comm, hints, None))
+    }
+
+    /// MPI_Comm_set_info: local.
+    pub fn set_hints(&self, comm: CommKey, hints: Hints) -> Result<(), Error> {
+        self.engine_mut().set_hints(comm, hints)
+    }
+
     /// MPI_Comm_split; no color is MPI_UNDEFINED.
     pub fn split(&self, comm: CommKey, color: Option<u32>, key: i32) -> Creation<N, R> {
         self.create_by(comm, |engine| engine.split(comm, color, key))
@@ -226,6 +236,24 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     /// MPI_Comm_create.
     pub fn create(&self, comm: CommKey, group: &Group) -> Creation<N, R> {
         self.create_by(comm, |engine| engine.create(comm, group))
+    }
+
+    /// MPIX_Comm_revoke.
+    pub fn revoke(&self, comm: CommKey) -> Result<(), Error> {
+        let revoked = self.engine_mut().revoke(comm);
+        self.wake();
+        revoked
+    }
+
+    /// MPIX_Comm_iagree on the 4 bytes of `flag`, little-endian.
+    pub fn agree(&self, comm: CommKey, flag: &Arc<Buffer>) -> Operation<N, R> {
+        let flag = UserMemory::of_buffer(flag);
+        self.begin(comm, |engine| engine.agree(comm, flag).map(Started::Running))
+    }
+
+    /// MPIX_Comm_shrink.
+    pub fn shrink(&self, comm: CommKey) -> Creation<N, R> {
+        self.create_by(comm, |engine| engine.shrink(comm, None).map(Started::Running))
     }
 
     /// MPI_Comm_free: local.

@@ -12,8 +12,10 @@
 //! |---------------------------------|----------------------------------------------------------|----------------------------------|
 //! | `PeerReports` (peer_reports)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
 //! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
-//! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler), counts of requests; identities | PML                |
+//! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler, hints), counts of requests; identities | PML                |
 //! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
+//! | `Agreements` (agreements)              | operations that are decided by an agreement: agree, shrink                 | nothing                       |
+//! | `MemberProtocols` (member_protocols)   | agreements, votes and news of each communicator, and their messages    | PML                            |
 //! | `RequestsEndedAtStart` (request)   | requests of operations that had ended at their start, with their communicator | nothing       |
 //! | `ExpectedSenders` (expected_senders)             | the endpoints from which the waiting call expects a message | nothing                          |
 //! | `WakeUps` (wake_ups)             | the requests that a thread waits for, noted just before it sleeps: their ends wake it; the count of events that wake all threads | nothing |
@@ -28,10 +30,12 @@
 //! call them.
 #![forbid(unsafe_code)]
 
+mod agreements;
 mod blocking;
 mod collective;
 mod communicator;
 mod completion;
+mod creations;
 mod datatypes;
 mod dispatch;
 mod engine;
@@ -40,7 +44,10 @@ mod error_class;
 mod error_handler;
 mod expected_senders;
 mod future;
+mod hints;
 mod layers;
+mod member_protocols;
+mod operation_table;
 mod peer_reports;
 mod request;
 #[cfg(test)]
@@ -49,6 +56,7 @@ mod sendrecv;
 mod unconnected_query;
 mod wake_ups;
 
+pub use agreements::AgreedGroup;
 pub use blocking::{BlockingOperation, CommunicatorCreation, Probe};
 pub use completion::{CompletionCall, CompletionResult, Found, OutArguments, WaitMode, test};
 pub use datatypes::{DatatypeHandle, OpHandle};
@@ -57,6 +65,7 @@ pub use error::{Code, Detail, Error, cause_words};
 pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;
 pub use future::{BlockingCall, CompletionReport, Creation, Mpi, Operation, Wait, WrittenStatus};
+pub use hints::{ErrorRange, Hints, Uniform};
 pub use mend_coll::Collective;
 pub use mend_pml::{Config, End, Ends, PollingReceive, SendMode, SleeperId, Status};
 pub use peer_reports::JobNotice;

@@ -200,6 +200,8 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             Notice::Finalized(peer) => self.declare(peer, End::Finalized, ends, layers),
             Notice::Failed(peer) => self.declare(peer, End::Failed, ends, layers),
             Notice::Alive(peer) => return self.alive(peer, layers),
+            // About no peer: the engine takes it.
+            Notice::Recalled { .. } => {}
             Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
         }
         None

@@ -10,10 +10,14 @@ use mend_pml::Status;
 pub enum Request {
     /// A send or a receive.
     PointToPoint(Key),
-    /// A collective operation, or the creation of a communicator.
+    /// A collective operation.
     Collective(Key),
     /// An operation that had ended at its start, with a status, for a handle of the program.
     EndedAtStart(Key),
+    /// An agreement, or a shrink.
+    Agreement(Key),
+    /// The creation of a communicator.
+    Creation(Key),
 }
 
 /// The key of a communicator in the table of this process.
@@ -91,7 +95,7 @@ pub(crate) fn no_such_request() -> Error {
     Error::of(Detail::NoSuchRequest)
 }
 
-const KIND_SHIFT: u32 = 30;
+const KIND_SHIFT: u32 = 29;
 const INDEX_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 impl Request {
@@ -102,8 +106,10 @@ impl Request {
             Request::PointToPoint(key) => (0, key),
             Request::Collective(key) => (1, key),
             Request::EndedAtStart(key) => (2, key),
+            Request::Agreement(key) => (3, key),
+            Request::Creation(key) => (4, key),
         };
-        assert!(key.index <= INDEX_MASK, "2^30 requests do not fit into memory");
+        assert!(key.index <= INDEX_MASK, "2^29 requests do not fit into memory");
         u64::from(key.generation) << 32 | u64::from(kind << KIND_SHIFT | key.index)
     }
 
@@ -115,6 +121,8 @@ impl Request {
             0 => Some(Request::PointToPoint(key)),
             1 => Some(Request::Collective(key)),
             2 => Some(Request::EndedAtStart(key)),
+            3 => Some(Request::Agreement(key)),
+            4 => Some(Request::Creation(key)),
             _ => None,
         }
     }
@@ -163,7 +171,14 @@ mod tests {
     #[test]
     fn handles_survive_a_round_trip_and_are_never_predefined() {
         let key = Key { index: 5, generation: 3 };
-        for request in [Request::PointToPoint(key), Request::Collective(key), Request::EndedAtStart(key)] {
+        let kinds = [
+            Request::PointToPoint,
+            Request::Collective,
+            Request::EndedAtStart,
+            Request::Agreement,
+            Request::Creation,
+        ];
+        for request in kinds.map(|kind| kind(key)) {
             assert_eq!(Request::from_bits(request.to_bits()), Some(request));
             assert!(request.to_bits() > u64::from(u32::MAX));
         }

@@ -6,7 +6,7 @@ use crate::layers::Layers;
 use crate::{Config, Engine};
 use mend_base::{Instant, Job, Peer, PeerIndex};
 use mend_pml::Ob1;
-use mend_runtime::{Membership, Notice, Runtime, RuntimeError};
+use mend_runtime::{Membership, Notice, RESULT_BYTES_MAX, ResultKey, Runtime, RuntimeError};
 use mend_transport::{
     Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, PayloadWriter,
     SendError, Sink, Stream, TransportId, WakeSet,
@@ -19,7 +19,7 @@ use std::rc::Rc;
 pub(crate) const JOB: Job = Job(3);
 
 /// The peer with rank `number` in that job.
-pub(crate) fn peer(number: u32) -> Peer {
+pub(crate) const fn peer(number: u32) -> Peer {
     Peer::new(JOB, number)
 }
 
@@ -39,6 +39,12 @@ struct JobState {
     asked: Vec<(u32, Peer)>,
     /// The calls of `Runtime::refuse`: the refusing rank, the peer, and the cause.
     refused: Vec<(u32, Peer, Cause)>,
+    /// The calls of `Runtime::leave_result`: the rank, the key and the result.
+    left_results: Vec<(u32, ResultKey, Vec<u8>)>,
+    /// The calls of `Runtime::recall_result`: the asking rank, and the key.
+    recalled: Vec<(u32, ResultKey)>,
+    /// The ranks that have finalized.
+    finalized: Vec<u32>,
     /// The calls of `abort` (no peers) and `abort_some`, with their exit codes.
     aborted: Vec<(i32, Vec<Peer>)>,
 }
@@ -95,6 +101,23 @@ impl ScriptedJob {
     /// The calls of `Runtime::ask` so far: the asking rank, and the peer that it asked about.
     pub fn asked(&self) -> Vec<(u32, Peer)> {
         self.0.borrow().asked.clone()
+    }
+
+    /// The results that were left so far: by which rank, under which key. A result that a rank leaves after it has finalized
+    /// panics.
+    pub fn left_results(&self) -> Vec<(u32, ResultKey, Vec<u8>)> {
+        self.0.borrow().left_results.clone()
+    }
+
+    /// The calls of `Runtime::recall_result` so far: the asking rank, and the key. The test answers with
+    /// [`give_recalled`](ScriptedJob::give_recalled).
+    pub fn recalled(&self) -> Vec<(u32, ResultKey)> {
+        self.0.borrow().recalled.clone()
+    }
+
+    /// The runtime of rank `to` gives the answer to a question for a result.
+    pub fn give_recalled(&self, to: u32, key: ResultKey, result: Option<&[u8]>) {
+        self.notify(to, Notice::Recalled { key, result: result.map(<[u8]>::to_vec) });
     }
 
     /// Which processes refused which peers, and why.
@@ -306,7 +329,20 @@ impl Runtime for ScriptedRuntime {
         notice
     }
 
-    fn finalize(&mut self) {}
+    fn leave_result(&mut self, key: ResultKey, result: &[u8]) {
+        let me = self.membership.peer.number();
+        let mut job = self.job.0.borrow_mut();
+        assert!(result.len() <= RESULT_BYTES_MAX && !job.finalized.contains(&me));
+        job.left_results.push((me, key, result.to_vec()));
+    }
+
+    fn recall_result(&mut self, key: ResultKey) {
+        self.job.0.borrow_mut().recalled.push((self.membership.peer.number(), key));
+    }
+
+    fn finalize(&mut self) {
+        self.job.0.borrow_mut().finalized.push(self.membership.peer.number());
+    }
 
     fn abort(&mut self, code: i32) {
         self.job.0.borrow_mut().aborted.push((code, Vec::new()));

@@ -3,9 +3,11 @@
 //! to their parts.
 
 use crate::ends::Ends;
+use crate::envelope::Reason;
 use crate::matcher::MatchLists;
 use crate::members::Members;
 use crate::operations::{Operations, Stage};
+use crate::request::Error;
 use crate::routes::Routes;
 use mend_base::{ContextId, ContextKind, PeerIndex, Rank, Tag};
 use mend_proto::identity::ContextName;
@@ -18,10 +20,7 @@ pub(crate) struct ChannelState<E> {
     /// Our id of it; `None`: ids had run out, and every message carries the full identity.
     context: Option<ContextId>,
     pub(crate) members: Members,
-    /// Whether this is a collective context of which a member has failed: broken for ever. No operation begins on it any
-    /// more; those that run go on.
-    /// The first member that failed.
-    broken: Option<Rank>,
+    standing: Standing,
     /// Of a collective context.
     pub(crate) operations: Operations,
     /// For receiving.
@@ -30,13 +29,26 @@ pub(crate) struct ChannelState<E> {
     pub(crate) routes: Routes<E>,
 }
 
+/// Whether operations start on a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Usable,
+    /// A collective context of which a member has failed, this one first: broken for ever. No operation begins on it any more; those
+    /// that run go on.
+    Broken {
+        by: Rank,
+    },
+    /// Revoked for ever, broken before or not (Row RV10). No operation starts, and no message is matched.
+    Revoked,
+}
+
 impl<E: Copy> ChannelState<E> {
     pub(crate) fn new(name: ContextName, me: Rank, members: Arc<[PeerIndex]>, ends: &Ends) -> Self {
         let mut channel = ChannelState {
             name,
             context: None,
             members: Members::new(me, members, ends),
-            broken: None,
+            standing: Standing::Usable,
             operations: Operations::default(),
             matching: MatchLists::default(),
             routes: Routes::default(),
@@ -49,7 +61,21 @@ impl<E: Copy> ChannelState<E> {
     pub(crate) fn on_end(&mut self, ends: &Ends) {
         self.members.on_end(ends);
         // Failures are never acknowledged on a collective context.
-        self.broken = if self.is_collective() { self.members.pending_failure(ends) } else { None };
+        if self.standing == Standing::Usable
+            && self.is_collective()
+            && let Some(by) = self.members.pending_failure(ends)
+        {
+            self.standing = Standing::Broken { by };
+        }
+    }
+
+    /// The communicator is revoked here. The caller ends what is on the channel. `false`: it was revoked before.
+    pub(crate) fn revoke(&mut self) -> bool {
+        let is_first = !self.is_revoked();
+        self.standing = Standing::Revoked;
+        self.matching.revoke();
+        self.routes.forbid_all_at_once();
+        is_first
     }
 
     #[inline]
@@ -72,14 +98,24 @@ impl<E: Copy> ChannelState<E> {
     }
 
     #[inline]
+    pub(crate) fn is_point_to_point(&self) -> bool {
+        self.name.context_kind == ContextKind::PointToPoint
+    }
+
+    #[inline]
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken.is_some()
+        matches!(self.standing, Standing::Broken { .. })
+    }
+
+    #[inline]
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.standing == Standing::Revoked
     }
 
     /// The first member that failed, if the channel is broken.
     #[inline]
     pub(crate) fn broken_by(&self) -> Option<Rank> {
-        self.broken
+        if let Standing::Broken { by } = self.standing { Some(by) } else { None }
     }
 
     /// Whether no receive will ever take a message with this tag: it is of a collective operation that is over or given up, or that will
@@ -94,6 +130,23 @@ impl<E: Copy> ChannelState<E> {
             }
     }
 
+    /// Why no message is sent or matched here any more.
+    #[inline]
+    pub(crate) fn why_unusable(&self) -> Option<Error> {
+        self.is_revoked().then_some(Error::Revoked)
+    }
+
+    /// The error of an operation here that ends with `error` because another process takes no part in it any more: a revocation
+    /// has precedence (Row RV10).
+    pub(crate) fn error_of(&self, error: Error) -> Error {
+        if self.is_revoked() { Error::Revoked } else { error }
+    }
+
+    /// Why messages are refused here.
+    pub(crate) fn refusal(&self) -> Reason {
+        if self.is_revoked() { Reason::Revoked } else { Reason::Freed }
+    }
+
     /// Whether a message of this process to itself is on the wire.
     pub(crate) fn has_own_message_under_way(&self) -> bool {
         let me = self.members.me();
@@ -105,6 +158,7 @@ impl<E: Copy> ChannelState<E> {
 mod tests {
     use super::ChannelState;
     use crate::ends::{End, Ends};
+    use crate::request::Error;
     use mend_base::{ContextKind, Identity, Peer, PeerIndex, Rank};
     use mend_proto::identity::ContextName;
 
@@ -115,9 +169,11 @@ mod tests {
 
     #[test]
     fn a_failed_member_breaks_the_collective_context_kind_alone() {
-        for (context_kind, broken_by) in
-            [(ContextKind::Collective, Some(Rank(1))), (ContextKind::PointToPoint, None)]
-        {
+        for (context_kind, broken_by) in [
+            (ContextKind::Collective, Some(Rank(1))),
+            (ContextKind::PointToPoint, None),
+            (ContextKind::Creation, None),
+        ] {
             let mut ends = Ends::default();
             let mut earlier = channel(context_kind, &ends);
             for (peer, end) in [(4, End::Finalized), (6, End::Failed)] {
@@ -131,6 +187,26 @@ mod tests {
             for channel in [earlier, later] {
                 assert_eq!((channel.is_broken(), channel.broken_by()), (broken_by.is_some(), broken_by));
             }
+        }
+    }
+
+    // Row RV10
+    #[test]
+    fn a_revocation_has_precedence_over_a_failure_whichever_comes_first() {
+        for fails_first in [true, false] {
+            let mut ends = Ends::default();
+            let mut channel = channel(ContextKind::Collective, &ends);
+            for fails in [fails_first, !fails_first] {
+                if fails {
+                    ends.add(PeerIndex(5), End::Failed);
+                    channel.on_end(&ends);
+                } else {
+                    assert!(channel.revoke() && !channel.revoke());
+                }
+            }
+            assert!(channel.is_revoked() && !channel.is_broken());
+            assert_eq!(channel.why_unusable(), Some(Error::Revoked));
+            assert_eq!(channel.error_of(Error::ProcFailed(Rank(1))), Error::Revoked);
         }
     }
 

@@ -2,10 +2,10 @@
 //! Which channel a message is for: the channels by name and by our context ids, and the messages that arrived before their
 //! channel was opened. `mend_proto::identity` has the rules.
 
-use crate::envelope::{Envelope, Note};
-use mend_base::{ContextId, Identity, Key, PeerIndex};
-use mend_proto::identity::{ContextName, Contexts, EarlyMessages, Resolved};
-use std::collections::BTreeMap;
+use crate::envelope::{Envelope, Note, Reason};
+use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex};
+use mend_proto::identity::{ContextName, Contexts, EarlyMessages, Resolved, Retirement};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The channels of this process by what is written on the wire.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct ContextTable {
     contexts: Contexts<Key>,
     names: BTreeMap<ContextName, Key>,
     early: EarlyMessages<EarlyMessage>,
+    /// Our ids that are retiring and stood for channels that were revoked.
+    revoked: BTreeSet<ContextId>,
     /// MPI_Finalize has begun: nothing is opened any more.
     leaving: bool,
 }
@@ -51,8 +53,8 @@ impl EarlyMessage {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named {
     Open(Key),
-    /// It was open, or will never be.
-    Retired,
+    /// It was open, or will never be: messages are refused for this reason.
+    Retired(Reason),
     NotCreated,
 }
 
@@ -62,6 +64,7 @@ impl Default for ContextTable {
             contexts: Contexts::new(),
             names: BTreeMap::new(),
             early: EarlyMessages::new(),
+            revoked: BTreeSet::new(),
             leaving: false,
         }
     }
@@ -77,11 +80,19 @@ impl ContextTable {
 
     /// What a name means.
     pub(crate) fn find(&self, name: ContextName) -> Named {
-        match self.names.get(&name) {
-            Some(&key) => Named::Open(key),
-            None if self.leaving || self.early.is_retired(name) => Named::Retired,
+        if let Some(&key) = self.names.get(&name) {
+            return Named::Open(key);
+        }
+        match self.early.retirement(name) {
+            Some(why) => Named::Retired(reason(why)),
+            None if self.leaving => Named::Retired(Reason::Freed),
             None => Named::NotCreated,
         }
+    }
+
+    /// Why messages with one of our ids that is retiring are refused.
+    pub(crate) fn refusal(&self, context: ContextId) -> Reason {
+        if self.revoked.contains(&context) { Reason::Revoked } else { Reason::Freed }
     }
 
     /// Whether this name is open, or was.
@@ -94,7 +105,9 @@ impl ContextTable {
         assert!(!self.leaving, "nothing is opened while MPI is finalized");
         assert!(!self.is_used(name), "an identity is used once");
         self.names.insert(name, key);
-        self.contexts.open(key)
+        let context = self.contexts.open(key)?;
+        self.revoked.remove(&context);
+        Some(context)
     }
 
     /// The messages that arrived for a channel before it was opened, in order.
@@ -112,18 +125,28 @@ impl ContextTable {
         self.early.store(name, from, message)
     }
 
-    /// The channel is closed, and nothing is active there: the peers that must be asked to forget its id.
-    pub(crate) fn close(&mut self, name: ContextName, context: Option<ContextId>) -> Vec<PeerIndex> {
+    /// The channel is closed, and nothing is active there.
+    pub(crate) fn close(&mut self, name: ContextName, context: Option<ContextId>, revoked: bool) -> Closed {
         self.names.remove(&name);
-        let waiting = self.early.retire(name);
+        let why = if revoked { Retirement::Revoked } else { Retirement::Closed };
+        let waiting = self.early.retire(name, why);
         debug_assert!(waiting.is_empty(), "no message waits for an open channel");
-        context.map_or_else(Vec::new, |context| self.contexts.close(context))
+        if revoked && let Some(context) = context {
+            self.revoked.insert(context);
+        }
+        let announced = context.map_or_else(Vec::new, |context| self.contexts.close(context));
+        let early = if name.context_kind == ContextKind::PointToPoint {
+            self.early.take(ContextName { context_kind: ContextKind::Creation, ..name })
+        } else {
+            Vec::new()
+        };
+        Closed { announced, early }
     }
 
     /// The name will never be opened: what waits for it.
     pub(crate) fn never_open(&mut self, name: ContextName) -> Vec<(PeerIndex, EarlyMessage)> {
         assert!(!self.names.contains_key(&name), "the channel is open");
-        self.early.retire(name)
+        self.early.retire(name, Retirement::NeverOpened)
     }
 
     /// Nothing will be opened any more: all that waits.
@@ -171,17 +194,33 @@ impl ContextTable {
     }
 }
 
-/// Both names of a communicator.
-pub(crate) fn names_of(identity: Identity) -> [ContextName; 2] {
-    use mend_base::ContextKind;
-    [ContextKind::PointToPoint, ContextKind::Collective]
+/// What a channel leaves when it is closed.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// The peers that must be asked to forget its id.
+    pub(crate) announced: Vec<PeerIndex>,
+    /// What waits for the creation context of its communicator, which is retired with the point-to-point context.
+    pub(crate) early: Vec<(PeerIndex, EarlyMessage)>,
+}
+
+/// All names of a communicator.
+pub(crate) fn names_of(identity: Identity) -> [ContextName; 3] {
+    [ContextKind::PointToPoint, ContextKind::Collective, ContextKind::Creation]
         .map(|context_kind| ContextName { identity, context_kind })
+}
+
+fn reason(why: Retirement) -> Reason {
+    match why {
+        Retirement::Closed => Reason::Freed,
+        Retirement::Revoked => Reason::Revoked,
+        Retirement::NeverOpened => Reason::Unknown,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{ContextTable, EarlyMessage, Named, Subject, names_of};
-    use crate::envelope::{ChannelName, Envelope, Form};
+    use crate::envelope::{ChannelName, Envelope, Form, Reason};
     use mend_base::{Identity, Key, Peer, PeerIndex, Rank, Tag};
     use mend_proto::identity::{ContextName, Resolved};
 
@@ -215,8 +254,10 @@ mod tests {
         );
         assert_eq!(table.take_early(name(1)).len(), 1);
         table.announce(context, PEER);
-        assert_eq!(table.close(name(1), Some(context)), [PEER]);
-        assert_eq!((table.find(name(1)), table.resolve(context, PEER)), (Named::Retired, Resolved::Retiring));
+        assert_eq!(table.close(name(1), Some(context), false).announced, [PEER]);
+        let retired = Named::Retired(Reason::Freed);
+        assert_eq!((table.find(name(1)), table.resolve(context, PEER)), (retired, Resolved::Retiring));
+        assert_eq!(table.refusal(context), Reason::Freed);
         assert!(table.on_retired(context, PEER) && !table.on_retired(context, PEER));
         assert_eq!(table.ids_in_use(), 0);
     }
@@ -230,6 +271,39 @@ mod tests {
         assert_eq!(table.never_open(name(1)).len(), 1);
         assert!(table.is_used(name(1)) && !table.is_used(name(2)));
         assert_eq!(table.begin_finalize().len(), 1);
-        assert_eq!(table.find(name(2)), Named::Retired, "nothing is opened any more");
+        assert_eq!(table.find(name(1)), Named::Retired(Reason::Unknown));
+        assert_eq!(table.find(name(2)), Named::Retired(Reason::Freed), "nothing is opened any more");
+    }
+
+    // Row RV8, Row RV13
+    #[test]
+    fn a_revoked_channel_is_remembered_as_revoked_by_name_and_by_id_until_the_id_is_reused() {
+        let mut table = ContextTable::with_ids(1);
+        let context = table.open(name(1), KEY).unwrap();
+        table.announce(context, PEER);
+        table.close(name(1), Some(context), true);
+        assert_eq!(
+            (table.find(name(1)), table.refusal(context)),
+            (Named::Retired(Reason::Revoked), Reason::Revoked)
+        );
+        assert!(table.on_retired(context, PEER));
+        assert_eq!(table.open(name(2), KEY), Some(context), "the one id");
+        table.announce(context, PEER);
+        table.close(name(2), Some(context), false);
+        assert_eq!(
+            (table.find(name(2)), table.refusal(context)),
+            (Named::Retired(Reason::Freed), Reason::Freed)
+        );
+    }
+
+    #[test]
+    fn what_waits_for_a_creation_context_is_given_back_when_its_communicator_is_closed() {
+        let mut table = ContextTable::default();
+        let [user, _, creation] = names_of(Identity { creator: Peer(1), number: 1 });
+        table.open(user, KEY);
+        assert_eq!(table.find(creation), Named::NotCreated);
+        assert!(table.store_early(creation, PEER, early(creation)).is_ok());
+        assert_eq!(table.close(user, None, true).early.len(), 1);
+        assert_eq!(table.find(creation), Named::Retired(Reason::Freed), "it was not revoked");
     }
 }

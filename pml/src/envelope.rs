@@ -28,7 +28,7 @@
 //! ```
 //!
 //! An eager message has 16 bytes of header, so 40 bytes of payload share its 56-byte slot; a synchronous one 24 and 32.
-//! Kinds up to 0x7f are free for what comes (revoke); refusals have a reason byte.
+//! Kinds up to 0x7f are free for what comes; refusals have a reason byte.
 
 use mend_base::{ContextId, ContextKind, Identity, Key, Rank, Reader, Tag, Wire, Writer};
 use mend_proto::identity::ContextName;
@@ -173,6 +173,10 @@ impl Note {
 pub(crate) enum Reason {
     /// The receiver has freed the communicator, or has no memory for it.
     Freed,
+    /// The communicator is revoked at the receiver, or was when the receiver freed it.
+    Revoked,
+    /// The receiver never created the communicator, and will not.
+    Unknown,
     /// The receiver has given up the collective operation, or will never begin it; the failed member that is the cause.
     GivenUp { failed: Option<Rank> },
     /// The answer to an inquiry: the operation will never begin here; the failed member that is the cause.
@@ -183,6 +187,8 @@ impl Reason {
     fn code(self) -> u8 {
         match self {
             Reason::Freed => FREED,
+            Reason::Revoked => REVOKED,
+            Reason::Unknown => UNKNOWN,
             Reason::GivenUp { .. } => GIVEN_UP,
             Reason::NeverBegins { .. } => NEVER_BEGINS,
         }
@@ -192,7 +198,7 @@ impl Reason {
         out.u8(self.code());
         out.u16(0);
         match self {
-            Reason::Freed => out.u32(0),
+            Reason::Freed | Reason::Revoked | Reason::Unknown => out.u32(0),
             Reason::GivenUp { failed } | Reason::NeverBegins { failed } => write_failed(out, failed),
         }
     }
@@ -202,6 +208,8 @@ impl Reason {
         zero(from, 2)?;
         match code {
             FREED => zero(from, 4).map(|()| Reason::Freed),
+            REVOKED => zero(from, 4).map(|()| Reason::Revoked),
+            UNKNOWN => zero(from, 4).map(|()| Reason::Unknown),
             GIVEN_UP => Some(Reason::GivenUp { failed: read_failed(from)? }),
             NEVER_BEGINS => Some(Reason::NeverBegins { failed: read_failed(from)? }),
             _ => None,
@@ -210,8 +218,10 @@ impl Reason {
 }
 
 const FREED: u8 = 1;
-const GIVEN_UP: u8 = 3;
-const NEVER_BEGINS: u8 = 4;
+const REVOKED: u8 = 2;
+const UNKNOWN: u8 = 3;
+const GIVEN_UP: u8 = 4;
+const NEVER_BEGINS: u8 = 5;
 
 const EAGER: u8 = 1;
 const SYNCHRONOUS: u8 = 2;
@@ -577,6 +587,8 @@ mod tests {
             Packet::Cancel { stream, sent: 1 << 45 },
             Packet::Matched { key },
             Packet::Refused { key, reason: Reason::Freed },
+            Packet::Refused { key, reason: Reason::Revoked },
+            Packet::Refused { key, reason: Reason::Unknown },
             Packet::Refused { key, reason: Reason::GivenUp { failed: Some(Rank(0)) } },
             Packet::Refused { key, reason: Reason::GivenUp { failed: None } },
             Packet::Refused { key, reason: Reason::NeverBegins { failed: Some(Rank(5)) } },
@@ -642,14 +654,23 @@ mod tests {
     }
 
     #[test]
-    fn negative_tags_and_unknown_context_kinds_are_refused() {
+    fn negative_tags_and_unknown_context_kinds_and_reasons_are_refused() {
         let mut short = eager(ContextId(1), 0, Tag(0), Rank(0));
         short[11] = 0x80;
         assert_eq!(Packet::read(&short), None);
         let named = packets()[3].write();
         let mut bytes = named.as_bytes().to_vec();
-        assert!(Packet::read(&bytes).is_some());
-        bytes[1] = 2;
+        for context_kind in [ContextKind::PointToPoint, ContextKind::Collective, ContextKind::Creation] {
+            bytes[1] = context_kind as u8;
+            assert!(Packet::read(&bytes).is_some(), "{context_kind:?}");
+        }
+        bytes[1] = 3;
         assert_eq!(Packet::read(&bytes), None);
+        let key = Key { index: 1, generation: 1 };
+        let mut bytes = Packet::Refused { key, reason: Reason::Freed }.write().as_bytes().to_vec();
+        for unknown in [0, 6] {
+            bytes[1] = unknown;
+            assert_eq!(Packet::read(&bytes), None);
+        }
     }
 }

@@ -23,7 +23,7 @@
 //! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and the capacity that each protocol has reserved | |
 //! | `receive_budget`: `ReceiveBudget` | bytes of unmatched messages of each peer; when XOFF and XON are sent; spare buffers | |
 //! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
-//! | `context_table`: `ContextTable` | context names and context ids of channels, early messages, retired context names | |
+//! | `context_table`: `ContextTable` | context names and context ids of channels, early messages, retired context names and why each is retired | |
 //! | `peer_table`: `PeerTable` | links, which peers are discarding or closed, evidence, the peers that the engine is to connect | |
 //! | `operations`: `Operations` of a channel | which collective operations run or were given up, poison and inquiries about them | |
 //! | `members`: `Members` of a channel | which peer is which rank; how far failures are acknowledged and members have ended, as positions | `Ends` |
@@ -38,9 +38,10 @@
 //! | a stream's CTS, piece, end | `ob1/streams.rs` | rendezvous → request table → send queues |
 //! | progress sends what waits | `ob1/flush.rs` | send queues → transport |
 //! | a request is cancelled by the program, abandoned after an error, or freed (its program no longer waits for it) | `ob1/cancel.rs`, `ob1/abandon.rs` | request table → send queues, rendezvous, matcher |
-//! | the end of a peer is published | `ob1/peer_end.rs` | peer table → members → all |
+//! | the end of a peer is published | `ob1/peer_end.rs`, `ob1/lost_messages.rs` | peer table → members → all |
 //! | a collective operation begins, is given up, or ends; poison and inquiries | `ob1/operations.rs` | operations → request table → send queues |
 //! | a channel opens or closes | `ob1/channels.rs` | context table → request table → matcher |
+//! | a channel is revoked | `ob1/revoke.rs` | routes, matcher → request table → send queues |
 //!
 //! # Memory
 //!
@@ -81,5 +82,5 @@ pub use ob1::Ob1;
 pub use ob1::open_counts::OpenCounts;
 pub use ob1::polling_receive::PollingReceive;
 pub use parameters::PARAMETERS;
-pub use request::{Channel, CommIndex, Error, Request, SendMode, SleeperId, Started, State, Status};
+pub use request::{Channel, CommIndex, Error, Lookup, Request, SendMode, SleeperId, Started, State, Status};
 pub use upcalls::Upcalls;

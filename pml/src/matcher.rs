@@ -40,6 +40,8 @@ pub(crate) struct MatchLists {
     unexpected: List<BY_CHANNEL>,
     /// The stamp of the last receive that was posted.
     stamp: u64,
+    /// The channel is revoked: the match lists that are made from now on refuse messages, as those that exist do.
+    revoked: bool,
 }
 
 /// What comes from one rank.
@@ -50,8 +52,22 @@ struct MatchList {
     unexpected: List<BY_SENDER>,
     /// The sequence number of its next message: every arrival consumes one (I6).
     sequence: u16,
+    admission: Admission,
+}
+
+/// How messages of a rank are admitted. A message by context id of a rank to which the id was announced is the one case of the
+/// hot path, so a revocation costs that path nothing: it changes the value.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Admission {
+    /// Our context id is not announced to it.
+    #[default]
+    Unannounced,
     /// Our context id was announced to it.
-    announced: bool,
+    Announced,
+    /// As `Unannounced`, and the channel is revoked: no message is matched any more.
+    RevokedUnannounced,
+    /// As `Announced`, and the channel is revoked.
+    RevokedAnnounced,
 }
 
 const _: () = assert!(size_of::<MatchList>() <= 40);
@@ -63,6 +79,8 @@ pub(crate) enum Arrival {
     InOrder,
     /// The next message, by context name: our context id is to be announced.
     Unannounced,
+    /// The next message, on a channel that is revoked: no receive takes it.
+    Revoked,
     /// Out of sequence, or by a context id that was never announced to its sender.
     Garbage,
     /// The first message of this rank, and there is no memory for its match list.
@@ -78,11 +96,11 @@ impl MatchLists {
             return Arrival::NoMemory;
         }
         let list = &mut self.by_rank[source.index()];
-        if sequence != list.sequence || !(list.announced || by_name) {
-            return Arrival::Garbage;
+        if sequence != list.sequence || list.admission != Admission::Announced {
+            return list.arrive_unusual(sequence, by_name);
         }
         list.sequence = sequence.wrapping_add(1);
-        if list.announced { Arrival::InOrder } else { Arrival::Unannounced }
+        Arrival::InOrder
     }
 
     /// Makes the match list of a rank that exists.
@@ -91,9 +109,20 @@ impl MatchLists {
         let missing = (rank.index() + 1).saturating_sub(self.by_rank.len());
         let found = self.by_rank.try_reserve(missing).is_ok();
         if found {
-            self.by_rank.resize(self.by_rank.len() + missing, MatchList::default());
+            let mut list = MatchList::default();
+            if self.revoked {
+                list.revoke();
+            }
+            self.by_rank.resize(self.by_rank.len() + missing, list);
         }
         found
+    }
+
+    /// The channel is revoked: no receive is posted any more, and arrivals are [`Arrival::Revoked`]. The caller takes the receives
+    /// and messages out that are here.
+    pub(crate) fn revoke(&mut self) {
+        self.revoked = true;
+        self.by_rank.iter_mut().for_each(MatchList::revoke);
     }
 
     // Hot: per message.
@@ -197,12 +226,39 @@ impl MatchLists {
 
     /// Our context id has been announced to a rank that has sent something.
     pub(crate) fn announce(&mut self, rank: Rank) {
-        self.by_rank[rank.index()].announced = true;
+        self.by_rank[rank.index()].admission = Admission::Announced;
     }
 
     /// How many messages of a rank have arrived, modulo 2^16.
     pub(crate) fn arrived(&self, rank: Rank) -> u16 {
         self.by_rank.get(rank.index()).map_or(0, |list| list.sequence)
+    }
+}
+
+impl MatchList {
+    /// A message that is out of sequence, or of a rank that is not admitted by context id.
+    // Not inlined: the hot path would load the admission into a register for it.
+    #[cold]
+    #[inline(never)]
+    fn arrive_unusual(&mut self, sequence: u16, by_name: bool) -> Arrival {
+        let arrival = match self.admission {
+            Admission::Unannounced if by_name => Arrival::Unannounced,
+            Admission::RevokedUnannounced if by_name => Arrival::Revoked,
+            Admission::RevokedAnnounced => Arrival::Revoked,
+            Admission::Unannounced | Admission::RevokedUnannounced | Admission::Announced => Arrival::Garbage,
+        };
+        if sequence != self.sequence || arrival == Arrival::Garbage {
+            return Arrival::Garbage;
+        }
+        self.sequence = sequence.wrapping_add(1);
+        arrival
+    }
+
+    fn revoke(&mut self) {
+        self.admission = match self.admission {
+            Admission::Unannounced | Admission::RevokedUnannounced => Admission::RevokedUnannounced,
+            Admission::Announced | Admission::RevokedAnnounced => Admission::RevokedAnnounced,
+        };
     }
 }
 
@@ -219,6 +275,8 @@ fn first_admitting<'a, R: PostedReceive + 'a>(
 #[derive(Default, Debug)]
 pub(crate) struct Matcher {
     messages: Slab<Unexpected>,
+    /// How many of them are lost.
+    lost: usize,
 }
 
 /// Memory counts as short if there is no room for this many further messages.
@@ -232,14 +290,34 @@ pub(crate) struct Unexpected {
     pub(crate) form: Form,
     /// The bytes behind the header.
     pub(crate) payload: Vec<u8>,
+    loss: Loss,
     by_sender: Links,
     by_channel: Links,
+}
+
+/// Whether an unexpected message is lost: it is the RTS of a sender that has ended, so that its payload will never come. It stays in
+/// the queues, since a receive that names its sender takes it, and ends in error. A wildcard receive does not take it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Loss {
+    /// It is not lost.
+    #[default]
+    None,
+    /// It is, and wildcard receives that admit it take no later message of its sender either.
+    Hides,
+    /// It is, and wildcard receives pass over it.
+    Passed,
 }
 
 impl Unexpected {
     #[inline]
     pub(crate) fn new(source: Rank, tag: Tag, form: Form, payload: Vec<u8>) -> Self {
-        Unexpected { source, tag, form, payload, by_sender: Links::ALONE, by_channel: Links::ALONE }
+        let (by_sender, by_channel) = (Links::ALONE, Links::ALONE);
+        Unexpected { source, tag, form, payload, loss: Loss::None, by_sender, by_channel }
+    }
+
+    /// Whether its payload will never come.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.loss != Loss::None
     }
 
     /// How many bytes its sender sends.
@@ -273,27 +351,54 @@ impl Matcher {
         true
     }
 
-    /// The first message that a receive would take. Wildcard receives skip messages whose payload can no longer come
-    /// (an RTS of an ended peer).
+    /// The first message that a receive would take.
     #[inline]
     pub(crate) fn find(
         &self,
         lists: &MatchLists,
         from: Source,
         tag: TagSelector,
-        payload_can_come: impl Fn(&Unexpected) -> bool,
     ) -> Option<(Key, &Unexpected)> {
         let admits = |(_, message): &(Key, &Unexpected)| tag.admits(message.tag);
         match from {
             Source::Rank(rank) => {
                 lists.by_rank.get(rank.index())?.unexpected.iter(&self.messages).find(admits)
             }
-            Source::Any => lists
-                .unexpected
-                .iter(&self.messages)
-                .filter(admits)
-                .find(|(_, message)| payload_can_come(message)),
+            Source::Any if self.lost == 0 => lists.unexpected.iter(&self.messages).find(admits),
+            Source::Any => self.find_among_lost(lists, tag),
         }
+    }
+
+    /// The first message that a wildcard receive would take: none that is lost, and none behind a message that hides it.
+    #[cold]
+    fn find_among_lost(&self, lists: &MatchLists, tag: TagSelector) -> Option<(Key, &Unexpected)> {
+        let mut hidden = Vec::new();
+        for (key, message) in lists.unexpected.iter(&self.messages) {
+            match message.loss {
+                _ if !tag.admits(message.tag) => {}
+                Loss::None if hidden.contains(&message.source) => {}
+                Loss::None => return Some((key, message)),
+                Loss::Hides => hidden.push(message.source),
+                Loss::Passed => {}
+            }
+        }
+        None
+    }
+
+    /// Determines the loss of each RTS of a channel anew. Whether a message that was hidden is not any more.
+    pub(crate) fn update_losses(&mut self, lists: &MatchLists, loss_of: impl Fn(Rank) -> Loss) -> bool {
+        let rtses = lists.unexpected.iter(&self.messages);
+        let rtses = rtses.filter(|(_, message)| matches!(message.form, Form::Rts { .. }));
+        let rtses: Vec<_> = rtses.map(|(key, message)| (key, message.source)).collect();
+        let mut uncovers = false;
+        for (key, source) in rtses {
+            let Some(message) = self.messages.get_mut(key) else { continue };
+            let before = core::mem::replace(&mut message.loss, loss_of(source));
+            uncovers |= before == Loss::Hides && message.loss != Loss::Hides;
+            self.lost += usize::from(message.is_lost());
+            self.lost -= usize::from(before != Loss::None);
+        }
+        uncovers
     }
 
     /// The oldest message of a channel.
@@ -327,7 +432,9 @@ impl Matcher {
         let source = self.messages.get(key)?.source;
         lists.by_rank[source.index()].unexpected.remove(&mut self.messages, key);
         lists.unexpected.remove(&mut self.messages, key);
-        self.messages.remove(key)
+        let message = self.messages.remove(key)?;
+        self.lost -= usize::from(message.is_lost());
+        Some(message)
     }
 
     /// How many messages there are.
@@ -356,7 +463,7 @@ impl Linked<BY_CHANNEL> for Unexpected {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arrival, MatchLists, Matcher, POSTED, PostedReceive, Unexpected};
+    use super::{Arrival, Loss, MatchLists, Matcher, POSTED, PostedReceive, Unexpected};
     use crate::envelope::Form;
     use crate::list::{Linked, Links};
     use mend_base::{Key, Random, Rank, Slab, Source, Tag, TagSelector};
@@ -405,6 +512,27 @@ mod tests {
         assert_eq!(lists.arrive(rank, 1, false), Arrival::InOrder);
         assert_eq!(lists.arrive(rank, 1, false), Arrival::Garbage, "twice");
         assert_eq!(lists.arrived(rank), 2);
+    }
+
+    // Row RV5
+    #[test]
+    fn on_a_revoked_channel_every_message_in_order_consumes_its_number_and_none_is_admitted() {
+        let mut lists = MatchLists::default();
+        let [known, unknown, later] = [0, 1, 2].map(Rank);
+        for rank in [known, unknown] {
+            assert_eq!(lists.arrive(rank, 0, true), Arrival::Unannounced);
+        }
+        lists.announce(known);
+        (0..2).for_each(|_| lists.revoke());
+        assert_eq!(lists.arrive(known, 1, false), Arrival::Revoked);
+        assert_eq!(lists.arrive(known, 2, true), Arrival::Revoked);
+        assert_eq!(lists.arrive(known, 2, false), Arrival::Garbage, "twice");
+        for (rank, next) in [(unknown, 1), (later, 0)] {
+            assert_eq!(lists.arrive(rank, next, false), Arrival::Garbage, "never announced");
+            assert_eq!(lists.arrive(rank, next, true), Arrival::Revoked);
+            assert_eq!(lists.arrived(rank), next + 1);
+        }
+        assert_eq!(lists.arrived(known), 3);
     }
 
     #[test]
@@ -466,7 +594,7 @@ mod tests {
                 } else {
                     let from = if random.once_in(2) { Source::Any } else { Source::Rank(rank) };
                     let wanted = if random.once_in(2) { ANY } else { TagSelector::Tag(tag) };
-                    let found = matcher.find(&lists, from, wanted, |_| true);
+                    let found = matcher.find(&lists, from, wanted);
                     let found = found.map(|(key, _)| key);
                     let taken = found.and_then(|key| matcher.take(&mut lists, key));
                     let admitted =
@@ -477,6 +605,39 @@ mod tests {
                 assert_eq!(matcher.len(), model.len(), "seed {seed}");
             }
         }
+    }
+
+    #[test]
+    fn a_lost_message_hides_what_its_sender_sent_behind_it_from_the_wildcards_that_admit_it() {
+        let (mut lists, mut matcher) = (MatchLists::default(), Matcher::default());
+        let [dead, living] = [0, 1].map(Rank);
+        let rts = Form::Rts { key: Key { index: 4, generation: 1 }, bytes: 9 };
+        for rank in [dead, living] {
+            assert!(lists.reserve(Source::Rank(rank)));
+        }
+        for (source, tag, form) in
+            [(dead, 1, rts), (dead, 2, Form::Eager), (dead, 1, Form::Eager), (living, 1, rts)]
+        {
+            assert!(matcher.add(&mut lists, Unexpected::new(source, Tag(tag), form, vec![])));
+        }
+        let found = |matcher: &Matcher, tag| {
+            let found = matcher.find(&lists, Source::Any, tag);
+            found.map(|(_, message)| (message.source, message.tag.0, message.form == Form::Eager))
+        };
+        let (one, two) = (TagSelector::Tag(Tag(1)), TagSelector::Tag(Tag(2)));
+        let loss = |loss| move |rank| if rank == dead { loss } else { Loss::None };
+        assert_eq!(found(&matcher, one), Some((dead, 1, false)));
+        assert!(!matcher.update_losses(&lists, loss(Loss::Hides)));
+        assert_eq!(found(&matcher, one), Some((living, 1, false)));
+        assert_eq!(found(&matcher, ANY), Some((living, 1, false)));
+        assert_eq!(found(&matcher, two), Some((dead, 2, true)), "the receive does not admit the lost one");
+        assert!(matcher.update_losses(&lists, loss(Loss::Passed)));
+        assert!(!matcher.update_losses(&lists, loss(Loss::Passed)));
+        assert_eq!(found(&matcher, one), Some((dead, 1, true)));
+        assert_eq!(found(&matcher, ANY), Some((dead, 2, true)));
+        let (lost, message) = matcher.find(&lists, Source::Rank(dead), one).unwrap();
+        assert!(message.is_lost());
+        assert!(matcher.take(&mut lists, lost).is_some() && matcher.lost == 0);
     }
 
     #[test]

@@ -92,6 +92,11 @@ impl Members {
         self.rank_of(*ends.failed().get(self.acknowledged)?)
     }
 
+    /// Whether `peer` has failed and is not acknowledged.
+    pub(crate) fn is_pending(&self, peer: PeerIndex, ends: &Ends) -> bool {
+        ends.failed()[self.acknowledged..].contains(&peer)
+    }
+
     /// The members that failed, in the order of their failures.
     pub(crate) fn failed(&self, ends: &Ends) -> Vec<Rank> {
         ends.failed().iter().filter_map(|&peer| self.rank_of(peer)).collect()

@@ -7,12 +7,14 @@ mod arrival;
 mod cancel;
 mod channels;
 mod flush;
+mod lost_messages;
 pub(crate) mod open_counts;
 mod operations;
 mod peer_end;
 pub(crate) mod polling_receive;
 mod probe;
 mod receive;
+mod revoke;
 mod search;
 mod send;
 mod streams;
@@ -105,19 +107,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     // Hot: per message.
     #[inline]
-    fn on_packet(&mut self, from: PeerIndex, header: &[u8], payload: Payload<'_>) {
+    fn on_packet(&mut self, from: PeerIndex, header: &[u8], payload: Payload<'_>, up: &mut impl Upcalls<E>) {
         if self.peers.is_discarding(from) {
             return;
         }
         match Packet::read(header) {
             Some(Packet::Message(envelope)) => self.on_message(from, envelope, payload),
             Some(Packet::Fragment { stream }) => self.on_piece(from, stream, payload),
-            Some(packet) if payload.is_empty() => self.on_control(from, packet),
+            Some(packet) if payload.is_empty() => self.on_control(from, packet, up),
             _ => self.garbage(from),
         }
     }
 
-    fn on_control(&mut self, from: PeerIndex, packet: Packet) {
+    fn on_control(&mut self, from: PeerIndex, packet: Packet, up: &mut impl Upcalls<E>) {
         match packet {
             Packet::Cts { key, stream, bytes_wanted } => self.on_cts(from, key, stream, bytes_wanted),
             Packet::Cancel { stream, sent } => self.on_cancel_stream(from, stream, sent),
@@ -125,7 +127,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::Refused { key, reason: Reason::NeverBegins { failed } } => {
                 self.on_never_begins(from, key, failed)
             }
-            Packet::Refused { key, reason } => self.on_refused(from, key, reason),
+            Packet::Refused { key, reason } => {
+                if let Some(revoked) = self.on_refused(from, key, reason) {
+                    up.on_revoked(from, revoked);
+                }
+            }
             Packet::AnnounceContext { name, context, rank, eager_bytes } => {
                 self.on_announce_context(from, name, context, rank, eager_bytes)
             }
@@ -167,7 +173,7 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U>
     #[inline]
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
         if id == AM_ID {
-            self.ob1.on_packet(from, header, payload);
+            self.ob1.on_packet(from, header, payload, self.up);
         } else {
             self.up.on_message(from, id, header, payload);
         }

@@ -25,6 +25,17 @@ pub struct CommIndex(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SleeperId(pub NonZero<u32>);
 
+/// The communicator with an identity, as far as this process knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// Its channels belong to this one.
+    Open(CommIndex),
+    /// It was freed here, or its creation failed.
+    Retired,
+    /// It is not created here yet.
+    NotCreated,
+}
+
 /// The result of a call to send or receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Started {
@@ -86,6 +97,11 @@ pub enum Error {
         /// The failed member that is the cause, as the peer says; its failure may not be published here yet. `None`: another cause.
         failed: Option<Rank>,
     },
+    /// The peer at this rank never created the communicator, and will not.
+    NotCreated(Rank),
+    /// The communicator is revoked (`MPI_ERR_REVOKED`), here or at the peer of a send. A send never succeeded then without its receive
+    /// (Row RV8), but an eager one that had ended before may have none.
+    Revoked,
     /// The communicator has no such rank.
     NoSuchRank(Rank),
     /// There is no such channel.
@@ -105,6 +121,8 @@ impl fmt::Display for Error {
             Error::Unreachable(rank, cause) => write!(out, "rank {} cannot be reached: {cause:?}", rank.0),
             Error::PeerFreed(rank) => write!(out, "rank {} takes no part in the message any more", rank.0),
             Error::Poisoned { by, .. } => write!(out, "rank {} gave the collective operation up", by.0),
+            Error::NotCreated(rank) => write!(out, "rank {} has not created the communicator", rank.0),
+            Error::Revoked => write!(out, "the communicator is revoked"),
             Error::NoSuchRank(rank) => write!(out, "the communicator has no rank {}", rank.0),
             Error::NoSuchChannel => write!(out, "the communicator is closed"),
             Error::NoSuchRequest => write!(out, "there is no such request"),

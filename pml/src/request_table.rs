@@ -7,10 +7,10 @@
 //!   sends      Queued ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
 //!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ Matched ──last chunk──▶ Done
 //!                              ├──CTS──▶ Streaming ──last chunk──▶ Done  └──RTS cancelled──┘
-//!                              └──REFUSED──▶ Done (PeerFreed, Poisoned)
+//!                              └──REFUSED──▶ Done (PeerFreed, NotCreated, Revoked, Poisoned)
 //! ```
-//! Progress moves the states. The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state. So does a
-//! cancellation, except that a receive in `Matched` goes on unless its RTS is cancelled too, and that a stream goes on from a
+//! Progress moves the states. The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state. A revocation
+//! ends `Queued` and `Posted` alone. A cancellation ends every state, except that a receive in `Matched` goes on unless its RTS is cancelled too, and that a stream goes on from a
 //! copy.
 
 use crate::envelope::Note;
@@ -196,7 +196,7 @@ impl RequestTable {
     }
 
     #[inline]
-    fn comm_of_channel(&self, channel: Key) -> Option<CommIndex> {
+    pub(crate) fn comm_of_channel(&self, channel: Key) -> Option<CommIndex> {
         self.channels.get(channel.index as usize)?.comm
     }
 

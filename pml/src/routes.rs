@@ -68,6 +68,11 @@ impl<E: Copy> Routes<E> {
         }
     }
 
+    /// The channel is revoked: all sends are queued from now on, and the queue takes none.
+    pub(crate) fn forbid_all_at_once(&mut self) {
+        self.0.iter_mut().for_each(|route| route.endpoint = None);
+    }
+
     /// How many messages were sent to a rank, modulo 2^16.
     pub(crate) fn sent(&self, rank: Rank) -> u16 {
         self.0.get(rank.index()).map_or(0, |route| route.sequence)
@@ -161,5 +166,21 @@ mod tests {
         assert!(!route.on_retired(ContextId(8)) && route.on_retired(id));
         assert!(routes.at_once(rank, 1).is_none());
         assert_eq!((routes.sent(rank), routes.sent(Rank(9))), (1, 0));
+    }
+
+    #[test]
+    fn the_routes_of_a_revoked_channel_are_slow_and_keep_their_ids_and_numbers() {
+        let mut routes = Routes::default();
+        for rank in [0, 2].map(Rank) {
+            let route = routes.to(rank).unwrap();
+            assert!(route.on_announced(ContextId(7)));
+            route.allow_at_once(&LINK);
+            route.count_sent();
+        }
+        routes.forbid_all_at_once();
+        for rank in [0, 2].map(Rank) {
+            assert!(routes.at_once(rank, 1).is_none());
+            assert_eq!(routes.to(rank).unwrap().next(NAME), (ChannelName::Context(ContextId(7)), 1));
+        }
     }
 }

@@ -20,7 +20,7 @@
 //! any more. A sender that never confirms keeps one id from being reused, and delays nothing. If no id is free, a new
 //! communicator gets none, and its messages carry the full identity, which is always correct.
 //!
-//! A context *name* is retired too, when the communicator is closed here or its creation has failed. A retired name is never used
+//! A context *name* is retired too, when the communicator is closed here (revoked before or not) or its creation has failed. A retired name is never used
 //! again, but messages with the full identity may still come from a member that learned no id, and must be refused and not stored
 //! as early. So every process stores the retired names for ever ([`EarlyMessages`]): as intervals of the numbers of each creator,
 //! so that an unbroken run of retired numbers takes constant memory. A *gap* is a number between retired ones that is not retired
@@ -31,7 +31,7 @@ mod early_messages;
 mod retired;
 
 pub use contexts::{Contexts, Resolved};
-pub use early_messages::EarlyMessages;
+pub use early_messages::{EarlyMessages, Retirement};
 
 use mend_base::{ContextKind, Identity, Peer, Reader, Wire, Writer};
 
@@ -40,7 +40,7 @@ use mend_base::{ContextKind, Identity, Peer, Reader, Wire, Writer};
 pub struct ContextName {
     /// The communicator.
     pub identity: Identity,
-    /// Which of the two contexts of the communicator.
+    /// Which of the contexts of the communicator.
     pub context_kind: ContextKind,
 }
 
@@ -122,7 +122,7 @@ impl IdentityAllocator {
 
 #[cfg(test)]
 mod tests {
-    use super::{ContextName, Contexts, EarlyMessages, IdentityAllocator, Resolved};
+    use super::{ContextName, Contexts, EarlyMessages, IdentityAllocator, Resolved, Retirement};
     use mend_base::{ContextId, ContextKind, Identity, Job, Peer, PeerIndex, Random};
     use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -197,7 +197,7 @@ mod tests {
         fn close(&mut self, at: usize, name: ContextName) {
             let process = &mut self.processes[at];
             let Some(id) = process.open.remove(&name) else { return };
-            process.early_messages.retire(name);
+            process.early_messages.retire(name, Retirement::Closed);
             let Some(id) = id else { return };
             for peer in process.contexts.close(id) {
                 self.control[at][peer.index()].push_back(Control::Retire(name, id));

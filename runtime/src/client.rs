@@ -15,7 +15,7 @@ use crate::daemon_protocol::{
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::Address;
 use crate::packet::{MayBlock, ReceiveResult, ReceivedPacket, Sent, receive, send};
-use crate::runtime::{Membership, Notice, Runtime, RuntimeError};
+use crate::runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
 use crate::start_error::StartError;
 use mend_base::Peer;
 use mend_segment::{BellPage, NoticeView, above_standard_streams};
@@ -160,6 +160,7 @@ impl Client {
             Some(DaemonMessage::Finalized(peers)) => return self.read_left(peers),
             Some(DaemonMessage::Failed(peer)) => Some((peer, Notice::Failed(peer))),
             Some(DaemonMessage::Alive(peer)) => Some((peer, Notice::Alive(peer))),
+            Some(DaemonMessage::Recalled(key, result)) => return Some(Notice::Recalled { key, result }),
             Some(DaemonMessage::JobAborted(code)) => return Some(Notice::JobAborted { code }),
             Some(DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_)) | None => None,
         };
@@ -253,6 +254,15 @@ impl Runtime for Client {
         None
     }
 
+    /// Sent before the finalize, through the same socket, so the node daemon reads it first.
+    fn leave_result(&mut self, key: ResultKey, result: &[u8]) {
+        let _ = self.say(&RankMessage::LeaveResult(key, result.to_vec()), None);
+    }
+
+    fn recall_result(&mut self, key: ResultKey) {
+        let _ = self.say(&RankMessage::RecallResult(key), None);
+    }
+
     fn finalize(&mut self) {
         self.finalized = true;
         let _ = self.say(&RankMessage::Finalize, None);
@@ -344,8 +354,8 @@ mod tests {
     };
     use crate::environment::Address;
     use crate::packet::{MayBlock, ReceiveResult, receive, send};
-    use crate::{Notice, Runtime, RuntimeError, StartError, entropy};
-    use mend_base::{Job, Peer};
+    use crate::{Notice, RESULT_BYTES_MAX, ResultKey, Runtime, RuntimeError, StartError, entropy};
+    use mend_base::{Identity, Job, Peer};
     use mend_segment::{BellPage, NoticePage};
     use mend_transport::Card;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
@@ -490,6 +500,54 @@ mod tests {
             }
         }
         assert_eq!(client.notice_version(), client.notice_version());
+    }
+
+    fn key(sequence: u32) -> ResultKey {
+        ResultKey { identity: Identity { creator: Peer::new(JOB, 1), number: 20 }, protocol: 1, sequence }
+    }
+
+    #[test]
+    fn results_reach_the_daemon_before_the_finalize_even_if_it_was_slow() {
+        let (mut client, socket, _faults) = joined();
+        let quiet = client.notice_version();
+        let mut left = 0;
+        while client.notice_version() == quiet {
+            client.leave_result(key(left), &[7; RESULT_BYTES_MAX]);
+            left += 1;
+        }
+        client.leave_result(key(left), b"the last");
+        let rank = std::thread::spawn(move || client.finalize());
+        for sequence in 0..left {
+            let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::Yes) else {
+                panic!("silence")
+            };
+            let Some(RankMessage::LeaveResult(read, result)) = decode(&packet.bytes) else {
+                panic!("{packet:?}")
+            };
+            assert_eq!((read, result), (key(sequence), vec![7; RESULT_BYTES_MAX]));
+        }
+        let next = || match receive(socket.as_fd(), MayBlock::Yes) {
+            ReceiveResult::Packet(packet) => decode::<RankMessage>(&packet.bytes),
+            _ => None,
+        };
+        assert!(
+            matches!(next(), Some(RankMessage::LeaveResult(read, result)) if read == key(left) && result == b"the last")
+        );
+        assert!(matches!(next(), Some(RankMessage::Finalize)));
+        rank.join().unwrap();
+    }
+
+    #[test]
+    fn a_recalled_result_is_a_notice() {
+        let (mut client, socket, _faults) = joined();
+        client.recall_result(key(3));
+        let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) else { panic!("silence") };
+        assert!(matches!(decode(&packet.bytes), Some(RankMessage::RecallResult(asked)) if asked == key(3)));
+        for answer in [Some(vec![5; RESULT_BYTES_MAX]), None] {
+            say(&socket, &encode(&DaemonMessage::Recalled(key(3), answer.clone())));
+            let Some(Notice::Recalled { key: read, result }) = client.notice() else { panic!("silence") };
+            assert_eq!((read, result), (key(3), answer));
+        }
     }
 
     #[test]

@@ -4,18 +4,20 @@
 //! ```text
 //!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
 //!        ◀─ Welcome + bells, notices ──              or HelloRefused, whose bytes never change with the version
-//!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, Finalize, Abort, AbortSome, GiveUp: in any order
-//!        ◀─ Contact + outbox ──────────              Refused, Finalized, Failed, Alive, JobAborted
+//!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, RecallResult, Abort, AbortSome, GiveUp: in any order
+//!        ◀─ Contact + outbox ──────────              Refused, Finalized, Failed, Alive, Recalled, JobAborted
+//!        ── LeaveResult ... Finalize ──▶             for each result that others may ask for, then the last message
 //! ```
 //!
 //! One packet a message ([`crate::packet`]). Every field is checked when it is read: `None` is evidence against the
 //! writer.
 
-use mend_base::{Peer, Reader, Wire, Writer};
+use crate::runtime::{RESULT_BYTES_MAX, ResultKey};
+use mend_base::{Identity, Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
 /// The version of these messages. A hello of another version is refused.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
@@ -27,8 +29,9 @@ pub const FINALIZED_MAX: usize = 250;
 pub const ABORT_SOME_MAX: usize = 250;
 
 /// The longest message, in bytes.
-pub const MESSAGE_BYTES_MAX: usize = 16 + Card::BYTES_MAX;
+pub const MESSAGE_BYTES_MAX: usize = 4 + ResultKey::BYTES_MAX + RESULT_BYTES_MAX;
 
+const _: () = assert!(16 + Card::BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(MESSAGE_BYTES_MAX <= crate::packet::PACKET_BYTES_MAX);
 
 /// The first message of a process.
@@ -70,6 +73,10 @@ pub enum RankMessage {
     Refuse(Peer, Cause),
     /// Reports evidence against a peer, and asks whether it has failed.
     Ask(Peer, Cause),
+    /// Leaves a result with the node daemon, for others to recall: at most [`RESULT_BYTES_MAX`] bytes.
+    LeaveResult(ResultKey, Vec<u8>),
+    /// Asks for a result that a rank has left.
+    RecallResult(ResultKey),
     /// Leaves MPI.
     Finalize,
     /// Ends the job.
@@ -139,18 +146,20 @@ pub enum DaemonMessage {
     Failed(Peer),
     /// A peer, about which the rank asked, lives.
     Alive(Peer),
+    /// The result that a rank has left under that key, if there is one: at most [`RESULT_BYTES_MAX`] bytes.
+    Recalled(ResultKey, Option<Vec<u8>>),
     /// The job is being ended, with this exit code.
     JobAborted(i32),
 }
 
 /// The bytes of a message.
 pub fn encode(message: &impl Wire) -> Vec<u8> {
-    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
     let mut out = Writer::new(&mut bytes);
     message.write(&mut out);
     let used = out.used();
-    bytes.truncate(used);
-    bytes
+    // A copy of exactly this size: thousands of short messages may wait for room in the socket.
+    bytes[..used].to_vec()
 }
 
 /// Decodes a message; `None` unless the bytes are exactly one correct message.
@@ -173,6 +182,8 @@ mod kind {
     pub const ABORT: u8 = 7;
     pub const ABORT_SOME: u8 = 8;
     pub const GIVE_UP: u8 = 9;
+    pub const LEAVE_RESULT: u8 = 10;
+    pub const RECALL_RESULT: u8 = 11;
     pub const WELCOME: u8 = 64;
     pub const HELLO_REFUSED: u8 = 65;
     pub const CONTACT: u8 = 66;
@@ -181,6 +192,7 @@ mod kind {
     pub const FAILED: u8 = 69;
     pub const ALIVE: u8 = 70;
     pub const JOB_ABORTED: u8 = 71;
+    pub const RECALLED: u8 = 72;
 }
 
 impl Wire for RankMessage {
@@ -201,6 +213,15 @@ impl Wire for RankMessage {
             RankMessage::Lookup(peer) => peer_message(out, kind::LOOKUP, *peer),
             RankMessage::Refuse(peer, cause) => evidence_message(out, kind::REFUSE, *peer, *cause),
             RankMessage::Ask(peer, cause) => evidence_message(out, kind::ASK, *peer, *cause),
+            RankMessage::LeaveResult(key, result) => {
+                out.u8(kind::LEAVE_RESULT);
+                key.write(out);
+                write_result(out, result);
+            }
+            RankMessage::RecallResult(key) => {
+                out.u8(kind::RECALL_RESULT);
+                key.write(out);
+            }
             RankMessage::Finalize => out.u8(kind::FINALIZE),
             RankMessage::GiveUp => out.u8(kind::GIVE_UP),
             RankMessage::Abort(code) => {
@@ -218,6 +239,8 @@ impl Wire for RankMessage {
             kind::LOOKUP => RankMessage::Lookup(Peer(from.u64()?)),
             kind::REFUSE => RankMessage::Refuse(Peer(from.u64()?), read_cause(from)?),
             kind::ASK => RankMessage::Ask(Peer(from.u64()?), read_cause(from)?),
+            kind::LEAVE_RESULT => RankMessage::LeaveResult(ResultKey::read(from)?, read_result(from)?),
+            kind::RECALL_RESULT => RankMessage::RecallResult(ResultKey::read(from)?),
             kind::FINALIZE => RankMessage::Finalize,
             kind::GIVE_UP => RankMessage::GiveUp,
             kind::ABORT => RankMessage::Abort(from.u32()? as i32),
@@ -282,6 +305,14 @@ impl Wire for DaemonMessage {
             }
             DaemonMessage::Failed(peer) => peer_message(out, kind::FAILED, *peer),
             DaemonMessage::Alive(peer) => peer_message(out, kind::ALIVE, *peer),
+            DaemonMessage::Recalled(key, result) => {
+                out.u8(kind::RECALLED);
+                key.write(out);
+                out.u8(u8::from(result.is_some()));
+                if let Some(result) = result {
+                    write_result(out, result);
+                }
+            }
             DaemonMessage::JobAborted(code) => {
                 out.u8(kind::JOB_ABORTED);
                 out.u32(*code as u32);
@@ -300,9 +331,28 @@ impl Wire for DaemonMessage {
             kind::FINALIZED => DaemonMessage::Finalized(read_peers(from, FINALIZED_MAX)?),
             kind::FAILED => DaemonMessage::Failed(Peer(from.u64()?)),
             kind::ALIVE => DaemonMessage::Alive(Peer(from.u64()?)),
+            kind::RECALLED => {
+                let key = ResultKey::read(from)?;
+                let result = if read_bool(from)? { Some(read_result(from)?) } else { None };
+                DaemonMessage::Recalled(key, result)
+            }
             kind::JOB_ABORTED => DaemonMessage::JobAborted(from.u32()? as i32),
             _ => return None,
         })
+    }
+}
+
+impl Wire for ResultKey {
+    const BYTES_MAX: usize = Identity::BYTES_MAX + 5;
+
+    fn write(&self, out: &mut Writer<'_>) {
+        self.identity.write(out);
+        out.u8(self.protocol);
+        out.u32(self.sequence);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        Some(ResultKey { identity: Identity::read(from)?, protocol: from.u8()?, sequence: from.u32()? })
     }
 }
 
@@ -389,6 +439,20 @@ fn read_peers(from: &mut Reader<'_>, at_most: usize) -> Option<Vec<Peer>> {
     (0..count).map(|_| from.u64().map(Peer)).collect()
 }
 
+fn write_result(out: &mut Writer<'_>, result: &[u8]) {
+    assert!(result.len() <= RESULT_BYTES_MAX);
+    out.u16(result.len() as u16);
+    out.bytes(result);
+}
+
+fn read_result(from: &mut Reader<'_>) -> Option<Vec<u8>> {
+    let len = usize::from(from.u16()?);
+    if len > RESULT_BYTES_MAX {
+        return None;
+    }
+    from.bytes(len).map(<[u8]>::to_vec)
+}
+
 fn read_bool(from: &mut Reader<'_>) -> Option<bool> {
     match from.u8()? {
         0 => Some(false),
@@ -421,13 +485,16 @@ const CAUSES: [Cause; 8] = [
 #[cfg(test)]
 mod tests {
     use super::{
-        ABORT_SOME_MAX, CAUSES, DaemonMessage, FINALIZED_MAX, Hello, HelloRefused, Namespaces, RankMessage,
-        VERSION, Welcome, decode, encode,
+        ABORT_SOME_MAX, CAUSES, DaemonMessage, FINALIZED_MAX, Hello, HelloRefused, Namespaces,
+        RESULT_BYTES_MAX, RankMessage, ResultKey, VERSION, Welcome, decode, encode, kind,
     };
-    use mend_base::{Job, Peer, Random, Wire};
+    use mend_base::{Identity, Job, Peer, Random, Wire};
     use mend_transport::{Card, TransportId};
 
     const PEER: Peer = Peer::new(Job(7), 3);
+
+    const KEY: ResultKey =
+        ResultKey { identity: Identity { creator: PEER, number: 8 }, protocol: 2, sequence: u32::MAX };
 
     fn card() -> Card {
         let entries = vec![(TransportId::SHM, vec![9; 40]), (TransportId::SELF, vec![])];
@@ -444,6 +511,10 @@ mod tests {
         all.extend([RankMessage::Hello(hello()), RankMessage::Publish(card()), RankMessage::Lookup(PEER)]);
         all.extend([RankMessage::Ask(PEER, CAUSES[0]), RankMessage::Finalize, RankMessage::Abort(-1)]);
         all.extend([RankMessage::AbortSome(i32::MIN, vec![PEER; ABORT_SOME_MAX]), RankMessage::GiveUp]);
+        all.extend(
+            [vec![], vec![1, 2, 3], vec![4; RESULT_BYTES_MAX]].map(|r| RankMessage::LeaveResult(KEY, r)),
+        );
+        all.push(RankMessage::RecallResult(KEY));
         all
     }
 
@@ -471,6 +542,8 @@ mod tests {
             DaemonMessage::Alive(PEER),
             DaemonMessage::JobAborted(3),
         ]);
+        let results = [None, Some(vec![]), Some(vec![4; RESULT_BYTES_MAX])];
+        all.extend(results.map(|result| DaemonMessage::Recalled(KEY, result)));
         all
     }
 
@@ -491,6 +564,27 @@ mod tests {
     fn every_message_is_decoded_as_it_was_encoded_and_a_byte_more_or_less_is_refused() {
         check_round_trip(&rank_messages());
         check_round_trip(&daemon_messages());
+    }
+
+    #[test]
+    fn a_result_that_is_too_long_is_refused_in_both_directions() {
+        let result = vec![7; RESULT_BYTES_MAX];
+        let left = encode(&RankMessage::LeaveResult(KEY, result.clone()));
+        let recalled = encode(&DaemonMessage::Recalled(KEY, Some(result)));
+        let longer = |bytes: &[u8], length_at: usize| {
+            let mut bytes = [bytes, &[7]].concat();
+            let len = (RESULT_BYTES_MAX as u16 + 1).to_le_bytes();
+            bytes[length_at..length_at + 2].copy_from_slice(&len);
+            bytes
+        };
+        let length_at = 1 + ResultKey::BYTES_MAX;
+        assert!(decode::<RankMessage>(&left).is_some() && decode::<DaemonMessage>(&recalled).is_some());
+        assert!(decode::<RankMessage>(&longer(&left, length_at)).is_none());
+        assert!(decode::<DaemonMessage>(&longer(&recalled, length_at + 1)).is_none());
+        let mut neither = encode(&DaemonMessage::Recalled(KEY, None));
+        assert_eq!((neither[0], neither.len()), (kind::RECALLED, length_at + 1));
+        neither[length_at] = 2;
+        assert!(decode::<DaemonMessage>(&neither).is_none(), "2 is neither yes nor no");
     }
 
     #[test]

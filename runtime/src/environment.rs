@@ -19,6 +19,9 @@ pub const SIZE: &str = "MEND_SIZE";
 /// Which of the programs on the command line of `mpiexec` (`A : B : ...`) this rank runs, from 0: `MPI_APPNUM`.
 pub const APP_NUMBER: &str = "MEND_APPNUM";
 
+/// How many ranks run the same program of that command line: `maxprocs` in `MPI_INFO_ENV`.
+pub const APP_SIZE: &str = "MEND_APPSIZE";
+
 /// A test hook, not for users: if set, the node daemon notifies only ranks that ask of deaths.
 pub const MUTED: &str = "MEND_TEST_MUTED";
 
@@ -30,7 +33,8 @@ pub const LIFE_WATCH: &str = "MEND_TEST_LIFE_WATCH";
 pub const TEST_HOOKS: [&str; 2] = [MUTED, LIFE_WATCH];
 
 /// Variables of Mend that are not parameters, and are not reported as misspelt parameters.
-pub const VARIABLES: [&str; 6] = [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER];
+pub const VARIABLES: [&str; 7] =
+    [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER, APP_SIZE];
 
 /// Where a job's node daemon listens, and which rank this process is. The socket is in the abstract namespace: there is no file,
 /// and no descriptor that a wrapper could lose or pass to another program.
@@ -115,6 +119,15 @@ impl InitialErrorHandler {
         ("mpi_errors_return", InitialErrorHandler::Return),
     ];
 
+    /// Its name in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            InitialErrorHandler::AreFatal => Self::NAMES[0].0,
+            InitialErrorHandler::Abort => Self::NAMES[1].0,
+            InitialErrorHandler::Return => Self::NAMES[2].0,
+        }
+    }
+
     /// The handler of that name, in upper or lower case.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(each, _)| each.eq_ignore_ascii_case(name)).map(|(_, handler)| *handler)
@@ -185,6 +198,9 @@ mod tests {
     fn error_handlers_have_the_names_of_the_standard() {
         assert_eq!(InitialErrorHandler::from_name("MPI_ERRORS_RETURN"), Some(InitialErrorHandler::Return));
         assert_eq!(InitialErrorHandler::from_name("return"), None);
+        for (name, handler) in InitialErrorHandler::NAMES {
+            assert_eq!(handler.name(), name);
+        }
     }
 
     #[test]

@@ -24,7 +24,10 @@ pub use emergency_channel::EmergencyChannel;
 pub use exit::exit_code;
 pub use parameters::PARAMETERS;
 pub use process::Stat;
-pub use runtime::{Membership, Notice, Runtime, RuntimeError};
+pub use runtime::{
+    Membership, Notice, RECALLS_MAX, RESULT_BYTES_MAX, RESULTS_BYTES_MAX, RESULTS_MAX, ResultKey, Runtime,
+    RuntimeError,
+};
 pub use singleton::Singleton;
 pub use start::{AnyRuntime, LaunchData, Launched, connect_from_environment};
 pub use start_error::StartError;

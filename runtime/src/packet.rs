@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 pub const DESCRIPTORS_MAX: usize = 2;
 
 /// The longest packet, in bytes.
-pub const PACKET_BYTES_MAX: usize = 4096;
+pub const PACKET_BYTES_MAX: usize = 4608;
 
 /// One packet as it was received.
 #[derive(Debug)]

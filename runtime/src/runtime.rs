@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface between an engine and its launcher: calls, and the notices that answer them.
 
-use mend_base::Peer;
+use mend_base::{Identity, Peer};
 use mend_transport::{Card, Cause};
 
 /// A process's connection to its node daemon; without one (a singleton) or in the simulator, what replaces it. Owned by one
@@ -34,6 +34,20 @@ pub trait Runtime {
     /// The next notice; `None` if there is none now. Never blocks. After `notice_version` has changed, it must be called until it
     /// returns `None`.
     fn notice(&mut self) -> Option<Notice>;
+    /// Leaves `result` with the node daemon, which answers for this process from [`finalize`](Runtime::finalize) on. To be called
+    /// right before `finalize`, once for each result that another process may still ask for. Of the results of one communicator
+    /// and protocol, the node daemon stores the one with the highest number: a process leaves a higher number only if every
+    /// member that has not ended has the results of all lower ones.
+    ///
+    /// A result has at most [`RESULT_BYTES_MAX`] bytes, and one process leaves at most [`RESULTS_MAX`] results of
+    /// [`RESULTS_BYTES_MAX`] bytes together. The node daemon does not store what goes beyond the last two bounds, and answers as
+    /// if it had not been left. If this process fails before it has finalized, its results are dropped: only those of processes
+    /// that left MPI count.
+    fn leave_result(&mut self, key: ResultKey, result: &[u8]);
+    /// Asks for the result of `key` that some process has left. The answer is [`Notice::Recalled`], once for each call, in the
+    /// order of the calls. A process that was notified that a peer has finalized gets what that peer has left. At most
+    /// [`RECALLS_MAX`] calls may be unanswered.
+    fn recall_result(&mut self, key: ResultKey);
     /// Leaves MPI: this process has sent everything, and needs no other process any more.
     fn finalize(&mut self);
     /// Ends the job with `code`. The caller's process is killed with the others, soon after this call returns.
@@ -63,6 +77,30 @@ pub struct Membership {
     pub fault_tolerant: bool,
 }
 
+/// The name of a result that a process leaves with the node daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct ResultKey {
+    /// The communicator whose members agreed on it.
+    pub identity: Identity,
+    /// The protocol by which they did. Means nothing to the runtime.
+    pub protocol: u8,
+    /// Which of the results of this communicator and protocol it is. Wraps: two numbers that are in use at the same time differ
+    /// by less than half of all numbers.
+    pub sequence: u32,
+}
+
+/// The longest result, in bytes: a list of 1,024 ranks of four bytes each, which is as many as a node has, and 64 bytes more.
+pub const RESULT_BYTES_MAX: usize = 4 * 1024 + 64;
+
+/// How many results one process leaves at most.
+pub const RESULTS_MAX: usize = 65_536;
+
+/// How many bytes the results of one process have at most.
+pub const RESULTS_BYTES_MAX: usize = 16 << 20;
+
+/// How many questions for results one process may have asked without having taken the answers.
+pub const RECALLS_MAX: usize = 65_536;
+
 /// What the runtime reports to an engine.
 #[derive(Clone, Debug)]
 pub enum Notice {
@@ -88,6 +126,15 @@ pub enum Notice {
     Failed(Peer),
     /// The peer, about which this process asked, lives.
     Alive(Peer),
+    /// The answer to [`recall_result`](Runtime::recall_result).
+    Recalled {
+        /// The result that this process asked for.
+        key: ResultKey,
+        /// What a process has left that has finalized since; `None` if no such process has left a result with exactly this key,
+        /// or if one with a higher number has replaced it. At most [`RESULT_BYTES_MAX`] bytes, which are as trustworthy as a
+        /// message of the process that left them: the caller checks them.
+        result: Option<Vec<u8>>,
+    },
     /// The job is being ended, with this exit code; also reported when the node daemon has ended.
     JobAborted {
         /// The exit code of the job.

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A job of one: a process that no launcher started.
 
-use crate::runtime::{Membership, Notice, Runtime, RuntimeError};
+use crate::runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
 use crate::start_error::StartError;
 use mend_base::{Job, Peer};
 use mend_segment::BellPage;
 use mend_transport::{Card, Cause};
+use std::collections::VecDeque;
 
-/// A job of one, without a daemon: there are no notices.
+/// A job of one, without a daemon: the only notices are the answers about results, of which there are none.
 #[derive(Debug)]
 pub struct Singleton {
     membership: Membership,
     published: bool,
+    /// Unanswered questions for results.
+    recalls: VecDeque<ResultKey>,
+    /// See [`Runtime::notice_version`].
+    version: u32,
 }
 
 impl Singleton {
@@ -21,7 +26,7 @@ impl Singleton {
         let peer = Peer::new(Job(crate::entropy::random_u32()), 0);
         let membership =
             Membership { peer, size: 1, node_slot: 0, node_slots: 1, local_ranks: 1, fault_tolerant: true };
-        Ok((Singleton { membership, published: false }, bells))
+        Ok((Singleton { membership, published: false, recalls: VecDeque::new(), version: 0 }, bells))
     }
 }
 
@@ -49,12 +54,22 @@ impl Runtime for Singleton {
     /// There is no other process.
     fn ask(&mut self, _peer: Peer, _cause: Cause) {}
 
+    #[inline]
     fn notice_version(&self) -> u32 {
-        0
+        self.version
     }
 
     fn notice(&mut self) -> Option<Notice> {
-        None
+        self.recalls.pop_front().map(|key| Notice::Recalled { key, result: None })
+    }
+
+    /// There is no other process that could ask.
+    fn leave_result(&mut self, _key: ResultKey, _result: &[u8]) {}
+
+    /// There is no other process that could have left a result.
+    fn recall_result(&mut self, key: ResultKey) {
+        self.recalls.push_back(key);
+        self.version = self.version.wrapping_add(1);
     }
 
     fn finalize(&mut self) {}
@@ -64,4 +79,27 @@ impl Runtime for Singleton {
 
     /// As [`abort`](Runtime::abort): the caller ends itself, if it is among them.
     fn abort_some(&mut self, _code: i32, _peers: &[Peer]) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Singleton;
+    use crate::{Notice, ResultKey, Runtime};
+    use mend_base::{Identity, Job, Peer};
+
+    #[test]
+    fn a_job_of_one_answers_that_nobody_has_left_a_result() {
+        let (mut singleton, _bells) = Singleton::new().unwrap();
+        let identity = Identity { creator: Peer::new(Job(1), 0), number: 0 };
+        let key = ResultKey { identity, protocol: 0, sequence: 4 };
+        let before = singleton.notice_version();
+        singleton.leave_result(key, b"a result");
+        assert!(singleton.notice().is_none());
+        singleton.recall_result(key);
+        assert_ne!(singleton.notice_version(), before);
+        assert!(
+            matches!(singleton.notice(), Some(Notice::Recalled { key: asked, result: None }) if asked == key)
+        );
+        assert!(singleton.notice().is_none());
+    }
 }

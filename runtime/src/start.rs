@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::{self, Address, InitialErrorHandler};
-use crate::runtime::{Membership, Notice, Runtime, RuntimeError};
+use crate::runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
 use crate::singleton::Singleton;
 use crate::start_error::StartError;
 use mend_base::Peer;
@@ -147,6 +147,14 @@ impl Runtime for AnyRuntime {
 
     fn notice(&mut self) -> Option<Notice> {
         self.any_mut().notice()
+    }
+
+    fn leave_result(&mut self, key: ResultKey, result: &[u8]) {
+        self.any_mut().leave_result(key, result);
+    }
+
+    fn recall_result(&mut self, key: ResultKey) {
+        self.any_mut().recall_result(key);
     }
 
     fn finalize(&mut self) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The bell page: for each node slot a sleep word, the processor that its process was last seen on, and a row of
-//! doorbell bytes, one for each sender.
+//! The bell page: for each node slot a sleep word, the processor that its process was last seen on, the bell of its helper thread,
+//! and a row of doorbell bytes, one for each sender.
 //!
 //! This is the only memory of Mend that several processes write, and it holds hints only: whatever a process writes
 //! into it costs others at most a useless poll or a late one. The node daemon creates it.
 
 use crate::mapping::{self, Access, Mapping};
 use crate::sleep::{self, AnnouncedSleep, SleepWord, Woken};
-use crate::{SegmentError, reserve};
+use crate::{HelperCalls, SegmentError, reserve};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use mend_base::Duration;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -110,6 +110,26 @@ impl BellPage {
         sleep::wake(word);
     }
 
+    /// Calls the helper thread of the process at `slot`, for what `calls` names, and wakes it. Costs a system call.
+    pub fn call_helper(&self, slot: u32, calls: HelperCalls) {
+        let word = self.helper_bell(slot);
+        // SYNC: helper bell, with `take_helper_calls`: what was published before the call is visible to the helper that takes it.
+        // A call that finds an earlier one there wakes as well, since the earlier caller may have been killed before it could.
+        word.fetch_or(calls.0, Ordering::AcqRel);
+        sleep::wake_word(word);
+    }
+
+    /// Helper thread only: takes the calls that have come.
+    pub fn take_helper_calls(&self, slot: u32) -> HelperCalls {
+        // SYNC: helper bell, with `call_helper`.
+        HelperCalls(self.helper_bell(slot).swap(0, Ordering::AcqRel) & HelperCalls::KNOWN)
+    }
+
+    /// Helper thread only: sleeps until it is called, or for `at_most`. Returns at once if a call was not taken yet.
+    pub fn sleep_of_helper(&self, slot: u32, at_most: Option<Duration>) {
+        sleep::wait_word(self.helper_bell(slot), 0, at_most);
+    }
+
     /// Owner only, and the node daemon once the owner has ended: sets on which processor its waiting thread runs, or has last
     /// waited; `None` before the first wait, while it sleeps, and after its end. A rank that computes after a wait needs its
     /// processor, so others that wait there yield to it as well.
@@ -147,6 +167,11 @@ impl BellPage {
         self.mapping.at(slot as usize * row_bytes(self.slots) + PROCESSOR_AT)
     }
 
+    fn helper_bell(&self, slot: u32) -> &AtomicU32 {
+        assert!(slot < self.slots, "a slot that the node does not have");
+        self.mapping.at(slot as usize * row_bytes(self.slots) + HELPER_BELL_AT)
+    }
+
     fn bells(&self, slot: u32) -> &[AtomicU8] {
         self.mapping.slice(self.row(slot), self.slots as usize)
     }
@@ -163,6 +188,9 @@ const LINE_BYTES: usize = 64;
 /// Offset of the processor number: after the sleep word, in the same cache line.
 const PROCESSOR_AT: usize = 4;
 
+/// Offset of the helper bell: after the processor number.
+const HELPER_BELL_AT: usize = 8;
+
 /// The value for no processor; processor n is stored as n + 1.
 const NO_PROCESSOR: u32 = 0;
 
@@ -178,7 +206,7 @@ fn page_bytes_for(slots: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::BellPage;
-    use crate::Woken;
+    use crate::{HelperCalls, Woken};
     use mend_base::Duration;
     use std::os::fd::AsFd;
 
@@ -261,6 +289,38 @@ mod tests {
         assert_eq!(page.next_on_processor(0, 0, 0, 3), Some(2));
         other.set_processor(2, None);
         assert_eq!(page.next_on_processor(0, 0, 0, 3), None);
+    }
+
+    #[test]
+    fn a_helper_gets_every_call_once_and_does_not_sleep_on_one_that_it_has_not_taken() {
+        let (page, file) = BellPage::create(2).unwrap();
+        let other = BellPage::map(file.as_fd(), 2).unwrap();
+        other.call_helper(1, HelperCalls::SERVE);
+        other.call_helper(1, HelperCalls::WATCH);
+        page.sleep_of_helper(1, None);
+        let calls = page.take_helper_calls(1);
+        assert!(calls.has(HelperCalls::SERVE) && calls.has(HelperCalls::WATCH));
+        assert_eq!(page.take_helper_calls(1), HelperCalls::NONE);
+        assert_eq!(page.take_helper_calls(0), HelperCalls::NONE);
+        page.sleep_of_helper(1, Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_helper_that_sleeps_is_woken_by_each_call() {
+        let (page, file) = BellPage::create(1).unwrap();
+        let other = BellPage::map(file.as_fd(), 1).unwrap();
+        std::thread::scope(|scope| {
+            let helper = scope.spawn(|| {
+                for _ in 0..1000 {
+                    while page.take_helper_calls(0) == HelperCalls::NONE {
+                        page.sleep_of_helper(0, None);
+                    }
+                }
+            });
+            while !helper.is_finished() {
+                other.call_helper(0, HelperCalls::SERVE);
+            }
+        });
     }
 
     #[test]

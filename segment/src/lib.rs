@@ -22,6 +22,8 @@ mod error;
 #[cfg(not(loom))]
 mod header;
 #[cfg(not(loom))]
+mod helper_calls;
+#[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
 mod life;
@@ -49,6 +51,8 @@ pub use bell::BellPage;
 pub use bell_request::BellRequest;
 #[cfg(not(loom))]
 pub use error::SegmentError;
+#[cfg(not(loom))]
+pub use helper_calls::HelperCalls;
 #[cfg(not(loom))]
 pub use layout::{
     CHUNK_AREA, CHUNK_SLOTS, CONTROL_BYTES_MAX, CONTROL_SLOTS, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, Ring,

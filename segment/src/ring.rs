@@ -305,6 +305,11 @@ where
         slots >= SLOTS as u32 / 4 || bytes != 0 && (empty || bytes >= AREA / 4)
     }
 
+    /// Whether a slot was read for which no credit was given.
+    pub fn owes_any(&self) -> bool {
+        self.position != self.credited
+    }
+
     /// The credit to publish now: every slot before it has been read.
     pub fn give_credit(&mut self) -> u32 {
         self.credited = self.position;

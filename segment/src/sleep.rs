@@ -101,11 +101,17 @@ pub enum Woken {
 /// thread may have been off its processor since, and another thread of the process may have announced the next sleep.
 #[cfg(not(loom))]
 pub(crate) fn wait(word: &SleepWord, announced: AnnouncedSleep, at_most: mend_base::Duration) -> Woken {
-    use rustix::thread::futex;
     if !word.is_asleep(announced) {
         return Woken::Rung;
     }
-    match futex::wait(word.word(), futex::Flags::empty(), announced.0, Some(&timespec(at_most))) {
+    wait_word(word.word(), announced.0, Some(at_most))
+}
+
+/// Waits while the word has this value, across processes.
+#[cfg(not(loom))]
+pub(crate) fn wait_word(word: &AtomicU32, value: u32, at_most: Option<mend_base::Duration>) -> Woken {
+    use rustix::thread::futex;
+    match futex::wait(word, futex::Flags::empty(), value, at_most.map(timespec).as_ref()) {
         Err(rustix::io::Errno::TIMEDOUT) => Woken::TimedOut,
         // Woken, another value, or a signal handler ran: the caller polls.
         _ => Woken::Rung,
@@ -124,6 +130,12 @@ pub fn timespec(span: mend_base::Duration) -> rustix::thread::futex::Timespec {
 /// Wakes every thread that sleeps on the word, across processes.
 #[cfg(not(loom))]
 pub(crate) fn wake(word: &SleepWord) {
+    wake_word(word.word());
+}
+
+/// Wakes every thread that sleeps on the word, across processes.
+#[cfg(not(loom))]
+pub(crate) fn wake_word(word: &AtomicU32) {
     // Can only fail for an address that is not mapped, and then nobody sleeps there.
-    let _ = rustix::thread::futex::wake(word.word(), rustix::thread::futex::Flags::empty(), i32::MAX as u32);
+    let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), i32::MAX as u32);
 }

@@ -442,6 +442,7 @@ fn notices(message: DaemonMessage) -> Vec<Notice> {
         DaemonMessage::Finalized(peers) => peers.into_iter().map(Notice::Finalized).collect(),
         DaemonMessage::Failed(peer) => vec![Notice::Failed(peer)],
         DaemonMessage::Alive(peer) => vec![Notice::Alive(peer)],
+        DaemonMessage::Recalled(key, result) => vec![Notice::Recalled { key, result }],
         DaemonMessage::JobAborted(code) => vec![Notice::JobAborted { code }],
         DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_) => panic!("{message:?} is no notice"),
     }

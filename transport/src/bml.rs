@@ -299,6 +299,11 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.networks.iter_mut().for_each(|network| network.check_peers());
     }
 
+    // A `Network` has no counterpart yet: the helper threads of its peers will sleep on its descriptor.
+    fn call_helpers(&mut self) {
+        self.shm.iter_mut().for_each(Btl::call_helpers);
+    }
+
     /// Arms all transports or none: if one is pending, the others are disarmed.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let armed = self.arm_each(wake);

@@ -123,6 +123,10 @@ pub trait Btl {
     /// periodically by a thread that waits. The next `progress` reports a dead peer with `on_error`: once, and once more after each
     /// `resume`. Endpoints that are quarantined or severed are not checked.
     fn check_peers(&mut self) {}
+    /// Wakes the helper threads of peers that have not consumed a control message of this process: they may compute outside MPI.
+    /// Called by the helper thread of this process while its program is outside MPI. In MPI, `progress` wakes them if a message is
+    /// not consumed for 100 us.
+    fn call_helpers(&mut self) {}
     /// Prepares a sleep, and adds to `wake` what the process can sleep on. From now until `disarm`, everything that `progress`
     /// would report wakes this process, and so does the release of send resources for a `Busy` send. A wake-up may be lost; then
     /// the sleeper finds the event when its sleep times out.

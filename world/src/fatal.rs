@@ -122,13 +122,13 @@ pub(crate) fn default_all() {
 mod tests {
     use super::{SIGNALS, current, install, pid, restore, set};
     use crate::forked::{Forked, wait_for_state};
-    use crate::helper::Helper;
+    use crate::helper::tests::helper;
     use crate::life::register;
     use core::ffi::c_int;
     use mend_segment::{Life, LifeState};
 
     fn live(life: Life) -> &'static crate::life::RegisteredLife {
-        let helper = Box::leak(Box::new(Helper::start().unwrap()));
+        let helper = Box::leak(Box::new(helper()));
         life.begin().unwrap();
         register(life, helper.successor()).unwrap()
     }

@@ -10,7 +10,8 @@
 //! | part                             | owns                                                                | calls                              |
 //! |----------------------------------|---------------------------------------------------------------------|------------------------------------|
 //! | `world`                          | the one `World`, from Init to Finalize; `MPI_Abort`                 | all below                          |
-//! | `guard`                          | the entry to the engine: one thread at a time                       | `semaphore`                        |
+//! | `guard`                          | the entry to the engine: one thread at a time                       | `bias`, `semaphore`                |
+//! | `bias`                           | the words by which program and helper thread exclude each other     | nothing                            |
 //! | `wait`                           | the loop of polls, yields and sleeps                                | `guard`, `roles`, `blocked`, `semaphore`, `wait_timing`, `sleep_slot`, `clock` |
 //! | `polling`                        | polls before a receive is posted                                    | the engine                         |
 //! | `roles`                          | which waiting thread makes progress, which is standby               | `blocked`                          |
@@ -21,11 +22,14 @@
 //! | `statistics`                     | the counts of `MEND_REPORT=statistics`                              | nothing                            |
 //! | `semaphore`                      | a binary semaphore for each thread                                  | the kernel                         |
 //! | `processors`, `threads`, `clock` | what the kernel reports                                             | the kernel                         |
-//! | `helper`                         | the helper thread                                                   | `semaphore`, `life`, `threads`     |
+//! | `helper`                         | the helper thread                                                   | `watch_schedule`, `semaphore`, `life`, `threads`, the bell page |
+//! | `watch_schedule`                 | when the helper thread looks whether control messages were consumed | `btl-shm`'s control watch          |
 //! | `life`, `fatal`                  | the life word; handlers for fatal signals                           | `segment`'s life                   |
 //! | `fork`                           | what is removed in a forked child                                   | `world`, `life`                    |
 //! | `parameters`                     | the list of all parameters                                          | every component that declares some |
 
+mod atomic;
+mod bias;
 mod blocked;
 mod clock;
 mod fatal;
@@ -46,6 +50,7 @@ mod statistics;
 mod threads;
 mod wait;
 mod wait_timing;
+mod watch_schedule;
 mod world;
 
 pub use clock::now;

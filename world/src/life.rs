@@ -118,7 +118,7 @@ impl RegisteredLife {
 mod tests {
     use super::{RegisteredLife, clear_in_child, mark_dying, on_thread_end, register};
     use crate::forked::{Forked, wait_for_state};
-    use crate::helper::Helper;
+    use crate::helper::{Helper, tests::helper};
     use mend_segment::{Life, LifeState};
 
     /// Takes and registers the life word on another thread, runs `then` there, and returns when this thread has ended.
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn when_the_thread_of_init_ends_by_itself_the_process_lives_on() {
         let mut forked = Forked::start(|life, steps| {
-            let helper = Helper::start().unwrap();
+            let helper = helper();
             on_a_thread_that_ends(life, &helper, |_| ());
             steps.step();
         });
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn when_the_last_thread_of_the_program_ends_so_does_the_process() {
         let forked = Forked::start(|life, _| {
-            let helper = core::mem::ManuallyDrop::new(Helper::start().unwrap());
+            let helper = core::mem::ManuallyDrop::new(helper());
             life.begin().unwrap();
             register(life, helper.successor()).unwrap();
             // Does what pthread_exit does, which would unwind the frames of the test.
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn when_the_thread_of_init_ends_after_finalize_the_process_counts_as_left() {
         let mut forked = Forked::start(|life, steps| {
-            let helper = Helper::start().unwrap();
+            let helper = helper();
             on_a_thread_that_ends(life, &helper, RegisteredLife::end);
             steps.step();
         });
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn the_helper_releases_the_life_word_when_another_thread_finalizes() {
         let mut forked = Forked::start(|life, steps| {
-            let helper = Helper::start().unwrap();
+            let helper = helper();
             let registered_life = on_a_thread_that_ends(life, &helper, |registered_life| registered_life);
             steps.step();
             registered_life.end();
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn the_end_of_a_forked_child_is_no_death_of_its_parent() {
         let mut forked = Forked::start(|life, steps| {
-            let helper = Helper::start().unwrap();
+            let helper = helper();
             life.begin().unwrap();
             register(life, helper.successor()).unwrap();
             // One child that ran the fork handler, and one that did not (as after a plain clone).

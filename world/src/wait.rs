@@ -57,6 +57,8 @@ pub trait Progress {
     fn note_awaited(&mut self);
     /// Makes `sleeper` the sleeper of each request that was noted. `false`: none was noted, so any event may end the wait.
     fn wake_when_over(&mut self, sleeper: SleeperId) -> bool;
+    /// Wakes the helper threads of peers that have not consumed a control message of this process.
+    fn call_helpers(&mut self);
     /// The sleeper of a request that has ended; each once for each end. Called until it returns `None`.
     fn next_to_wake(&mut self) -> Option<SleeperId>;
     /// How often every sleeper had to be woken; wraps. It changes with the end of a peer and with an acknowledgement of failures,
@@ -77,6 +79,10 @@ pub struct Guarded<C> {
     notified_all: u32,
     sleeps: u64,
     late_wakes: u64,
+    /// Turns of the helper thread, and for it, make progress: until MPI_Finalize.
+    has_turns: bool,
+    turns_of_helper: u64,
+    turns_for_helper: u64,
     /// Blocking receives so far; wraps.
     receives: u32,
 }
@@ -112,6 +118,13 @@ const BUSY_PROGRESS_PER_CLOCK_READ: u32 = 1024;
 /// Polls of the rings that are waited for between two calls of progress. A poll is a few loads; progress takes some 40 ns.
 const POLLS_PER_PROGRESS: u32 = 16;
 
+/// Calls of progress in one turn of the helper thread. The program that enters meanwhile waits for all of them. What is left has the next
+/// turn: senders of control messages call again.
+const PROGRESS_PER_SERVICE: u32 = 64;
+
+/// Successive calls without an event after which nothing is left to do: every fourth call answers bells.
+const EMPTY_PROGRESS_PER_SERVICE: u32 = 8;
+
 /// Yields between two calls of progress, if the rings that are waited for stay empty. Progress reads a cache line of every peer, and on a
 /// shared processor none of them is in the nearest cache any more.
 const YIELDS_PER_PROGRESS: u32 = 4;
@@ -127,8 +140,16 @@ impl<C> Guarded<C> {
             notified_all: 0,
             sleeps: 0,
             late_wakes: 0,
+            has_turns: true,
+            turns_of_helper: 0,
+            turns_for_helper: 0,
             receives: 0,
         }
+    }
+
+    /// The helper thread makes no progress from now on: MPI_Finalize.
+    pub fn end_turns(&mut self) {
+        self.has_turns = false;
     }
 
     /// The counts since Init.
@@ -137,6 +158,8 @@ impl<C> Guarded<C> {
             sleeps: self.sleeps,
             late_wakes: self.late_wakes,
             wakes_of_blocked: self.roles.blocked.wakes(),
+            turns_of_helper: self.turns_of_helper,
+            turns_for_helper: self.turns_for_helper,
         }
     }
 }
@@ -153,6 +176,18 @@ impl<C: Progress> Guarded<C> {
     #[cold]
     fn check(&mut self) {
         self.engine.check();
+    }
+
+    /// Makes progress until nothing is left to do, for a program that computes. Wakes no thread, as none waits.
+    fn make_progress_for_helper(&mut self) {
+        let mut empty = 0;
+        for _ in 0..PROGRESS_PER_SERVICE {
+            let events = self.engine.progress(clock::now());
+            empty = if events == 0 { empty + 1 } else { 0 };
+            if empty == EMPTY_PROGRESS_PER_SERVICE {
+                break;
+            }
+        }
     }
 
     /// Wakes the blocked threads whose wait may be over after the last events.
@@ -184,6 +219,26 @@ impl<C: Progress> Guarded<C> {
             self.engine.disarm();
             waiting.sleep_slot.wake();
         }
+    }
+}
+
+/// What the helper thread does in the guard. Does nothing while threads wait in MPI: they make progress, and the events are for them.
+#[cold]
+pub fn serve_as_helper<C: Progress>(guarded: &mut Guarded<C>) {
+    if guarded.has_turns && guarded.roles.no_thread_waits() {
+        guarded.turns_of_helper += 1;
+        // Only for messages that were sent before: the answers of this turn were given no time to be consumed.
+        guarded.engine.call_helpers();
+        guarded.make_progress_for_helper();
+    }
+}
+
+/// What the program does for the helper thread before it leaves the guard.
+#[cold]
+pub fn serve_before_leaving<C: Progress>(guarded: &mut Guarded<C>) {
+    if guarded.has_turns && guarded.roles.no_thread_waits() {
+        guarded.turns_for_helper += 1;
+        guarded.make_progress_for_helper();
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::clock;
 use crate::fork;
 use crate::guard::{CriticalSection, Guard, Threads};
-use crate::helper::Helper;
+use crate::helper::{Helper, HelperBell};
 use crate::life::{self, RegisteredLife};
 use crate::parameters::DECLARED;
 use crate::polling::poll_then_post;
@@ -134,6 +134,10 @@ pub fn start(threads: Threads) -> Result<&'static World, InitError> {
     // SYNC: the complete world, with get
     WORLD.store(ptr::from_ref(world).cast_mut(), Ordering::Release);
     STAGE.store(1, Ordering::Release);
+    // Until now the helper thread found no world, so it has served no call.
+    if let Some(helper) = world.helper.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        helper.call();
+    }
     fork::register_handler();
     Ok(world)
 }
@@ -199,16 +203,18 @@ impl World {
         };
         // Before `Engine::new`, which publishes the card: from then on other processes can map the outbox.
         let life = shm.as_ref().map(Shm::life);
+        let control_watch = shm.as_ref().map(Shm::control_watch).unwrap_or_default();
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
-        let helper = Helper::start().map_err(InitError::Helper)?;
+        let helper_bell = HelperBell::new(Arc::clone(&bells), slot);
+        let helper = Helper::start(helper_bell, control_watch, serve_as_helper).map_err(InitError::Helper)?;
         let registered_life =
             life.map(|life| life::register(life, helper.successor())).transpose().map_err(InitError::Key)?;
         let waiting = WaitState::new(SleepSlot::new(bells, slot));
         let limits = spin_limits(&settings, local_ranks);
         Ok(World {
-            guard: Guard::new(threads, Guarded::new(engine, limits, &waiting)),
+            guard: Guard::new(threads, Guarded::new(engine, limits, &waiting), wait::serve_before_leaving),
             waiting,
             settings,
             unknown_parameters,
@@ -305,6 +311,8 @@ impl World {
 
     /// `MPI_Finalize`: returns when this process has nothing left that another process waits for. From then on, [`get`] returns `None`.
     pub fn finish(&self) {
+        // Nothing may make progress after the engine has finished, and until then this thread does.
+        self.guard.enter().end_turns();
         self.wait(|engine| engine.finish().then_some(()));
         if self.settings.has_word("report", "statistics") {
             eprintln!("mend: {}", self.statistics());
@@ -364,19 +372,23 @@ impl World {
         self.enter_to_abort(scope, deadline).map(|mut guarded| scope.end(&mut guarded.engine, code)).is_some()
     }
 
-    /// Enters the guard if no thread holds it. If another thread may hold it, waits for it until `deadline`, but only for the members of a
-    /// communicator. The guard is not left again: to wake the threads that wait for it takes a lock, which the interrupted thread may hold.
+    /// Enters the guard if no thread holds it. If the helper thread holds it, waits until `deadline`; if another thread of the program may
+    /// hold it, too, but only for the members of a communicator. The guard is not left again: to wake the threads that wait for it takes a lock, which the interrupted thread may hold.
     fn enter_to_abort(
         &self,
         scope: AbortScope,
         deadline: Instant,
     ) -> Option<ManuallyDrop<CriticalSection<'_, Guarded<Engine>>>> {
-        let may_wait = !self.guard.is_serialized() && matches!(scope, AbortScope::Members(_));
         loop {
             if let Some(guarded) = self.guard.try_enter() {
                 return Some(ManuallyDrop::new(guarded));
             }
-            if !may_wait || clock::now() > deadline {
+            let may_be_left = if self.guard.is_serialized() {
+                self.guard.is_held_by_helper()
+            } else {
+                matches!(scope, AbortScope::Members(_))
+            };
+            if !may_be_left || clock::now() > deadline {
                 return None;
             }
             std::thread::yield_now();
@@ -401,6 +413,13 @@ impl World {
     /// The counts of waiting since Init.
     pub fn statistics(&self) -> Statistics {
         self.guard.enter().statistics()
+    }
+}
+
+/// What the helper thread does when it is called. `settle`: as of [`Guard::enter_as_helper`].
+fn serve_as_helper(settle: &dyn Fn() -> bool) {
+    if let Some(world) = get() {
+        world.guard.enter_as_helper(settle, wait::serve_as_helper);
     }
 }
 
@@ -478,6 +497,10 @@ impl Progress for Engine {
 
     fn wake_when_over(&mut self, sleeper: SleeperId) -> bool {
         Engine::wake_when_over(self, sleeper)
+    }
+
+    fn call_helpers(&mut self) {
+        Engine::call_helpers(self);
     }
 
     fn next_to_wake(&mut self) -> Option<SleeperId> {

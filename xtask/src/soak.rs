@@ -213,7 +213,7 @@ const TABLE: &[Soak] = &[
     },
     Soak {
         name: "loom",
-        sentence: "every interleaving of ring, bell and sleep that loom's bounds allow",
+        sentence: "every interleaving of ring, bell, sleep and the biased guard that loom's bounds allow",
         long: seconds(1800),
         short: seconds(300),
         sample: None,

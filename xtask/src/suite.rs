@@ -191,6 +191,8 @@ const LIMITS: &[&str] = &[
     "--test",
     "aborts",
     "--test",
+    "computes",
+    "--test",
     "streams",
     "--",
     "--test-threads=1",

@@ -5,15 +5,16 @@ use crate::argument_error::ArgumentError;
 use crate::call_error::{CallError, ErrorObject};
 use crate::comm::Comm;
 use crate::generated::constants::{
-    APPNUM, COMM_NULL, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, IO, KEYVAL_INVALID, LASTUSEDCODE,
+    APPNUM, COMM_NULL, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, INFO_NULL, IO, KEYVAL_INVALID, LASTUSEDCODE,
     MAX_OBJECT_NAME, PROC_NULL, SIMILAR, TAG_UB, UNDEFINED, UNEQUAL, UNIVERSE_SIZE, WTIME_IS_GLOBAL,
 };
 use crate::handle::Handle;
+use crate::info::{self, Info};
 use crate::pointer::{Out, OutText, Text};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 use mend_comm::{Communicator, Congruence};
-use mend_mpi::{CommunicatorCreation, Started};
+use mend_mpi::{CommunicatorCreation, Hints, Started};
 use mend_runtime::environment::APP_NUMBER;
 use mend_world::{Engine, World};
 use std::sync::{Arc, OnceLock};
@@ -70,6 +71,18 @@ pub(crate) fn dup(world: &World, comm: Comm, made: Out<Handle>) -> Result<(), Ca
     make(world, made, |engine| Ok(engine.dup(comm.key(engine)?)?))
 }
 
+/// The new communicator has the hints of the info object, and not those of `comm` (MPI-5.0 §7.4.2).
+pub(crate) fn dup_with_info(
+    world: &World,
+    comm: Comm,
+    info: Handle,
+    made: Out<Handle>,
+) -> Result<(), CallError> {
+    made.set(COMM_NULL);
+    let hints = Hints::from_pairs(info::given(info)?.pairs());
+    make(world, made, |engine| Ok(engine.dup_with_hints(comm.key(engine)?, hints, None)?))
+}
+
 pub(crate) fn split(
     world: &World,
     comm: Comm,
@@ -118,6 +131,28 @@ pub(crate) fn get_name(
 ) -> Result<(), CallError> {
     length.set(world.inspect(|engine| Ok::<_, CallError>(name.set_bytes(engine.name(comm.key(engine)?)?)))?);
     Ok(())
+}
+
+/// Sets the hints that the info object has; the others stay (MPI-5.0 §7.4.4). Keys and values that Mend does not know, and assertions
+/// of which it makes no use (`mpi_assert_...`), are ignored.
+pub(crate) fn set_info(world: &World, comm: Comm, info: Handle) -> Result<(), CallError> {
+    let info = info::given(info)?;
+    world.with(|engine| {
+        let key = comm.key(engine)?;
+        let hints = engine.hints(key)?.updated(info.pairs());
+        Ok(engine.set_hints(key, hints)?)
+    })
+}
+
+/// Row IK4: all hints that Mend knows, also those that have their defaults (MPI-5.0 §7.4.4).
+pub(crate) fn get_info(world: &World, comm: Comm, used: Out<Handle>) -> Result<(), CallError> {
+    used.set(INFO_NULL);
+    let hints = world.inspect(|engine| Ok::<_, CallError>(engine.hints(comm.key(engine)?)?))?;
+    let mut info = Info::default();
+    for (key, value) in hints.pairs() {
+        info.set(key.as_bytes(), value.as_bytes())?;
+    }
+    super::info::give(info, used)
 }
 
 /// The attributes of the environment (MPI-5.0 §9.1.2). The program gets the address of an int of the library.

@@ -9,6 +9,7 @@ use crate::generated::constants::{
     ABI_SUBVERSION, ABI_VERSION, COMM_WORLD, ERR_OTHER, MAX_LIBRARY_VERSION_STRING, MAX_PROCESSOR_NAME,
     SUBVERSION, THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VERSION,
 };
+use crate::info;
 use crate::pointer::{Out, OutText};
 use crate::report::host_name;
 use core::ffi::{c_char, c_int, c_void};
@@ -38,6 +39,8 @@ fn start(required: c_int) -> Result<c_int, CallError> {
             PROVIDED.store(required, Ordering::Relaxed);
             MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
             set_initial_error_handler(world);
+            // MPI_INFO_ENV keeps the working directory of this moment.
+            info::of_process();
             report_unknown_parameters(world);
             Ok(required)
         }

@@ -12,19 +12,25 @@ use crate::pointer::{Array, Out, OutArray};
 use core::ffi::c_int;
 use mend_base::{Rank, Slab};
 use mend_comm::{Comparison, Group, GroupError};
+use mend_mpi::AgreedGroup;
 use mend_world::World;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The groups for which the program has handles.
-static GROUPS: LazyLock<Mutex<Slab<Arc<Group>>>> = LazyLock::new(Mutex::default);
+/// The groups for which the program has handles. Only that of an agreement in progress is not set.
+static GROUPS: LazyLock<Mutex<Slab<AgreedGroup>>> = LazyLock::new(Mutex::default);
 
-fn groups() -> MutexGuard<'static, Slab<Arc<Group>>> {
+fn groups() -> MutexGuard<'static, Slab<AgreedGroup>> {
     // A panic under the lock was a bug that was reported; the table is consistent, since every change of it is one step.
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A new handle of a group.
 pub(super) fn insert(group: Arc<Group>) -> Handle {
+    insert_agreed(Arc::new(OnceLock::from(group)))
+}
+
+/// A new handle of a group on which the members of a communicator agree.
+pub(super) fn insert_agreed(group: AgreedGroup) -> Handle {
     handle::of_key(groups().insert(group))
 }
 
@@ -33,7 +39,7 @@ pub(crate) fn group_of(handle: Handle) -> Result<Arc<Group>, CallError> {
     if handle == GROUP_EMPTY {
         return Ok(Arc::default());
     }
-    let found = key(handle).and_then(|key| groups().get(key).cloned());
+    let found = key(handle).and_then(|key| groups().get(key)?.get().cloned());
     found.ok_or_else(|| ArgumentError::Group.into())
 }
 

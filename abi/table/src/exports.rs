@@ -191,8 +191,8 @@ const BEGIN: &str = "// SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use super::constants::SUCCESS;
 use crate::calls::{
-    collective, communicator, completion, datatype, environment, errors, failures, group, integer, memory,
-    operation, point_to_point, status,
+    collective, communicator, completion, datatype, environment, errors, failures, group, info, integer,
+    memory, operation, point_to_point, repair, status,
 };
 use crate::check::{self, array, out_array, statuses};
 use crate::comm::Comm;

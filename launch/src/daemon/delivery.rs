@@ -6,7 +6,7 @@ use super::connections::Connections;
 use mend_daemon::NodeDaemon;
 use mend_runtime::daemon_protocol::{DaemonMessage, encode};
 use mend_runtime::packet::{MayBlock, Sent, send};
-use mend_segment::{BellPage, NoticePage, SegmentError};
+use mend_segment::{BellPage, HelperCalls, NoticePage, SegmentError};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,7 @@ impl Delivery {
             // The node slot of a rank is its number (`Membership::node_slots`).
             self.notice_page.bump(rank);
             self.bells.wake(rank);
+            self.bells.call_helper(rank, HelperCalls::SERVE);
         }
         outcome
     }

@@ -156,17 +156,17 @@ fn variables_directories_and_programs_are_per_app() {
         "/",
         "sh",
         "-c",
-        "echo \"$WORD\" $(pwd) $MEND_RANK/$MEND_SIZE app $MEND_APPNUM",
+        "echo \"$WORD\" $(pwd) $MEND_RANK/$MEND_SIZE app $MEND_APPNUM of $MEND_APPSIZE",
         ":",
         "-np",
         "2",
         "sh",
         "-c",
-        "echo \"$WORD\" $MPI_LOCALRANKID/$MPI_LOCALNRANKS app $MEND_APPNUM",
+        "echo \"$WORD\" $MPI_LOCALRANKID/$MPI_LOCALNRANKS app $MEND_APPNUM of $MEND_APPSIZE",
     ]);
     let mut lines: Vec<_> = ended.stdout.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, [" 1/3 app 1", " 2/3 app 1", "a b / 0/3 app 0"]);
+    assert_eq!(lines, [" 1/3 app 1 of 2", " 2/3 app 1 of 2", "a b / 0/3 app 0 of 1"]);
 }
 
 #[test]

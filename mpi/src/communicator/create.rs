@@ -5,7 +5,7 @@
 //!
 //! Values only: the engine runs the exchange, as a collective operation on the parent.
 
-use crate::Detail;
+use crate::{Detail, Hints};
 use mend_base::{Identity, Rank, Reader, Writer};
 use mend_coll::Collective;
 use mend_comm::{Communicator, Group};
@@ -15,10 +15,10 @@ use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
 /// A creation of a communicator that runs: the contributions that its members exchange.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum PendingCreation {
     /// [`DUP_NAMER`] broadcasts its number (MPI-5.0 §7.4.2, MPI_COMM_DUP).
-    Dup { contributions: Arc<Buffer> },
+    Dup { contributions: Arc<Buffer>, hints: Hints },
     /// Each member sends color, key and number to all (MPI_COMM_SPLIT, MPI_COMM_CREATE).
     Split { contributions: Arc<Buffer>, mine: Contribution },
 }
@@ -44,14 +44,14 @@ pub(crate) struct Created {
 }
 
 impl PendingCreation {
-    /// A duplicate of the parent. `number`: allocated by [`DUP_NAMER`], and `None` at the other ranks.
-    pub fn dup(number: Option<u32>) -> Result<(PendingCreation, Collective), Detail> {
+    /// A duplicate of the parent, with `hints`. `number`: allocated by [`DUP_NAMER`], and `None` at the other ranks.
+    pub fn dup(number: Option<u32>, hints: Hints) -> Result<(PendingCreation, Collective), Detail> {
         let contributions = Buffer::try_zeroed(Contribution::BYTES).ok_or(Detail::NoMemory)?;
         if let Some(number) = number {
             Contribution { color: Some(0), key: 0, number }.write(&contributions);
         }
         let data = TypedBuffer::bytes(UserMemory::of_buffer(&contributions));
-        Ok((PendingCreation::Dup { contributions }, Collective::Bcast { data, root: DUP_NAMER }))
+        Ok((PendingCreation::Dup { contributions, hints }, Collective::Bcast { data, root: DUP_NAMER }))
     }
 
     /// A split of `parent`, with the contribution of this process.
@@ -82,12 +82,21 @@ impl PendingCreation {
 
     /// The identity of the communicator, if the contributions that determine it have arrived: the exchange may have failed.
     pub fn identity(&self, parent: &Communicator) -> Option<Identity> {
-        let (PendingCreation::Dup { contributions } | PendingCreation::Split { contributions, .. }) = self;
+        let (PendingCreation::Dup { contributions, .. } | PendingCreation::Split { contributions, .. }) =
+            self;
         // No number is 0, so a contribution with the number 0 has not arrived.
         let complete = Contribution::all(contributions)
             .all(|contribution| contribution.is_some_and(|contribution| contribution.number != 0));
         let created = if complete { self.finish(parent).ok()? } else { None };
         created.map(|created| created.communicator.identity)
+    }
+
+    /// The hints of the new communicator. Only a duplicate inherits hints (Row IK4).
+    pub fn hints(&self) -> Hints {
+        match self {
+            PendingCreation::Dup { hints, .. } => *hints,
+            PendingCreation::Split { .. } => Hints::default(),
+        }
     }
 
     /// The number that this process allocated, unless `created`, the result of the exchange, has got it.
@@ -103,7 +112,7 @@ impl PendingCreation {
     /// The result after the exchange. `None`: this process is not a member of a new communicator.
     pub fn finish(&self, parent: &Communicator) -> Result<Option<Created>, Detail> {
         match self {
-            PendingCreation::Dup { contributions } => {
+            PendingCreation::Dup { contributions, .. } => {
                 let contribution =
                     Contribution::all(contributions).next().flatten().ok_or(Detail::BadCreation)?;
                 Ok(Some(same_members(parent, DUP_NAMER, contribution.number)))

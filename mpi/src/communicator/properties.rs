@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The properties of a communicator: its name and its error handler. Not the attributes that a program attaches with a key.
+//! The properties of a communicator: its name, its error handler and its hints. Not the attributes that a program attaches with a key.
 
-use crate::{Detail, Error, ErrorHandler};
+use crate::{Detail, Error, ErrorHandler, Hints};
 use std::borrow::Cow;
 
 /// The properties of one communicator.
@@ -10,18 +10,19 @@ pub(crate) struct Properties {
     /// Bytes as the program gave them; the encoding is not known.
     name: Cow<'static, [u8]>,
     error_handler: ErrorHandler,
+    hints: Hints,
 }
 
 impl Properties {
     /// The properties of a predefined communicator with this name.
     pub fn predefined(name: &'static str) -> Self {
-        Properties { name: Cow::Borrowed(name.as_bytes()), error_handler: ErrorHandler::default() }
+        Properties { name: Cow::Borrowed(name.as_bytes()), ..Properties::default() }
     }
 
     /// The properties of a communicator that is created from this one: it inherits the error handler (MPI-5.0 §9.3.1), and has no
-    /// name (§7.8).
-    pub fn inherited(&self) -> Self {
-        Properties { name: Cow::default(), error_handler: self.error_handler.clone() }
+    /// name (§7.8). Its hints depend on the call.
+    pub fn inherited(&self, hints: Hints) -> Self {
+        Properties { name: Cow::default(), error_handler: self.error_handler.clone(), hints }
     }
 
     /// The name that was set last; else the name of a predefined communicator, or an empty name.
@@ -46,5 +47,15 @@ impl Properties {
     /// Sets the error handler.
     pub fn set_error_handler(&mut self, error_handler: ErrorHandler) {
         self.error_handler = error_handler;
+    }
+
+    /// The hints.
+    pub fn hints(&self) -> Hints {
+        self.hints
+    }
+
+    /// Sets the hints.
+    pub fn set_hints(&mut self, hints: Hints) {
+        self.hints = hints;
     }
 }

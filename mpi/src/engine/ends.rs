@@ -4,11 +4,9 @@
 //! again, since the end of a peer counts as an event.
 
 use super::Engine;
-use crate::dispatch::Dispatch;
-use crate::layers::Layers;
 use mend_base::PeerIndex;
 use mend_pml::End;
-use mend_runtime::Runtime;
+use mend_runtime::{Notice, Runtime};
 use mend_transport::Btl;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
@@ -26,6 +24,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut taken = self.peer_reports.begin_notices(&self.layers.runtime);
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
+            if let Notice::Recalled { key, result } = notice {
+                self.on_recalled(key, result.as_deref());
+                continue;
+            }
             if let Some(alive) = self.peer_reports.on_notice(notice, &self.ends, &mut self.layers) {
                 let (collectives, mut parts) = self.collectives_and_parts();
                 collectives.on_alive(alive, &mut parts);
@@ -50,8 +52,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.take_notices();
         }
         while self.peer_reports.some_severing() {
-            let Layers { net, pml, .. } = &mut self.layers;
-            let events = pml.progress(net, self.now, &mut Dispatch { peer_reports: &mut self.peer_reports });
+            let events = self.poll_transports();
             if events + self.examine_evidence() == 0 {
                 mend_base::reach!("mpi.peer_reports: severing takes longer");
                 break;
@@ -83,16 +84,25 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Publishes the ends that `PeerReports` returns, in the order of I2: no error names a failed process that `ends` does not list
     /// (Row AK3).
     pub(super) fn publish_ends(&mut self) {
+        let mut published = false;
         while let Some((peer, end)) = self.peer_reports.next_end() {
+            self.deliver_member_messages();
             if !self.ends.add(peer, end) {
                 continue;
             }
+            published = true;
             self.layers.pml.on_end(peer, &self.ends);
             if end == End::Failed {
                 let (collectives, mut parts) = self.collectives_and_parts();
                 collectives.on_death(peer, &mut parts);
             }
+            self.member_protocols.on_end(peer, end, &self.ends);
             self.wake_ups.notify_all();
+        }
+        if published {
+            self.progress_creations();
+            self.apply_member_events();
+            self.release_held_decisions();
         }
     }
 }

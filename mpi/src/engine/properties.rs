@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names and error handlers of communicators, the communicator of a request, and the rank of a member in MPI_COMM_WORLD.
+//! Names, error handlers and hints of communicators, the communicator of a request, and the rank of a member in MPI_COMM_WORLD.
 
 use super::Engine;
-use crate::{CommKey, Error, ErrorHandler, Request};
+use crate::{CommKey, Error, ErrorHandler, Hints, Request};
 use mend_base::Rank;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -30,6 +30,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(())
     }
 
+    /// The hints of the communicator (MPI_COMM_GET_INFO).
+    pub fn hints(&self, comm: CommKey) -> Result<Hints, Error> {
+        Ok(self.communicators.valid(comm)?.properties().hints())
+    }
+
+    /// Sets the hints of the communicator (MPI_COMM_SET_INFO). All members set the same ones (MPI-5.0 §7.4.4); nothing is sent. They
+    /// apply to operations that start later.
+    pub fn set_hints(&mut self, comm: CommKey, hints: Hints) -> Result<(), Error> {
+        self.communicators.valid_mut(comm)?.properties_mut().set_hints(hints);
+        Ok(())
+    }
+
     /// The rank in MPI_COMM_WORLD of a member of a communicator. The handle of the communicator may have been freed, as for
     /// [`error_handler`](Engine::error_handler).
     pub fn rank_in_world(&self, comm: CommKey, rank: Rank) -> Option<Rank> {
@@ -46,6 +58,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 self.communicators.with_index(index)
             }
             Request::Collective(key) => self.collectives.communicator_of(key),
+            Request::Agreement(key) => self.agreements.operations().communicator_of(key),
+            Request::Creation(key) => self.creations.operations().communicator_of(key),
             Request::EndedAtStart(key) => self.ended_at_start.communicator_of(key),
         }
     }

@@ -16,6 +16,14 @@ pub struct OpenCounts {
     pub communicators: u32,
     /// Collective operations and creations of communicators that are not released.
     pub collectives: u32,
+    /// Agreements and shrinks that are not released.
+    pub agreements: u32,
+    /// Communicators whose protocols are in use, or are still owed to other members.
+    pub member_protocols: u32,
+    /// Messages of these protocols that wait to leave.
+    pub unsent_member_messages: u32,
+    /// Creations of communicators that are not released.
+    pub creations: u32,
     /// Requests of operations that had ended at their start, which are not released.
     pub ended_at_start: u32,
     /// Peers whose contact was requested from the runtime and has not arrived.
@@ -91,6 +99,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         OpenCounts {
             communicators: self.communicators.len() as u32,
             collectives: self.collectives.len() as u32,
+            agreements: self.agreements.operations().len() as u32,
+            member_protocols: self.member_protocols.len() as u32,
+            unsent_member_messages: self.member_protocols.unsent() as u32,
+            creations: self.creations.operations().len() as u32,
             ended_at_start: self.ended_at_start.len() as u32,
             requested_contacts: self.peer_reports.requested_contacts() as u32,
             pml: self.layers.pml.open_counts(),
@@ -100,12 +112,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Asserts that every request of point-to-point and of collective operations ends once and is released once. Returns the counts so
     /// far, which are 0 in a build that does not check lifecycles.
     pub fn lifecycle_check(&self) -> LifecycleCounts {
-        let (collectives, point_to_point) =
-            (self.collectives.lifecycle_counts(), self.layers.pml.lifecycle_check());
+        let tables = [
+            self.collectives.lifecycle_counts(),
+            self.agreements.operations().lifecycle_counts(),
+            self.creations.operations().lifecycle_counts(),
+            self.layers.pml.lifecycle_check(),
+        ];
+        let sum = |count: fn(&LifecycleCounts) -> u64| tables.iter().map(count).sum();
         LifecycleCounts {
-            begun: collectives.begun + point_to_point.begun,
-            ended: collectives.ended + point_to_point.ended,
-            released: collectives.released + point_to_point.released,
+            begun: sum(|table| table.begun),
+            ended: sum(|table| table.ended),
+            released: sum(|table| table.released),
         }
     }
 }

@@ -6,4 +6,5 @@ mod deaths;
 mod identities;
 mod interrupted;
 mod properties;
+mod results;
 mod wake_ups;

@@ -44,6 +44,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                     }
                 }
                 RequestHandle::Request(Request::Collective(key)) => self.expect_rounds(key),
+                // Trees change when members fail.
+                RequestHandle::Request(Request::Agreement(_) | Request::Creation(_)) => {
+                    self.expected_senders.add(None);
+                }
                 RequestHandle::Request(Request::EndedAtStart(_))
                 | RequestHandle::Null
                 | RequestHandle::EndedAtStart => {}
@@ -69,6 +73,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.expected_senders.is_ready(|endpoint| self.layers.net.ready(endpoint))
             || self.peer_reports.has_notices(&self.layers.runtime)
             || !self.layers.pml.idle()
+            || !self.member_protocols.is_idle()
     }
 
     /// To be called before a thread sleeps: adds the addresses to sleep on. `EventPending`: progress would find an event.
@@ -99,6 +104,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.layers.pml.want_awaited();
     }
 
+    /// Wakes the helper threads of peers that have not consumed a control message. For the helper thread of this process, while the
+    /// program is outside MPI.
+    pub fn call_helpers(&mut self) {
+        self.layers.net.call_helpers();
+    }
+
     /// Begins to note active requests. Before a thread sleeps, its call is polled once between this and
     /// [`wake_when_over`](Engine::wake_when_over): the requests that this poll finds active are those that the thread waits for.
     pub fn note_awaited(&mut self) {
@@ -112,6 +123,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             match request {
                 Request::PointToPoint(key) => self.layers.pml.wake_at_end(mend_pml::Request(key), sleeper),
                 Request::Collective(key) => self.collectives.wake_at_end(key, sleeper),
+                Request::Agreement(key) => self.agreements.operations_mut().wake_at_end(key, sleeper),
+                Request::Creation(key) => self.creations.operations_mut().wake_at_end(key, sleeper),
                 Request::EndedAtStart(_) => {}
             }
         }
@@ -121,7 +134,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// The sleeper of a request that has ended, to be woken. Each is returned once for each end.
     #[inline]
     pub fn next_to_wake(&mut self) -> Option<SleeperId> {
-        self.layers.pml.next_to_wake().or_else(|| self.collectives.next_to_wake())
+        let next = self.layers.pml.next_to_wake().or_else(|| self.collectives.next_to_wake());
+        next.or_else(|| self.agreements.operations_mut().next_to_wake())
+            .or_else(|| self.creations.operations_mut().next_to_wake())
     }
 
     /// The number of events that may concern every sleeper; wraps.

@@ -16,9 +16,10 @@
 //! So a stream's number is free again when its last byte has arrived, and never before: a late chunk belongs to its own stream
 //! or to none. The end of the peer removes all such state.
 //!
-//! The request at the other end ends in error (`PeerFreed`), except that a receive of which no byte was sent is matched anew. On a
-//! collective context the sender gives up the whole operation, and its poison names the cause: the receive is posted again, and the
-//! poison ends it. A send of an operation that its receiver gave up is refused with the cause (`Poisoned`).
+//! The request at the other end ends in error (`PeerFreed`, or `Revoked` on a channel that is revoked), except that a receive of which no
+//! byte was sent is matched anew. On a collective context the sender gives up the whole operation, and its poison names the cause: the
+//! receive is posted again, and the poison ends it. A send of an operation that its receiver gave up is refused with the cause
+//! (`Poisoned`).
 
 use super::Ob1;
 use crate::envelope::{Packet, Reason};
@@ -82,7 +83,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match self.rendezvous.give_up_receive(request) {
             GivenUp::PendingCts => {
                 mend_base::reach!("pml.abandon: a matched receive without a stream");
-                self.answer(peer, Packet::Refused { key: sender, reason: Reason::Freed });
+                let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
+                let reason = channel.map_or(Reason::Freed, |channel| channel.refusal());
+                self.answer(peer, Packet::Refused { key: sender, reason });
             }
             GivenUp::Streaming => mend_base::reach!("pml.abandon: a matched receive"),
         }

@@ -15,8 +15,8 @@ use mend_transport::Payload;
 /// Which channel a message is for.
 pub(super) enum Target {
     Channel(Key),
-    /// It was closed here.
-    Closed,
+    /// It was closed here, or will never be opened.
+    Closed(Reason),
     NotCreated,
     Garbage,
 }
@@ -28,7 +28,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(super) fn on_message(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>) {
         match self.target(from, envelope.channel) {
             Target::Channel(key) => self.on_channel_message(key, from, envelope, payload),
-            Target::Closed => self.on_late(from, envelope.form),
+            Target::Closed(reason) => self.on_late(from, envelope.form, reason),
             Target::NotCreated => self.on_early(from, envelope, payload, Subject::Message),
             Target::Garbage => self.garbage(from),
         }
@@ -40,12 +40,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match channel {
             ChannelName::Context(context) => match self.contexts.resolve(context, from) {
                 Resolved::Assigned(key) => Target::Channel(key),
-                Resolved::Retiring => Target::Closed,
+                Resolved::Retiring => Target::Closed(self.contexts.refusal(context)),
                 Resolved::Unknown => Target::Garbage,
             },
             ChannelName::Named(name) => match self.contexts.find(name) {
                 Named::Open(key) => Target::Channel(key),
-                Named::Retired => Target::Closed,
+                Named::Retired(reason) => Target::Closed(reason),
                 Named::NotCreated => Target::NotCreated,
             },
         }
@@ -85,6 +85,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         payload: Payload<'_>,
     ) {
         let Envelope { tag, source, form, .. } = envelope;
+        if arrival == Arrival::Revoked {
+            mend_base::reach!("pml.arrival: for a communicator that is revoked here");
+            return self.refuse(from, form, Reason::Revoked);
+        }
         if self.is_accepted(arrival, key, from, source)
             && let Some(channel) = self.channels.get_mut(key)
         {
@@ -94,11 +98,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Whether a message is accepted after the sequence check. A message by full identity is accepted, and our id is announced to its
-    /// sender. A message out of sequence is garbage and is not accepted.
+    /// sender, unless the channel is revoked. A message out of sequence is garbage and is not accepted.
     #[cold]
     pub(super) fn is_accepted(&mut self, arrival: Arrival, key: Key, from: PeerIndex, source: Rank) -> bool {
         match arrival {
-            Arrival::InOrder => return true,
+            Arrival::InOrder | Arrival::Revoked => return true,
             Arrival::Unannounced => {
                 self.announce(key, source, from);
                 return true;
@@ -176,7 +180,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.refuse_operation(key, from, tag, form);
         }
         if self.requests.is_closing(key) {
-            return self.on_late(from, form);
+            return self.on_late(from, form, Reason::Freed);
         }
         mend_base::reach!("pml.arrival: unexpected");
         let (bytes, unanswered) = (payload.len(), form.request_awaiting_answer().is_some());
@@ -259,9 +263,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// A message for a channel that was closed here: dropped, but a sender that waits gets an answer.
     #[cold]
-    fn on_late(&mut self, from: PeerIndex, form: Form) {
+    fn on_late(&mut self, from: PeerIndex, form: Form, reason: Reason) {
         mend_base::reach!("pml.arrival: for a communicator that is freed here");
-        self.refuse(from, form);
+        self.refuse(from, form, reason);
     }
 
     /// A channel has just been opened: its early messages are handled.
@@ -288,13 +292,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Early messages for a channel that will not be opened: a sender that waits gets an answer.
-    pub(super) fn refuse_early(&mut self, early: Vec<(PeerIndex, EarlyMessage)>) {
+    pub(super) fn refuse_early(&mut self, early: Vec<(PeerIndex, EarlyMessage)>, reason: Reason) {
         for (from, message) in early {
             mend_base::reach!("pml.arrival: early, and never created");
             match message.subject {
-                Subject::Message => self.refuse(from, message.envelope.form),
+                Subject::Message => self.refuse(from, message.envelope.form, reason),
                 Subject::CancelRts => {}
-                Subject::Operation(note) => self.refuse_note(from, note, None),
+                Subject::Operation(note) => self.refuse_note(from, note, reason),
             }
             let unanswered = message.is_unanswered();
             self.release_stored(from, message.payload, unanswered);
@@ -309,7 +313,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match self.target(from, envelope.channel) {
             Target::Channel(key) => self.on_channel_cancel_rts(key, from, envelope),
             // The RTS was refused.
-            Target::Closed => {}
+            Target::Closed(_) => {}
             Target::NotCreated => {
                 self.on_early(from, envelope, Payload::from(&[0u8; 0][..]), Subject::CancelRts)
             }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening and closing channels, and the exchange of their context ids (`mend_proto::identity` has the rules).
+//!
+//! Each communicator has a point-to-point and a collective channel, and a creation channel if the engine opens one.
 
 use super::Ob1;
 use crate::channel::ChannelState;
 use crate::context_table::{Named, names_of};
 use crate::ends::Ends;
-use crate::envelope::Packet;
-use crate::request::{Channel, CommIndex};
+use crate::envelope::{Packet, Reason};
+use crate::request::{Channel, CommIndex, Lookup};
 use crate::send_queues::QueuedMessage;
 use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex, Rank};
 use mend_proto::identity::ContextName;
@@ -14,7 +16,9 @@ use std::sync::Arc;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Opens one context of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order. Its
-    /// requests belong to `comm`.
+    /// requests belong to `comm`. A communicator that is revoked already is opened and then [revoked](Ob1::revoke) at once, before
+    /// anything else is done with its channels: its early messages are refused then (Row RV14). Channels of kind
+    /// [`ContextKind::Creation`] are opened when they are needed, at most once, while the point-to-point channel is open.
     pub fn open(
         &mut self,
         identity: Identity,
@@ -34,7 +38,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             channel.set_context(context);
         }
         let early = self.contexts.take_early(name);
-        self.on_created(key, early);
+        if !early.is_empty() {
+            self.on_created(key, early);
+            self.update_losses(key, ends);
+        }
         Channel(key)
     }
 
@@ -42,6 +49,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// trusted.
     pub fn is_used(&self, identity: Identity) -> bool {
         names_of(identity).into_iter().any(|name| self.contexts.is_used(name))
+    }
+
+    /// Which communicator of this process has this identity.
+    pub fn find_communicator(&self, identity: Identity) -> Lookup {
+        let name = ContextName { identity, context_kind: ContextKind::PointToPoint };
+        match self.contexts.find(name) {
+            Named::Open(key) => self.requests.comm_of_channel(key).map_or(Lookup::Retired, Lookup::Open),
+            Named::Retired(_) => Lookup::Retired,
+            Named::NotCreated => Lookup::NotCreated,
+        }
     }
 
     /// Closes a channel: no operation starts on it any more, and it is removed with its last operation (MPI-5.0 §7.4.3).
@@ -59,11 +76,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// The communicator will never be opened here: its creation failed. Senders that wait for an answer are refused, now and later.
+    /// The communicator will never be opened here: its creation failed. Senders that wait for an answer are refused, now and later, and
+    /// end with [`Error::NotCreated`](crate::Error::NotCreated).
     pub fn never_open(&mut self, identity: Identity) {
         for name in names_of(identity) {
             let early = self.contexts.never_open(name);
-            self.refuse_early(early);
+            self.refuse_early(early, Reason::Unknown);
         }
     }
 
@@ -71,7 +89,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// wait for an answer on it are refused, now and later.
     pub fn begin_finalize(&mut self) {
         let early = self.contexts.begin_finalize();
-        self.refuse_early(early);
+        self.refuse_early(early, Reason::Freed);
     }
 
     /// The unexpected messages of a channel are dropped, and their senders refused.
@@ -80,9 +98,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             && let Some(oldest) = self.matcher.oldest(&channel.matching)
             && let Some(message) = self.matcher.take(&mut channel.matching, oldest)
         {
+            let reason = channel.refusal();
             if let Some(from) = channel.members.peer(message.source) {
-                mend_base::reach!("pml.channels: freed with messages unread");
-                self.refuse(from, message.form);
+                mend_base::reach!("pml.channels: freed, broken or revoked with messages unread");
+                self.refuse(from, message.form, reason);
                 self.release_stored(from, message.payload, message.form.request_awaiting_answer().is_some());
             }
         }
@@ -94,9 +113,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.forget_operations(key);
         let Some(channel) = self.channels.remove(key) else { return };
         let (name, rank) = (channel.name(), channel.members.me());
-        let asked = self.contexts.close(name, channel.context());
+        let closed = self.contexts.close(name, channel.context(), channel.is_revoked());
+        self.refuse_early(closed.early, Reason::Freed);
         let Some(context) = channel.context() else { return };
-        for peer in asked {
+        for peer in closed.announced {
             self.answer(peer, Packet::RetireContext { name, context, rank });
         }
     }

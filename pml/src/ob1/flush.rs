@@ -96,12 +96,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// No receive will match the message here.
-    pub(super) fn refuse(&mut self, peer: PeerIndex, form: Form) {
-        self.refuse_with(peer, form, Reason::Freed);
-    }
-
-    /// The same, for this reason.
-    pub(super) fn refuse_with(&mut self, peer: PeerIndex, form: Form, reason: Reason) {
+    pub(super) fn refuse(&mut self, peer: PeerIndex, form: Form, reason: Reason) {
         if let Some(key) = form.request_awaiting_answer() {
             self.answer(peer, Packet::Refused { key, reason });
         }

@@ -151,7 +151,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.drop_poison_of(key, |stage, _| stage == Stage::Future);
         let failed = self.channels.get(key).and_then(|channel| channel.broken_by());
         while let Some(inquiry) = self.take_inquiry(key, |_| true) {
-            self.refuse_inquiry(key, inquiry, failed);
+            self.refuse_inquiry(key, inquiry, Reason::NeverBegins { failed });
         }
         let posted =
             |entry: &RequestEntry| entry.channel() == key && matches!(entry.phase(), Phase::Posted(_));
@@ -184,7 +184,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Stage::GivenUp(GivenUp { failed }) => failed,
             _ => channel.broken_by(),
         };
-        self.refuse_with(from, form, Reason::GivenUp { failed });
+        self.refuse(from, form, Reason::GivenUp { failed });
     }
 
     /// Poison or an inquiry.
@@ -192,7 +192,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(super) fn on_about_operation(&mut self, from: PeerIndex, envelope: Envelope, note: Note) {
         match self.target(from, envelope.channel) {
             Target::Channel(key) => self.on_channel_about_operation(key, from, envelope, note),
-            Target::Closed => self.refuse_note(from, note, None),
+            Target::Closed(reason) => self.refuse_note(from, note, reason),
             Target::NotCreated => self.on_early(from, envelope, nothing(), Subject::Operation(note)),
             Target::Garbage => self.garbage(from),
         }
@@ -221,6 +221,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !self.is_accepted(arrival, key, from, source) {
             return;
         }
+        if self.channels.get(key).is_some_and(|channel| channel.is_revoked()) {
+            mend_base::reach!("pml.operations: on a revoked channel");
+            return;
+        }
         match note {
             Note::Poison { failed, and_later } => {
                 self.on_poison(key, from, Poison { source, tag, and_later, failed });
@@ -231,9 +235,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// The operation will never begin here, or is not known any more: an inquiry is answered.
+    /// The operation will never begin here, or is not known any more: an inquiry is answered. Where the communicator is revoked no
+    /// answer is needed: the revocation reaches the other member too.
     #[cold]
-    pub(super) fn refuse_note(&mut self, from: PeerIndex, note: Note, failed: Option<Rank>) {
+    pub(super) fn refuse_note(&mut self, from: PeerIndex, note: Note, reason: Reason) {
+        let failed = match reason {
+            Reason::Revoked => return,
+            Reason::Freed | Reason::Unknown => None,
+            Reason::GivenUp { failed } | Reason::NeverBegins { failed } => failed,
+        };
         if let Some(key) = note.request_awaiting_answer() {
             self.answer(from, Packet::Refused { key, reason: Reason::NeverBegins { failed } });
         }
@@ -284,7 +294,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let failed = channel.broken_by();
         if failed.is_some() || self.requests.is_closing(key) {
             mend_base::reach!("pml.operations: an inquiry about what never begins");
-            return self.refuse_note(from, Note::Inquiry { key: inquiry.key }, failed);
+            return self.refuse_note(
+                from,
+                Note::Inquiry { key: inquiry.key },
+                Reason::NeverBegins { failed },
+            );
         }
         mend_base::reach!("pml.operations: an inquiry waits");
         if !channel.operations.reserve() {
@@ -328,10 +342,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// The sender has given up a message that this receive had matched, and the operation with it: its poison, which may have come
-    /// already, names the cause.
+    /// already, names the cause. On a revoked channel no poison is needed.
     pub(super) fn await_poison(&mut self, request: Key) {
         let Some(entry) = self.requests.get(request) else { return };
         let Phase::Matched { from, posted, .. } = *entry.phase() else { return };
+        if self.channels.get(entry.channel()).is_some_and(|channel| channel.is_revoked()) {
+            return self.end_request(request, Error::Revoked);
+        }
         match self.poisoned(entry.channel(), Source::Rank(from), posted.tag) {
             Some(error) => self.end_request(request, error),
             None => self.match_anew(request),
@@ -349,15 +366,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         operations.poison(by, tag).map(|poison| Error::Poisoned { by, failed: poison.failed })
     }
 
-    /// The channel is closed: forgets what is stored about its operations.
+    /// The channel is closed or revoked: forgets what is stored about its operations.
     pub(super) fn forget_operations(&mut self, key: Key) {
         while let Some(channel) = self.channels.get_mut(key)
             && let Some(poison) = channel.operations.take_any_poison()
         {
             self.release_about(key, poison.source, false);
         }
+        let reason = self.channels.get(key).map_or(Reason::Freed, |channel| channel.refusal());
         while let Some(inquiry) = self.take_inquiry(key, |_| true) {
-            self.refuse_inquiry(key, inquiry, None);
+            self.refuse_inquiry(key, inquiry, reason);
         }
     }
 
@@ -375,9 +393,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.channels.get_mut(key)?.operations.take_inquiry(is_taken)
     }
 
-    fn refuse_inquiry(&mut self, channel: Key, inquiry: Inquiry, failed: Option<Rank>) {
+    fn refuse_inquiry(&mut self, channel: Key, inquiry: Inquiry, reason: Reason) {
         if let Some(peer) = self.member(channel, inquiry.source) {
-            self.refuse_note(peer, Note::Inquiry { key: inquiry.key }, failed);
+            self.refuse_note(peer, Note::Inquiry { key: inquiry.key }, reason);
         }
         self.release_inquiry(channel, inquiry);
     }

@@ -5,7 +5,7 @@
 //! messages are received (Row PP7). A wildcard receive continues while another member can send. It has a *pending failure*
 //! while a member has failed and is not acknowledged, since that member may be the sender. A pending failure is not stored for a
 //! receive: each poll compares a position with the length of [`Ends::failed`]. The receive stays posted, and a message from
-//! another member completes it.
+//! another member completes it. What a wildcard receive does with messages that the death cut short is in `lost_messages.rs`.
 //!
 //! On a collective context of which a member has failed no operation begins any more (design "Interrupted collectives"), and
 //! messages of operations that will never begin are dropped. Operations that run go on, unless one of their requests needs the dead.
@@ -13,10 +13,6 @@
 
 use super::Ob1;
 use crate::ends::Ends;
-use crate::envelope::Form;
-use crate::matcher::Unexpected;
-use crate::members::Members;
-use crate::peer_table::PeerTable;
 use crate::request::{Channel, Error};
 use crate::request_table::{Phase, Posted, RequestEntry};
 use mend_base::{Key, PeerIndex, Rank, Source};
@@ -29,6 +25,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(end) = ends.of(peer) else { return debug_assert!(false, "its end is added first") };
         let is_first = self.peers.close(peer);
         self.update_channels(ends);
+        self.find_lost_messages(ends);
         if !is_first {
             mend_base::reach!("pml.end: unreachable, and then failed");
             return;
@@ -76,8 +73,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// point-to-point contexts alone.
     pub fn acknowledge(&mut self, on: Channel, at_most: Option<u32>, ends: &Ends) -> u32 {
         let Some(channel) = self.channels.get_mut(on.0) else { return 0 };
-        debug_assert!(!channel.is_collective(), "a collective context stays broken");
-        channel.members.acknowledge(at_most, ends)
+        debug_assert!(channel.is_point_to_point(), "a collective context stays broken");
+        let acknowledged = channel.members.acknowledge(at_most, ends);
+        if self.update_losses(on.0, ends) {
+            self.match_uncovered(on.0);
+        }
+        acknowledged
     }
 
     /// The first member that failed, if it broke this channel: a collective context.
@@ -105,9 +106,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         (self.member(entry.channel(), rank)? == peer).then_some(rank)
     }
 
-    /// Ends a request in error, in whatever state it is.
+    /// Ends a request in error, in whatever state it is; on a revoked channel with the error of the revocation.
     pub(super) fn end_request(&mut self, key: Key, error: Error) {
         let Some(entry) = self.requests.get(key) else { return };
+        let error = self.channels.get(entry.channel()).map_or(error, |channel| channel.error_of(error));
         match *entry.phase() {
             Phase::Queued { .. } => mend_base::reach!("pml.end: a queued send"),
             Phase::RtsSent { .. } => mend_base::reach!("pml.end: a send without an answer"),
@@ -128,21 +130,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The error of a receive for which no message can come any more.
     #[inline]
     pub(super) fn why_never(&self, channel: Key, from: Source, ends: &Ends) -> Option<Error> {
+        if let Some(error) = self.channels.get(channel)?.why_unusable() {
+            return Some(error);
+        }
         let Source::Rank(rank) = from else { return None };
         let end = ends.of(self.channels.get(channel)?.members.peer(rank)?)?;
         Some(end.error(rank))
     }
-}
-
-/// Whether an unexpected message is the RTS of a peer that has ended: its payload will never come. The message stays in the list, so
-/// that no later message is matched instead. A receive that names its sender and would match it ends with the error of the
-/// sender's end. Wildcard receives do not match it, since they wait for other members too (Row AK7).
-#[inline]
-pub(super) fn is_rts_without_sender<E: Copy + Eq>(
-    peers: &PeerTable<E>,
-    members: &Members,
-    message: &Unexpected,
-) -> bool {
-    matches!(message.form, Form::Rts { .. })
-        && members.peer(message.source).is_some_and(|peer| peers.is_closed(peer))
 }

@@ -136,15 +136,27 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Ring { context, rank, .. } = receive.ring;
         let (sequence, tag) = envelope::eager_of(header, context, rank)?;
         let matching = &mut self.channels.get_mut(receive.channel)?.matching;
-        if !receive.tag.admits(tag)
-            || !matching.may_poll(rank)
-            || matching.arrive(rank, sequence, false) != Arrival::InOrder
-        {
+        if !receive.tag.admits(tag) || !matching.may_poll(rank) {
             return None;
+        }
+        let arrival = matching.arrive(rank, sequence, false);
+        if arrival != Arrival::InOrder {
+            return not_taken(arrival);
         }
         mend_base::reach!("pml.polling: taken without being posted");
         Some(take_whole(receive.data, rank, tag, payload))
     }
+}
+
+/// The message at the head is no message for the receive that polls. `None`: it goes the usual way.
+#[cold]
+fn not_taken(arrival: Arrival) -> Option<Result<Status, Error>> {
+    if arrival != Arrival::Revoked {
+        return None;
+    }
+    // It is dropped, and has consumed its number.
+    mend_base::reach!("pml.polling: revoked since the last poll");
+    Some(Err(Error::Revoked))
 }
 
 /// The receive while one message is taken from the ring.

@@ -2,7 +2,6 @@
 //! Finding a message without taking it (MPI-5.0 §3.8.1), and questions about a request.
 
 use super::Ob1;
-use super::peer_end::is_rts_without_sender;
 use crate::ends::Ends;
 use crate::request::{Channel, CommIndex, Error, Request, State, Status};
 use crate::request_table::{Phase, Posted};
@@ -10,7 +9,8 @@ use mend_base::{Key, Source, TagSelector};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Finds the message that such a receive would take, among those that `progress` has brought. `Err` where there is none and
-    /// the peer that the receive names has ended, or, for a wildcard, a failure is pending (Row PP9).
+    /// the peer that the receive names has ended, or, for a wildcard, a failure is pending (Row PP9); and where the communicator is
+    /// revoked (Row RV15).
     pub fn probe(
         &mut self,
         on: Channel,
@@ -25,7 +25,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return Err(Error::NoSuchRank(rank));
         }
         if let Some((_, message)) = self.find_unexpected(channel, from, tag) {
-            if is_rts_without_sender(&self.peers, &channel.members, message)
+            if message.is_lost()
                 && let Some(error) = self.why_never(on.0, from, ends)
             {
                 mend_base::reach!("pml.probe: the RTS of an ended peer");
@@ -37,6 +37,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let never = match from {
             Source::Rank(_) => self.why_never(on.0, from, ends),
+            Source::Any if channel.is_revoked() => Some(Error::Revoked),
             Source::Any => self.pending_failure(on, ends).map(Error::ProcFailed),
         };
         if never.is_none() {

@@ -2,7 +2,6 @@
 //! Receives: of a message that has come, or posted.
 
 use super::Ob1;
-use super::peer_end::is_rts_without_sender;
 use crate::channel::ChannelState;
 use crate::ends::Ends;
 use crate::envelope::{Form, Packet};
@@ -32,19 +31,17 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         {
             return Err(Error::NoSuchRank(rank));
         }
-        if channel.matching.has_unexpected() {
-            let (peers, members) = (&self.peers, &channel.members);
-            let payload_can_come = |message: &Unexpected| !is_rts_without_sender(peers, members, message);
-            if let Some((key, message)) = self.matcher.find(&channel.matching, from, tag, payload_can_come) {
-                if matches!(message.form, Form::Rts { .. }) && !self.requests.reserve() {
-                    return Err(Error::NoMemory);
-                }
-                if let Some(message) = self.matcher.take(&mut channel.matching, key) {
-                    let stamp = channel.matching.next_stamp();
-                    let peer = channel.members.peer(message.source);
-                    let posted = Posted { from, tag, stamp };
-                    return self.receive_unexpected(lent, on.0, peer, message, posted, data);
-                }
+        if channel.matching.has_unexpected()
+            && let Some((key, message)) = self.matcher.find(&channel.matching, from, tag)
+        {
+            if matches!(message.form, Form::Rts { .. }) && !self.requests.reserve() {
+                return Err(Error::NoMemory);
+            }
+            if let Some(message) = self.matcher.take(&mut channel.matching, key) {
+                let stamp = channel.matching.next_stamp();
+                let peer = channel.members.peer(message.source);
+                let posted = Posted { from, tag, stamp };
+                return self.receive_unexpected(lent, on.0, peer, message, posted, data);
             }
         }
         self.post_receive(on.0, from, tag, data, lent.ends)
@@ -57,9 +54,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         from: Source,
         tag: TagSelector,
     ) -> Option<(Key, &Unexpected)> {
-        let payload_can_come =
-            |message: &Unexpected| !is_rts_without_sender(&self.peers, &channel.members, message);
-        self.matcher.find(&channel.matching, from, tag, payload_can_come)
+        self.matcher.find(&channel.matching, from, tag)
     }
 
     /// Takes that message out of its queues.
@@ -120,6 +115,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.release_stored(peer, payload, true);
                 if let Some(error) = self.why_never(key, Source::Rank(source), ends) {
                     mend_base::reach!("pml.receive: the RTS of an ended peer");
+                    self.match_uncovered(key);
                     return self.ended(Channel(key), Err(error));
                 }
                 mend_base::reach!("pml.receive: an RTS had come");
@@ -156,19 +152,26 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.end(request, Ok(Status::CANCELLED));
         }
         let key = entry.channel();
+        if self.channels.get(key).is_some_and(|channel| channel.is_revoked()) {
+            mend_base::reach!("pml.receive: without its match on a revoked channel");
+            return self.end(request, Err(Error::Revoked));
+        }
         self.requests.set_phase(request, Phase::Posted(posted));
-        if let Some(Unexpected { source, tag, form, payload, .. }) =
-            self.take_unexpected(key, posted.from, posted.tag)
-        {
+        if let Some(message) = self.take_unexpected(key, posted.from, posted.tag) {
             mend_base::reach!("pml.receive: matched anew");
-            let peer = self.channels.get(key).and_then(|channel| channel.members.peer(source));
-            let Some(peer) = peer else { return };
-            self.deliver(request, peer, source, tag, form, Payload::from(&payload[..]));
-            return self.release_stored(peer, payload, form.request_awaiting_answer().is_some());
+            return self.deliver_unexpected(request, key, message);
         }
         mend_base::reach!("pml.receive: posted again");
         if let Some(channel) = self.channels.get_mut(key) {
             channel.matching.post_again(self.requests.receives(), posted.from, posted.stamp, request);
         }
+    }
+
+    /// Gives a receive that is in no queue a message that has left its queues.
+    pub(super) fn deliver_unexpected(&mut self, request: Key, channel: Key, message: Unexpected) {
+        let Unexpected { source, tag, form, payload, .. } = message;
+        let Some(peer) = self.member(channel, source) else { return };
+        self.deliver(request, peer, source, tag, form, Payload::from(&payload[..]));
+        self.release_stored(peer, payload, form.request_awaiting_answer().is_some());
     }
 }

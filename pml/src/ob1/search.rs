@@ -57,7 +57,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let waits = match *entry.phase() {
             Phase::Done(_) => false,
             Phase::Posted(Posted { from: Source::Any, .. }) => true,
-            _ => self.channels.get(entry.channel())?.is_collective(),
+            _ => !self.channels.get(entry.channel())?.is_point_to_point(),
         };
         waits.then_some(entry.channel())
     }

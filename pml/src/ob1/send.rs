@@ -58,6 +58,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         assert!(tag.0 >= 0, "the tag was checked where it came from the user");
         let channel = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
         let peer = channel.members.peer(to).ok_or(Error::NoSuchRank(to))?;
+        if let Some(error) = channel.why_unusable() {
+            mend_base::reach!("pml.send: on a revoked context");
+            return self.ended(on, Err(error));
+        }
         if let Some(end) = ends.of(peer) {
             mend_base::reach!("pml.send: to an ended peer");
             return self.ended(on, Err(end.error(to)));

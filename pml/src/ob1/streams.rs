@@ -7,7 +7,7 @@ use crate::list::NONE;
 use crate::peer_table::PeerLink;
 use crate::request::{Error, Status, outcome};
 use crate::request_table::{Phase, StreamingSend};
-use mend_base::{Key, PeerIndex, Rank, Tag};
+use mend_base::{ContextKind, Identity, Key, PeerIndex, Rank, Tag};
 use mend_transport::{Btl, MessageClass, Payload, PayloadWriter, SendError, Stream};
 
 /// The first chunk; each next one is twice as long, up to what the receiver takes. Short ones first, so that receiver
@@ -88,17 +88,26 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.end(key, Ok(Status::EMPTY));
     }
 
-    /// The receiver answers that no receive will match this send.
-    pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key, reason: Reason) {
+    /// The receiver answers that no receive will match this send. Returns the communicator if this is the first news that it is
+    /// revoked.
+    pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key, reason: Reason) -> Option<Identity> {
         if self.unanswered_send(from, key).is_none() {
-            return self.on_unasked(from, key);
+            self.on_unasked(from, key);
+            return None;
+        }
+        let channel = self.requests.get(key).and_then(|entry| self.channels.get(entry.channel()))?;
+        let (name, is_news) = (channel.name(), reason == Reason::Revoked && !channel.is_revoked());
+        if is_news && name.context_kind == ContextKind::Creation {
+            self.garbage(from);
+            return None;
         }
         mend_base::reach!("pml.streams: refused");
         self.rendezvous.on_answered(from);
         match reason {
             Reason::GivenUp { failed } => self.end_given_up(key, failed),
-            Reason::Freed | Reason::NeverBegins { .. } => self.end_refused(key),
+            _ => self.end_refused(key, reason),
         }
+        is_news.then_some(name.identity)
     }
 
     /// An answer to a send that waits for none.
@@ -195,26 +204,42 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(request) = cancelled.request else { return };
         if self.is_collective(request) {
             self.await_poison(request);
-        } else if cancelled.untouched {
+        } else if cancelled.untouched && self.is_point_to_point(request) {
             self.match_anew(request);
         } else {
-            self.end_refused(request);
+            self.end_refused(request, Reason::Freed);
         }
     }
 
-    /// The other end has given up what this operation needs, of which nothing can reach its buffer any more.
-    fn end_refused(&mut self, request: Key) {
+    /// The other end has given up what this operation needs, of which nothing can reach its buffer any more. An operation of the
+    /// layer above (collective, creation) gets `PeerFreed` also from a peer that never created the communicator: a failure may be the
+    /// cause, and the layer asks for it before it reports anything (I2).
+    fn end_refused(&mut self, request: Key, reason: Reason) {
         let Some(entry) = self.requests.get(request) else { return };
         let (Phase::RtsSent { to: rank, .. } | Phase::Matched { from: rank, .. }) = *entry.phase() else {
             return;
         };
+        let Some(channel) = self.channels.get(entry.channel()) else { return };
         mend_base::reach!("pml.streams: given up by the other end");
-        self.end(request, Err(Error::PeerFreed(rank)));
+        let error = match reason {
+            Reason::Revoked => Error::Revoked,
+            Reason::Unknown if channel.is_point_to_point() => Error::NotCreated(rank),
+            Reason::Freed | Reason::Unknown | Reason::GivenUp { .. } | Reason::NeverBegins { .. } => {
+                Error::PeerFreed(rank)
+            }
+        };
+        let error = channel.error_of(error);
+        self.end(request, Err(error));
     }
 
     pub(super) fn is_collective(&self, request: Key) -> bool {
         let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
         channel.is_some_and(|channel| channel.is_collective())
+    }
+
+    fn is_point_to_point(&self, request: Key) -> bool {
+        let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
+        channel.is_some_and(|channel| channel.is_point_to_point())
     }
 }
 

@@ -15,4 +15,5 @@ mod naming;
 mod operations;
 mod polling;
 mod progress;
+mod revoke;
 mod traffic;

@@ -40,9 +40,15 @@ impl RetiredNames {
     }
 }
 
-/// The number of a name in the set. Both context kinds of a communicator are retired together, so they have adjacent numbers.
+/// The number of a name in the set. The point-to-point and the collective context of a communicator are retired together, so they have
+/// adjacent numbers. The creation context is opened for few communicators, so a number of its own would be a gap in almost all of them:
+/// it has the number of the point-to-point context.
 fn number(name: ContextName) -> u64 {
-    u64::from(name.identity.number) << 1 | u64::from(name.context_kind == ContextKind::Collective)
+    let is_collective = match name.context_kind {
+        ContextKind::PointToPoint | ContextKind::Creation => false,
+        ContextKind::Collective => true,
+    };
+    u64::from(name.identity.number) << 1 | u64::from(is_collective)
 }
 
 /// A set of numbers.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What must hold of the notices that each rank gets, whatever the seed: each notice is true; each end is notified once;
 //! the contact with a peer comes before the end of that peer; if a rank knew of a failure when it finalized, every other
-//! rank is notified of that failure before it is notified that the rank has left; each question gets an answer.
+//! rank is notified of that failure before it is notified that the rank has left; each question gets an answer. A question for a
+//! result is answered by what a rank that had left MPI has left; by none only where no such rank has left it, or one has left a
+//! result with a higher number.
 
 use super::job::{JobOracle, RankEnd};
 use mend_daemon::Rules;
-use mend_runtime::Notice;
 use mend_runtime::daemon_protocol::RankMessage;
-use std::collections::BTreeSet;
+use mend_runtime::{Notice, ResultKey};
+use std::collections::{BTreeSet, VecDeque};
 
 /// The messages and notices of every rank.
 #[derive(Debug)]
@@ -34,7 +36,14 @@ struct RankNotices {
     taken: Vec<u32>,
     /// The length of `taken` when this rank finalized.
     taken_before_finalize: usize,
+    /// The results that this rank has left with the node daemon. They count when it has left MPI.
+    results: Vec<(ResultKey, Vec<u8>)>,
+    /// The results that this rank asked for and has no answer about, each with the right answers.
+    recalls: VecDeque<(ResultKey, RightAnswers)>,
 }
+
+/// The results of ranks that had left MPI when the question was read. The answer is one of them; none if there is none.
+type RightAnswers = Vec<Vec<u8>>;
 
 impl NoticeOracle {
     /// For a job of `size` ranks.
@@ -80,8 +89,27 @@ impl NoticeOracle {
                 self.0[rank as usize].refusals.insert(peer.number());
                 self.0[peer.number() as usize].refusals.insert(rank);
             }
+            RankMessage::LeaveResult(key, result) => {
+                self.0[rank as usize].results.push((*key, result.clone()));
+            }
+            RankMessage::RecallResult(key) => {
+                let answers = self.right_answers(*key, job_oracle);
+                self.0[rank as usize].recalls.push_back((*key, answers));
+            }
             _ => {}
         }
+    }
+
+    fn right_answers(&self, key: ResultKey, job_oracle: &JobOracle) -> RightAnswers {
+        let departed = (0..).zip(&self.0).filter(|(rank, _)| job_oracle.end_of(*rank) == Some(RankEnd::Left));
+        let results = departed.flat_map(|(_, notices)| &notices.results);
+        let is_same = |other: &ResultKey| other.identity == key.identity && other.protocol == key.protocol;
+        let candidates: Vec<_> = results.filter(|(other, _)| is_same(other)).collect();
+        if candidates.iter().any(|(other, _)| other.sequence.wrapping_sub(key.sequence) as i32 > 0) {
+            return vec![];
+        }
+        let exact = candidates.into_iter().filter(|(other, _)| *other == key);
+        exact.map(|(_, result)| result.clone()).collect()
     }
 
     /// The node daemon sends a notice to `rank`.
@@ -107,6 +135,7 @@ impl NoticeOracle {
                 let asked = notices.asked.remove(&peer);
                 assert!(asked, "rank {rank} is notified that rank {peer} lives, but did not ask");
             }
+            Notice::Recalled { key, result } => notices.on_recalled(rank, *key, result.as_ref()),
             Notice::JobAborted { .. } => panic!("no rank is notified of the end of the job"),
         }
     }
@@ -146,6 +175,9 @@ impl NoticeOracle {
             if let Some(peer) = notices.asked.iter().find(|peer| !job_oracle.ends_the_job(**peer)) {
                 panic!("rank {rank} asked about rank {peer}, and never gets an answer");
             }
+            if let Some((key, _)) = notices.recalls.front() {
+                panic!("rank {rank} asked for the result {key:?}, and never gets an answer");
+            }
         }
     }
 }
@@ -180,6 +212,15 @@ impl RankNotices {
         let first = self.left.insert(peer);
         let asked = self.asked.remove(&peer);
         assert!(first || asked, "rank {rank} is notified twice that rank {peer} left");
+    }
+
+    fn on_recalled(&mut self, rank: u32, key: ResultKey, result: Option<&Vec<u8>>) {
+        let Some((asked, answers)) = self.recalls.pop_front() else {
+            panic!("rank {rank} gets the result {key:?}, but did not ask for it");
+        };
+        assert_eq!(asked, key, "rank {rank} gets the answers to its questions in another order");
+        let is_right = result.map_or(answers.is_empty(), |result| answers.contains(result));
+        assert!(is_right, "rank {rank} gets {result:?} for {key:?}, and not one of {answers:?}");
     }
 
     fn knows_end(&self, peer: u32) -> bool {

@@ -266,6 +266,10 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.check_peers();
     }
 
+    fn call_helpers(&mut self) {
+        self.inner.call_helpers();
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         self.inner.arm(wake)
     }

@@ -266,6 +266,10 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.check_peers();
     }
 
+    fn call_helpers(&mut self) {
+        self.inner.call_helpers();
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         // No peer wakes this process for callbacks that were delayed here.
         let due =

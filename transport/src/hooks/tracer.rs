@@ -171,6 +171,10 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.check_peers();
     }
 
+    fn call_helpers(&mut self) {
+        self.inner.call_helpers();
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let answer = self.inner.arm(wake);
         self.log.push(Event::Arm(answer));

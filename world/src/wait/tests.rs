@@ -2,7 +2,8 @@
 //! Waiting, with an engine whose messages are counters: each wait is for the next message of one queue.
 
 use super::{
-    Guarded, Progress, StartResult, WaitState, progress_once, start_and_wait, unlock_and_notify, wait,
+    Guarded, Progress, StartResult, WaitState, progress_once, serve_before_leaving, start_and_wait,
+    unlock_and_notify, wait,
 };
 use crate::guard::{Guard, Threads};
 use crate::sleep_slot::SleepSlot;
@@ -87,6 +88,8 @@ impl Progress for CountingEngine {
         !noted.is_empty()
     }
 
+    fn call_helpers(&mut self) {}
+
     fn next_to_wake(&mut self) -> Option<SleeperId> {
         self.ended.pop()
     }
@@ -120,7 +123,7 @@ impl Process {
             checks: 0,
         };
         let guarded = Guarded::new(engine, SpinLimits { spin, yielding }, &waiting);
-        Process { sent, guard: Guard::new(Threads::Multiple, guarded), waiting, bells }
+        Process { sent, guard: Guard::new(Threads::Multiple, guarded, serve_before_leaving), waiting, bells }
     }
 
     fn spinning_us(spin_us: u64) -> Self {

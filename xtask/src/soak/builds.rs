@@ -13,7 +13,11 @@ use crate::step::Step;
 /// `--cfg loom` turns segment's atomics into loom's.
 pub fn loom(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let cargo = loom_models(place, "")?;
-    Ok(vec![Step::new("loom", "models of ring, bell and sleep", cargo).within(time + COMPILING)])
+    let guard = guard_models(place, "")?;
+    Ok(vec![
+        Step::new("loom", "models of ring, bell and sleep", cargo).within(time + COMPILING),
+        Step::new("loom-guard", "models of the biased guard", guard).within(time + COMPILING),
+    ])
 }
 
 /// Removes one protection after another: the loom models must detect it, and so must the example `wakeups` within a minute.
@@ -28,6 +32,9 @@ pub fn mutations(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
         let step = Step::new(&name("stress"), &stress, mutated_wakeups(place, mutation)?);
         steps.push(step.within(COMPILING).must_fail("HANG"));
     }
+    let models = "the models of the guard fail under 'no_settle'";
+    let step = Step::new("loom-guard-no-settle", models, guard_models(place, "no_settle")?);
+    steps.push(step.within(COMPILING).must_fail("Causality violation"));
     Ok(steps)
 }
 
@@ -37,6 +44,24 @@ fn loom_models(place: &Place, mutation: &str) -> Outcome<Command> {
     cargo.args(["test", "--release", "--package", "mend-segment", "--lib", "model", "--", "--nocapture"]);
     cargo.env("RUSTFLAGS", format!("--cfg loom{}", flag_of(mutation)));
     cargo.env("CARGO_TARGET_DIR", place.folder(&format!("loom/{mutation}"))?);
+    Ok(cargo)
+}
+
+/// The model of `world` has loom's atomics without `--cfg loom`.
+fn guard_models(place: &Place, mutation: &str) -> Outcome<Command> {
+    let mut cargo = place.cargo();
+    cargo.args([
+        "test",
+        "--release",
+        "--package",
+        "mend-world",
+        "--test",
+        "guard_model",
+        "--",
+        "--nocapture",
+    ]);
+    cargo.env("RUSTFLAGS", flag_of(mutation).trim());
+    cargo.env("CARGO_TARGET_DIR", place.folder(&format!("guard/{mutation}"))?);
     Ok(cargo)
 }
 

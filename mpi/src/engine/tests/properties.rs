@@ -3,10 +3,9 @@
 
 use crate::scripted::{Process, ScriptedJob};
 use crate::{
-    BlockingOperation, CommKey, CommunicatorCreation, Detail, ErrorHandler, Request, SendMode, Started,
-    Status, WaitMode, test,
+    BlockingOperation, CommKey, CommunicatorCreation, Detail, Error, ErrorHandler, ErrorRange, Hints,
+    OutArguments, Request, RequestHandle, SendMode, Started, Status, Uniform, WaitMode, test,
 };
-use crate::{Error, OutArguments, RequestHandle};
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_transport::{Buffer, UserMemory};
@@ -17,7 +16,12 @@ fn alone() -> Process {
 }
 
 fn dup(process: &mut Process, parent: CommKey) -> CommKey {
-    let Started::Running(request) = process.dup(parent).unwrap() else { panic!("a creation has a request") };
+    let started = process.dup(parent).unwrap();
+    created(process, started)
+}
+
+fn created(process: &mut Process, started: Started) -> CommKey {
+    let Started::Running(request) = started else { panic!("a creation has a request") };
     CommunicatorCreation::new(request).poll(process).unwrap().unwrap().unwrap()
 }
 
@@ -59,6 +63,32 @@ fn a_child_inherits_the_error_handler_and_not_the_name() {
     assert_eq!(references(), 0);
     assert!(process.error_handler(child).is_none());
     assert_eq!(process.set_name(child, b"x").unwrap_err().detail, Detail::NoSuchCommunicator);
+}
+
+// Row IK4
+#[test]
+fn a_duplicate_inherits_the_hints_of_its_start_and_other_children_do_not() {
+    let mut process = alone();
+    let world = process.comm_world();
+    assert_eq!(process.hints(world), Ok(Hints::default()));
+    let mut hints = Hints::default();
+    (hints.error_range, hints.uniform) = (ErrorRange::Group, Uniform::Coll);
+    process.set_hints(world, hints).unwrap();
+    let started = process.dup(world).unwrap();
+    let mut changed = hints;
+    changed.agree_uniform = true;
+    process.set_hints(world, changed).unwrap();
+    let duplicate = created(&mut process, started);
+    assert_eq!(process.hints(duplicate), Ok(hints));
+    let started = process.dup_with_hints(duplicate, changed, None).unwrap();
+    let other = created(&mut process, started);
+    assert_eq!((process.hints(other), process.hints(duplicate)), (Ok(changed), Ok(hints)));
+    let started = process.split(world, Some(0), 0).unwrap();
+    let part = created(&mut process, started);
+    assert_eq!(process.hints(part), Ok(Hints::default()));
+    process.free(part).unwrap();
+    assert_eq!(process.hints(part).unwrap_err().detail, Detail::NoSuchCommunicator);
+    assert_eq!(process.set_hints(part, hints).unwrap_err().detail, Detail::NoSuchCommunicator);
 }
 
 // Row EH4

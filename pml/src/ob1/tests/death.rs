@@ -521,7 +521,10 @@ fn no_later_message_is_taken_for_an_rts_whose_sender_failed() {
         node.probe(on[0], from, tag(1))
     };
     assert_eq!(probe(&mut cluster, rank(1)), Err(Error::ProcFailed(Rank(1))));
-    // Row PP13: a wildcard probe passes it over.
+    // Row PP9: a wildcard probe does not pass it over before the failure is acknowledged.
+    assert_eq!(probe(&mut cluster, Source::Any), Err(Error::ProcFailed(Rank(1))));
+    cluster.nodes[0].acknowledge(on[0], 1);
+    // Row PP13
     assert!(matches!(probe(&mut cluster, Source::Any), Ok(Some(Status { bytes: 6, .. }))));
     let first = cluster.receive(0, on[0], rank(1), tag(1), 8).0;
     assert_eq!(cluster.poll(0, first), State::Done(Err(Error::ProcFailed(Rank(1)))));
@@ -530,4 +533,84 @@ fn no_later_message_is_taken_for_an_rts_whose_sender_failed() {
     assert_eq!(buffer.to_vec(), b"second");
     cluster.assert_clean();
     assert!(cluster.nodes[0].ob1.matcher.len() == 0);
+}
+
+/// Rank 1 has died after it sent a large message and a short one behind it; the others are living.
+fn cut_short(seed: u64, end: End) -> (Cluster, Vec<Channel>) {
+    let mut cluster = Cluster::new(3, seed);
+    let on = known(&mut cluster);
+    cluster.send(1, on[1], 0, 1, &pattern(1, 50_000));
+    cluster.send(1, on[1], 0, 1, b"end of it");
+    cluster.settle();
+    cluster.nodes[0].end(1, end);
+    (cluster, on)
+}
+
+// Rows PP10, PP13, AK7
+#[test]
+fn a_wildcard_receive_takes_what_is_behind_a_lost_message_when_the_failure_is_acknowledged_and_not_before() {
+    let (mut cluster, on) = cut_short(1, End::Failed);
+    let waiting = [0; 2].map(|_| cluster.receive(0, on[0], Source::Any, tag(1), 9));
+    let with_another_tag = cluster.receive(0, on[0], Source::Any, tag(2), 9).0;
+    for (pending, _) in &waiting {
+        assert_eq!(
+            cluster.poll(0, *pending),
+            State::PendingFailure,
+            "the loss is not passed over in silence"
+        );
+    }
+    // Messages of the living are matched, in the order of posting.
+    cluster.send(2, on[2], 0, 1, b"of rank 2");
+    cluster.settle();
+    assert!(matches!(cluster.poll(0, waiting[0].0), State::Done(Ok(_))));
+    assert_eq!(waiting[0].1.to_vec(), b"of rank 2");
+    assert_eq!(cluster.nodes[0].acknowledge(on[0], 1), 1);
+    assert!(matches!(cluster.poll(0, waiting[1].0), State::Done(Ok(Status { source: Some(Rank(1)), .. }))));
+    assert_eq!(waiting[1].1.to_vec(), b"end of it");
+    assert_eq!(cluster.poll(0, with_another_tag), State::Running);
+    // The lost one ends nothing but a receive that names its sender.
+    let third = cluster.receive(0, on[0], Source::Any, tag(1), 9).0;
+    assert_eq!(cluster.poll(0, third), State::Running);
+    let named = cluster.receive(0, on[0], rank(1), tag(1), 9).0;
+    assert_eq!(cluster.poll(0, named), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    assert_eq!(cluster.nodes[0].ob1.open_counts().unexpected, 0);
+    cluster.lifecycle_check();
+}
+
+#[test]
+fn a_receive_that_names_the_sender_takes_its_lost_message_and_uncovers_what_is_behind_it() {
+    let (mut cluster, on) = cut_short(2, End::Failed);
+    let (waiting, buffer) = cluster.receive(0, on[0], Source::Any, tag(1), 9);
+    assert_eq!(cluster.poll(0, waiting), State::PendingFailure);
+    let named = cluster.receive(0, on[0], rank(1), tag(1), 9).0;
+    assert_eq!(cluster.poll(0, named), State::Done(Err(Error::ProcFailed(Rank(1)))));
+    assert!(matches!(cluster.poll(0, waiting), State::Done(Ok(_))));
+    assert_eq!(buffer.to_vec(), b"end of it");
+}
+
+#[test]
+fn a_lost_message_of_a_peer_whose_end_is_never_acknowledged_hides_nothing() {
+    for end in [End::Finalized, End::Unreachable(Cause::Refused)] {
+        let (mut cluster, on) = cut_short(3, end);
+        let (found, buffer) = cluster.receive(0, on[0], Source::Any, tag(1), 9);
+        assert!(matches!(found, Started::Done(_)), "{end:?}");
+        assert_eq!(buffer.to_vec(), b"end of it");
+    }
+}
+
+#[test]
+fn a_lost_message_that_was_early_hides_what_is_behind_it_until_its_own_communicator_acknowledges() {
+    let mut cluster = Cluster::new(2, 4);
+    let on = cluster.open_at(1, 7, ContextKind::PointToPoint);
+    let first = cluster.open_at(0, 6, ContextKind::PointToPoint);
+    cluster.send(1, on, 0, 1, &pattern(1, 50_000));
+    cluster.send(1, on, 0, 1, b"end of it");
+    cluster.settle();
+    cluster.nodes[0].end(1, End::Failed);
+    cluster.nodes[0].acknowledge(first, 1);
+    let late = cluster.open_at(0, 7, ContextKind::PointToPoint);
+    let (waiting, _) = cluster.receive(0, late, Source::Any, tag(1), 9);
+    assert_eq!(cluster.poll(0, waiting), State::PendingFailure);
+    cluster.nodes[0].acknowledge(late, 1);
+    assert!(matches!(cluster.poll(0, waiting), State::Done(Ok(_))));
 }

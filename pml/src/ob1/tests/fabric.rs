@@ -173,6 +173,7 @@ impl Port {
 pub(super) struct Reported {
     pub(super) errors: Vec<(PeerIndex, Cause)>,
     pub(super) others: Vec<(PeerIndex, AmId)>,
+    pub(super) revoked: Vec<(PeerIndex, Identity)>,
 }
 
 impl Upcalls<u32> for Reported {
@@ -183,6 +184,9 @@ impl Upcalls<u32> for Reported {
         self.errors.push((peer, cause));
     }
     fn on_severed(&mut self, _: PeerIndex, _: u32) {}
+    fn on_revoked(&mut self, from: PeerIndex, identity: Identity) {
+        self.revoked.push((from, identity));
+    }
 }
 
 /// A process.
@@ -289,9 +293,8 @@ impl Cluster {
 
     pub(super) fn open_at(&mut self, at: usize, number: u32, context_kind: ContextKind) -> Channel {
         let members: Arc<[PeerIndex]> = (0..self.nodes.len() as u32).map(PeerIndex).collect();
-        let identity = Identity { creator: Peer::new(Job(1), 0), number };
         let Node { ob1, ends, .. } = &mut self.nodes[at];
-        ob1.open(identity, context_kind, Rank(at as u32), members, CommIndex(number), ends)
+        ob1.open(identity(number), context_kind, Rank(at as u32), members, CommIndex(number), ends)
     }
 
     pub(super) fn send(&mut self, at: usize, on: Channel, to: u32, tag: i32, bytes: &[u8]) -> Started {
@@ -387,6 +390,11 @@ impl Cluster {
             assert!(node.reported.errors.is_empty(), "{:?}", node.reported.errors);
         }
     }
+}
+
+/// The identity of the communicator `number`.
+pub(super) fn identity(number: u32) -> Identity {
+    Identity { creator: Peer::new(Job(1), 0), number }
 }
 
 pub(super) fn request(started: Started) -> Request {

@@ -65,7 +65,7 @@ fn a_communicator_that_will_never_be_created_refuses_the_sends_that_wait() {
     let after = cluster.send_as(0, on, 1, 1, b"x", SendMode::Synchronous);
     cluster.settle();
     for refused in [before, after] {
-        assert_eq!(cluster.poll(0, refused), State::Done(Err(Error::PeerFreed(Rank(1)))));
+        assert_eq!(cluster.poll(0, refused), State::Done(Err(Error::NotCreated(Rank(1)))));
     }
     assert!(cluster.nodes[1].ob1.contexts.early() == 0);
 }

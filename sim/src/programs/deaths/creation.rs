@@ -158,6 +158,7 @@ impl Participant {
         let dies = self.process.death_has_begun(self.members(comm)[rank.index()]);
         match error.detail {
             Detail::PeerLeft(left) | Detail::PeerFreed(left) if may_have_left => assert_eq!(left, rank),
+            Detail::NotCreated(left) if may_have_left || dies => assert_eq!(left, rank),
             Detail::PeerFreed(left) if dies => assert_eq!(left, rank),
             _ => assert_eq!(self.assert_explained(comm, error), rank),
         }

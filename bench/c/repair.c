@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* What repair costs while nothing fails: agreement and shrink beside MPI_Allreduce of 8 bytes and the creation of communicators, each in
+ * a loop on all ranks. One row for each operation; the column of bytes is its number. With --dead, the last rank kills itself first, and
+ * the operations run on the communicator that is left by a shrink, and on the one with the dead member, acknowledged. Needs the
+ * extension for process failures (mpi-ext.h); a library without it measures the creation of communicators alone.
+ *
+ *   0 Allreduce of 8 bytes   1 Comm_dup and free   2 Comm_split and free   3 agree   4 shrink and free   5 agree with a dead member   */
+#include "common.h"
+#if defined(__has_include)
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+#endif
+#if defined(MEND_HAVE_MPIX_COMM_AGREE) || defined(OMPI_HAVE_MPI_EXT_FTMPI) || defined(OMPI_HAVE_MPIX_COMM_ISHRINK)
+#define HAS_REPAIR 1
+#else
+#define HAS_REPAIR 0
+#endif
+#include <signal.h>
+
+enum operation { ALLREDUCE, DUP, SPLIT, AGREE, SHRINK, OPERATIONS };
+
+static void once(enum operation which, MPI_Comm comm)
+{
+    long in = 1, out = 0;
+    int flag = 1, rank;
+    MPI_Comm made = MPI_COMM_NULL;
+    switch (which) {
+    case ALLREDUCE: MPI_Allreduce(&in, &out, 1, MPI_LONG, MPI_SUM, comm); break;
+    case DUP: MPI_Comm_dup(comm, &made); break;
+    case SPLIT:
+        MPI_Comm_rank(comm, &rank);
+        MPI_Comm_split(comm, rank % 2, 0, &made);
+        break;
+#if HAS_REPAIR
+    case AGREE: MPIX_Comm_agree(comm, &flag); break;
+    case SHRINK: MPIX_Comm_shrink(comm, &made); break;
+#endif
+    default: break;
+    }
+    if (made != MPI_COMM_NULL)
+        MPI_Comm_free(&made);
+    (void)flag;
+}
+
+static void measure(struct bench *b, enum operation which, MPI_Comm comm, size_t row)
+{
+    int count = bench_iterations(b, 0), warmup = bench_warmup(b, count);
+    double *samples = bench_memory(b, sizeof *samples * (size_t)count);
+    for (int i = 0; i < warmup; i++)
+        once(which, comm);
+    double start = MPI_Wtime(), last = start;
+    for (int i = 0; i < count; i++) {
+        once(which, comm);
+        double now = MPI_Wtime();
+        samples[i] = now - last;
+        last = now;
+    }
+    double average = (MPI_Wtime() - start) / count;
+    bench_row(b, row, samples, count, average, 1 / average);
+    free(samples);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.name = "repair", .rate_unit = "operations/s"};
+    MPI_Comm comm = MPI_COMM_WORLD;
+    int dead = 0;
+    if (argc > 1 && strcmp(argv[argc - 1], "--dead") == 0) {
+        dead = 1;
+        argc--;
+    }
+    bench_begin(&b, &argc, &argv, "0");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+#if HAS_REPAIR
+    if (dead) {
+        int size;
+        if (b.rank == b.ranks - 1)
+            raise(SIGKILL);
+        do {
+            MPIX_Comm_shrink(MPI_COMM_WORLD, &comm);
+            MPI_Comm_size(comm, &size);
+        } while (size == b.ranks);
+        MPIX_Comm_failure_ack(MPI_COMM_WORLD);
+    }
+#endif
+    for (int which = ALLREDUCE; which < (HAS_REPAIR ? OPERATIONS : AGREE); which++)
+        measure(&b, which, comm, (size_t)which);
+    if (dead && HAS_REPAIR)
+        measure(&b, AGREE, MPI_COMM_WORLD, OPERATIONS);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Operations that are decided by an agreement of the members: MPIX_Comm_agree, MPIX_Comm_shrink and their nonblocking forms, and the
+//! closing of a freed communicator on which agreements took place.
+//!
+//! ```text
+//!   start ─▶ queued behind earlier ones on its communicator ─▶ runs ─▶ decided ─▶ done
+//!                                                                        └─▶ held until each failure that it names is published (I2)
+//! ```
+//!
+//! Agreements of one communicator run one after the other, in the order of the calls, which is the same at all members (X-6.14). So a
+//! member is at most one agreement ahead of another, and the last result is all that it must keep. Agreements of different
+//! communicators are independent (X-6.10).
+//!
+//! A part of the engine; it calls no other part.
+
+use crate::operation_table::{Ended, OperationTable};
+use crate::{CommKey, Error};
+use mend_base::{Identity, Key};
+use mend_comm::Group;
+use mend_proto::agreement::{Contribution, Decision};
+use mend_transport::UserMemory;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+
+/// The place of the group on which the members agree. It is set when the operation ends.
+pub type AgreedGroup = Arc<OnceLock<Arc<Group>>>;
+
+/// What a decision is for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// MPIX_Comm_agree: the int at this place gets the bitwise AND.
+    Flag(UserMemory),
+    /// MPIX_Comm_agree_failed: this place gets the failed members.
+    Failed(AgreedGroup),
+    /// MPIX_Comm_shrink. The number is of the identity that this member proposed. `into`: this place gets the handle of the
+    /// communicator.
+    Shrink { number: u32, into: Option<UserMemory> },
+}
+
+/// An agreement that has not been decided, in the queue of its communicator.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    /// Its operation; `None`: the communicator is being closed.
+    pub operation: Option<Key>,
+    pub contribution: Contribution,
+    has_started: bool,
+}
+
+/// A decision that names failures which are not published here yet.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub operation: Key,
+    pub decision: Decision,
+}
+
+/// All operations that are decided by agreements.
+#[derive(Default, Debug)]
+pub(crate) struct Agreements {
+    operations: OperationTable<Purpose>,
+    queues: BTreeMap<Identity, VecDeque<Queued>>,
+    held: Vec<Held>,
+}
+
+impl Agreements {
+    /// Begins an operation on `comm`, whose identity is given, and queues its agreement.
+    pub fn begin(
+        &mut self,
+        comm: CommKey,
+        identity: Identity,
+        purpose: Purpose,
+        contribution: Contribution,
+    ) -> Result<Key, Error> {
+        let key = self.operations.begin(comm, purpose)?;
+        self.queue(identity, Some(key), contribution);
+        Ok(key)
+    }
+
+    /// Queues the agreement by which all members learn that all have freed the communicator.
+    pub fn begin_closing(&mut self, identity: Identity, contribution: Contribution) {
+        self.queue(identity, None, contribution);
+    }
+
+    fn queue(&mut self, identity: Identity, operation: Option<Key>, contribution: Contribution) {
+        let queued = Queued { operation, contribution, has_started: false };
+        self.queues.entry(identity).or_default().push_back(queued);
+    }
+
+    /// The contribution of the next agreement of a communicator, if it is to start now.
+    pub fn next_to_start(&mut self, identity: Identity) -> Option<Contribution> {
+        let first = self.queues.get_mut(&identity)?.front_mut()?;
+        let starts = !core::mem::replace(&mut first.has_started, true);
+        starts.then_some(first.contribution)
+    }
+
+    /// Whether the closing of a communicator runs.
+    pub fn is_closing(&self, identity: Identity) -> bool {
+        let first = self.queues.get(&identity).and_then(VecDeque::front);
+        first.is_some_and(|first| first.has_started && first.operation.is_none())
+    }
+
+    /// The agreement that runs is decided.
+    pub fn take_decided(&mut self, identity: Identity) -> Option<Queued> {
+        let queue = self.queues.get_mut(&identity)?;
+        let decided = queue.pop_front();
+        if queue.is_empty() {
+            self.queues.remove(&identity);
+        }
+        decided
+    }
+
+    /// The decision waits until its failures are published.
+    pub fn hold(&mut self, operation: Key, decision: Decision) {
+        self.held.push(Held { operation, decision });
+    }
+
+    /// The decisions that wait.
+    pub fn take_held(&mut self) -> Vec<Held> {
+        core::mem::take(&mut self.held)
+    }
+
+    /// Whether no operation runs. Closings are no operations of the program.
+    pub fn is_idle(&self) -> bool {
+        self.operations.is_idle()
+    }
+
+    /// The operations.
+    pub fn operations(&self) -> &OperationTable<Purpose> {
+        &self.operations
+    }
+
+    /// The operations, to be changed.
+    pub fn operations_mut(&mut self) -> &mut OperationTable<Purpose> {
+        &mut self.operations
+    }
+
+    /// Ends an operation.
+    pub fn end(&mut self, operation: Key, ended: Ended) {
+        self.operations.end(operation, ended);
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Creations of communicators that run (MPI_Comm_dup, _split, _create and others). The members exchange what the communicator is made of,
+//! by a collective operation on the parent; then they vote whether it exists, so that it exists at all survivors or at none (Row CC1).
+//!
+//! ```text
+//!   start ─▶ exchange ─▶ prepared: the communicator is made, and hidden ─▶ yes ─┐ vote   ┌─▶ yes: the program gets it
+//!               │    └─▶ failed here ─────────────────────────────────────▶ no  ─┴────────┴─▶ no: removed again, error
+//!               └─── a member voted no: the exchange is given up ───────────────────────────▶ error
+//! ```
+//!
+//! A member votes yes only when it has everything that the communicator needs: after yes nothing can fail. A member that knows of
+//! a failed member, or of the parent's revocation, votes no even if its program never calls (X-7.4); `mend_proto::vote` says why no
+//! member waits for another one that has left for recovery.
+//!
+//! Creations over one parent run their exchanges at the same time, and vote one after the other, in the order of the calls.
+//!
+//! A part of the engine: it owns the creations and their order. It calls no other part.
+
+use crate::communicator::PendingCreation;
+use crate::operation_table::OperationTable;
+use crate::{CommKey, Error};
+use mend_base::{Identity, Key};
+use mend_transport::UserMemory;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A creation that runs.
+#[derive(Debug)]
+pub(crate) struct Creation {
+    /// The parent.
+    pub parent: Identity,
+    pub pending: PendingCreation,
+    /// This place gets the handle of the communicator.
+    pub into: Option<UserMemory>,
+    pub stage: Stage,
+    /// This member has voted.
+    pub has_voted: bool,
+}
+
+/// How far a creation is at this member.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// The collective operation with this key runs.
+    Exchange(Key),
+    /// The communicator is made (`None`: this process is no member of it), or cannot be made here.
+    Prepared(Result<Option<CommKey>, Error>),
+    /// The vote is over; the error is reported when the failure that it names is published (I2).
+    Held(Error),
+}
+
+impl Stage {
+    /// The collective operation that runs.
+    pub fn exchange(&self) -> Option<Key> {
+        match *self {
+            Stage::Exchange(exchange) => Some(exchange),
+            Stage::Prepared(_) | Stage::Held(_) => None,
+        }
+    }
+}
+
+/// All creations that are not released.
+#[derive(Default, Debug)]
+pub(crate) struct Creations {
+    operations: OperationTable<Creation>,
+    /// Those that exchange or hold an error.
+    active: Vec<Key>,
+    /// Those whose vote is not over, in the order of the calls, by parent.
+    queues: BTreeMap<Identity, VecDeque<Key>>,
+}
+
+impl Creations {
+    // Hot: per progress.
+    /// Whether none exchanges or holds an error.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// Begins a creation over the communicator `comm`. It votes behind those that began before.
+    pub fn begin(&mut self, comm: CommKey, creation: Creation) -> Result<Key, Error> {
+        let parent = creation.parent;
+        let is_voted_on = !creation.has_voted;
+        let key = self.operations.begin(comm, creation)?;
+        if is_voted_on {
+            self.queues.entry(parent).or_default().push_back(key);
+        }
+        self.active.push(key);
+        Ok(key)
+    }
+
+    /// The creations that exchange or hold an error, to be looked at.
+    pub fn take_active(&mut self) -> Vec<Key> {
+        core::mem::take(&mut self.active)
+    }
+
+    /// The creation is to be looked at again.
+    pub fn keep_active(&mut self, key: Key) {
+        self.active.push(key);
+    }
+
+    /// The creation over this parent whose vote is next.
+    pub fn first(&self, parent: Identity) -> Option<Key> {
+        self.queues.get(&parent)?.front().copied()
+    }
+
+    /// The vote of the first creation over this parent is over.
+    pub fn take_first(&mut self, parent: Identity) -> Option<Key> {
+        let queue = self.queues.get_mut(&parent)?;
+        let first = queue.pop_front();
+        if queue.is_empty() {
+            self.queues.remove(&parent);
+        }
+        first
+    }
+
+    /// The operations.
+    pub fn operations(&self) -> &OperationTable<Creation> {
+        &self.operations
+    }
+
+    /// The operations, to be changed.
+    pub fn operations_mut(&mut self) -> &mut OperationTable<Creation> {
+        &mut self.operations
+    }
+}

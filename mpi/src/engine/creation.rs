@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The creation of communicators: the exchange over the parent, the vote, and the result (`creations` draws it).
+
+use super::Engine;
+use crate::collective::Begun;
+use crate::communicator::{Contribution, DUP_NAMER, PendingCreation};
+use crate::creations::{Creation, Stage};
+use crate::{CommKey, Detail, Error, Hints, Request, Started, State, Uniform};
+use mend_base::{Identity, Key};
+use mend_coll::Collective;
+use mend_comm::Group;
+use mend_pml::{End, Status};
+use mend_proto::spread::Item;
+use mend_proto::vote::{Ballot, Outcome, Reason};
+use mend_runtime::Runtime;
+use mend_transport::{Btl, UserMemory};
+
+impl<N: Btl, R: Runtime> Engine<N, R> {
+    /// Starts the creation of a communicator with the same members (MPI_COMM_DUP), which has the hints that `comm` has now: MPI-5.0
+    /// §7.4.2 leaves hints out of a duplicate, but a library that works on one is to report failures as the program asked for
+    /// (Row IK4).
+    pub fn dup(&mut self, comm: CommKey) -> Result<Started, Error> {
+        self.dup_with_hints(comm, self.hints(comm)?, None)
+    }
+
+    /// As [`dup`](Engine::dup), with other hints (MPI_COMM_DUP_WITH_INFO). The 8 bytes at `into` get the handle of the communicator when
+    /// the operation ends.
+    pub fn dup_with_hints(
+        &mut self,
+        comm: CommKey,
+        hints: Hints,
+        into: Option<UserMemory>,
+    ) -> Result<Started, Error> {
+        let parent = self.communicators.valid(comm)?.communicator();
+        let (is_namer, size) = (parent.rank == DUP_NAMER, parent.size());
+        let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
+        let (pending, call) = PendingCreation::dup(number, hints)?;
+        self.start_creation(comm, pending, call, into)
+    }
+
+    /// Starts the creation of a communicator of the members with the same color, ordered by key (MPI_COMM_SPLIT). Color `None`:
+    /// `MPI_UNDEFINED`.
+    pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
+        let size = self.communicators.valid(comm)?.communicator().size();
+        let number = match color {
+            Some(_) => self.communicators.allocate_number(size)?,
+            None => Contribution::NO_NUMBER,
+        };
+        let parent = self.communicators.valid(comm)?.communicator();
+        let (pending, call) = PendingCreation::split(parent, Contribution { color, key, number })?;
+        self.start_creation(comm, pending, call, None)
+    }
+
+    /// Starts the creation of a communicator of `group`, whose processes are members of `comm` (MPI_COMM_CREATE).
+    pub fn create(&mut self, comm: CommKey, group: &Group) -> Result<Started, Error> {
+        let parent = self.communicators.valid(comm)?.communicator();
+        let mut mine = PendingCreation::contribution_of_member(parent, group)?;
+        let size = parent.size();
+        if mine.color.is_some() {
+            mine.number = self.communicators.allocate_number(size)?;
+        }
+        let parent = self.communicators.valid(comm)?.communicator();
+        let (pending, call) = PendingCreation::split(parent, mine)?;
+        self.start_creation(comm, pending, call, None)
+    }
+
+    /// The communicator that the operation created, once the operation has ended. `None`: this process is not a member of it.
+    pub fn created(&mut self, request: Request) -> Option<CommKey> {
+        match request {
+            Request::Creation(key) => self.creations.operations_mut().take_created(key),
+            Request::Agreement(key) => self.agreements.operations_mut().take_created(key),
+            Request::PointToPoint(_) | Request::Collective(_) | Request::EndedAtStart(_) => None,
+        }
+    }
+
+    fn start_creation(
+        &mut self,
+        comm: CommKey,
+        pending: PendingCreation,
+        call: Collective,
+        into: Option<UserMemory>,
+    ) -> Result<Started, Error> {
+        let entry = self.communicators.valid(comm)?;
+        let parent = entry.communicator().identity;
+        // Without the vote, each member goes by its own exchange.
+        let has_voted = entry.properties().hints().uniform == Uniform::Local;
+        let (collectives, mut parts) = self.collectives_and_parts();
+        let stage = match collectives.start(comm, call, None, &mut parts) {
+            Ok(Begun::Running(exchange)) => Stage::Exchange(exchange),
+            Ok(Begun::Done(_)) => Stage::Prepared(self.prepare(comm, &pending)),
+            Err(error) => Stage::Prepared(Err(error)),
+        };
+        let creation = Creation { parent, pending, into, stage, has_voted };
+        let key = self.begin_creation(comm, creation)?;
+        if let Some(entry) = self.communicators.get_mut(comm) {
+            entry.begin_operation();
+        }
+        self.communicators.add_request(comm);
+        self.unconnected_query.begin_wait();
+        self.progress_creations();
+        self.apply_member_events();
+        self.progress_within_a_call();
+        Ok(Started::Running(Request::Creation(key)))
+    }
+
+    /// Without memory for the creation, this member never votes yes again, as if it had left: the others must not wait for it.
+    fn begin_creation(&mut self, comm: CommKey, creation: Creation) -> Result<Key, Error> {
+        let (parent, exchange) = (creation.parent, creation.stage.exchange());
+        let begun = self.creations.begin(comm, creation);
+        if begun.is_err() {
+            if let Some(exchange) = exchange {
+                let (collectives, mut parts) = self.collectives_and_parts();
+                collectives.give_up(exchange, &mut parts);
+            }
+            self.with_instance(parent, |instance, ends, fx| instance.leave_votes(ends, fx));
+            self.apply_member_events();
+        }
+        begun
+    }
+
+    /// Makes the communicator after its exchange. The program does not get it yet.
+    fn prepare(&mut self, comm: CommKey, pending: &PendingCreation) -> Result<Option<CommKey>, Error> {
+        let made = self.communicators.commit(comm, pending, &self.ends, &mut self.layers)?;
+        if let Some(identity) = made.and_then(|made| self.identity_of(made)) {
+            self.member_protocols.on_created(identity);
+        }
+        Ok(made)
+    }
+
+    fn identity_of(&self, comm: CommKey) -> Option<Identity> {
+        self.communicators.get(comm).map(|entry| entry.communicator().identity)
+    }
+
+    /// Looks at the creations that exchange, and at those whose error is held. Returns how many changed.
+    pub(super) fn progress_creations(&mut self) -> u32 {
+        let mut changed = 0;
+        for key in self.creations.take_active() {
+            let Some(comm) = self.creations.operations().comm_of(key) else { continue };
+            match self.creations.operations().running(key).map(|creation| &creation.stage) {
+                Some(&Stage::Exchange(exchange)) => match self.collectives.poll(exchange) {
+                    State::Running | State::PendingFailure => self.creations.keep_active(key),
+                    State::Done(result) => {
+                        self.collectives.release(exchange);
+                        self.end_exchange(key, comm, result.map(|_| ()));
+                        changed += 1;
+                    }
+                },
+                Some(Stage::Prepared(_)) => self.vote_or_end(key),
+                Some(&Stage::Held(error)) if self.is_explained(comm, error) => {
+                    self.end_creation(key, Err(error));
+                    changed += 1;
+                }
+                Some(Stage::Held(_)) => self.creations.keep_active(key),
+                None => {}
+            }
+        }
+        changed
+    }
+
+    /// The same, and what the votes bring.
+    pub(super) fn progress_creations_and_votes(&mut self) -> u32 {
+        let changed = self.progress_creations();
+        if !self.member_protocols.is_idle() {
+            return changed + self.progress_member_protocols();
+        }
+        changed
+    }
+
+    fn end_exchange(&mut self, key: Key, comm: CommKey, result: Result<(), Error>) {
+        let Some(creation) = self.creations.operations().running(key) else { return };
+        let pending = creation.pending.clone();
+        let prepared = result.and_then(|()| self.prepare(comm, &pending));
+        if prepared.is_err() {
+            self.communicators.roll_back(comm, &pending, &mut self.layers);
+        }
+        if let Some(creation) = self.creations.operations_mut().running_mut(key) {
+            creation.stage = Stage::Prepared(prepared);
+        }
+        self.vote_or_end(key);
+    }
+
+    /// Casts the ballot of a creation that is prepared, when it is its turn; a creation without a vote ends.
+    fn vote_or_end(&mut self, key: Key) {
+        let Some(creation) = self.creations.operations_mut().running_mut(key) else { return };
+        let Stage::Prepared(prepared) = creation.stage else { return };
+        let parent = creation.parent;
+        if creation.has_voted {
+            return self.end_creation(key, prepared);
+        }
+        if self.creations.first(parent) != Some(key) {
+            return;
+        }
+        if let Some(creation) = self.creations.operations_mut().running_mut(key) {
+            creation.has_voted = true;
+        }
+        let ballot = prepared.map_or_else(|error| Ballot::No(reason(error)), |_| Ballot::Yes);
+        self.with_instance(parent, |instance, ends, fx| instance.cast(ballot, ends, fx));
+    }
+
+    /// The vote of the first creation over this parent is over.
+    pub(super) fn on_voted(&mut self, parent: Identity, outcome: Outcome) {
+        let Some(key) = self.creations.take_first(parent) else {
+            return debug_assert!(false, "a vote without a creation");
+        };
+        let Some(creation) = self.creations.operations().running(key) else { return };
+        let prepared = match creation.stage {
+            Stage::Prepared(prepared) => prepared,
+            Stage::Exchange(exchange) => {
+                self.give_up_exchange(key, exchange);
+                Ok(None)
+            }
+            Stage::Held(_) => return,
+        };
+        match (outcome.result, prepared) {
+            (Ballot::Yes, prepared) => self.end_creation(key, prepared),
+            (Ballot::No(reason), Ok(made)) => {
+                mend_base::reach!("mpi.creation: prepared here, and refused by the vote");
+                if let Some(made) = made {
+                    // Nobody has used it: no member has returned from its creation.
+                    _ = self.free(made);
+                }
+                self.hold(key, error(reason));
+            }
+            // The own error says more than the result of the vote.
+            (Ballot::No(_), Err(error)) => self.hold(key, error),
+        }
+        if outcome.result == Ballot::No(Reason::Revoked) {
+            self.learn(parent, Item::Revoked);
+        }
+        if let Some(next) = self.creations.first(parent) {
+            self.vote_or_end(next);
+        }
+    }
+
+    /// Another member has voted no while the exchange runs here.
+    fn give_up_exchange(&mut self, key: Key, exchange: Key) {
+        mend_base::reach!("mpi.creation: refused while the exchange ran");
+        let comm = self.creations.operations().comm_of(key);
+        let (collectives, mut parts) = self.collectives_and_parts();
+        collectives.give_up(exchange, &mut parts);
+        if let (Some(comm), Some(creation)) = (comm, self.creations.operations().running(key)) {
+            self.communicators.roll_back(comm, &creation.pending, &mut self.layers);
+        }
+    }
+
+    /// Ends a creation with an error, when the failure that the error names is published.
+    fn hold(&mut self, key: Key, error: Error) {
+        let Some(comm) = self.creations.operations().comm_of(key) else { return };
+        if self.is_explained(comm, error) {
+            return self.end_creation(key, Err(error));
+        }
+        mend_base::reach!("mpi.creation: an error is held until its failure is published");
+        if let Some(creation) = self.creations.operations_mut().running_mut(key) {
+            creation.stage = Stage::Held(error);
+        }
+        self.creations.keep_active(key);
+        if let Some(peer) = self.failed_peer(comm, error) {
+            self.ask_if_unknown(peer);
+        }
+    }
+
+    /// Whether the failure that an error names is published here (I2).
+    fn is_explained(&self, comm: CommKey, error: Error) -> bool {
+        self.failed_peer(comm, error).is_none_or(|peer| self.ends.of(peer) == Some(End::Failed))
+    }
+
+    fn failed_peer(&self, comm: CommKey, error: Error) -> Option<mend_base::PeerIndex> {
+        let Detail::ProcFailed(rank) = error.detail else { return None };
+        self.communicators.get(comm)?.members().get(rank.index()).copied()
+    }
+
+    fn end_creation(&mut self, key: Key, result: Result<Option<CommKey>, Error>) {
+        let operations = self.creations.operations_mut();
+        let Some(comm) = operations.comm_of(key) else { return };
+        let into = operations.running(key).and_then(|creation| creation.into.as_ref().map(UserMemory::share));
+        if let (Some(into), Ok(Some(made))) = (into, result) {
+            into.write(0, &made.to_bits().to_le_bytes());
+        }
+        operations.end(key, (result.map(|_| Status::EMPTY), result.ok().flatten()));
+        self.communicators.end_operation(comm, &mut self.layers);
+    }
+}
+
+/// Why this member votes no.
+fn reason(error: Error) -> Reason {
+    match error.detail {
+        Detail::ProcFailed(rank) => Reason::Failed(rank),
+        Detail::Revoked => Reason::Revoked,
+        Detail::PeerLeft(rank) => Reason::Departed(rank),
+        _ => Reason::Other,
+    }
+}
+
+/// The error of a creation that another member refused.
+fn error(reason: Reason) -> Error {
+    Error::of(match reason {
+        Reason::Failed(rank) => Detail::ProcFailed(rank),
+        Reason::Revoked => Detail::Revoked,
+        Reason::Departed(rank) => Detail::PeerLeft(rank),
+        Reason::Other => Detail::CreationRefused,
+    })
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The protocols among the members of communicators (`mend_proto`): agreements, votes, and news of revocations and failures. This part
+//! carries their messages, and hands their results to the engine as [`Event`]s.
+//!
+//! ```text
+//!   transports ─▶ inbox ─▶ Instance of the communicator ─▶ packets ─▶ PML's control queue
+//!                   │        ▲ calls of the engine     └─▶ events  ─▶ engine
+//!                   └─▶ early messages, until the communicator is created here
+//! ```
+//!
+//! An [`Instance`] exists from the first use of a protocol of its communicator on, and stays after the communicator is freed for as
+//! long as another member may need an answer of this one (Trap 14).
+//!
+//! A part of the engine: it owns the instances and all messages on their way to or from them. It calls the PML alone.
+
+mod instance;
+pub(crate) mod left_result;
+mod packet;
+
+use crate::layers::Layers;
+use instance::Scratch;
+pub(crate) use instance::{Effects, Event, Instance};
+use mend_base::{Identity, PeerIndex, Rank};
+use mend_pml::{ControlError, End, Ends, Places, Protocol};
+use mend_runtime::ResultKey;
+use mend_transport::Btl;
+use packet::Message;
+pub(crate) use packet::{AM_ID, Packet};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// The protocols of all communicators.
+#[derive(Default, Debug)]
+pub(crate) struct MemberProtocols {
+    instances: BTreeMap<Identity, Instance>,
+    /// Messages that have arrived and are not handed to their instance yet.
+    inbox: VecDeque<Packet>,
+    /// Messages about communicators that are not created here yet, in the order of their arrival.
+    early: BTreeMap<Identity, Vec<Packet>>,
+    /// Messages that leave with the next step.
+    packets: VecDeque<Packet>,
+    events: VecDeque<Event>,
+    scratch: Scratch,
+    /// Communicators with news that has not left for the neighbours.
+    unflushed: Vec<Identity>,
+    /// As which the control queue of the PML knows these messages.
+    control: Option<Protocol>,
+}
+
+/// Which communicator a message is for.
+pub(crate) enum Target {
+    /// It is open here.
+    Open(Rank, Arc<[PeerIndex]>),
+    /// It is not created here yet.
+    NotCreated,
+    /// It was freed here.
+    Retired,
+}
+
+/// So many early messages of one communicator are stored. A member sends few before all others have created the communicator: its
+/// part of one agreement and one vote, and news, each with the failures.
+const EARLY_MAX: usize = 1 << 16;
+
+/// How many messages may wait for one peer in the control queue; others wait here.
+const WAITING_MAX: u32 = 64;
+
+impl MemberProtocols {
+    // Hot: per progress.
+    /// Whether nothing has arrived, waits or is to be told.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.inbox.is_empty()
+            && self.packets.is_empty()
+            && self.events.is_empty()
+            && self.unflushed.is_empty()
+    }
+
+    /// The number of messages of this process that wait to leave, and of communicators with news that does.
+    pub fn unsent(&self) -> usize {
+        self.packets.len() + self.unflushed.len()
+    }
+
+    /// The number of communicators whose protocols are in use, or are still owed to other members.
+    pub fn len(&self) -> usize {
+        self.instances.len()
+    }
+
+    /// Whether no message of this process waits to leave.
+    pub fn has_sent_all(&self) -> bool {
+        self.unsent() == 0
+    }
+
+    /// A message has arrived. `false`: garbage.
+    pub fn on_message(&mut self, from: PeerIndex, header: &[u8]) -> bool {
+        let packet = Packet::copy(from, header);
+        self.inbox.extend(packet);
+        packet.is_some()
+    }
+
+    /// Another member has refused a message because the communicator is revoked there: as good as the news of it.
+    #[cold]
+    pub fn on_refused_as_revoked(&mut self, identity: Identity) {
+        self.events.push_back(Event::RefusedAsRevoked(identity));
+    }
+
+    /// The next message that has arrived.
+    pub fn next_arrival(&mut self) -> Option<Packet> {
+        self.inbox.pop_front()
+    }
+
+    /// Hands a message to its instance. `false`: no correct member sends it.
+    pub fn deliver(&mut self, packet: Packet, target: impl FnOnce(Identity) -> Target, ends: &Ends) -> bool {
+        let Some((about, message)) = packet.read() else { return false };
+        if !self.instances.contains_key(&about.identity) {
+            match target(about.identity) {
+                Target::Open(me, members) => self.add(about.identity, me, members),
+                Target::NotCreated => return self.store_early(about.identity, packet),
+                Target::Retired => {
+                    self.answer_for_freed(packet.peer, about, &message);
+                    return true;
+                }
+            }
+        }
+        let Some((instance, mut effects)) = self.instance(about.identity) else { return true };
+        let source = match message {
+            // Its sender does not know its rank any more.
+            Message::Gone => instance.rank_of(packet.peer),
+            _ => Some(about.source).filter(|&source| instance.is_member(source, packet.peer)),
+        };
+        let Some(source) = source else { return false };
+        let is_news = matches!(message, Message::Spread(_));
+        instance.on_message(source, message, ends, &mut effects);
+        if is_news {
+            self.schedule_flush(about.identity);
+        }
+        self.remove_if_over(about.identity);
+        true
+    }
+
+    /// The communicator was freed here, and every member has passed its agreements: whoever asks is told so.
+    fn answer_for_freed(&mut self, peer: PeerIndex, about: packet::About, message: &Message) {
+        if !matches!(message, Message::Gone) {
+            mend_base::reach!("mpi.member_protocols: asked about a freed communicator");
+            self.packets.push_back(Packet::new(peer, about, &Message::Gone));
+        }
+    }
+
+    fn store_early(&mut self, identity: Identity, packet: Packet) -> bool {
+        mend_base::reach!("mpi.member_protocols: an early message");
+        let early = self.early.entry(identity).or_default();
+        let fits = early.len() < EARLY_MAX && early.try_reserve(1).is_ok();
+        if fits {
+            early.push(packet);
+        }
+        fits
+    }
+
+    /// The instance of a communicator that is open here, made if there is none.
+    pub fn open(
+        &mut self,
+        identity: Identity,
+        me: Rank,
+        members: &Arc<[PeerIndex]>,
+    ) -> (&mut Instance, Effects<'_>) {
+        let MemberProtocols { instances, packets, events, scratch, .. } = self;
+        let make = || Instance::new(identity, me, Arc::clone(members));
+        let instance = instances.entry(identity).or_insert_with(make);
+        (instance, Effects { packets, events, scratch })
+    }
+
+    fn add(&mut self, identity: Identity, me: Rank, members: Arc<[PeerIndex]>) {
+        self.instances.insert(identity, Instance::new(identity, me, members));
+    }
+
+    /// The instance of a communicator.
+    pub fn instance(&mut self, identity: Identity) -> Option<(&mut Instance, Effects<'_>)> {
+        let MemberProtocols { instances, packets, events, scratch, .. } = self;
+        Some((instances.get_mut(&identity)?, Effects { packets, events, scratch }))
+    }
+
+    /// News about the communicator leaves with the next step.
+    pub fn schedule_flush(&mut self, identity: Identity) {
+        if !self.unflushed.contains(&identity) {
+            self.unflushed.push(identity);
+        }
+    }
+
+    /// A communicator was created: its early messages arrive now.
+    pub fn on_created(&mut self, identity: Identity) {
+        if let Some(early) = self.early.remove(&identity) {
+            self.inbox.extend(early);
+        }
+    }
+
+    /// Removes the instance of a freed communicator if it owes nothing more to other members.
+    pub fn remove_if_over(&mut self, identity: Identity) {
+        if self.instances.get(&identity).is_some_and(Instance::is_over) {
+            self.instances.remove(&identity);
+        }
+    }
+
+    /// The end of a peer is published, after its last message was delivered.
+    pub fn on_end(&mut self, peer: PeerIndex, end: End, ends: &Ends) {
+        let MemberProtocols { instances, packets, events, scratch, unflushed, .. } = self;
+        let mut effects = Effects { packets, events, scratch };
+        for (&identity, instance) in instances {
+            instance.on_end(peer, end, ends, &mut effects);
+            if !unflushed.contains(&identity) {
+                unflushed.push(identity);
+            }
+        }
+        self.packets.retain(|packet| packet.peer != peer);
+    }
+
+    /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order. Returns the number of events.
+    pub fn send<N: Btl, R>(&mut self, ends: &Ends, layers: &mut Layers<N, R>) -> u32 {
+        let mut events = 0;
+        while let Some(identity) = self.unflushed.pop() {
+            events += 1;
+            if let Some((instance, mut effects)) = self.instance(identity) {
+                instance.flush(ends, &mut effects);
+            }
+        }
+        if self.packets.is_empty() {
+            return events;
+        }
+        let Some(control) = self.control_queue(layers) else { return events };
+        let before = self.packets.len();
+        let mut full: Vec<PeerIndex> = Vec::new();
+        self.packets.retain(|packet| {
+            if full.contains(&packet.peer) {
+                return true;
+            }
+            match layers.pml.send_control(packet.peer, control, packet.as_bytes()) {
+                Ok(()) => false,
+                Err(ControlError::NoMemory | ControlError::TooMany) => {
+                    full.push(packet.peer);
+                    true
+                }
+            }
+        });
+        events + (before - self.packets.len()) as u32
+    }
+
+    fn control_queue<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) -> Option<Protocol> {
+        if self.control.is_none() {
+            self.control = layers.pml.open_control(AM_ID, Places::OnDemand(WAITING_MAX)).ok();
+        }
+        self.control
+    }
+
+    /// Forgets all instances. Messages may still come and be answered, so the control queue stays open.
+    pub fn forget_all(&mut self) {
+        *self = MemberProtocols { control: self.control, ..MemberProtocols::default() };
+    }
+
+    /// The results that other members may still ask for, to be left with the node daemon.
+    pub fn results_to_leave(&self) -> impl Iterator<Item = (ResultKey, Vec<u8>)> {
+        self.instances.values().flat_map(Instance::results_to_leave)
+    }
+
+    /// The next result for the engine.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The protocols of one communicator at this member. Each machine exists from its first use on.
+
+use super::left_result;
+use super::packet::{About, Message, Packet};
+use mend_base::{Identity, PeerIndex, Rank};
+use mend_pml::{End, Ends};
+use mend_proto::agreement::{self, Agreement, Contribution, Decision};
+use mend_proto::protocol::{Output, Protocol};
+use mend_proto::spread::{self, Item, Spread};
+use mend_proto::tree::Shape;
+use mend_proto::vote::{self, Ballot, Reason, Vote};
+use mend_runtime::ResultKey;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What a protocol of a communicator tells the engine.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// The agreement that runs has its result.
+    Decided(Identity, Decision),
+    /// The vote that runs has its result.
+    Voted(Identity, vote::Outcome),
+    /// News about the communicator.
+    Learned(Identity, Item),
+    /// The node daemon must be asked for this result: members that left MPI may have had it.
+    Recall(ResultKey),
+    /// Another member has refused a message because the communicator is revoked there.
+    RefusedAsRevoked(Identity),
+    /// Another member has freed the communicator, so no agreement that runs here can be anything but its closing.
+    Gone(Identity, Rank),
+}
+
+/// The protocols of one communicator.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    identity: Identity,
+    me: Rank,
+    members: Arc<[PeerIndex]>,
+    agreement: Option<Box<Agreement>>,
+    vote: Option<Box<Vote>>,
+    spread: Option<Box<Spread>>,
+    /// The handle was freed.
+    closing: bool,
+}
+
+/// Where an instance puts what its machines want done.
+pub(crate) struct Effects<'a> {
+    pub packets: &'a mut VecDeque<Packet>,
+    pub events: &'a mut VecDeque<Event>,
+    pub scratch: &'a mut Scratch,
+}
+
+/// Lists that the machines fill, kept for their memory.
+#[derive(Default, Debug)]
+pub(crate) struct Scratch {
+    agreement: Output<agreement::Message, Decision>,
+    vote: Output<vote::Message, vote::Outcome>,
+    spread: Output<spread::Message, Item>,
+}
+
+/// The arity of the tree. On one node, seven messages one after the other take about as long as three rounds of one message
+/// (`mend_coll`'s barrier uses the same).
+const SHAPE: Shape = Shape::Nomial(8);
+
+impl Instance {
+    pub fn new(identity: Identity, me: Rank, members: Arc<[PeerIndex]>) -> Self {
+        Instance { identity, me, members, agreement: None, vote: None, spread: None, closing: false }
+    }
+
+    /// Whether `peer` has this rank.
+    pub fn is_member(&self, rank: Rank, peer: PeerIndex) -> bool {
+        self.members.get(rank.index()) == Some(&peer)
+    }
+
+    /// The rank of a member.
+    pub fn rank_of(&self, peer: PeerIndex) -> Option<Rank> {
+        self.members.iter().position(|&member| member == peer).map(|at| Rank(at as u32))
+    }
+
+    /// The member with this rank.
+    pub fn member(&self, rank: Rank) -> Option<PeerIndex> {
+        self.members.get(rank.index()).copied()
+    }
+
+    /// The communicator, as its messages name it.
+    pub fn about(&self) -> About {
+        About { identity: self.identity, source: self.me }
+    }
+
+    fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// Whether an agreement was ever used here.
+    pub fn has_agreed(&self) -> bool {
+        self.agreement.is_some()
+    }
+
+    /// All members have passed all agreements of the communicator.
+    pub fn forget_agreements(&mut self) {
+        self.agreement = None;
+    }
+
+    /// Whether the communicator was freed and nothing is owed to other members any more.
+    pub fn is_over(&self) -> bool {
+        let spread_is_over = self.spread.as_ref().is_none_or(|spread| spread.is_over());
+        self.closing && self.agreement.is_none() && spread_is_over
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.spread.as_ref().is_some_and(|spread| spread.is_revoked())
+    }
+
+    /// Takes part in the next agreement.
+    pub fn start_agreement(&mut self, contribution: Contribution, ends: &Ends, fx: &mut Effects<'_>) {
+        self.with_agreement(ends, fx, |agreement, out| agreement.start(contribution, out));
+    }
+
+    /// Casts the ballot of the next vote.
+    pub fn cast(&mut self, ballot: Ballot, ends: &Ends, fx: &mut Effects<'_>) {
+        self.with_vote(ends, fx, |vote, out| vote.cast(ballot, out));
+    }
+
+    /// This member takes part in no vote any more.
+    pub fn leave_votes(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        let me = self.me;
+        self.with_vote(ends, fx, |vote, out| vote.refuse(Reason::Departed(me), out));
+    }
+
+    /// The communicator is revoked: from now on this member votes no.
+    pub fn on_revoked(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        if self.vote.is_some() {
+            self.with_vote(ends, fx, |vote, out| vote.refuse(Reason::Revoked, out));
+        }
+    }
+
+    /// This member has learned something about the communicator.
+    pub fn add(&mut self, item: Item, ends: &Ends, fx: &mut Effects<'_>) {
+        self.with_spread(ends, fx, |spread, out| spread.add(item, out));
+    }
+
+    /// News leaves for the neighbours.
+    pub fn flush(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        if self.spread.is_some() {
+            self.with_spread(ends, fx, |spread, out| spread.flush(out));
+        }
+    }
+
+    /// The communicator was freed.
+    pub fn close(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        self.closing = true;
+        if self.spread.is_some() {
+            self.with_spread(ends, fx, |spread, out| spread.close(out));
+        }
+    }
+
+    /// A message of another member.
+    pub fn on_message(&mut self, from: Rank, message: Message, ends: &Ends, fx: &mut Effects<'_>) {
+        match message {
+            Message::Agreement(message) => {
+                self.with_agreement(ends, fx, |agreement, out| agreement.on_message(from, message, out));
+            }
+            Message::Vote(message) => {
+                self.with_vote(ends, fx, |vote, out| vote.on_message(from, message, out))
+            }
+            Message::Spread(message) => {
+                self.with_spread(ends, fx, |spread, out| spread.on_message(from, message, out));
+            }
+            Message::Gone => {
+                if self.spread.is_some() {
+                    self.with_spread(ends, fx, |spread, out| spread.on_departure(from, out));
+                }
+                fx.events.push_back(Event::Gone(self.identity, from));
+            }
+        }
+    }
+
+    /// The node daemon's answer: what a member has left, or that none has left this result.
+    pub fn on_recalled(&mut self, key: ResultKey, left: Option<&[u8]>, ends: &Ends, fx: &mut Effects<'_>) {
+        let sequence = key.sequence;
+        if key.protocol == left_result::AGREEMENT && self.agreement.is_some() {
+            let decision = left.and_then(|bytes| left_result::decision(bytes, self.size()));
+            self.with_agreement(ends, fx, |agreement, out| agreement.on_recalled(sequence, decision, out));
+        } else if key.protocol == left_result::VOTE && self.vote.is_some() {
+            let result = left.and_then(left_result::ballot);
+            self.with_vote(ends, fx, |vote, out| vote.on_recalled(sequence, result, out));
+        }
+    }
+
+    /// The results that other members may still ask for.
+    pub fn results_to_leave(&self) -> impl Iterator<Item = (ResultKey, Vec<u8>)> {
+        let key = |protocol, sequence| ResultKey { identity: self.identity, protocol, sequence };
+        let agreement = self.agreement.as_ref().and_then(|agreement| agreement.last());
+        let agreement = agreement.map(|(sequence, decision)| {
+            (key(left_result::AGREEMENT, sequence), left_result::of_decision(decision))
+        });
+        let vote = self.vote.as_ref().and_then(|vote| vote.last());
+        let vote =
+            vote.map(|(round, result)| (key(left_result::VOTE, round), left_result::of_ballot(result)));
+        agreement.into_iter().chain(vote)
+    }
+
+    /// A member has left without what an agreement needs of it.
+    pub fn on_gone(&mut self, rank: Rank, ends: &Ends, fx: &mut Effects<'_>) {
+        if self.agreement.is_some() {
+            self.with_agreement(ends, fx, |agreement, out| agreement.on_departure(rank, out));
+        }
+    }
+
+    /// The end of a peer is published.
+    pub fn on_end(&mut self, peer: PeerIndex, end: End, ends: &Ends, fx: &mut Effects<'_>) {
+        let Some(rank) = self.rank_of(peer) else { return };
+        if self.agreement.is_some() {
+            self.with_agreement(ends, fx, |agreement, out| match end {
+                End::Failed => agreement.on_failure(rank, out),
+                End::Finalized | End::Unreachable(_) => agreement.on_departure(rank, out),
+            });
+        }
+        if self.vote.is_some() {
+            self.with_vote(ends, fx, |vote, out| match end {
+                End::Failed => vote.on_failure(rank, out),
+                End::Finalized | End::Unreachable(_) => vote.on_departure(rank, out),
+            });
+        }
+        if self.spread.is_some() {
+            self.with_spread(ends, fx, |spread, out| match end {
+                End::Failed => spread.on_failure(rank, out),
+                End::Finalized | End::Unreachable(_) => spread.on_departure(rank, out),
+            });
+        }
+    }
+
+    fn with_agreement(
+        &mut self,
+        ends: &Ends,
+        fx: &mut Effects<'_>,
+        event: impl FnOnce(&mut Agreement, &mut Output<agreement::Message, Decision>),
+    ) {
+        let out = &mut fx.scratch.agreement;
+        if self.agreement.is_none() {
+            let mut agreement = Box::new(Agreement::new(self.me, self.size(), SHAPE));
+            for (rank, end) in known_ends(&self.members, ends) {
+                match end {
+                    End::Failed => agreement.on_failure(rank, out),
+                    End::Finalized | End::Unreachable(_) => agreement.on_departure(rank, out),
+                }
+            }
+            self.agreement = Some(agreement);
+        }
+        if let Some(agreement) = self.agreement.as_deref_mut() {
+            event(agreement, out);
+        }
+        let (about, members) = (self.about(), &self.members);
+        for (to, message) in out.sends.drain(..) {
+            fx.packets.push_back(Packet::new(members[to.index()], about, &Message::Agreement(message)));
+        }
+        fx.events.extend(out.outcomes.drain(..).map(|decision| Event::Decided(about.identity, decision)));
+        let recalled = self.agreement.as_deref_mut().and_then(Agreement::take_recall);
+        fx.events.extend(recalled.map(|sequence| recall(about.identity, left_result::AGREEMENT, sequence)));
+    }
+
+    fn with_vote(
+        &mut self,
+        ends: &Ends,
+        fx: &mut Effects<'_>,
+        event: impl FnOnce(&mut Vote, &mut Output<vote::Message, vote::Outcome>),
+    ) {
+        let out = &mut fx.scratch.vote;
+        if self.vote.is_none() {
+            let mut vote = Box::new(Vote::new(self.me, self.size(), SHAPE));
+            for (rank, end) in known_ends(&self.members, ends) {
+                match end {
+                    End::Failed => vote.on_failure(rank, out),
+                    End::Finalized | End::Unreachable(_) => vote.on_departure(rank, out),
+                }
+            }
+            if self.is_revoked() {
+                vote.refuse(Reason::Revoked, out);
+            }
+            self.vote = Some(vote);
+        }
+        if let Some(vote) = self.vote.as_deref_mut() {
+            event(vote, out);
+        }
+        let (about, members) = (self.about(), &self.members);
+        for (to, message) in out.sends.drain(..) {
+            fx.packets.push_back(Packet::new(members[to.index()], about, &Message::Vote(message)));
+        }
+        fx.events.extend(out.outcomes.drain(..).map(|outcome| Event::Voted(about.identity, outcome)));
+        let recalled = self.vote.as_deref_mut().and_then(Vote::take_recall);
+        fx.events.extend(recalled.map(|round| recall(about.identity, left_result::VOTE, round)));
+    }
+
+    fn with_spread(
+        &mut self,
+        ends: &Ends,
+        fx: &mut Effects<'_>,
+        event: impl FnOnce(&mut Spread, &mut Output<spread::Message, Item>),
+    ) {
+        let out = &mut fx.scratch.spread;
+        if self.spread.is_none() {
+            let mut spread = Box::new(Spread::new(self.me, self.size()));
+            for (rank, end) in known_ends(&self.members, ends) {
+                match end {
+                    End::Failed => spread.on_failure(rank, out),
+                    End::Finalized | End::Unreachable(_) => spread.on_departure(rank, out),
+                }
+            }
+            self.spread = Some(spread);
+        }
+        if let Some(spread) = self.spread.as_deref_mut() {
+            event(spread, out);
+        }
+        let (about, members) = (self.about(), &self.members);
+        for (to, message) in out.sends.drain(..) {
+            fx.packets.push_back(Packet::new(members[to.index()], about, &Message::Spread(message)));
+        }
+        fx.events.extend(out.outcomes.drain(..).map(|item| Event::Learned(about.identity, item)));
+    }
+}
+
+fn recall(identity: Identity, protocol: u8, sequence: u32) -> Event {
+    Event::Recall(ResultKey { identity, protocol, sequence })
+}
+
+/// The members whose end was published before.
+fn known_ends<'a>(members: &'a [PeerIndex], ends: &'a Ends) -> impl Iterator<Item = (Rank, End)> + 'a {
+    let members = if ends.none() { &[] } else { members };
+    (0u32..).zip(members).filter_map(|(rank, &member)| Some((Rank(rank), ends.of(member)?)))
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The results that a process leaves with the node daemon when it leaves MPI, in bytes: another member may have to ask for them
+//! (Trap 14).
+//!
+//! ```text
+//!  decision of an agreement   0 value u64   8 acknowledged u8   9 departed u8   10 failed ranks, u32 each
+//!  result of a vote           as a ballot on the wire
+//! ```
+
+use mend_base::{Rank, Reader, Wire, Writer};
+use mend_proto::agreement::Decision;
+use mend_proto::ranks::Ranks;
+use mend_proto::vote::Ballot;
+
+/// The protocol numbers of the results.
+pub(crate) const AGREEMENT: u8 = 1;
+pub(crate) const VOTE: u8 = 2;
+
+/// The bytes of a decision.
+pub(crate) fn of_decision(decision: &Decision) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(10 + 4 * decision.failed.len());
+    bytes.extend(decision.value.to_le_bytes());
+    bytes.extend([u8::from(decision.acknowledged), u8::from(decision.departed)]);
+    decision.failed.iter().for_each(|rank| bytes.extend(rank.0.to_le_bytes()));
+    bytes
+}
+
+/// The decision in these bytes, which another process wrote; `None`: they are none of a communicator of `size` members.
+pub(crate) fn decision(bytes: &[u8], size: u32) -> Option<Decision> {
+    let mut from = Reader::new(bytes);
+    let (value, acknowledged, departed) = (from.u64()?, flag(from.u8()?)?, flag(from.u8()?)?);
+    let mut failed = Ranks::new();
+    while !from.rest().is_empty() {
+        let rank = from.u32().filter(|&rank| rank < size)?;
+        failed.insert(Rank(rank));
+    }
+    Some(Decision { value, failed, acknowledged, departed })
+}
+
+/// The bytes of the result of a vote.
+pub(crate) fn of_ballot(ballot: Ballot) -> Vec<u8> {
+    let mut bytes = [0; Ballot::BYTES_MAX];
+    let mut out = Writer::new(&mut bytes);
+    ballot.write(&mut out);
+    let used = out.used();
+    bytes[..used].to_vec()
+}
+
+/// The result of a vote in these bytes, which another process wrote.
+pub(crate) fn ballot(bytes: &[u8]) -> Option<Ballot> {
+    let mut from = Reader::new(bytes);
+    let ballot = Ballot::read(&mut from)?;
+    from.rest().is_empty().then_some(ballot)
+}
+
+fn flag(byte: u8) -> Option<bool> {
+    match byte {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ballot, decision, of_ballot, of_decision};
+    use mend_base::Rank;
+    use mend_proto::agreement::Decision;
+    use mend_proto::vote::{Ballot, Reason};
+
+    #[test]
+    fn what_was_left_is_read_and_nothing_else() {
+        let failed = [Rank(3), Rank(1)].into_iter().collect();
+        let left = Decision { value: 7 << 40, failed, acknowledged: true, departed: false };
+        let bytes = of_decision(&left);
+        assert_eq!(decision(&bytes, 4), Some(left));
+        assert_eq!(decision(&bytes, 3), None, "a rank that does not exist");
+        assert_eq!(decision(&bytes[..bytes.len() - 1], 4), None);
+        assert_eq!(decision(&[2; 10], 4), None);
+        for result in [Ballot::Yes, Ballot::No(Reason::Failed(Rank(9))), Ballot::No(Reason::Other)] {
+            assert_eq!(ballot(&of_ballot(result)), Some(result));
+        }
+        assert_eq!(ballot(&[]), None);
+    }
+}

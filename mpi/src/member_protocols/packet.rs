@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The messages that members of a communicator exchange for its agreements, votes and revocation. Each is one control message.
+//!
+//! ```text
+//!  0 protocol u8   1 identity of the communicator (creator u64, number u32)   13 rank of the sender u32   17 message of the protocol
+//! ```
+
+use mend_base::{Identity, PeerIndex, Rank, Reader, Wire, Writer};
+use mend_proto::{agreement, spread, vote};
+use mend_transport::{AmId, Limits};
+
+/// The active-message id of these messages.
+pub(crate) const AM_ID: AmId = AmId(2);
+
+/// One message in its bytes, with its sender or its receiver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    pub peer: PeerIndex,
+    bytes: [u8; Limits::HEADER_BYTES_MAX],
+    used: u8,
+}
+
+/// The content of a message.
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    Agreement(agreement::Message),
+    Vote(vote::Message),
+    Spread(spread::Message),
+    /// The sender has freed the communicator, and every member has passed all its agreements.
+    Gone,
+}
+
+/// Which communicator a message is about, and the rank of its sender there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct About {
+    pub identity: Identity,
+    pub source: Rank,
+}
+
+const AGREEMENT: u8 = 1;
+const VOTE: u8 = 2;
+const SPREAD: u8 = 3;
+const GONE: u8 = 4;
+
+const ABOUT_BYTES: usize = 1 + Identity::BYTES_MAX + 4;
+const _: () = assert!(ABOUT_BYTES + agreement::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
+const _: () = assert!(ABOUT_BYTES + vote::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
+const _: () = assert!(ABOUT_BYTES + spread::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
+
+impl Packet {
+    /// The message for or from `peer`.
+    pub fn new(peer: PeerIndex, about: About, message: &Message) -> Self {
+        let mut bytes = [0; Limits::HEADER_BYTES_MAX];
+        let mut out = Writer::new(&mut bytes);
+        out.u8(match message {
+            Message::Agreement(_) => AGREEMENT,
+            Message::Vote(_) => VOTE,
+            Message::Spread(_) => SPREAD,
+            Message::Gone => GONE,
+        });
+        about.identity.write(&mut out);
+        out.u32(about.source.0);
+        match message {
+            Message::Agreement(message) => message.write(&mut out),
+            Message::Vote(message) => message.write(&mut out),
+            Message::Spread(message) => message.write(&mut out),
+            Message::Gone => {}
+        }
+        let used = out.used() as u8;
+        Packet { peer, bytes, used }
+    }
+
+    /// A copy of what `peer` has sent; `None`: it is too long.
+    pub fn copy(peer: PeerIndex, header: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Limits::HEADER_BYTES_MAX];
+        bytes.get_mut(..header.len())?.copy_from_slice(header);
+        Some(Packet { peer, bytes, used: header.len() as u8 })
+    }
+
+    /// The bytes on the wire.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.used)]
+    }
+
+    /// The content; `None`: garbage.
+    pub fn read(&self) -> Option<(About, Message)> {
+        let mut from = Reader::new(self.as_bytes());
+        let protocol = from.u8()?;
+        let about = About { identity: Identity::read(&mut from)?, source: Rank(from.u32()?) };
+        let message = match protocol {
+            AGREEMENT => Message::Agreement(agreement::Message::read(&mut from)?),
+            VOTE => Message::Vote(vote::Message::read(&mut from)?),
+            SPREAD => Message::Spread(spread::Message::read(&mut from)?),
+            GONE => Message::Gone,
+            _ => return None,
+        };
+        from.rest().is_empty().then_some((about, message))
+    }
+}
