@@ -7,20 +7,20 @@
 //!        ┌──────────────────────▶ over (no request); an error if a member has failed
 //! start ─┤
 //!        └─▶ active ── progress ─▶ done ── release ──▶ released
-//!              ├─── a member has left, or gave the operation up ──▶ done, in error, after a liveness query
-//!              ├─── a member's death is published ──▶ done, in error
+//!              ├─── a message of the dead is needed, or poison comes ──▶ given up: others are poisoned ──▶ done, in error
+//!              ├─── a member has left, or freed the communicator ──▶ query about all ──▶ given up, the same
 //!              └─── release ──▶ removed as soon as it is done
 //! ```
 //!
-//! When a failure is published at a process, all operations on communicators with the failed member end there (design "Interrupted
-//! collectives"), because a living member may wait for one that has ended its operation with an error. So results differ between
-//! members: an operation that has ended before has succeeded (Row CO3), and a communicator may be created at some members only. Such
-//! a communicator has a failed member, so it is of use for point-to-point messages only. A member that has not created it refuses
-//! these messages as soon as it knows the identity, or else when it finalizes. Freeing the communicator is local. Whether all members
-//! have created it can be found out only by an agreement (MPIX_Comm_agree, not implemented yet).
+//! An operation ends in error only if it needs what does not come (design "Interrupted collectives"): a message of a failed member, or of
+//! one that gave the operation up. It then poisons the members that still expect its messages, so these end in turn; the others succeed.
+//! So results differ between members (Row CO3), and a communicator may be created at some members only. Such a communicator has a
+//! failed member, so it is of use for point-to-point messages only. A member that has not created it refuses these messages as soon
+//! as it knows the identity, or else when it finalizes. Freeing the communicator is local. Whether all members have created it can be
+//! found out only by an agreement (MPIX_Comm_agree, not implemented yet).
 //!
-//! A part of the engine: it owns the operations. Each call borrows the [`Parts`], in which it changes the communicator's count of
-//! operations, and starts sends and receives at the PML.
+//! A part of the engine: it owns the operations. Each call borrows the [`Parts`], and starts sends and receives at the PML, which
+//! counts the operations of each channel.
 
 mod channel;
 mod liveness_query;
@@ -32,9 +32,9 @@ use crate::request::no_such_request;
 use crate::{CommKey, Detail, Error, State};
 use channel::CollectiveChannel;
 use liveness_query::LivenessQuery;
-use mend_base::{Key, LifecycleCheck, LifecycleCounts, PeerIndex, Slab, Tag};
+use mend_base::{Key, LifecycleCheck, LifecycleCounts, PeerIndex, Rank, Slab, Tag};
 use mend_coll::{Collective, Schedule};
-use mend_pml::{Ends, SleeperId, Status};
+use mend_pml::{Channel, End, Ends, Lent, SleeperId, Status};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -80,8 +80,11 @@ struct Active {
     /// The number of the operation on its communicator, which distinguishes its messages from those of other operations.
     tag: Tag,
     creation: Option<PendingCreation>,
-    /// The schedule has ended because a member has left, or gave the operation up; the operation ends when the query is answered.
+    /// The schedule has ended with an error whose cause may be a failure that is not published here: the operation ends when the query is
+    /// answered.
     query: Option<LivenessQuery>,
+    /// The members that still expect messages were poisoned.
+    given_up: bool,
 }
 
 /// Collective operations that are not released.
@@ -117,11 +120,12 @@ impl Collectives {
     }
 
     /// The requests for which the operation waits in its present round.
-    pub fn awaited_by(&self, key: Key) -> &[mend_pml::Request] {
-        match self.table.get(key).map(|running| &running.stage) {
-            Some(Stage::Active(active)) => active.schedule.awaited(),
-            _ => &[],
-        }
+    pub fn awaited_by(&self, key: Key) -> impl Iterator<Item = mend_pml::Request> {
+        let active = match self.table.get(key).map(|running| &running.stage) {
+            Some(Stage::Active(active)) => Some(active),
+            _ => None,
+        };
+        active.into_iter().flat_map(|active| active.schedule.awaited())
     }
 
     /// The communicator that the operation made, once it is done. `None`: this process is no member of it.
@@ -149,29 +153,27 @@ impl Collectives {
         if entry.is_revoked() {
             return Err(Error::of(Detail::Revoked));
         }
-        if let Some(failed) = parts.layers.pml.broken_by(entry.collective(), parts.ends) {
-            // Row CO4
-            mend_base::reach!("mpi.collective: a member had failed");
+        let (channel, me, size) =
+            (entry.collective(), entry.communicator().rank, entry.communicator().size());
+        let schedule = mend_coll::schedule(me, size, call);
+        if let Some(failed) = parts.layers.pml.broken_by(channel) {
+            refuse(channel, size, schedule, parts);
             return Err(Error::of(Detail::ProcFailed(failed)));
         }
-        let schedule = mend_coll::schedule(entry.communicator().rank, entry.communicator().size(), call);
-        let tag = entry.tag();
-        if let Some(entry) = parts.communicators.get_mut(comm) {
-            // If there is no memory here, the other members start this operation all the same, so the operation uses up its tag here too.
-            if matches!(schedule, Ok(_) | Err(mend_coll::Error::NoMemory)) {
-                entry.count_operation();
-            }
-            if schedule.is_ok() {
-                entry.begin_operation();
-            }
-        }
-        let is_creation = creation.is_some();
-        let mut active = Active { schedule: schedule?, tag, creation, query: None };
-        // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
-        let Some(key) = self.reserve(comm) else {
-            parts.communicators.end_operation(comm, parts.layers);
-            return Err(Error::of(Detail::NoMemory));
+        let schedule = match schedule {
+            // The other members start this operation all the same.
+            Err(mend_coll::Error::NoMemory) => return Err(not_started(channel, size, parts)),
+            schedule => schedule?,
         };
+        let is_creation = creation.is_some();
+        // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
+        let Some(key) = self.reserve(comm) else { return Err(not_started(channel, size, parts)) };
+        let Some(tag) = parts.layers.pml.begin_operation(channel) else {
+            self.table.remove(key);
+            return Err(not_started(channel, size, parts));
+        };
+        parts.communicators.get_mut(comm).into_iter().for_each(CommEntry::begin_operation);
+        let mut active = Active { schedule, tag, creation, query: None, given_up: false };
         match progress(comm, &mut active, parts) {
             Some((Err(error), _)) => {
                 self.table.remove(key);
@@ -214,17 +216,20 @@ impl Collectives {
         self.end_some(|comm, active| progress(comm, active, parts))
     }
 
-    /// A step of publishing a failure, after the requests: ends all operations on communicators with the failed member. Point-to-point
-    /// messages on these communicators go on (Row CO12), and so do operations on others (Row CO5).
-    pub fn interrupt<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, parts: &mut Parts<'_, N, R>) {
+    /// A step of publishing a failure, after the requests: ends the operations that need the failed member. Those that do not go on.
+    /// Point-to-point messages on these communicators go on (Row CO12), and so do operations on others (Row CO5).
+    pub fn on_death<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, parts: &mut Parts<'_, N, R>) {
         self.end_some(|comm, active| {
             let entry = parts.communicators.get(comm)?;
             let (rank, channel) = (entry.rank_of(dead)?, entry.collective());
-            mend_base::reach!("mpi.collective: interrupted");
-            let error = mend_pml::Error::ProcFailed(rank);
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
-            active.schedule.interrupt(&mut channel, error);
-            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
+            active.schedule.on_death(&mut channel, rank, mend_pml::Error::ProcFailed(rank));
+            let ended = progress(comm, active, parts);
+            match ended {
+                Some((Err(_), _)) => mend_base::reach!("mpi.collective: interrupted"),
+                _ => mend_base::reach!("mpi.collective: goes on without the dead"),
+            }
+            ended
         });
     }
 
@@ -236,6 +241,9 @@ impl Collectives {
             let error = mend_pml::Error::Revoked;
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, error);
+            // The revocation reaches the others: they need no poison.
+            give_up(comm, active, None, false, parts);
+            end_at_pml(comm, active, parts);
             Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
         });
     }
@@ -248,6 +256,8 @@ impl Collectives {
         if let Some(channel) = parts.communicators.get(*comm).map(CommEntry::collective) {
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, mend_pml::Error::Revoked);
+            give_up(*comm, active, None, false, parts);
+            end_at_pml(*comm, active, parts);
         }
         parts.communicators.end_operation(*comm, parts.layers);
         self.active.retain(|active| *active != key);
@@ -346,15 +356,116 @@ fn progress<N: Btl, R: Runtime>(
     parts: &mut Parts<'_, N, R>,
 ) -> Option<Ended> {
     let channel = parts.communicators.get(comm)?.collective();
-    let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
-    let result = active.schedule.progress(&mut channel)?;
-    if let Err(mend_pml::Error::PeerLeft(_) | mend_pml::Error::PeerFreed(_)) = result {
-        let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, parts));
-        if !query.is_answered(parts.peer_reports) {
-            return None;
-        }
-    }
+    let mut messages = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
+    let result = match active.schedule.progress(&mut messages)? {
+        Ok(()) => Ok(()),
+        Err(error @ mend_pml::Error::Truncated(_)) => Err(error),
+        Err(error) => Err(settle(comm, active, error, parts)?),
+    };
+    end_at_pml(comm, active, parts);
     Some(conclude(comm, active.creation.as_ref(), result, parts))
+}
+
+/// Gives an operation up whose schedule has ended with `error`. Returns the error of the operation; `None` while it may have a cause that
+/// is not published here (I2).
+#[cold]
+fn settle<N: Btl, R: Runtime>(
+    comm: CommKey,
+    active: &mut Active,
+    error: mend_pml::Error,
+    parts: &mut Parts<'_, N, R>,
+) -> Option<mend_pml::Error> {
+    use mend_pml::Error::{PeerFreed, PeerLeft, Poisoned, ProcFailed};
+    let entry = parts.communicators.get(comm)?;
+    let (channel, me) = (entry.collective(), entry.communicator().rank);
+    let is_answered = |active: &Active, parts: &Parts<'_, N, R>| match &active.query {
+        Some(query) => query.is_answered(parts.peer_reports),
+        None => true,
+    };
+    let published = parts.layers.pml.broken_by(channel);
+    match (error, published) {
+        (ProcFailed(_), _) => {}
+        (Poisoned { failed: Some(failed), .. }, _) if failed != me => {
+            // The others need not wait for the answer.
+            give_up(comm, active, Some(failed), true, parts);
+            let member = *parts.communicators.get(comm)?.members().get(failed.index())?;
+            if parts.ends.of(member) == Some(End::Failed) {
+                return Some(ProcFailed(failed));
+            }
+            if published.is_none() && active.query.is_none() {
+                active.query = Some(LivenessQuery::about(member, parts));
+            }
+        }
+        (PeerLeft(_) | PeerFreed(_), None) if active.query.is_none() => {
+            active.query = Some(LivenessQuery::begin(comm, parts));
+        }
+        _ => {}
+    }
+    // A failure that is published explains the error, whatever the transports or the other member said.
+    let error = match (error, parts.layers.pml.broken_by(channel)) {
+        (ProcFailed(failed), _) => ProcFailed(failed),
+        (PeerLeft(_) | PeerFreed(_) | Poisoned { .. }, Some(failed)) => ProcFailed(failed),
+        _ if !is_answered(active, parts) => return None,
+        (Poisoned { by, .. }, None) => PeerFreed(by),
+        (error, _) => error,
+    };
+    let failed = if let ProcFailed(failed) = error { Some(failed) } else { None };
+    give_up(comm, active, failed, error != mend_pml::Error::Revoked, parts);
+    Some(error)
+}
+
+/// The PML takes no message of the operation any more. The members that still expect messages of it are poisoned, once, if `poisons`.
+fn give_up<N: Btl, R>(
+    comm: CommKey,
+    active: &mut Active,
+    failed: Option<Rank>,
+    poisons: bool,
+    parts: &mut Parts<'_, N, R>,
+) {
+    let Some(entry) = parts.communicators.get(comm).filter(|_| !active.given_up) else { return };
+    active.given_up = true;
+    let channel = entry.collective();
+    let Layers { net, pml, .. } = &mut *parts.layers;
+    let owed = active.schedule.owed().filter(|_| poisons);
+    pml.give_up_operation(Lent { net, ends: parts.ends }, channel, active.tag, failed, owed);
+}
+
+/// The operation is over for the PML.
+fn end_at_pml<N: Btl, R>(comm: CommKey, active: &Active, parts: &mut Parts<'_, N, R>) {
+    if let Some(entry) = parts.communicators.get(comm) {
+        parts.layers.pml.end_operation(entry.collective(), active.tag);
+    }
+}
+
+/// A member has failed, so an operation is not started, and no later one will be: the members that expect messages of it are poisoned.
+#[cold]
+fn refuse<N: Btl, R>(
+    channel: Channel,
+    size: u32,
+    schedule: Result<Schedule, mend_coll::Error>,
+    parts: &mut Parts<'_, N, R>,
+) {
+    mend_base::reach!("mpi.collective: a member had failed");
+    let Layers { net, pml, .. } = &mut *parts.layers;
+    let lent = Lent { net, ends: parts.ends };
+    match schedule {
+        Ok(schedule) => pml.refuse_operation_and_later(lent, channel, schedule.owed()),
+        Err(mend_coll::Error::NoMemory) => {
+            pml.refuse_operation_and_later(lent, channel, (0..size).map(Rank));
+        }
+        // The arguments are wrong, so the other members may start nothing.
+        Err(_) => {}
+    }
+}
+
+/// There is no memory for an operation: it uses up its tag, and all members are poisoned, since its schedule may not be known.
+#[cold]
+fn not_started<N: Btl, R>(channel: Channel, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
+    mend_base::reach!("mpi.collective: no memory");
+    let Layers { net, pml, .. } = &mut *parts.layers;
+    let tag = pml.skip_operation(channel);
+    pml.give_up_operation(Lent { net, ends: parts.ends }, channel, tag, None, (0..size).map(Rank));
+    Error::of(Detail::NoMemory)
 }
 
 /// Ends an operation: commits or rolls back a creation, and returns the result.

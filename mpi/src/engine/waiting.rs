@@ -58,7 +58,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Adds the endpoints from which a collective operation expects messages in its present round.
     pub(super) fn expect_rounds(&mut self, collective: Key) {
         self.expected_senders.follow(collective);
-        for &request in self.collectives.awaited_by(collective) {
+        for request in self.collectives.awaited_by(collective) {
             if let Some(endpoint) = self.layers.pml.awaited_from(request) {
                 self.expected_senders.add(Some(endpoint));
             }
