@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Collective operations that run: each is a schedule (`mend-coll`) on the collective context of its communicator, so
-//! that its messages never match receives of the program. The creation of a communicator is a collective operation too.
+//! that its messages never match receives of the program. A creation of a communicator runs one for its exchange (`creations`).
 //!
 //! ```text
 //!            start: progress once
@@ -14,10 +14,7 @@
 //!
 //! An operation ends in error only if it needs what does not come (design "Interrupted collectives"): a message of a failed member, or of
 //! one that gave the operation up. It then poisons the members that still expect its messages, so these end in turn; the others succeed.
-//! So results differ between members (Row CO3), and a communicator may be created at some members only. Such a communicator has a
-//! failed member, so it is of use for point-to-point messages only. A member that has not created it refuses these messages as soon
-//! as it knows the identity, or else when it finalizes. Freeing the communicator is local. Whether all members have created it can be
-//! found out only by an agreement (MPIX_Comm_agree, not implemented yet).
+//! So results differ between members (Row CO3); whether all have succeeded can be found out by an agreement (MPIX_Comm_agree).
 //!
 //! A part of the engine: it owns the operations. Each call borrows the [`Parts`], and starts sends and receives at the PML, which
 //! counts the operations of each channel.
@@ -25,16 +22,16 @@
 mod channel;
 mod liveness_query;
 
-use crate::communicator::{CommEntry, Communicators, PendingCreation};
+use crate::communicator::{CommEntry, Communicators};
 use crate::layers::Layers;
+use crate::operation_table::OperationTable;
 use crate::peer_reports::PeerReports;
-use crate::request::no_such_request;
-use crate::{CommKey, Detail, Error, State};
+use crate::{CommKey, Detail, Error};
 use channel::CollectiveChannel;
 use liveness_query::LivenessQuery;
-use mend_base::{Key, LifecycleCheck, LifecycleCounts, PeerIndex, Rank, Slab, Tag};
+use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_coll::{Collective, Schedule};
-use mend_pml::{Channel, End, Ends, Lent, SleeperId, Status};
+use mend_pml::{Channel, End, Ends, Lent, Status};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -46,40 +43,20 @@ pub(crate) struct Parts<'a, N: Btl, R> {
     pub ends: &'a Ends,
 }
 
-/// The result of an operation, and the communicator that it created.
-type Ended = (Result<Status, Error>, Option<CommKey>);
-
 /// The result of the start of an operation.
 pub(crate) enum Begun {
     /// The operation is over; it has no request.
     Done(Status),
-    /// The operation has a request: it runs, or it is a creation, whose communicator the caller must take.
+    /// The operation has a request.
     Running(Key),
 }
 
-/// A collective operation that has a request.
+/// An operation that runs.
 #[derive(Debug)]
-struct Running {
-    comm: CommKey,
-    stage: Stage,
-    /// The request was freed.
-    detached: bool,
-    /// The thread that sleeps until the operation is over.
-    sleeper: Option<SleeperId>,
-}
-
-#[derive(Debug)]
-enum Stage {
-    Active(Active),
-    Done(Result<Status, Error>, Option<CommKey>),
-}
-
-#[derive(Debug)]
-struct Active {
+pub(crate) struct Active {
     schedule: Schedule,
     /// The number of the operation on its communicator, which distinguishes its messages from those of other operations.
     tag: Tag,
-    creation: Option<PendingCreation>,
     /// The schedule has ended with an error whose cause may be a failure that is not published here: the operation ends when the query is
     /// answered.
     query: Option<LivenessQuery>,
@@ -90,13 +67,9 @@ struct Active {
 /// Collective operations that are not released.
 #[derive(Debug, Default)]
 pub(crate) struct Collectives {
-    table: Slab<Running>,
+    operations: OperationTable<Active>,
     /// The operations that run, which progress polls.
     active: Vec<Key>,
-    /// Checks that each entry of `table` ends once.
-    lifecycle_check: LifecycleCheck,
-    /// Sleepers of operations that have ended.
-    to_wake: Vec<SleeperId>,
 }
 
 impl Collectives {
@@ -107,38 +80,19 @@ impl Collectives {
         self.active.is_empty()
     }
 
-    /// The number of operations that are not released.
-    pub fn len(&self) -> usize {
-        self.table.len()
+    /// The operations.
+    pub fn operations(&self) -> &OperationTable<Active> {
+        &self.operations
     }
 
-    /// Asserts that each operation ends once and is released once. Returns the counts so far.
-    pub fn lifecycle_counts(&self) -> LifecycleCounts {
-        let is_over = |running: &Running| matches!(running.stage, Stage::Done(..));
-        self.lifecycle_check.assert_agrees(self.table.iter().map(|(key, running)| (key, is_over(running))));
-        self.lifecycle_check.counts()
+    /// The operations, to be changed.
+    pub fn operations_mut(&mut self) -> &mut OperationTable<Active> {
+        &mut self.operations
     }
 
     /// The requests for which the operation waits in its present round.
     pub fn awaited_by(&self, key: Key) -> impl Iterator<Item = mend_pml::Request> {
-        let active = match self.table.get(key).map(|running| &running.stage) {
-            Some(Stage::Active(active)) => Some(active),
-            _ => None,
-        };
-        active.into_iter().flat_map(|active| active.schedule.awaited())
-    }
-
-    /// The communicator that the operation made, once it is done. `None`: this process is no member of it.
-    pub fn take_created(&mut self, key: Key) -> Option<CommKey> {
-        match &mut self.table.get_mut(key)?.stage {
-            Stage::Active(_) => None,
-            Stage::Done(_, created) => created.take(),
-        }
-    }
-
-    /// The communicator of an operation that is not released.
-    pub fn communicator_of(&self, key: Key) -> Option<CommKey> {
-        self.table.get(key).filter(|running| !running.detached).map(|running| running.comm)
+        self.operations.running(key).into_iter().flat_map(|active| active.schedule.awaited())
     }
 
     /// Starts an operation. All members start the same ones in the same order (MPI-5.0 §6.1).
@@ -146,7 +100,6 @@ impl Collectives {
         &mut self,
         comm: CommKey,
         call: Collective,
-        creation: Option<PendingCreation>,
         parts: &mut Parts<'_, N, R>,
     ) -> Result<Begun, Error> {
         let entry = parts.communicators.valid(comm)?;
@@ -165,50 +118,31 @@ impl Collectives {
             Err(mend_coll::Error::NoMemory) => return Err(not_started(channel, size, parts)),
             schedule => schedule?,
         };
-        let is_creation = creation.is_some();
         // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
-        let Some(key) = self.reserve(comm) else { return Err(not_started(channel, size, parts)) };
+        if self.active.try_reserve(1).is_err() {
+            return Err(not_started(channel, size, parts));
+        }
         let Some(tag) = parts.layers.pml.begin_operation(channel) else {
-            self.table.remove(key);
             return Err(not_started(channel, size, parts));
         };
+        let active = Active { schedule, tag, query: None, given_up: false };
+        let Ok(key) = self.operations.begin(comm, active) else {
+            parts.layers.pml.end_operation(channel, tag);
+            return Err(poison_all(channel, tag, size, parts));
+        };
         parts.communicators.get_mut(comm).into_iter().for_each(CommEntry::begin_operation);
-        let mut active = Active { schedule, tag, creation, query: None, given_up: false };
-        match progress(comm, &mut active, parts) {
-            Some((Err(error), _)) => {
-                self.table.remove(key);
-                Err(error)
+        let active = self.operations.running_mut(key).expect("it has just begun");
+        match progress(comm, active, parts) {
+            Some(result) => {
+                self.operations.end(key, (result, None));
+                self.operations.release(key);
+                result.map(Begun::Done)
             }
-            Some((Ok(status), _)) if !is_creation => {
-                self.table.remove(key);
-                Ok(Begun::Done(status))
+            None => {
+                self.active.push(key);
+                Ok(Begun::Running(key))
             }
-            Some((result, created)) => Ok(Begun::Running(self.begin(key, Stage::Done(result, created)))),
-            None => Ok(Begun::Running(self.begin(key, Stage::Active(active)))),
         }
-    }
-
-    /// Reserves the entries of an operation that has not begun. `None`: there is no memory.
-    fn reserve(&mut self, comm: CommKey) -> Option<Key> {
-        self.active.try_reserve(1).ok()?;
-        // One sleeper for each operation of the table at most.
-        self.to_wake.try_reserve(self.table.len() + 1).ok()?;
-        let stage = Stage::Done(Ok(Status::EMPTY), None);
-        self.table.try_insert(Running { comm, stage, detached: false, sleeper: None })
-    }
-
-    fn begin(&mut self, key: Key, stage: Stage) -> Key {
-        let is_active = matches!(stage, Stage::Active(_));
-        if let Some(running) = self.table.get_mut(key) {
-            running.stage = stage;
-        }
-        self.lifecycle_check.begin(key);
-        if is_active {
-            self.active.push(key);
-        } else {
-            self.lifecycle_check.end(key);
-        }
-        key
     }
 
     /// Makes progress on all operations that run. Returns how many ended.
@@ -226,7 +160,7 @@ impl Collectives {
             active.schedule.on_death(&mut channel, rank, mend_pml::Error::ProcFailed(rank));
             let ended = progress(comm, active, parts);
             match ended {
-                Some((Err(_), _)) => mend_base::reach!("mpi.collective: interrupted"),
+                Some(Err(_)) => mend_base::reach!("mpi.collective: interrupted"),
                 _ => mend_base::reach!("mpi.collective: goes on without the dead"),
             }
             ended
@@ -244,108 +178,55 @@ impl Collectives {
             // The revocation reaches the others: they need no poison.
             give_up(comm, active, None, false, parts);
             end_at_pml(comm, active, parts);
-            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
+            Some(conclude(comm, Err(error), parts))
         });
     }
 
     /// Ends an operation that has no request of the program, before it is over, and releases it.
     pub fn give_up<N: Btl, R: Runtime>(&mut self, key: Key, parts: &mut Parts<'_, N, R>) {
-        let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
-            return;
-        };
-        if let Some(channel) = parts.communicators.get(*comm).map(CommEntry::collective) {
+        let Some(comm) = self.operations.comm_of(key) else { return };
+        let Some(active) = self.operations.running_mut(key) else { return };
+        if let Some(channel) = parts.communicators.get(comm).map(CommEntry::collective) {
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, mend_pml::Error::Revoked);
-            give_up(*comm, active, None, false, parts);
-            end_at_pml(*comm, active, parts);
+            give_up(comm, active, None, false, parts);
+            end_at_pml(comm, active, parts);
         }
-        parts.communicators.end_operation(*comm, parts.layers);
+        parts.communicators.end_operation(comm, parts.layers);
         self.active.retain(|active| *active != key);
-        self.end(key, Ok(Status::EMPTY), None);
-        self.remove(key);
+        self.operations.end(key, (Ok(Status::EMPTY), None));
+        self.operations.release(key);
     }
 
     /// Ends the running operations for which `step` returns a result. Returns how many.
-    fn end_some(&mut self, mut step: impl FnMut(CommKey, &mut Active) -> Option<Ended>) -> u32 {
+    fn end_some(
+        &mut self,
+        mut step: impl FnMut(CommKey, &mut Active) -> Option<Result<Status, Error>>,
+    ) -> u32 {
         let before = self.active.len();
         let mut active = core::mem::take(&mut self.active);
         active.retain(|&key| {
-            let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
-                return false;
-            };
-            let Some((result, created)) = step(*comm, active) else { return true };
-            self.end(key, result, created);
+            let Some(comm) = self.operations.comm_of(key) else { return false };
+            let Some(running) = self.operations.running_mut(key) else { return false };
+            let Some(result) = step(comm, running) else { return true };
+            self.operations.end(key, (result, None));
             false
         });
         self.active = active;
         (before - self.active.len()) as u32
     }
 
-    /// Ends an operation with this result.
-    fn end(&mut self, key: Key, result: Result<Status, Error>, created: Option<CommKey>) {
-        let Some(running) = self.table.get_mut(key) else { return };
-        running.stage = Stage::Done(result, created);
-        let detached = running.detached;
-        self.to_wake.extend(running.sleeper.take());
-        self.lifecycle_check.end(key);
-        if detached {
-            self.remove(key);
-        }
-    }
-
     /// The runtime has answered that a peer lives: this answers queries, or makes them ask again.
     pub fn on_alive<N: Btl, R: Runtime>(&mut self, member: PeerIndex, parts: &mut Parts<'_, N, R>) {
         let mut again = false;
         for key in &self.active {
-            if let Some(Running { stage: Stage::Active(Active { query: Some(query), .. }), .. }) =
-                self.table.get_mut(*key)
-            {
+            if let Some(Active { query: Some(query), .. }) = self.operations.running_mut(*key) {
                 again |= query.on_alive(member);
             }
         }
         if again {
             liveness_query::ask_again(member, parts);
         }
-    }
-
-    // Hot: per poll.
-    /// The state of an operation.
-    pub fn poll(&self, key: Key) -> State {
-        match self.table.get(key).map(|running| &running.stage) {
-            None => State::Done(Err(no_such_request())),
-            Some(Stage::Active(_)) => State::Running,
-            Some(Stage::Done(result, _)) => State::Done(*result),
-        }
-    }
-
-    /// The end of a running operation will wake `sleeper`. Does nothing for an operation that is over.
-    pub fn wake_at_end(&mut self, key: Key, sleeper: SleeperId) {
-        if let Some(running) = self.table.get_mut(key)
-            && matches!(running.stage, Stage::Active(_))
-        {
-            running.sleeper = Some(sleeper);
-        }
-    }
-
-    /// The sleeper of an operation that has ended, to be woken. Each is returned once.
-    pub fn next_to_wake(&mut self) -> Option<SleeperId> {
-        self.to_wake.pop()
-    }
-
-    /// Releases an operation. One that is over is removed; one that runs goes on, and is removed when it ends. Returns its communicator,
-    /// unless it was released before.
-    pub fn release(&mut self, key: Key) -> Option<CommKey> {
-        let comm = self.communicator_of(key)?;
-        match self.table.get_mut(key) {
-            Some(running) if matches!(running.stage, Stage::Active(_)) => running.detached = true,
-            _ => self.remove(key),
-        }
-        Some(comm)
-    }
-
-    fn remove(&mut self, key: Key) {
-        self.lifecycle_check.release(key);
-        self.table.remove(key);
     }
 }
 
@@ -354,7 +235,7 @@ fn progress<N: Btl, R: Runtime>(
     comm: CommKey,
     active: &mut Active,
     parts: &mut Parts<'_, N, R>,
-) -> Option<Ended> {
+) -> Option<Result<Status, Error>> {
     let channel = parts.communicators.get(comm)?.collective();
     let mut messages = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
     let result = match active.schedule.progress(&mut messages)? {
@@ -363,7 +244,7 @@ fn progress<N: Btl, R: Runtime>(
         Err(error) => Err(settle(comm, active, error, parts)?),
     };
     end_at_pml(comm, active, parts);
-    Some(conclude(comm, active.creation.as_ref(), result, parts))
+    Some(conclude(comm, result, parts))
 }
 
 /// Gives an operation up whose schedule has ended with `error`. Returns the error of the operation; `None` while it may have a cause that
@@ -462,31 +343,22 @@ fn refuse<N: Btl, R>(
 #[cold]
 fn not_started<N: Btl, R>(channel: Channel, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
     mend_base::reach!("mpi.collective: no memory");
+    let tag = parts.layers.pml.skip_operation(channel);
+    poison_all(channel, tag, size, parts)
+}
+
+fn poison_all<N: Btl, R>(channel: Channel, tag: Tag, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
     let Layers { net, pml, .. } = &mut *parts.layers;
-    let tag = pml.skip_operation(channel);
     pml.give_up_operation(Lent { net, ends: parts.ends }, channel, tag, None, (0..size).map(Rank));
     Error::of(Detail::NoMemory)
 }
 
-/// Ends an operation: commits or rolls back a creation, and returns the result.
+/// Ends an operation, and returns its result.
 fn conclude<N: Btl, R: Runtime>(
     comm: CommKey,
-    creation: Option<&PendingCreation>,
     result: Result<(), mend_pml::Error>,
     parts: &mut Parts<'_, N, R>,
-) -> Ended {
-    let Parts { layers, communicators, ends, .. } = parts;
-    let made = match (result, creation) {
-        (Ok(()), None) => Ok(None),
-        (Ok(()), Some(creation)) => communicators.commit(comm, creation, ends, layers),
-        (Err(error), creation) => {
-            creation.into_iter().for_each(|creation| communicators.roll_back(comm, creation, layers));
-            Err(Error::from(error))
-        }
-    };
-    communicators.end_operation(comm, layers);
-    match made {
-        Ok(created) => (Ok(Status::EMPTY), created),
-        Err(error) => (Err(error), None),
-    }
+) -> Result<Status, Error> {
+    parts.communicators.end_operation(comm, parts.layers);
+    result.map(|()| Status::EMPTY).map_err(Error::from)
 }
