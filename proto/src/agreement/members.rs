@@ -113,7 +113,7 @@ impl Members {
 
     /// The children that this member, a root by succession, has taken over: those that are not below it.
     pub(super) fn taken_over(&self, visit: &mut impl FnMut(Rank)) {
-        self.tree.orphans(self.me, &self.gone, visit);
+        self.tree.without_ancestors(self.me, &self.gone, visit);
     }
 
     /// Whether `rank` was a child of this member when only these were gone.

@@ -366,20 +366,20 @@ fn an_observer_dies_with_the_observed_and_the_adopter_before_its_adoption_messag
 //
 #[test]
 fn a_member_with_two_adopters_beats_to_both_until_one_has_failed() {
-    let mut orphan = member(0, 4, AUTHORITY);
+    let mut adopted = member(0, 4, AUTHORITY);
     let mut out = Output::new();
-    orphan.on_failure(after(ms(1)), Rank(1), &mut out);
+    adopted.on_failure(after(ms(1)), Rank(1), &mut out);
     // Rank 3 adopts because rank 2 has failed, which rank 0 does not know; the message of rank 2 is older and comes later.
-    orphan.on_message(after(ms(2)), Rank(3), Message::Observe, &mut out);
-    orphan.on_message(after(ms(3)), Rank(2), Message::Observe, &mut out);
-    orphan.on_message(after(ms(3)), Rank(2), Message::Observe, &mut out);
+    adopted.on_message(after(ms(2)), Rank(3), Message::Observe, &mut out);
+    adopted.on_message(after(ms(3)), Rank(2), Message::Observe, &mut out);
+    adopted.on_message(after(ms(3)), Rank(2), Message::Observe, &mut out);
     let beats = |out: &Output| out.sends.iter().filter(|(_, m)| matches!(m, Message::Beat(_))).count();
     let mut out = Output::new();
-    orphan.on_timeout(after(ms(3)), &mut out);
+    adopted.on_timeout(after(ms(3)), &mut out);
     assert_eq!(beats(&out), 2, "to rank 2 and to rank 3");
-    orphan.on_failure(after(ms(4)), Rank(2), &mut out);
+    adopted.on_failure(after(ms(4)), Rank(2), &mut out);
     let mut out = Output::new();
-    orphan.on_timeout(after(ms(13)), &mut out);
+    adopted.on_timeout(after(ms(13)), &mut out);
     assert_eq!(out.sends, [(Rank(3), Message::Beat(after(ms(13))))]);
 }
 
