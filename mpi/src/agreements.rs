@@ -101,11 +101,15 @@ impl Agreements {
     /// The agreement that runs is decided.
     pub fn take_decided(&mut self, identity: Identity) -> Option<Queued> {
         let queue = self.queues.get_mut(&identity)?;
-        let decided = queue.pop_front();
-        if queue.is_empty() {
+        // The queue keeps its memory: an agreement allocates nothing.
+        queue.pop_front()
+    }
+
+    /// The protocols of the communicator are over.
+    pub fn forget(&mut self, identity: Identity) {
+        if self.queues.get(&identity).is_some_and(VecDeque::is_empty) {
             self.queues.remove(&identity);
         }
-        decided
     }
 
     /// The decision waits until its failures are published.

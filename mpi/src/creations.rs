@@ -105,11 +105,15 @@ impl Creations {
     /// The vote of the first creation over this parent is over.
     pub fn take_first(&mut self, parent: Identity) -> Option<Key> {
         let queue = self.queues.get_mut(&parent)?;
-        let first = queue.pop_front();
-        if queue.is_empty() {
+        // The queue keeps its memory for the next creation.
+        queue.pop_front()
+    }
+
+    /// The parent was freed, and no creation over it is left.
+    pub fn forget(&mut self, parent: Identity) {
+        if self.queues.get(&parent).is_some_and(VecDeque::is_empty) {
             self.queues.remove(&parent);
         }
-        first
     }
 
     /// The operations.

@@ -5,6 +5,7 @@
 use super::Engine;
 use crate::agreements::{Held, Purpose, Queued};
 use crate::communicator::Communicators;
+use crate::layers::Layers;
 use crate::member_protocols::{Event, Instance, Target};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, PeerIndex, Rank};
@@ -123,7 +124,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn progress_member_protocols(&mut self) -> u32 {
         let delivered = self.deliver_member_messages();
         self.apply_member_events();
-        delivered + self.member_protocols.send(&self.ends, &mut self.layers)
+        let sent = self.member_protocols.send(&self.ends, &mut self.layers);
+        let Layers { net, pml, .. } = &mut self.layers;
+        delivered + sent + pml.send_waiting(net)
     }
 
     /// To be called before the end of a peer is published: everything that the peer has sent is delivered.
@@ -219,6 +222,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The communicator was freed: what its protocols still owe to other members goes on.
     pub(super) fn close_member_protocols(&mut self, identity: Identity) {
+        self.creations.forget(identity);
         let Some((instance, mut fx)) = self.member_protocols.instance(identity) else { return };
         instance.close(&self.ends, &mut fx);
         if instance.has_agreed() {
@@ -245,6 +249,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((instance, _)) = self.member_protocols.instance(identity) {
             instance.forget_agreements();
         }
+        self.agreements.forget(identity);
         self.member_protocols.remove_if_over(identity);
     }
 
@@ -321,25 +326,24 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn commit_shrink(&mut self, comm: CommKey, proposed: u32, decision: &Decision) -> Result<CommKey, Error> {
         let entry = self.communicators.get(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
         let parent = entry.communicator().clone();
-        let (creator, number) = (Rank((decision.value >> 32) as u32), decision.value as u32);
-        if creator != parent.rank {
-            self.communicators.return_number(&parent, proposed);
-        }
-        let ranks: Vec<Rank> =
-            (0..parent.size()).map(Rank).filter(|&rank| !decision.failed.contains(rank)).collect();
-        let entry = self.communicators.get(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
         let properties = entry.properties().inherited(Hints::default());
+        let (creator, number) = (Rank((decision.value >> 32) as u32), decision.value as u32);
         let bad = || Error::of(Detail::BadCreation);
         let identity = Identity { creator: parent.peer(creator).ok_or_else(bad)?, number };
-        let (group, members) = match decision.failed.is_empty() {
-            true => (Arc::clone(&parent.group), Arc::clone(entry.members())),
-            false => (
-                Arc::new(parent.group.include(&ranks).map_err(|_| bad())?),
-                ranks.iter().map(|rank| entry.members()[rank.index()]).collect(),
-            ),
+        let (rank, group, members) = if decision.failed.is_empty() {
+            (parent.rank, Arc::clone(&parent.group), Arc::clone(entry.members()))
+        } else {
+            let left = |rank: &Rank| !decision.failed.contains(*rank);
+            let ranks: Vec<Rank> = (0..parent.size()).map(Rank).filter(left).collect();
+            let group = Arc::new(parent.group.include(&ranks).map_err(|_| bad())?);
+            let members = ranks.iter().map(|rank| entry.members()[rank.index()]).collect();
+            (Rank(parent.rank.0 - decision.failed.below(parent.rank)), group, members)
         };
-        let rank = ranks.iter().position(|&rank| rank == parent.rank).ok_or_else(bad)?;
-        let mut made = Communicator { identity, rank: Rank(rank as u32), group };
+        // After a failure, a member that has failed since may have used the number: another root may have decided so.
+        if creator != parent.rank && decision.failed.is_empty() {
+            self.communicators.return_number(&parent, proposed);
+        }
+        let mut made = Communicator { identity, rank, group };
         if made.size() == 1 && parent.size() > 1 {
             self.communicators.rename_alone(&parent, &mut made);
         }

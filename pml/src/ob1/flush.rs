@@ -44,6 +44,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.queues.open_control(id, places).ok_or(Error::NoMemory)
     }
 
+    /// Sends what waits, without polling the transports: for control messages that must leave before the program goes on, since it may
+    /// compute next. Returns the number of events.
+    pub fn send_waiting<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
+        if self.queues.has_flush_pending() { self.flush_all(net) } else { 0 }
+    }
+
     /// Sends a control message of another protocol, a header of at most [`Limits::HEADER_BYTES_MAX`] bytes, with the next call
     /// of progress that finds room for it, before all data. A peer that is not connected is connected first; one that has
     /// ended gets nothing.
