@@ -156,6 +156,14 @@ const TABLE: &[Soak] = &[
         steps: runs::kills,
     },
     Soak {
+        name: "recoveries",
+        sentence: "10,000 ranks killed at any instruction of a loop of communication: the others revoke, agree, shrink, go on",
+        long: seconds(1000),
+        short: seconds(20),
+        sample: Some(seconds(20)),
+        steps: runs::recoveries,
+    },
+    Soak {
         name: "single-step",
         sentence: "a rank killed after every instruction of an operation: no hang, no wrong byte",
         long: seconds(3600),

@@ -116,6 +116,17 @@ pub fn kills(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![Step { seed: Some(seed), ..step }])
 }
 
+/// Some twenty deaths a second.
+pub fn recoveries(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let deaths = 10 * time.as_secs();
+    let (mut cargo, seed) = killing(place, "recoveries");
+    cargo.env("MENDTEST_DEATHS", deaths.to_string());
+    let sentence =
+        format!("{deaths} ranks killed at any instruction: the survivors repair their communicator");
+    let step = Step::new("recoveries", &sentence, cargo).within(4 * time + COMPILING);
+    Ok(vec![Step { seed: Some(seed), ..step }])
+}
+
 /// 8 ranks, stopped and continued.
 pub fn stops(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let (mut cargo, seed) = killing(place, "stops");
