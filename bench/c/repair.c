@@ -86,8 +86,12 @@ int main(int argc, char **argv)
 #endif
     for (int which = ALLREDUCE; which < (HAS_REPAIR ? OPERATIONS : AGREE); which++)
         measure(&b, which, comm, (size_t)which);
-    if (dead && HAS_REPAIR)
+    if (!dead)
+        return bench_end(&b);
+    if (HAS_REPAIR)
         measure(&b, AGREE, MPI_COMM_WORLD, OPERATIONS);
+    if (b.rank == 0 && b.format == JSON)
+        printf("\n]\n");
     MPI_Finalize();
     return 0;
 }

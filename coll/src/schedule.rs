@@ -5,14 +5,15 @@
 //!               round complete
 //!   Running ───────────────────────▶ Running
 //!     │ │         no round left
-//!     │ └──────────────────────────▶ Over(Ok, or the truncation)
-//!     │    a request fails, or `interrupt`: the other requests are abandoned (I7)
-//!     └────────────────────────────▶ Over(Err)
+//!     │ └──────────────────────────▶ Over(Ok, or the error that did not end the schedule)
+//!     │    a receive fails, or `interrupt`: the other requests are abandoned (I7)
+//!     └────────────────────────────▶ Over(Err); `owed` ranks still expect messages
 //! ```
 //!
-//! An error ends the schedule at once: the peer of another request may be dead, or may wait for a dead process
-//! (design "Interrupted collectives"). A truncated message does not end the schedule: no peer has failed, and other ranks wait for what this
-//! rank still has to send.
+//! A receive that fails ends the schedule at once, since its data are needed; the ranks that still expect messages are
+//! [`owed`](Schedule::owed) poison, which the owner of the schedule sends (design "Interrupted collectives"). Two errors do not end the
+//! schedule: a truncated message, and a send to a rank that takes no part in the operation any more. Other ranks wait for what this
+//! rank still has to send; the schedule reports the error when it is over.
 
 use crate::Error;
 use mend_base::Rank;
@@ -23,12 +24,14 @@ use mend_transport::{Buffer, UserMemory};
 /// Messages between the ranks of one communicator, for one collective operation. The implementer chooses the channel, and a tag that
 /// separates this operation from others in flight. Messages from one rank to another arrive in order. No method blocks.
 ///
-/// If a rank dies, requests that depend on it end with an error, and the engine calls [`Schedule::interrupt`].
+/// If a rank dies, requests that need it end with an error, and the owner of the schedule calls [`Schedule::on_death`].
 pub trait MessageLayer {
     /// Starts a send. An error means that no request was made.
     fn send(&mut self, to: Rank, data: TypedBuffer) -> Result<Started, PmlError>;
     /// Starts a receive. An error means that no request was made.
     fn receive(&mut self, from: Rank, data: TypedBuffer) -> Result<Started, PmlError>;
+    /// How many messages of this rank are here whole, and not received yet.
+    fn whole_messages(&self, from: Rank) -> usize;
     /// The state of a request.
     fn poll(&self, request: Request) -> State;
     /// Frees a request whose state is `Done`.
@@ -42,15 +45,25 @@ pub trait MessageLayer {
 pub struct Schedule {
     steps: Vec<Step>,
     next: usize,
-    running: Vec<Request>,
+    /// The requests of the present round; when the schedule is over, those that were abandoned.
+    running: Vec<Running>,
     phase: Phase,
+}
+
+/// A send or receive whose data have not been transferred.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    /// `None`: it has ended with an error that ends the schedule.
+    request: Option<Request>,
+    /// The receiver, if it is a send.
+    to: Option<Rank>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// `truncated`: the error of the first message that was longer than its buffer.
+    /// `error`: the first that did not end the schedule.
     Running {
-        truncated: Option<PmlError>,
+        error: Option<PmlError>,
     },
     Over(Result<(), PmlError>),
 }
@@ -85,19 +98,14 @@ impl Schedule {
     /// left, and its buffers are not accessed any more.
     pub fn progress(&mut self, layer: &mut impl MessageLayer) -> Option<Result<(), PmlError>> {
         loop {
-            if let Phase::Over(result) = self.phase {
-                return Some(result);
-            }
             self.collect(layer);
-            if !self.running.is_empty() {
-                return None;
-            }
             match self.phase {
-                Phase::Running { truncated } if self.next == self.steps.len() => {
-                    self.phase = Phase::Over(truncated.map_or(Ok(()), Err));
+                Phase::Over(result) => return Some(result),
+                Phase::Running { .. } if !self.running.is_empty() => return None,
+                Phase::Running { error } if self.next == self.steps.len() => {
+                    self.phase = Phase::Over(error.map_or(Ok(()), Err));
                 }
                 Phase::Running { .. } => self.start_round(layer),
-                Phase::Over(_) => {}
             }
         }
     }
@@ -105,47 +113,84 @@ impl Schedule {
     /// Ends the schedule with this error, unless it is over. Its requests are freed, and its buffers are not accessed any more.
     pub fn interrupt(&mut self, layer: &mut impl MessageLayer, error: PmlError) {
         if matches!(self.phase, Phase::Running { .. }) {
-            self.running.drain(..).for_each(|request| layer.abandon(request));
+            self.running
+                .iter()
+                .filter_map(|running| running.request)
+                .for_each(|request| layer.abandon(request));
             self.phase = Phase::Over(Err(error));
         }
     }
 
-    /// The requests that the current round waits for.
-    pub fn awaited(&self) -> &[Request] {
-        &self.running
+    /// A rank has died, and no message of it will arrive any more: ends the schedule with this error if a later step needs one that is not
+    /// here. If only a step of the present round needs the rank, a request ends with an error.
+    pub fn on_death(&mut self, layer: &mut impl MessageLayer, dead: Rank, error: PmlError) {
+        let later = self.steps.get(self.next..).unwrap_or_default().iter();
+        let needed = later.filter(|step| matches!(step, Step::Receive { from, .. } if *from == dead)).count();
+        if needed > layer.whole_messages(dead) {
+            mend_base::reach!("coll.schedule: a later step needs the dead");
+            self.interrupt(layer, error);
+        }
     }
 
-    /// Frees the requests that have ended. The first error other than a truncation interrupts the schedule.
+    /// The requests that the current round waits for.
+    pub fn awaited(&self) -> impl Iterator<Item = Request> {
+        let is_running = matches!(self.phase, Phase::Running { .. });
+        self.running.iter().filter(move |_| is_running).filter_map(|running| running.request)
+    }
+
+    /// The ranks that still expect messages of a schedule that has not begun, or has ended with an error: the receivers of sends that have
+    /// not ended. A rank may come more than once.
+    pub fn owed(&self) -> impl Iterator<Item = Rank> {
+        let later = self.steps.get(self.next..).unwrap_or_default().iter();
+        let later = later.filter_map(|step| match step {
+            Step::Send { to, .. } => Some(*to),
+            _ => None,
+        });
+        self.running.iter().filter_map(|running| running.to).chain(later)
+    }
+
+    /// Frees the requests that have ended. An error that ends the schedule interrupts it.
     fn collect(&mut self, layer: &mut impl MessageLayer) {
-        let mut error = None;
-        self.running.retain(|&request| match layer.poll(request) {
-            State::Running | State::PendingFailure => true,
-            State::Done(result) => {
-                layer.release(request);
-                let worse = matches!(error, None | Some(PmlError::Truncated(_)));
-                error = if worse { result.err().or(error) } else { error };
-                false
+        if let Phase::Over(_) = self.phase {
+            return;
+        }
+        let (mut fatal, mut other) = (None, None);
+        self.running.retain_mut(|running| {
+            let Some(request) = running.request else { return true };
+            let State::Done(result) = layer.poll(request) else { return true };
+            layer.release(request);
+            match result {
+                Ok(_) => false,
+                Err(error) if goes_on(error, running.to) => {
+                    other = other.or(Some(error));
+                    false
+                }
+                Err(error) => {
+                    fatal = fatal.or(Some(error));
+                    running.request = None;
+                    true
+                }
             }
         });
-        match (error, &mut self.phase) {
-            (None, _) => {}
-            (Some(error @ PmlError::Truncated(_)), Phase::Running { truncated }) => {
-                mend_base::reach!("coll.schedule: a truncated message");
-                truncated.get_or_insert(error);
-            }
-            (Some(error), _) => {
-                mend_base::reach!("coll.schedule: a request failed");
-                self.interrupt(layer, error);
-            }
+        if let (Some(new), Phase::Running { error }) = (other, &mut self.phase) {
+            mend_base::reach!("coll.schedule: goes on after an error");
+            *error = match *error {
+                None | Some(PmlError::Truncated(_)) => Some(new),
+                first => first,
+            };
+        }
+        if let Some(error) = fatal {
+            mend_base::reach!("coll.schedule: a request failed");
+            self.interrupt(layer, error);
         }
     }
 
     fn start_round(&mut self, layer: &mut impl MessageLayer) {
         while let Some(step) = self.steps.get(self.next) {
             self.next += 1;
-            let started = match step {
-                Step::Send { to, data } => layer.send(*to, data.share()),
-                Step::Receive { from, data } => layer.receive(*from, data.share()),
+            let (started, to) = match step {
+                Step::Send { to, data } => (layer.send(*to, data.share()), Some(*to)),
+                Step::Receive { from, data } => (layer.receive(*from, data.share()), None),
                 Step::WaitAll => return,
                 Step::Copy { from, into } => {
                     into.copy_from(from);
@@ -158,10 +203,33 @@ impl Schedule {
             };
             match started {
                 Ok(Started::Done(_)) => (),
-                Ok(Started::Running(request)) => self.running.push(request),
-                Err(error) => return self.interrupt(layer, error),
+                Ok(Started::Running(request)) => self.running.push(Running { request: Some(request), to }),
+                Err(error) => {
+                    // The receiver still expects the message of this step.
+                    self.next -= 1;
+                    return self.interrupt(layer, error);
+                }
             }
         }
+    }
+}
+
+/// Whether a schedule goes on after this error of a request, a send to `to` or a receive. After an error of a send, the receiver has ended,
+/// or has given the operation up.
+fn goes_on(error: PmlError, to: Option<Rank>) -> bool {
+    match error {
+        PmlError::Truncated(_) => true,
+        PmlError::ProcFailed(_)
+        | PmlError::PeerLeft(_)
+        | PmlError::Unreachable(..)
+        | PmlError::Poisoned { .. } => to.is_some(),
+        PmlError::PeerFreed(_)
+        | PmlError::NotCreated(_)
+        | PmlError::Revoked
+        | PmlError::NoSuchRank(_)
+        | PmlError::NoSuchChannel
+        | PmlError::NoSuchRequest
+        | PmlError::NoMemory => false,
     }
 }
 
@@ -199,12 +267,7 @@ impl Builder {
     }
 
     pub(crate) fn finish(self) -> Schedule {
-        Schedule {
-            steps: self.steps,
-            next: 0,
-            running: Vec::new(),
-            phase: Phase::Running { truncated: None },
-        }
+        Schedule { steps: self.steps, next: 0, running: Vec::new(), phase: Phase::Running { error: None } }
     }
 
     /// The number of the root, if it is a rank of the communicator.

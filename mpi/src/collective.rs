@@ -1,40 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Collective operations that run: each is a schedule (`mend-coll`) on the collective context of its communicator, so
-//! that its messages never match receives of the program. The creation of a communicator is a collective operation too.
+//! that its messages never match receives of the program. A creation of a communicator runs one for its exchange (`creations`).
 //!
 //! ```text
 //!            start: progress once
 //!        ┌──────────────────────▶ over (no request); an error if a member has failed
 //! start ─┤
 //!        └─▶ active ── progress ─▶ done ── release ──▶ released
-//!              ├─── a member has left, or gave the operation up ──▶ done, in error, after a liveness query
-//!              ├─── a member's death is published ──▶ done, in error
+//!              ├─── a message of the dead is needed, or poison comes ──▶ given up: others are poisoned ──▶ done, in error
+//!              ├─── a member has left, or freed the communicator ──▶ query about all ──▶ given up, the same
 //!              └─── release ──▶ removed as soon as it is done
 //! ```
 //!
-//! When a failure is published at a process, all operations on communicators with the failed member end there (design "Interrupted
-//! collectives"), because a living member may wait for one that has ended its operation with an error. So results differ between
-//! members: an operation that has ended before has succeeded (Row CO3), and a communicator may be created at some members only. Such
-//! a communicator has a failed member, so it is of use for point-to-point messages only. A member that has not created it refuses
-//! these messages as soon as it knows the identity, or else when it finalizes. Freeing the communicator is local. Whether all members
-//! have created it can be found out only by an agreement (MPIX_Comm_agree, not implemented yet).
+//! An operation ends in error only if it needs what does not come (design "Interrupted collectives"): a message of a failed member, or of
+//! one that gave the operation up. It then poisons the members that still expect its messages, so these end in turn; the others succeed.
+//! So results differ between members (Row CO3); whether all have succeeded can be found out by an agreement (MPIX_Comm_agree).
 //!
-//! A part of the engine: it owns the operations. Each call borrows the [`Parts`], in which it changes the communicator's count of
-//! operations, and starts sends and receives at the PML.
+//! A part of the engine: it owns the operations. Each call borrows the [`Parts`], and starts sends and receives at the PML, which
+//! counts the operations of each channel.
 
 mod channel;
 mod liveness_query;
 
-use crate::communicator::{CommEntry, Communicators, PendingCreation};
+use crate::communicator::{CommEntry, Communicators};
 use crate::layers::Layers;
+use crate::operation_table::OperationTable;
 use crate::peer_reports::PeerReports;
-use crate::request::no_such_request;
-use crate::{CommKey, Detail, Error, State};
+use crate::{CommKey, Detail, Error};
 use channel::CollectiveChannel;
 use liveness_query::LivenessQuery;
-use mend_base::{Key, LifecycleCheck, LifecycleCounts, PeerIndex, Slab, Tag};
+use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_coll::{Collective, Schedule};
-use mend_pml::{Ends, SleeperId, Status};
+use mend_pml::{Channel, End, Ends, Lent, Status};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -46,54 +43,33 @@ pub(crate) struct Parts<'a, N: Btl, R> {
     pub ends: &'a Ends,
 }
 
-/// The result of an operation, and the communicator that it created.
-type Ended = (Result<Status, Error>, Option<CommKey>);
-
 /// The result of the start of an operation.
 pub(crate) enum Begun {
     /// The operation is over; it has no request.
     Done(Status),
-    /// The operation has a request: it runs, or it is a creation, whose communicator the caller must take.
+    /// The operation has a request.
     Running(Key),
 }
 
-/// A collective operation that has a request.
+/// An operation that runs.
 #[derive(Debug)]
-struct Running {
-    comm: CommKey,
-    stage: Stage,
-    /// The request was freed.
-    detached: bool,
-    /// The thread that sleeps until the operation is over.
-    sleeper: Option<SleeperId>,
-}
-
-#[derive(Debug)]
-enum Stage {
-    Active(Active),
-    Done(Result<Status, Error>, Option<CommKey>),
-}
-
-#[derive(Debug)]
-struct Active {
+pub(crate) struct Active {
     schedule: Schedule,
     /// The number of the operation on its communicator, which distinguishes its messages from those of other operations.
     tag: Tag,
-    creation: Option<PendingCreation>,
-    /// The schedule has ended because a member has left, or gave the operation up; the operation ends when the query is answered.
+    /// The schedule has ended with an error whose cause may be a failure that is not published here: the operation ends when the query is
+    /// answered.
     query: Option<LivenessQuery>,
+    /// The members that still expect messages were poisoned.
+    given_up: bool,
 }
 
 /// Collective operations that are not released.
 #[derive(Debug, Default)]
 pub(crate) struct Collectives {
-    table: Slab<Running>,
+    operations: OperationTable<Active>,
     /// The operations that run, which progress polls.
     active: Vec<Key>,
-    /// Checks that each entry of `table` ends once.
-    lifecycle_check: LifecycleCheck,
-    /// Sleepers of operations that have ended.
-    to_wake: Vec<SleeperId>,
 }
 
 impl Collectives {
@@ -104,37 +80,19 @@ impl Collectives {
         self.active.is_empty()
     }
 
-    /// The number of operations that are not released.
-    pub fn len(&self) -> usize {
-        self.table.len()
+    /// The operations.
+    pub fn operations(&self) -> &OperationTable<Active> {
+        &self.operations
     }
 
-    /// Asserts that each operation ends once and is released once. Returns the counts so far.
-    pub fn lifecycle_counts(&self) -> LifecycleCounts {
-        let is_over = |running: &Running| matches!(running.stage, Stage::Done(..));
-        self.lifecycle_check.assert_agrees(self.table.iter().map(|(key, running)| (key, is_over(running))));
-        self.lifecycle_check.counts()
+    /// The operations, to be changed.
+    pub fn operations_mut(&mut self) -> &mut OperationTable<Active> {
+        &mut self.operations
     }
 
     /// The requests for which the operation waits in its present round.
-    pub fn awaited_by(&self, key: Key) -> &[mend_pml::Request] {
-        match self.table.get(key).map(|running| &running.stage) {
-            Some(Stage::Active(active)) => active.schedule.awaited(),
-            _ => &[],
-        }
-    }
-
-    /// The communicator that the operation made, once it is done. `None`: this process is no member of it.
-    pub fn take_created(&mut self, key: Key) -> Option<CommKey> {
-        match &mut self.table.get_mut(key)?.stage {
-            Stage::Active(_) => None,
-            Stage::Done(_, created) => created.take(),
-        }
-    }
-
-    /// The communicator of an operation that is not released.
-    pub fn communicator_of(&self, key: Key) -> Option<CommKey> {
-        self.table.get(key).filter(|running| !running.detached).map(|running| running.comm)
+    pub fn awaited_by(&self, key: Key) -> impl Iterator<Item = mend_pml::Request> {
+        self.operations.running(key).into_iter().flat_map(|active| active.schedule.awaited())
     }
 
     /// Starts an operation. All members start the same ones in the same order (MPI-5.0 §6.1).
@@ -142,71 +100,49 @@ impl Collectives {
         &mut self,
         comm: CommKey,
         call: Collective,
-        creation: Option<PendingCreation>,
         parts: &mut Parts<'_, N, R>,
     ) -> Result<Begun, Error> {
         let entry = parts.communicators.valid(comm)?;
         if entry.is_revoked() {
             return Err(Error::of(Detail::Revoked));
         }
-        if let Some(failed) = parts.layers.pml.broken_by(entry.collective(), parts.ends) {
-            // Row CO4
-            mend_base::reach!("mpi.collective: a member had failed");
+        let (channel, me, size) =
+            (entry.collective(), entry.communicator().rank, entry.communicator().size());
+        let schedule = mend_coll::schedule(me, size, call);
+        if let Some(failed) = parts.layers.pml.broken_by(channel) {
+            refuse(channel, size, schedule, parts);
             return Err(Error::of(Detail::ProcFailed(failed)));
         }
-        let schedule = mend_coll::schedule(entry.communicator().rank, entry.communicator().size(), call);
-        let tag = entry.tag();
-        if let Some(entry) = parts.communicators.get_mut(comm) {
-            // If there is no memory here, the other members start this operation all the same, so the operation uses up its tag here too.
-            if matches!(schedule, Ok(_) | Err(mend_coll::Error::NoMemory)) {
-                entry.count_operation();
-            }
-            if schedule.is_ok() {
-                entry.begin_operation();
-            }
-        }
-        let is_creation = creation.is_some();
-        let mut active = Active { schedule: schedule?, tag, creation, query: None };
-        // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
-        let Some(key) = self.reserve(comm) else {
-            parts.communicators.end_operation(comm, parts.layers);
-            return Err(Error::of(Detail::NoMemory));
+        let schedule = match schedule {
+            // The other members start this operation all the same.
+            Err(mend_coll::Error::NoMemory) => return Err(not_started(channel, size, parts)),
+            schedule => schedule?,
         };
-        match progress(comm, &mut active, parts) {
-            Some((Err(error), _)) => {
-                self.table.remove(key);
-                Err(error)
+        // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
+        if self.active.try_reserve(1).is_err() {
+            return Err(not_started(channel, size, parts));
+        }
+        let Some(tag) = parts.layers.pml.begin_operation(channel) else {
+            return Err(not_started(channel, size, parts));
+        };
+        let active = Active { schedule, tag, query: None, given_up: false };
+        let Ok(key) = self.operations.begin(comm, active) else {
+            parts.layers.pml.end_operation(channel, tag);
+            return Err(poison_all(channel, tag, size, parts));
+        };
+        parts.communicators.get_mut(comm).into_iter().for_each(CommEntry::begin_operation);
+        let active = self.operations.running_mut(key).expect("it has just begun");
+        match progress(comm, active, parts) {
+            Some(result) => {
+                self.operations.end(key, (result, None));
+                self.operations.release(key);
+                result.map(Begun::Done)
             }
-            Some((Ok(status), _)) if !is_creation => {
-                self.table.remove(key);
-                Ok(Begun::Done(status))
+            None => {
+                self.active.push(key);
+                Ok(Begun::Running(key))
             }
-            Some((result, created)) => Ok(Begun::Running(self.begin(key, Stage::Done(result, created)))),
-            None => Ok(Begun::Running(self.begin(key, Stage::Active(active)))),
         }
-    }
-
-    /// Reserves the entries of an operation that has not begun. `None`: there is no memory.
-    fn reserve(&mut self, comm: CommKey) -> Option<Key> {
-        self.active.try_reserve(1).ok()?;
-        // One sleeper for each operation of the table at most.
-        self.to_wake.try_reserve(self.table.len() + 1).ok()?;
-        let stage = Stage::Done(Ok(Status::EMPTY), None);
-        self.table.try_insert(Running { comm, stage, detached: false, sleeper: None })
-    }
-
-    fn begin(&mut self, key: Key, stage: Stage) -> Key {
-        let is_active = matches!(stage, Stage::Active(_));
-        if let Some(running) = self.table.get_mut(key) {
-            running.stage = stage;
-        }
-        self.lifecycle_check.begin(key);
-        if is_active {
-            self.active.push(key);
-        } else {
-            self.lifecycle_check.end(key);
-        }
-        key
     }
 
     /// Makes progress on all operations that run. Returns how many ended.
@@ -214,17 +150,20 @@ impl Collectives {
         self.end_some(|comm, active| progress(comm, active, parts))
     }
 
-    /// A step of publishing a failure, after the requests: ends all operations on communicators with the failed member. Point-to-point
-    /// messages on these communicators go on (Row CO12), and so do operations on others (Row CO5).
-    pub fn interrupt<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, parts: &mut Parts<'_, N, R>) {
+    /// A step of publishing a failure, after the requests: ends the operations that need the failed member. Those that do not go on.
+    /// Point-to-point messages on these communicators go on (Row CO12), and so do operations on others (Row CO5).
+    pub fn on_death<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, parts: &mut Parts<'_, N, R>) {
         self.end_some(|comm, active| {
             let entry = parts.communicators.get(comm)?;
             let (rank, channel) = (entry.rank_of(dead)?, entry.collective());
-            mend_base::reach!("mpi.collective: interrupted");
-            let error = mend_pml::Error::ProcFailed(rank);
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
-            active.schedule.interrupt(&mut channel, error);
-            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
+            active.schedule.on_death(&mut channel, rank, mend_pml::Error::ProcFailed(rank));
+            let ended = progress(comm, active, parts);
+            match ended {
+                Some(Err(_)) => mend_base::reach!("mpi.collective: interrupted"),
+                _ => mend_base::reach!("mpi.collective: goes on without the dead"),
+            }
+            ended
         });
     }
 
@@ -236,106 +175,58 @@ impl Collectives {
             let error = mend_pml::Error::Revoked;
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, error);
-            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
+            // The revocation reaches the others: they need no poison.
+            give_up(comm, active, None, false, parts);
+            end_at_pml(comm, active, parts);
+            Some(conclude(comm, Err(error), parts))
         });
     }
 
     /// Ends an operation that has no request of the program, before it is over, and releases it.
     pub fn give_up<N: Btl, R: Runtime>(&mut self, key: Key, parts: &mut Parts<'_, N, R>) {
-        let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
-            return;
-        };
-        if let Some(channel) = parts.communicators.get(*comm).map(CommEntry::collective) {
+        let Some(comm) = self.operations.comm_of(key) else { return };
+        let Some(active) = self.operations.running_mut(key) else { return };
+        if let Some(channel) = parts.communicators.get(comm).map(CommEntry::collective) {
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, mend_pml::Error::Revoked);
+            give_up(comm, active, None, false, parts);
+            end_at_pml(comm, active, parts);
         }
-        parts.communicators.end_operation(*comm, parts.layers);
+        parts.communicators.end_operation(comm, parts.layers);
         self.active.retain(|active| *active != key);
-        self.end(key, Ok(Status::EMPTY), None);
-        self.remove(key);
+        self.operations.end(key, (Ok(Status::EMPTY), None));
+        self.operations.release(key);
     }
 
     /// Ends the running operations for which `step` returns a result. Returns how many.
-    fn end_some(&mut self, mut step: impl FnMut(CommKey, &mut Active) -> Option<Ended>) -> u32 {
+    fn end_some(
+        &mut self,
+        mut step: impl FnMut(CommKey, &mut Active) -> Option<Result<Status, Error>>,
+    ) -> u32 {
         let before = self.active.len();
         let mut active = core::mem::take(&mut self.active);
         active.retain(|&key| {
-            let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
-                return false;
-            };
-            let Some((result, created)) = step(*comm, active) else { return true };
-            self.end(key, result, created);
+            let Some(comm) = self.operations.comm_of(key) else { return false };
+            let Some(running) = self.operations.running_mut(key) else { return false };
+            let Some(result) = step(comm, running) else { return true };
+            self.operations.end(key, (result, None));
             false
         });
         self.active = active;
         (before - self.active.len()) as u32
     }
 
-    /// Ends an operation with this result.
-    fn end(&mut self, key: Key, result: Result<Status, Error>, created: Option<CommKey>) {
-        let Some(running) = self.table.get_mut(key) else { return };
-        running.stage = Stage::Done(result, created);
-        let detached = running.detached;
-        self.to_wake.extend(running.sleeper.take());
-        self.lifecycle_check.end(key);
-        if detached {
-            self.remove(key);
-        }
-    }
-
     /// The runtime has answered that a peer lives: this answers queries, or makes them ask again.
     pub fn on_alive<N: Btl, R: Runtime>(&mut self, member: PeerIndex, parts: &mut Parts<'_, N, R>) {
         let mut again = false;
         for key in &self.active {
-            if let Some(Running { stage: Stage::Active(Active { query: Some(query), .. }), .. }) =
-                self.table.get_mut(*key)
-            {
+            if let Some(Active { query: Some(query), .. }) = self.operations.running_mut(*key) {
                 again |= query.on_alive(member);
             }
         }
         if again {
             liveness_query::ask_again(member, parts);
         }
-    }
-
-    // Hot: per poll.
-    /// The state of an operation.
-    pub fn poll(&self, key: Key) -> State {
-        match self.table.get(key).map(|running| &running.stage) {
-            None => State::Done(Err(no_such_request())),
-            Some(Stage::Active(_)) => State::Running,
-            Some(Stage::Done(result, _)) => State::Done(*result),
-        }
-    }
-
-    /// The end of a running operation will wake `sleeper`. Does nothing for an operation that is over.
-    pub fn wake_at_end(&mut self, key: Key, sleeper: SleeperId) {
-        if let Some(running) = self.table.get_mut(key)
-            && matches!(running.stage, Stage::Active(_))
-        {
-            running.sleeper = Some(sleeper);
-        }
-    }
-
-    /// The sleeper of an operation that has ended, to be woken. Each is returned once.
-    pub fn next_to_wake(&mut self) -> Option<SleeperId> {
-        self.to_wake.pop()
-    }
-
-    /// Releases an operation. One that is over is removed; one that runs goes on, and is removed when it ends. Returns its communicator,
-    /// unless it was released before.
-    pub fn release(&mut self, key: Key) -> Option<CommKey> {
-        let comm = self.communicator_of(key)?;
-        match self.table.get_mut(key) {
-            Some(running) if matches!(running.stage, Stage::Active(_)) => running.detached = true,
-            _ => self.remove(key),
-        }
-        Some(comm)
-    }
-
-    fn remove(&mut self, key: Key) {
-        self.lifecycle_check.release(key);
-        self.table.remove(key);
     }
 }
 
@@ -344,38 +235,130 @@ fn progress<N: Btl, R: Runtime>(
     comm: CommKey,
     active: &mut Active,
     parts: &mut Parts<'_, N, R>,
-) -> Option<Ended> {
+) -> Option<Result<Status, Error>> {
     let channel = parts.communicators.get(comm)?.collective();
-    let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
-    let result = active.schedule.progress(&mut channel)?;
-    if let Err(mend_pml::Error::PeerLeft(_) | mend_pml::Error::PeerFreed(_)) = result {
-        let query = active.query.get_or_insert_with(|| LivenessQuery::begin(comm, parts));
-        if !query.is_answered(parts.peer_reports) {
-            return None;
-        }
-    }
-    Some(conclude(comm, active.creation.as_ref(), result, parts))
+    let mut messages = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
+    let result = match active.schedule.progress(&mut messages)? {
+        Ok(()) => Ok(()),
+        Err(error @ mend_pml::Error::Truncated(_)) => Err(error),
+        Err(error) => Err(settle(comm, active, error, parts)?),
+    };
+    end_at_pml(comm, active, parts);
+    Some(conclude(comm, result, parts))
 }
 
-/// Ends an operation: commits or rolls back a creation, and returns the result.
+/// Gives an operation up whose schedule has ended with `error`. Returns the error of the operation; `None` while it may have a cause that
+/// is not published here (I2).
+#[cold]
+fn settle<N: Btl, R: Runtime>(
+    comm: CommKey,
+    active: &mut Active,
+    error: mend_pml::Error,
+    parts: &mut Parts<'_, N, R>,
+) -> Option<mend_pml::Error> {
+    use mend_pml::Error::{PeerFreed, PeerLeft, Poisoned, ProcFailed};
+    let entry = parts.communicators.get(comm)?;
+    let (channel, me) = (entry.collective(), entry.communicator().rank);
+    let is_answered = |active: &Active, parts: &Parts<'_, N, R>| match &active.query {
+        Some(query) => query.is_answered(parts.peer_reports),
+        None => true,
+    };
+    let published = parts.layers.pml.broken_by(channel);
+    match (error, published) {
+        (ProcFailed(_), _) => {}
+        (Poisoned { failed: Some(failed), .. }, _) if failed != me => {
+            // The others need not wait for the answer.
+            give_up(comm, active, Some(failed), true, parts);
+            let member = *parts.communicators.get(comm)?.members().get(failed.index())?;
+            if parts.ends.of(member) == Some(End::Failed) {
+                return Some(ProcFailed(failed));
+            }
+            if published.is_none() && active.query.is_none() {
+                active.query = Some(LivenessQuery::about(member, parts));
+            }
+        }
+        (PeerLeft(_) | PeerFreed(_), None) if active.query.is_none() => {
+            active.query = Some(LivenessQuery::begin(comm, parts));
+        }
+        _ => {}
+    }
+    // A failure that is published explains the error, whatever the transports or the other member said.
+    let error = match (error, parts.layers.pml.broken_by(channel)) {
+        (ProcFailed(failed), _) => ProcFailed(failed),
+        (PeerLeft(_) | PeerFreed(_) | Poisoned { .. }, Some(failed)) => ProcFailed(failed),
+        _ if !is_answered(active, parts) => return None,
+        (Poisoned { by, .. }, None) => PeerFreed(by),
+        (error, _) => error,
+    };
+    let failed = if let ProcFailed(failed) = error { Some(failed) } else { None };
+    give_up(comm, active, failed, error != mend_pml::Error::Revoked, parts);
+    Some(error)
+}
+
+/// The PML takes no message of the operation any more. The members that still expect messages of it are poisoned, once, if `poisons`.
+fn give_up<N: Btl, R>(
+    comm: CommKey,
+    active: &mut Active,
+    failed: Option<Rank>,
+    poisons: bool,
+    parts: &mut Parts<'_, N, R>,
+) {
+    let Some(entry) = parts.communicators.get(comm).filter(|_| !active.given_up) else { return };
+    active.given_up = true;
+    let channel = entry.collective();
+    let Layers { net, pml, .. } = &mut *parts.layers;
+    let owed = active.schedule.owed().filter(|_| poisons);
+    pml.give_up_operation(Lent { net, ends: parts.ends }, channel, active.tag, failed, owed);
+}
+
+/// The operation is over for the PML.
+fn end_at_pml<N: Btl, R>(comm: CommKey, active: &Active, parts: &mut Parts<'_, N, R>) {
+    if let Some(entry) = parts.communicators.get(comm) {
+        parts.layers.pml.end_operation(entry.collective(), active.tag);
+    }
+}
+
+/// A member has failed, so an operation is not started, and no later one will be: the members that expect messages of it are poisoned.
+#[cold]
+fn refuse<N: Btl, R>(
+    channel: Channel,
+    size: u32,
+    schedule: Result<Schedule, mend_coll::Error>,
+    parts: &mut Parts<'_, N, R>,
+) {
+    mend_base::reach!("mpi.collective: a member had failed");
+    let Layers { net, pml, .. } = &mut *parts.layers;
+    let lent = Lent { net, ends: parts.ends };
+    match schedule {
+        Ok(schedule) => pml.refuse_operation_and_later(lent, channel, schedule.owed()),
+        Err(mend_coll::Error::NoMemory) => {
+            pml.refuse_operation_and_later(lent, channel, (0..size).map(Rank));
+        }
+        // The arguments are wrong, so the other members may start nothing.
+        Err(_) => {}
+    }
+}
+
+/// There is no memory for an operation: it uses up its tag, and all members are poisoned, since its schedule may not be known.
+#[cold]
+fn not_started<N: Btl, R>(channel: Channel, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
+    mend_base::reach!("mpi.collective: no memory");
+    let tag = parts.layers.pml.skip_operation(channel);
+    poison_all(channel, tag, size, parts)
+}
+
+fn poison_all<N: Btl, R>(channel: Channel, tag: Tag, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
+    let Layers { net, pml, .. } = &mut *parts.layers;
+    pml.give_up_operation(Lent { net, ends: parts.ends }, channel, tag, None, (0..size).map(Rank));
+    Error::of(Detail::NoMemory)
+}
+
+/// Ends an operation, and returns its result.
 fn conclude<N: Btl, R: Runtime>(
     comm: CommKey,
-    creation: Option<&PendingCreation>,
     result: Result<(), mend_pml::Error>,
     parts: &mut Parts<'_, N, R>,
-) -> Ended {
-    let Parts { layers, communicators, ends, .. } = parts;
-    let made = match (result, creation) {
-        (Ok(()), None) => Ok(None),
-        (Ok(()), Some(creation)) => communicators.commit(comm, creation, ends, layers),
-        (Err(error), creation) => {
-            creation.into_iter().for_each(|creation| communicators.roll_back(comm, creation, layers));
-            Err(Error::from(error))
-        }
-    };
-    communicators.end_operation(comm, layers);
-    match made {
-        Ok(created) => (Ok(Status::EMPTY), created),
-        Err(error) => (Err(error), None),
-    }
+) -> Result<Status, Error> {
+    parts.communicators.end_operation(comm, parts.layers);
+    result.map(|()| Status::EMPTY).map_err(Error::from)
 }

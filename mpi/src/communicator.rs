@@ -11,7 +11,7 @@ mod properties;
 use crate::layers::Layers;
 use crate::{CommKey, Detail, Error};
 pub(crate) use create::{Contribution, Created, DUP_NAMER, PendingCreation};
-use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab, Tag};
+use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab};
 use mend_comm::{Communicator, Group};
 use mend_pml::{Channel, CommIndex, Ends};
 use mend_proto::identity::IdentityAllocator;
@@ -29,8 +29,6 @@ pub(crate) struct CommEntry {
     user: Channel,
     /// For messages of collective operations.
     collective: Channel,
-    /// The number of collective operations that were started on it, which gives the tag of the next one; wraps.
-    operations: u32,
     /// The number of collective operations that run on it.
     running: u32,
     /// The number of requests on it of all kinds that are not released: its error handler gets their errors (Row EH4).
@@ -96,16 +94,6 @@ impl CommEntry {
     /// The rank of a peer in it.
     pub fn rank_of(&self, peer: PeerIndex) -> Option<Rank> {
         self.members.iter().position(|member| *member == peer).map(|at| Rank(at as u32))
-    }
-
-    /// The tag of the collective operation that is started now.
-    pub fn tag(&self) -> Tag {
-        Tag((self.operations % (1 << 31)) as i32)
-    }
-
-    /// Counts a collective operation: the next one gets another tag. To be called for each operation that the other members start.
-    pub fn count_operation(&mut self) {
-        self.operations = self.operations.wrapping_add(1);
     }
 
     /// Whether its handle was freed, no operation runs on it, and no request on it is left.
@@ -401,7 +389,6 @@ impl Communicators {
                 collective: open(ContextKind::Collective),
                 communicator,
                 members,
-                operations: 0,
                 running: 0,
                 requests: 0,
                 freed: false,

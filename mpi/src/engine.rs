@@ -283,7 +283,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 mend_pml::State::PendingFailure => State::PendingFailure,
                 mend_pml::State::Done(result) => State::Done(result.map_err(Error::from)),
             },
-            Request::Collective(key) => self.collectives.poll(key),
+            Request::Collective(key) => self.collectives.operations().poll(key),
             Request::Agreement(key) => self.agreements.operations().poll(key),
             Request::Creation(key) => self.creations.operations().poll(key),
             Request::EndedAtStart(key) => self.ended_at_start.poll(key),
@@ -312,7 +312,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 let index = by(&mut self.layers.pml, mend_pml::Request(key));
                 index.and_then(|index| self.communicators.with_index(index))
             }
-            Request::Collective(key) => self.collectives.release(key),
+            Request::Collective(key) => self.collectives.operations_mut().release(key),
             Request::Agreement(key) => self.agreements.operations_mut().release(key),
             Request::Creation(key) => self.creations.operations_mut().release(key),
             Request::EndedAtStart(key) => self.ended_at_start.release(key),

@@ -373,7 +373,7 @@ impl From<mend_pml::Error> for Error {
             Pml::ProcFailed(rank) => Detail::ProcFailed(rank),
             Pml::PeerLeft(rank) => Detail::PeerLeft(rank),
             Pml::Unreachable(rank, cause) => Detail::Unreachable(rank, cause),
-            Pml::PeerFreed(rank) => Detail::PeerFreed(rank),
+            Pml::PeerFreed(rank) | Pml::Poisoned { by: rank, .. } => Detail::PeerFreed(rank),
             Pml::NotCreated(rank) => Detail::NotCreated(rank),
             Pml::Revoked => Detail::Revoked,
             Pml::NoSuchRank(rank) => Detail::NoSuchRank(rank, None),

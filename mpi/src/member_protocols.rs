@@ -249,6 +249,11 @@ impl MemberProtocols {
         self.control
     }
 
+    /// Forgets all instances. Messages may still come and be answered, so the control queue stays open.
+    pub fn forget_all(&mut self) {
+        *self = MemberProtocols { control: self.control, ..MemberProtocols::default() };
+    }
+
     /// The results that other members may still ask for, to be left with the node daemon.
     pub fn results_to_leave(&self) -> impl Iterator<Item = (ResultKey, Vec<u8>)> {
         self.instances.values().flat_map(Instance::results_to_leave)

@@ -6,9 +6,10 @@ use crate::ends::Ends;
 use crate::envelope::Reason;
 use crate::matcher::MatchLists;
 use crate::members::Members;
+use crate::operations::{Operations, Stage};
 use crate::request::Error;
 use crate::routes::Routes;
-use mend_base::{ContextId, ContextKind, PeerIndex, Rank};
+use mend_base::{ContextId, ContextKind, PeerIndex, Rank, Tag};
 use mend_proto::identity::ContextName;
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ pub(crate) struct ChannelState<E> {
     context: Option<ContextId>,
     pub(crate) members: Members,
     standing: Standing,
+    /// Of a collective context.
+    pub(crate) operations: Operations,
     /// For receiving.
     pub(crate) matching: MatchLists,
     /// For sending.
@@ -30,9 +33,11 @@ pub(crate) struct ChannelState<E> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     Usable,
-    /// A collective context of which a member has failed: broken for ever. No operation starts on it any more, and messages that
-    /// arrive are dropped, since they belong to operations that were given up.
-    Broken,
+    /// A collective context of which a member has failed, this one first: broken for ever. No operation begins on it any more; those
+    /// that run go on.
+    Broken {
+        by: Rank,
+    },
     /// Revoked for ever, broken before or not (Row RV10). No operation starts, and no message is matched.
     Revoked,
 }
@@ -44,6 +49,7 @@ impl<E: Copy> ChannelState<E> {
             context: None,
             members: Members::new(me, members, ends),
             standing: Standing::Usable,
+            operations: Operations::default(),
             matching: MatchLists::default(),
             routes: Routes::default(),
         };
@@ -54,9 +60,12 @@ impl<E: Copy> ChannelState<E> {
     /// A peer has ended.
     pub(crate) fn on_end(&mut self, ends: &Ends) {
         self.members.on_end(ends);
-        if self.standing == Standing::Usable && self.is_collective() && self.members.has_pending_failure(ends)
+        // Failures are never acknowledged on a collective context.
+        if self.standing == Standing::Usable
+            && self.is_collective()
+            && let Some(by) = self.members.pending_failure(ends)
         {
-            self.standing = Standing::Broken;
+            self.standing = Standing::Broken { by };
         }
     }
 
@@ -95,7 +104,7 @@ impl<E: Copy> ChannelState<E> {
 
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
-        self.standing == Standing::Broken
+        matches!(self.standing, Standing::Broken { .. })
     }
 
     #[inline]
@@ -103,20 +112,28 @@ impl<E: Copy> ChannelState<E> {
         self.standing == Standing::Revoked
     }
 
-    /// The first member that failed, if the channel is broken: failures are never acknowledged on a collective context.
+    /// The first member that failed, if the channel is broken.
     #[inline]
-    pub(crate) fn broken_by(&self, ends: &Ends) -> Option<Rank> {
-        if self.is_broken() { self.members.pending_failure(ends) } else { None }
+    pub(crate) fn broken_by(&self) -> Option<Rank> {
+        if let Standing::Broken { by } = self.standing { Some(by) } else { None }
     }
 
-    /// Why no operation starts here any more.
+    /// Whether no receive will ever take a message with this tag: it is of a collective operation that is over or given up, or that will
+    /// never begin.
     #[inline]
-    pub(crate) fn why_unusable(&self, ends: &Ends) -> Option<Error> {
-        match self.standing {
-            Standing::Usable => None,
-            Standing::Broken => self.broken_by(ends).map(Error::ProcFailed),
-            Standing::Revoked => Some(Error::Revoked),
-        }
+    pub(crate) fn refuses(&self, tag: Tag) -> bool {
+        self.is_collective()
+            && match self.operations.stage(tag) {
+                Stage::Running => false,
+                Stage::Future => self.is_broken(),
+                Stage::GivenUp(_) | Stage::Ended => true,
+            }
+    }
+
+    /// Why no message is sent or matched here any more.
+    #[inline]
+    pub(crate) fn why_unusable(&self) -> Option<Error> {
+        self.is_revoked().then_some(Error::Revoked)
     }
 
     /// The error of an operation here that ends with `error` because another process takes no part in it any more: a revocation
@@ -162,13 +179,13 @@ mod tests {
             for (peer, end) in [(4, End::Finalized), (6, End::Failed)] {
                 ends.add(PeerIndex(peer), end);
                 earlier.on_end(&ends);
-                assert!(!earlier.is_broken() && earlier.broken_by(&ends).is_none());
+                assert!(!earlier.is_broken() && earlier.broken_by().is_none());
             }
             ends.add(PeerIndex(5), End::Failed);
             earlier.on_end(&ends);
             let later = channel(context_kind, &ends);
             for channel in [earlier, later] {
-                assert_eq!((channel.is_broken(), channel.broken_by(&ends)), (broken_by.is_some(), broken_by));
+                assert_eq!((channel.is_broken(), channel.broken_by()), (broken_by.is_some(), broken_by));
             }
         }
     }
@@ -188,7 +205,7 @@ mod tests {
                 }
             }
             assert!(channel.is_revoked() && !channel.is_broken());
-            assert_eq!(channel.why_unusable(&ends), Some(Error::Revoked));
+            assert_eq!(channel.why_unusable(), Some(Error::Revoked));
             assert_eq!(channel.error_of(Error::ProcFailed(Rank(1))), Error::Revoked);
         }
     }

@@ -2,7 +2,7 @@
 //! Which channel a message is for: the channels by name and by our context ids, and the messages that arrived before their
 //! channel was opened. `mend_proto::identity` has the rules.
 
-use crate::envelope::{Envelope, Reason};
+use crate::envelope::{Envelope, Note, Reason};
 use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex};
 use mend_proto::identity::{ContextName, Contexts, EarlyMessages, Resolved, Retirement};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +24,29 @@ pub(crate) struct ContextTable {
 pub(crate) struct EarlyMessage {
     pub(crate) envelope: Envelope,
     pub(crate) payload: Vec<u8>,
-    /// The envelope is that of a cancelled RTS.
-    pub(crate) cancels: bool,
+    pub(crate) subject: Subject,
+}
+
+/// What the envelope of an early message says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Subject {
+    /// It takes part in matching.
+    Message,
+    /// An RTS is cancelled.
+    CancelRts,
+    /// It is about a collective operation.
+    Operation(Note),
+}
+
+impl EarlyMessage {
+    /// Whether its sender waits for an answer.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        match self.subject {
+            Subject::Message => self.envelope.form.request_awaiting_answer().is_some(),
+            Subject::CancelRts => false,
+            Subject::Operation(note) => note.request_awaiting_answer().is_some(),
+        }
+    }
 }
 
 /// What a name denotes.
@@ -198,7 +219,7 @@ fn reason(why: Retirement) -> Reason {
 
 #[cfg(test)]
 mod tests {
-    use super::{ContextTable, EarlyMessage, Named, names_of};
+    use super::{ContextTable, EarlyMessage, Named, Subject, names_of};
     use crate::envelope::{ChannelName, Envelope, Form, Reason};
     use mend_base::{Identity, Key, Peer, PeerIndex, Rank, Tag};
     use mend_proto::identity::{ContextName, Resolved};
@@ -218,7 +239,7 @@ mod tests {
             source: Rank(0),
             form: Form::Eager,
         };
-        EarlyMessage { envelope, payload: vec![], cancels: false }
+        EarlyMessage { envelope, payload: vec![], subject: Subject::Message }
     }
 
     #[test]

@@ -11,11 +11,13 @@
 //! 24 bytes u64                               RTS       32 bytes u64
 //!
 //! CANCEL_RTS is a message too, with the layout of a synchronous one and tag 0: the key is that of the cancelled RTS
+//! INQUIRY is one with that layout: the key is that of a receive
+//! POISON is one with the layout of an eager one, and behind it: failed rank u32 (2^32 - 1: none), and later operations too u32
 //!
 //! control messages (MessageClass::Control)
 //!  CTS       0 kind  1 zero u24  4 stream u32  8 sender's key u64  16 bytes wanted u64
 //!  MATCHED   0 kind  1 zero u56                8 sender's key u64
-//!  REFUSED   0 kind  1 reason u8  2 zero u48   8 sender's key u64
+//!  REFUSED   0 kind  1 reason u8  2 zero u16  4 failed rank u32, zero where the reason has none   8 request's key u64
 //!  ANNOUNCE  0 kind  1 context kind  2 context u16  4 identity  16 receiver's rank u32  20 its eager limit u32
 //!  RETIRE    0 kind  1 context kind  2 context u16  4 identity  16 receiver's rank u32
 //!  CANCEL    0 kind  1 zero u24  4 stream u32  8 bytes sent u64
@@ -56,13 +58,15 @@ pub(crate) enum Packet {
     Message(Envelope),
     /// The sender has cancelled the RTS whose key the form holds: in the order of the channel's messages, behind that RTS.
     CancelRts(Envelope),
+    /// Poison or an inquiry: about a collective operation, in the order of the channel's messages.
+    AboutOperation(Envelope, Note),
     /// The RTS `key` is matched: its sender is to send `bytes_wanted` bytes as this stream.
     Cts { key: Key, stream: Stream, bytes_wanted: u64 },
     /// So many bytes of this stream were sent, and no more will be: its sender has given it up.
     Cancel { stream: Stream, sent: u64 },
     /// The synchronous send is matched, or the RTS is and none of its bytes are wanted.
     Matched { key: Key },
-    /// No receive will ever match it.
+    /// No receive will ever match the send, or no message will ever come for the receive of an inquiry.
     Refused { key: Key, reason: Reason },
     /// The writer, which has this rank, announces its context id of the channel, and the longest message that it accepts before a
     /// match.
@@ -117,17 +121,107 @@ impl Form {
     }
 }
 
-/// Why no receive will match it.
+/// What is sent about the collective operation that the tag of the envelope names. The envelope has the form of an eager message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Reason {
-    /// The receiver has freed the communicator, given up the operation, or has no memory for it.
-    Freed = 1,
-    /// The communicator is revoked at the receiver, or was when the receiver freed it.
-    Revoked = 2,
-    /// The receiver never created the communicator, and will not.
-    Unknown = 3,
+pub(crate) enum Note {
+    /// The sender has given the operation up, and sends nothing more for it, nor for later operations if `and_later`. `failed`: the failed
+    /// member that is the cause.
+    Poison { failed: Option<Rank>, and_later: bool },
+    /// The receive `key` waits for a message of the operation from the receiver of the inquiry, and a member has failed.
+    Inquiry { key: Key },
 }
+
+impl Note {
+    /// The request that waits for an answer.
+    pub(crate) fn request_awaiting_answer(self) -> Option<Key> {
+        match self {
+            Note::Poison { .. } => None,
+            Note::Inquiry { key } => Some(key),
+        }
+    }
+
+    fn kind(self) -> u8 {
+        match self {
+            Note::Poison { .. } => POISON,
+            Note::Inquiry { .. } => INQUIRY,
+        }
+    }
+
+    fn write(self, out: &mut Writer<'_>) {
+        match self {
+            Note::Poison { failed, and_later } => {
+                write_failed(out, failed);
+                out.u32(u32::from(and_later));
+            }
+            Note::Inquiry { key } => write_key(out, key),
+        }
+    }
+
+    /// Behind the envelope.
+    fn read(kind: u8, from: &mut Reader<'_>) -> Option<Self> {
+        if kind == INQUIRY {
+            return Some(Note::Inquiry { key: read_key(from)? });
+        }
+        let failed = read_failed(from)?;
+        let and_later = from.u32()?;
+        (and_later <= 1).then_some(Note::Poison { failed, and_later: and_later == 1 })
+    }
+}
+
+/// Why no receive will match it, or no message will come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    /// The receiver has freed the communicator, or has no memory for it.
+    Freed,
+    /// The communicator is revoked at the receiver, or was when the receiver freed it.
+    Revoked,
+    /// The receiver never created the communicator, and will not.
+    Unknown,
+    /// The receiver has given up the collective operation, or will never begin it; the failed member that is the cause.
+    GivenUp { failed: Option<Rank> },
+    /// The answer to an inquiry: the operation will never begin here; the failed member that is the cause.
+    NeverBegins { failed: Option<Rank> },
+}
+
+impl Reason {
+    fn code(self) -> u8 {
+        match self {
+            Reason::Freed => FREED,
+            Reason::Revoked => REVOKED,
+            Reason::Unknown => UNKNOWN,
+            Reason::GivenUp { .. } => GIVEN_UP,
+            Reason::NeverBegins { .. } => NEVER_BEGINS,
+        }
+    }
+
+    fn write(self, out: &mut Writer<'_>) {
+        out.u8(self.code());
+        out.u16(0);
+        match self {
+            Reason::Freed | Reason::Revoked | Reason::Unknown => out.u32(0),
+            Reason::GivenUp { failed } | Reason::NeverBegins { failed } => write_failed(out, failed),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let code = from.u8()?;
+        zero(from, 2)?;
+        match code {
+            FREED => zero(from, 4).map(|()| Reason::Freed),
+            REVOKED => zero(from, 4).map(|()| Reason::Revoked),
+            UNKNOWN => zero(from, 4).map(|()| Reason::Unknown),
+            GIVEN_UP => Some(Reason::GivenUp { failed: read_failed(from)? }),
+            NEVER_BEGINS => Some(Reason::NeverBegins { failed: read_failed(from)? }),
+            _ => None,
+        }
+    }
+}
+
+const FREED: u8 = 1;
+const REVOKED: u8 = 2;
+const UNKNOWN: u8 = 3;
+const GIVEN_UP: u8 = 4;
+const NEVER_BEGINS: u8 = 5;
 
 const EAGER: u8 = 1;
 const SYNCHRONOUS: u8 = 2;
@@ -143,6 +237,8 @@ const XOFF: u8 = 11;
 const XON: u8 = 12;
 const CANCEL: u8 = 13;
 const CANCEL_RTS: u8 = 14;
+const POISON: u8 = 15;
+const INQUIRY: u8 = 16;
 const NAMED: u8 = 0x80;
 
 /// Header bytes of the commonest message.
@@ -177,6 +273,10 @@ impl Packet {
         match *self {
             Packet::Message(envelope) => envelope.write(envelope.kind(), &mut out),
             Packet::CancelRts(envelope) => envelope.write(CANCEL_RTS, &mut out),
+            Packet::AboutOperation(envelope, note) => {
+                envelope.write(note.kind(), &mut out);
+                note.write(&mut out);
+            }
             Packet::Cts { key, stream, bytes_wanted } => {
                 out.bytes(&[CTS, 0, 0, 0]);
                 out.u32(stream.0);
@@ -193,7 +293,8 @@ impl Packet {
                 write_key(&mut out, key);
             }
             Packet::Refused { key, reason } => {
-                out.bytes(&[REFUSED, reason as u8, 0, 0, 0, 0, 0, 0]);
+                out.u8(REFUSED);
+                reason.write(&mut out);
                 write_key(&mut out, key);
             }
             Packet::AnnounceContext { name, context, rank, eager_bytes } => {
@@ -235,6 +336,13 @@ impl Packet {
         let kind = from.u8()?;
         let packet = match kind {
             SYNCHRONOUS | RTS => Packet::Message(Envelope::read(kind, &mut from)?),
+            POISON | INQUIRY => {
+                Packet::AboutOperation(Envelope::read(EAGER, &mut from)?, Note::read(kind, &mut from)?)
+            }
+            _ if matches!(kind & !NAMED, POISON | INQUIRY) => Packet::AboutOperation(
+                Envelope::read_named(EAGER, &mut from)?,
+                Note::read(kind & !NAMED, &mut from)?,
+            ),
             CANCEL_RTS => Packet::CancelRts(Envelope::read(SYNCHRONOUS, &mut from)?.without_tag()?),
             _ if kind == CANCEL_RTS | NAMED => {
                 Packet::CancelRts(Envelope::read_named(SYNCHRONOUS, &mut from)?.without_tag()?)
@@ -254,8 +362,7 @@ impl Packet {
                 Packet::Matched { key: read_key(&mut from)? }
             }
             REFUSED => {
-                let reason = Reason::read(from.u8()?)?;
-                zero(&mut from, 6)?;
+                let reason = Reason::read(&mut from)?;
                 Packet::Refused { key: read_key(&mut from)?, reason }
             }
             ANNOUNCE => {
@@ -279,12 +386,6 @@ impl Packet {
             _ => return None,
         };
         from.rest().is_empty().then_some(packet)
-    }
-}
-
-impl Reason {
-    fn read(byte: u8) -> Option<Self> {
-        [Reason::Freed, Reason::Revoked, Reason::Unknown].into_iter().find(|reason| *reason as u8 == byte)
     }
 }
 
@@ -390,6 +491,18 @@ fn read_form(kind: u8, from: &mut Reader<'_>) -> Option<Form> {
     })
 }
 
+/// No rank: a group has fewer members.
+const NOBODY: u32 = u32::MAX;
+
+fn write_failed(out: &mut Writer<'_>, failed: Option<Rank>) {
+    out.u32(failed.map_or(NOBODY, |rank| rank.0));
+}
+
+fn read_failed(from: &mut Reader<'_>) -> Option<Option<Rank>> {
+    let rank = from.u32()?;
+    Some((rank != NOBODY).then_some(Rank(rank)))
+}
+
 fn read_tag(from: &mut Reader<'_>) -> Option<Tag> {
     let tag = from.u32()? as i32;
     (tag >= 0).then_some(Tag(tag))
@@ -425,7 +538,7 @@ fn zero(from: &mut Reader<'_>, count: usize) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ChannelName, Envelope, Form, Packet, Reason, eager, eager_of};
+    use super::{ChannelName, Envelope, Form, Note, Packet, Reason, eager, eager_of};
     use mend_base::{ContextId, ContextKind, Identity, Key, Peer, Random, Rank, Tag};
     use mend_proto::identity::ContextName;
     use mend_transport::Stream;
@@ -449,7 +562,17 @@ mod tests {
                 })
             })
             .collect();
+        let about = [
+            Note::Poison { failed: Some(Rank(7)), and_later: false },
+            Note::Poison { failed: None, and_later: true },
+            Note::Inquiry { key },
+        ];
         for channel in [ChannelName::Context(context), ChannelName::Named(name)] {
+            for note in about {
+                let (sequence, tag, form) = (7, Tag(9), Form::Eager);
+                let envelope = Envelope { channel, sequence, tag, source: rank, form };
+                packets.push(Packet::AboutOperation(envelope, note));
+            }
             let form = Form::Synchronous { key };
             packets.push(Packet::CancelRts(Envelope {
                 channel,
@@ -466,6 +589,9 @@ mod tests {
             Packet::Refused { key, reason: Reason::Freed },
             Packet::Refused { key, reason: Reason::Revoked },
             Packet::Refused { key, reason: Reason::Unknown },
+            Packet::Refused { key, reason: Reason::GivenUp { failed: Some(Rank(0)) } },
+            Packet::Refused { key, reason: Reason::GivenUp { failed: None } },
+            Packet::Refused { key, reason: Reason::NeverBegins { failed: Some(Rank(5)) } },
             Packet::AnnounceContext { name, context, rank, eager_bytes: 4096 },
             Packet::RetireContext { name, context, rank },
             Packet::ContextRetired { context },
@@ -519,7 +645,7 @@ mod tests {
             let length = random.below(41) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| random.bits() as u8 & random.bits() as u8).collect();
             if let Some(first) = bytes.first_mut() {
-                *first = *first & 0x80 | random.below(15) as u8;
+                *first = *first & 0x80 | random.below(17) as u8;
             }
             if let Some(packet) = Packet::read(&bytes) {
                 assert_eq!(packet.write().as_bytes(), bytes);
@@ -542,7 +668,7 @@ mod tests {
         assert_eq!(Packet::read(&bytes), None);
         let key = Key { index: 1, generation: 1 };
         let mut bytes = Packet::Refused { key, reason: Reason::Freed }.write().as_bytes().to_vec();
-        for unknown in [0, 4] {
+        for unknown in [0, 6] {
             bytes[1] = unknown;
             assert_eq!(Packet::read(&bytes), None);
         }

@@ -25,6 +25,7 @@
 //! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
 //! | `context_table`: `ContextTable` | context names and context ids of channels, early messages, retired context names and why each is retired | |
 //! | `peer_table`: `PeerTable` | links, which peers are discarding or closed, evidence, the peers that the engine is to connect | |
+//! | `operations`: `Operations` of a channel | which collective operations run or were given up, poison and inquiries about them | |
 //! | `members`: `Members` of a channel | which peer is which rank; how far failures are acknowledged and members have ended, as positions | `Ends` |
 //! | `routes`: `Routes` of a channel | endpoint, context id and next sequence number for each rank | a peer's link |
 //! | `unconnected`: `UnconnectedSearch` | the positions of the round-robin search for unconnected peers | |
@@ -38,6 +39,7 @@
 //! | progress sends what waits | `ob1/flush.rs` | send queues → transport |
 //! | a request is cancelled by the program, abandoned after an error, or freed (its program no longer waits for it) | `ob1/cancel.rs`, `ob1/abandon.rs` | request table → send queues, rendezvous, matcher |
 //! | the end of a peer is published | `ob1/peer_end.rs`, `ob1/lost_messages.rs` | peer table → members → all |
+//! | a collective operation begins, is given up, or ends; poison and inquiries | `ob1/operations.rs` | operations → request table → send queues |
 //! | a channel opens or closes | `ob1/channels.rs` | context table → request table → matcher |
 //! | a channel is revoked | `ob1/revoke.rs` | routes, matcher → request table → send queues |
 //!
@@ -58,6 +60,7 @@ mod list;
 mod matcher;
 mod members;
 mod ob1;
+mod operations;
 mod paged;
 mod parameters;
 mod peer_table;

@@ -406,6 +406,19 @@ impl Matcher {
         lists.unexpected.iter(&self.messages).next().map(|(key, _)| key)
     }
 
+    /// A message of a channel whose tag is refused, the oldest first.
+    pub(crate) fn find_tag(&self, lists: &MatchLists, is_refused: impl Fn(Tag) -> bool) -> Option<Key> {
+        let mut messages = lists.unexpected.iter(&self.messages);
+        messages.find(|(_, message)| is_refused(message.tag)).map(|(key, _)| key)
+    }
+
+    /// How many messages of this rank and tag are here whole, and before the first RTS of them.
+    pub(crate) fn whole(&self, lists: &MatchLists, source: Rank, tag: Tag) -> usize {
+        let Some(list) = lists.by_rank.get(source.index()) else { return 0 };
+        let messages = list.unexpected.iter(&self.messages).filter(|(_, message)| message.tag == tag);
+        messages.take_while(|(_, message)| !matches!(message.form, Form::Rts { .. })).count()
+    }
+
     /// The RTS of this rank for its request `sender`.
     pub(crate) fn find_rts(&self, lists: &MatchLists, source: Rank, sender: Key) -> Option<Key> {
         let mut messages = lists.by_rank.get(source.index())?.unexpected.iter(&self.messages);

@@ -9,6 +9,7 @@ mod channels;
 mod flush;
 mod lost_messages;
 pub(crate) mod open_counts;
+mod operations;
 mod peer_end;
 pub(crate) mod polling_receive;
 mod probe;
@@ -25,7 +26,7 @@ mod tests;
 use crate::channel::ChannelState;
 use crate::config::Config;
 use crate::context_table::ContextTable;
-use crate::envelope::{AM_ID, Packet};
+use crate::envelope::{AM_ID, Packet, Reason};
 use crate::matcher::Matcher;
 use crate::peer_table::PeerTable;
 use crate::receive_budget::ReceiveBudget;
@@ -123,6 +124,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::Cts { key, stream, bytes_wanted } => self.on_cts(from, key, stream, bytes_wanted),
             Packet::Cancel { stream, sent } => self.on_cancel_stream(from, stream, sent),
             Packet::Matched { key } => self.on_matched(from, key),
+            Packet::Refused { key, reason: Reason::NeverBegins { failed } } => {
+                self.on_never_begins(from, key, failed)
+            }
             Packet::Refused { key, reason } => {
                 if let Some(revoked) = self.on_refused(from, key, reason) {
                     up.on_revoked(from, revoked);
@@ -138,6 +142,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::Xoff => self.queues.set_xoff(from, true),
             Packet::Xon => self.queues.set_xoff(from, false),
             Packet::CancelRts(envelope) => self.on_cancel_rts(from, envelope),
+            Packet::AboutOperation(envelope, note) => self.on_about_operation(from, envelope, note),
             Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no control messages"),
         }
     }

@@ -90,6 +90,13 @@ pub enum Error {
     /// The peer at this rank takes no part in this message any more: it freed the communicator, gave the operation up, or had no
     /// memory for it. Ends sends and receives.
     PeerFreed(Rank),
+    /// The peer at this rank gave up the collective operation, or will never begin it.
+    Poisoned {
+        /// That peer.
+        by: Rank,
+        /// The failed member that is the cause, as the peer says; its failure may not be published here yet. `None`: another cause.
+        failed: Option<Rank>,
+    },
     /// The peer at this rank never created the communicator, and will not.
     NotCreated(Rank),
     /// The communicator is revoked (`MPI_ERR_REVOKED`), here or at the peer of a send. A send never succeeded then without its receive
@@ -113,6 +120,7 @@ impl fmt::Display for Error {
             Error::PeerLeft(rank) => write!(out, "rank {} has finalized and will never answer", rank.0),
             Error::Unreachable(rank, cause) => write!(out, "rank {} cannot be reached: {cause:?}", rank.0),
             Error::PeerFreed(rank) => write!(out, "rank {} takes no part in the message any more", rank.0),
+            Error::Poisoned { by, .. } => write!(out, "rank {} gave the collective operation up", by.0),
             Error::NotCreated(rank) => write!(out, "rank {} has not created the communicator", rank.0),
             Error::Revoked => write!(out, "the communicator is revoked"),
             Error::NoSuchRank(rank) => write!(out, "the communicator has no rank {}", rank.0),

@@ -7,12 +7,13 @@
 //!   sends      Queued ──room──▶ Done (eager)            receives   Posted ──eager──▶ Done
 //!                └──room──▶ RtsSent ──MATCHED──▶ Done                │ ▲  └──RTS──▶ Matched ──last chunk──▶ Done
 //!                              ├──CTS──▶ Streaming ──last chunk──▶ Done  └──RTS cancelled──┘
-//!                              └──REFUSED──▶ Done (PeerFreed, NotCreated, Revoked)
+//!                              └──REFUSED──▶ Done (PeerFreed, NotCreated, Revoked, Poisoned)
 //! ```
 //! Progress moves the states. The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state. A revocation
 //! ends `Queued` and `Posted` alone. A cancellation ends every state, except that a receive in `Matched` goes on unless its RTS is cancelled too, and that a stream goes on from a
 //! copy.
 
+use crate::envelope::Note;
 use crate::list::{Linked, Links, NONE};
 use crate::matcher::{POSTED, PostedReceive};
 use crate::request::{CommIndex, Error, SendMode, SleeperId, Status};
@@ -79,6 +80,9 @@ pub(crate) enum Phase {
     /// The cancellation of the RTS `rts`, which is sent behind it: an operation of its own, without a handle, so that the
     /// channel exists until it is sent.
     CancelQueued { to: Rank, rts: Key },
+    /// A message about a collective operation, to be sent: an operation of its own, without a handle, so that the channel exists until
+    /// it is sent.
+    AboutOperation { to: Rank, tag: Tag, note: Note },
     /// A receive without a match.
     Posted(Posted),
     /// A receive that has matched the RTS `key` of `total` bytes; its CTS may still have to wait for a stream. The status holds
@@ -106,6 +110,7 @@ impl Phase {
                 | Phase::RtsSent { .. }
                 | Phase::Streaming { .. }
                 | Phase::CancelQueued { .. }
+                | Phase::AboutOperation { .. }
         )
     }
 

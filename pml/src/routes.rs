@@ -23,6 +23,8 @@ pub(crate) struct Route<E> {
     /// The longest message that is sent before a match.
     eager_bytes: u16,
     announced: bool,
+    /// The rank was told that no operation begins here any more.
+    poisoned: bool,
 }
 
 const _: () = assert!(size_of::<Route<u32>>() <= 16);
@@ -47,8 +49,14 @@ impl<E: Copy> Routes<E> {
     pub(crate) fn to(&mut self, rank: Rank) -> Option<&mut Route<E>> {
         let missing = (rank.index() + 1).saturating_sub(self.0.len());
         self.0.try_reserve(missing).ok()?;
-        let route =
-            Route { endpoint: None, context: ContextId(0), sequence: 0, eager_bytes: 0, announced: false };
+        let route = Route {
+            endpoint: None,
+            context: ContextId(0),
+            sequence: 0,
+            eager_bytes: 0,
+            announced: false,
+            poisoned: false,
+        };
         self.0.resize(self.0.len() + missing, route);
         Some(&mut self.0[rank.index()])
     }
@@ -99,6 +107,11 @@ impl<E: Copy> Route<E> {
             self.endpoint = Some(link.endpoint);
             self.eager_bytes = link.eager_bytes;
         }
+    }
+
+    /// The rank is told that no operation begins here any more. `false`: it was told before.
+    pub(crate) fn poison_later(&mut self) -> bool {
+        !core::mem::replace(&mut self.poisoned, true)
     }
 
     /// The peer announces its id of the channel. `false`: it has announced one before.

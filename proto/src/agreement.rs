@@ -4,9 +4,9 @@
 //! Distributed Systems", SC'15 (doi:10.1145/2807591.2807665), with a uniform mode and with members that leave MPI.
 //!
 //! Every member contributes. Aggregates go up a tree, the root decides, and the decision goes down: 2(n-1) messages. A member
-//! returns as soon as it has the decision; it answers for that agreement until it passes the next one. Agreements of one communicator are
-//! numbered, and the tree of each leaves out the failed members that the one before has decided, alike at all members. Members that
-//! have failed since are bridged, at each member by what is published there ([`crate::tree`]).
+//! returns as soon as it has the decision; it answers for that agreement until it passes the next one. Agreements of one
+//! communicator are numbered, and the tree of each leaves out the failed members that the one before has decided, alike at all
+//! members. Members that have failed since are bridged, at each member by what is published there ([`crate::tree`]).
 //!
 //! ```text
 //!                  start             all children have sent up                 Down
@@ -26,49 +26,53 @@
 //!
 //! # Rules
 //!
-//! * The aggregate of a member is *frozen* when it is sent. If the parent is gone, the next parent gets the same aggregate. Aggregates
-//!   of members that are gone are discarded while gathering; the members below them send anew.
-//! * What a member sends up is stored by whoever gets it, child or not, started or not: the sender may know of failures that are not
-//!   published here yet. Whoever passes the agreement sends the decision to its children and to all that have sent up.
-//! * A root by succession is the lowest member that is not gone. Its own aggregate is frozen if it is WAITING. It *takes over* the
-//!   members that have lost all their ancestors and are not below it, and sends a Request to those that have not sent up to it:
-//!   they may have passed the agreement already, and would send nothing more.
+//! * The aggregate of a member is *frozen* when it is sent. If the parent is gone, the next parent gets the same aggregate.
+//!   Aggregates of members that are gone are discarded while gathering; the members below them send anew.
+//! * What a member sends up is stored by whoever gets it, child or not, started or not: the sender may know of failures that
+//!   are not published here yet. Whoever gets the decision sends it to all that have sent up, and answers those that do so
+//!   later.
+//! * A root by succession is the lowest member that is not gone. Its own aggregate is frozen if it is WAITING. It *takes over*
+//!   the members that have lost all their ancestors and are not below it, and sends a Request to those that have not sent up to
+//!   it: they may have passed the agreement already, and would send nothing more.
 //!
 //! # Why there is one decision
 //!
-//! *Passed* is used for stored as well. All of it is about one agreement and its tree; an ancestor is one in the tree without gaps.
+//! *Passed* is used for stored as well. All of it is about one agreement and its tree; an ancestor is one in the tree without
+//! gaps.
 //!
-//! 1. *If a member has passed, so has each ancestor that is not gone.* The decision comes from the nearest ancestor that is not
-//!    gone in the view of the sender or of the receiver, and views hold only what is true; or from a root by succession, and then no
-//!    ancestor is left; or, as the answer to a Request, to such a root.
-//! 2. *A member that sent up to a root passes by that root alone, while it is not gone.* In the view of the sender all ranks below
-//!    the root are gone, so nothing of them will arrive, and decisions come from lower ranks; from higher ones only to roots.
-//! 3. *Let s decide as root. Then no member has passed, or ever will, by the decision of another, unless it is gone in the view of s.*
-//!    If s was GATHERING, it had contributed to no other decision, and each decision contains the contributions of all that are not
-//!    gone. If s was WAITING: let x have the decision of another root. x is not below s (1, as s has not passed). If x was taken
-//!    over, it has sent up to s, which contradicts 2. So x is below some o which sent up to s and has not passed. The decision
-//!    came to x around o, sent by some a < o when o was gone, where a is an ancestor of o, or a root and so a < s. But o sent up to
-//!    s when everybody below s, and all ancestors of o, were gone. So a sent it after its end.
-//! 4. So whoever passed by another decision is gone in the view of s. If it *failed*, it is in the failed set that s decides, its
-//!    messages for the next agreement are dropped, and nobody who survives has the other decision. If it *left MPI*, its decision
-//!    counts: s asks the node daemon, with which members that leave MPI have left their last decision (`take_recall`), and adopts
-//!    what it is told.
-//! 5. *Uniform mode:* a decision is released when all that are not gone have stored it. A WAITING member has not, so no decision of
-//!    others was released when it decides as root, and there is nothing to recall. For confirmations, 1 to 3 hold in the same way.
+//! 1. *If a member has passed, so has each ancestor that is not gone.* The decision comes from a member to which the receiver
+//!    has sent up: from the nearest ancestor that was not gone in its view, and views hold only what is true; or from a root by
+//!    succession, and then no ancestor is left; or, as the answer to a Request, to such a root.
+//! 2. *A member that sent up to a root passes by that root alone, while it is not gone.* In the view of the sender all ranks
+//!    below the root are gone, so nothing of them will arrive, and decisions come from lower ranks; from higher ones only to
+//!    roots.
+//! 3. *Let s decide as root. Then no member has passed, or ever will, by the decision of another, unless it is gone in the view
+//!    of s.* If s was GATHERING, it had contributed to no other decision, and each decision contains the contributions of all
+//!    that are not gone. If s was WAITING: let x have the decision of another root. x is not below s (1, as s has not passed).
+//!    If x was taken over, it has sent up to s, which contradicts 2. So x is below some o which sent up to s and has not
+//!    passed. The decision came to x around o, sent by some a < o when o was gone, where a is an ancestor of o, or a root and
+//!    so a < s. But o sent up to s when everybody below s, and all ancestors of o, were gone. So a sent it after its end.
+//! 4. So whoever passed by another decision is gone in the view of s. If it *failed*, it is in the failed set that s decides,
+//!    its messages for the next agreement are dropped, and nobody who survives has the other decision. If it *left MPI*, its
+//!    decision counts: s asks the node daemon, with which members that leave MPI have left their last decision (`take_recall`),
+//!    and adopts what it is told.
+//! 5. *Uniform mode:* a decision is released when all that are not gone have stored it. A WAITING member has not, so no
+//!    decision of others was released when it decides as root, and there is nothing to recall. For confirmations, 1 to 3 hold
+//!    in the same way.
 //!
 //! # Why each contribution is counted once, and those of all that return are counted
 //!
-//! An aggregate that was frozen by a member with a parent contains only members below it, and all that are not gone: those of its
-//! children, and children bridge only members that are gone. The subtrees of children, or of the members that a root takes over and
-//! of the root itself, are disjoint. Members that were bridged have failed, and are in the failed set that goes up before the
-//! aggregate; or they left MPI without taking part, which the aggregate says. (Had one taken part, it would have passed, and by 3
-//! and 4 there would be no other decision.)
+//! An aggregate that was frozen by a member with a parent contains only members below it, and all that are not gone: those of
+//! its children, and children bridge only members that are gone. The subtrees of children, or of the members that a root takes
+//! over and of the root itself, are disjoint. Members that were bridged have failed, and are in the failed set that goes up
+//! before the aggregate; or they left MPI without taking part, which the aggregate says. (Had one taken part, it would have
+//! passed, and by 3 and 4 there would be no other decision.)
 //!
 //! # Why a member is at most one agreement ahead
 //!
-//! A decision contains the contributions of all that are not gone. So nobody passes an agreement that a living member has not started,
-//! and started means that the one before was passed. Therefore the last decision is all that must be kept; a Request for an older
-//! one cannot come (X-6.6), and what comes from a member ahead is its aggregate for the next agreement (X-6.5).
+//! A decision contains the contributions of all that are not gone. So nobody passes an agreement that a living member has not
+//! started, and started means that the one before was passed. Therefore the last decision is all that must be kept; a Request
+//! for an older one cannot come (X-6.6), and what comes from a member ahead is its aggregate for the next agreement (X-6.5).
 //!
 //! The channel must be first in, first out for each pair of members, and the end of a member must be published after its last
 //! message. Failures that others report are therefore part of what is decided, but the tree is not mended for them.
@@ -189,8 +193,8 @@ impl Agreement {
         self.state != State::NotContributed
     }
 
-    /// The last agreement that this member has passed, and its decision. When the member leaves MPI, the node daemon must get it
-    /// before any other member hears of the departure.
+    /// The last agreement that this member has passed, and its decision. When the member leaves MPI, the node daemon must get
+    /// it before any other member hears of the departure.
     pub fn last(&self) -> Option<(u32, &Decision)> {
         self.last.as_ref().map(|last| (self.sequence.wrapping_sub(1), &last.decision))
     }
@@ -219,8 +223,8 @@ impl Agreement {
         }
     }
 
-    /// The node daemon's answer: the decision of any member that *left MPI* after it had passed this agreement. Members that left a
-    /// decision with the node daemon and failed then do not count.
+    /// The node daemon's answer: the decision of any member that *left MPI* after it had passed this agreement. Members that
+    /// left a decision with the node daemon and failed then do not count.
     pub fn on_recalled(&mut self, sequence: u32, decision: Option<Decision>, out: &mut Output) {
         let State::Waiting(waiting) = &mut self.state else { return };
         if sequence != self.sequence || waiting.recall != Recall::Asked {
@@ -351,29 +355,21 @@ impl Agreement {
         self.last = Some(Last { decision, added });
     }
 
-    /// Sends the decision to all that may wait for it from here: to senders of aggregates, to other children, which have sent theirs
-    /// to members that are gone, and to roots by succession.
+    /// Sends the decision to all that have sent up, and to roots by succession that asked. A child that has not sent up has
+    /// sent to a member that is gone, and will do so.
     fn send_decision(&self, decided: &Decided, released: bool, from: Option<Rank>, out: &mut Output) {
-        let sequence = self.sequence;
-        let mut send = |rank| {
-            if Some(rank) != from {
-                self.send_down(rank, sequence, decided.down(self, released), &decided.failed, out);
-            }
-        };
+        let down = decided.down(self, released);
         // From the highest rank on, which has the most members below it.
-        for (rank, record) in self.records.iter() {
-            match record {
-                Record::Up(_) => send(rank),
-                Record::Confirmed if released => send(rank),
-                Record::Confirmed | Record::Ahead(_) => {}
-            }
-        }
-        self.members.children(&mut |child| {
-            if self.records.get(child).is_none() {
-                send(child);
-            }
+        let senders = self.records.iter().filter(|(_, record)| match record {
+            Record::Up(_) => true,
+            Record::Confirmed => released,
+            Record::Ahead(_) => false,
         });
-        self.requests.iter().for_each(send);
+        for rank in
+            senders.map(|(rank, _)| rank).chain(self.requests.iter()).filter(|&rank| Some(rank) != from)
+        {
+            self.send_down(rank, self.sequence, down, &decided.failed, out);
+        }
     }
 
     fn send_down(&self, to: Rank, sequence: u32, down: Down, failed: &Ranks, out: &mut Output) {

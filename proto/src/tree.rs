@@ -85,13 +85,13 @@ impl Tree {
     pub fn children(&self, rank: Rank, failed: &Ranks, visit: &mut impl FnMut(Rank)) {
         self.descend(self.position(rank), failed, visit);
         if !failed.is_empty() && rank.0 > 0 && self.root(failed) == Some(rank) {
-            self.orphans(rank, failed, visit);
+            self.without_ancestors(rank, failed, visit);
         }
     }
 
     /// Calls `visit` for each member but `root` whose ancestors have all failed: the children that a root gets by succession,
     /// which were not below it.
-    pub fn orphans(&self, root: Rank, failed: &Ranks, visit: &mut impl FnMut(Rank)) {
+    pub fn without_ancestors(&self, root: Rank, failed: &Ranks, visit: &mut impl FnMut(Rank)) {
         let first = self.rank_at(0);
         if failed.contains(first) {
             self.descend(0, failed, &mut |child| {

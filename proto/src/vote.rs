@@ -273,7 +273,7 @@ impl Vote {
 
     /// As the root by succession: asks the children that it has got by the last failure.
     fn ask_new_children(&mut self, before: &Ranks, out: &mut Effects) {
-        self.tree.orphans(self.me, &self.gone, &mut |child| {
+        self.tree.without_ancestors(self.me, &self.gone, &mut |child| {
             let is_new = self.tree.parent(child, before) != Some(self.me);
             if is_new && !self.gathered[0].senders.contains(child) {
                 out.send(child, Message::Request(self.round));
@@ -298,7 +298,7 @@ impl Vote {
                 }
             }
             Stage::Prepared(Recall::NotNeeded) if tree.root(gone) == Some(self.me) => {
-                tree.orphans(self.me, gone, &mut visit);
+                tree.without_ancestors(self.me, gone, &mut visit);
                 if !is_complete {
                 } else if self.departed.is_empty() {
                     self.pass(result, out);

@@ -22,6 +22,10 @@ pub enum Event {
     ReceivePosted,
     /// A rank entered a collective operation. The number is 1,000 times the operation's number, plus the rank.
     CollectiveEntered,
+    /// A rank entered a collective operation, and knew of no failure of a member. The number is as above.
+    CollectiveBegun,
+    /// A collective operation has succeeded at a rank. The number is as above.
+    CollectiveCompleted,
 }
 
 #[derive(Debug, Default)]

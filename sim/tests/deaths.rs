@@ -9,7 +9,7 @@ use mend_sim::runner::{Tally, run_deaths, run_until_deaths};
 const SEEDS: u64 = 10_000;
 
 /// The branches that 10,000 jobs with deaths must reach.
-const MUST: [&str; 34] = [
+const MUST: [&str; 45] = [
     "sim.killer: before MPI_Init",
     "sim.killer: before its card is published",
     "sim.killer: before all are ready",
@@ -31,6 +31,17 @@ const MUST: [&str; 34] = [
     "mpi.peer_reports: declaration, severing",
     "mpi.collective: a member had failed",
     "mpi.collective: interrupted",
+    "mpi.collective: goes on without the dead",
+    "mpi.collective: poison names a failed member",
+    "coll.schedule: a later step needs the dead",
+    "coll.schedule: goes on after an error",
+    "pml.operations: poison",
+    "pml.operations: poison that nobody needs",
+    "pml.operations: never begins",
+    "pml.operations: inquiry",
+    "pml.operations: an inquiry waits",
+    "pml.operations: an inquiry about what has begun",
+    "pml.operations: an inquiry about what never begins",
     "pml.receive: from an ended peer",
     "pml.receive: the RTS of an ended peer",
     "pml.send: to an ended peer",
@@ -41,7 +52,7 @@ const MUST: [&str; 34] = [
     "pml.end: a posted receive",
     "pml.end: a matched receive",
     "pml.end: all others have ended, but our own message is under way",
-    "pml.end: messages of a broken collective context",
+    "pml.operations: an unread message is dropped",
     "pml.abandon: a streaming send",
     "pml.abandon: a matched receive",
 ];

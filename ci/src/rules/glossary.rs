@@ -22,7 +22,7 @@ fn is_code(path: &str) -> bool {
 
 /// Each retired word with what is used instead.
 fn retired(page: &Source) -> BTreeMap<&str, &str> {
-    let mut table = page.text.lines().skip_while(|line| !line.starts_with("| retired"));
+    let mut table = page.text.lines().skip_while(|line| !line.starts_with("| retired |"));
     let rows = table.by_ref().skip(2).take_while(|line| line.starts_with('|'));
     let mut words = BTreeMap::new();
     for row in rows {

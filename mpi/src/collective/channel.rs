@@ -38,6 +38,10 @@ impl<N: Btl> MessageLayer for CollectiveChannel<'_, N> {
         self.pml.receive(lent, self.channel, Source::Rank(from), TagSelector::Tag(self.tag), data)
     }
 
+    fn whole_messages(&self, from: Rank) -> usize {
+        self.pml.whole_messages(self.channel, from, self.tag)
+    }
+
     fn poll(&self, request: Request) -> State {
         self.pml.poll(request, self.ends)
     }

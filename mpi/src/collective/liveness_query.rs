@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A member has finalized without its part of a collective operation, or has given the operation up. Either the program is wrong, or
-//! the member has no memory or no connection to a third one, or another member has failed and this member was notified of the failure
-//! before this process: then the error must name the failed member (Row CO1, I2). So the operation ends with `PeerLeft` or
-//! `PeerFreed` only after each other member is known to live, or its end is published.
+//! Which members may have failed, before an operation ends with an error that names another cause (Row CO1, I2).
+//!
+//! A member has finalized without its part of a collective operation, or has freed the communicator. Either the program is wrong, or
+//! another member has failed and this member was notified of the failure before this process: then the error must name the failed
+//! member. So the operation ends with `PeerLeft` or `PeerFreed` only after each other member is known to live, or its end is published.
+//!
+//! Poison names the failed member that is its cause, so the query is about that member alone.
 
 use super::Parts;
 use crate::CommKey;
@@ -22,25 +25,37 @@ impl LivenessQuery {
     /// Asks the runtime about every other member of the communicator.
     #[cold]
     pub fn begin<N: Btl, R: Runtime>(comm: CommKey, parts: &mut Parts<'_, N, R>) -> Self {
-        mend_base::reach!("mpi.collective: a member left or gave up");
-        let mut unanswered = BTreeMap::new();
+        mend_base::reach!("mpi.collective: a member left or freed the communicator");
+        let mut query = LivenessQuery { unanswered: BTreeMap::new() };
         let members = parts.communicators.get(comm).map(|entry| entry.members().clone());
         for &member in members.iter().flat_map(|members| members.iter()) {
-            if parts.peer_reports.peer(member) == parts.layers.runtime.membership().peer {
-                continue;
-            }
-            match parts.peer_reports.end_state(member) {
-                EndState::Published => {}
-                EndState::Declared => _ = unanswered.insert(member, 1),
-                // The answer to the earlier query may be older than a failure: this query is sent after that answer.
-                EndState::NotDeclared { query_open: true } => _ = unanswered.insert(member, 2),
-                EndState::NotDeclared { query_open: false } => {
-                    unanswered.insert(member, 1);
-                    parts.peer_reports.ask(member, Cause::NoEvidence, &mut parts.layers.runtime);
-                }
+            if parts.peer_reports.peer(member) != parts.layers.runtime.membership().peer {
+                query.add(member, parts);
             }
         }
-        LivenessQuery { unanswered }
+        query
+    }
+
+    /// Asks the runtime about one member, which has failed as another member says.
+    #[cold]
+    pub fn about<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) -> Self {
+        mend_base::reach!("mpi.collective: poison names a failed member");
+        let mut query = LivenessQuery { unanswered: BTreeMap::new() };
+        query.add(member, parts);
+        query
+    }
+
+    fn add<N: Btl, R: Runtime>(&mut self, member: PeerIndex, parts: &mut Parts<'_, N, R>) {
+        match parts.peer_reports.end_state(member) {
+            EndState::Published => {}
+            EndState::Declared => _ = self.unanswered.insert(member, 1),
+            // The answer to the earlier query may be older than a failure: this query is sent after that answer.
+            EndState::NotDeclared { query_open: true } => _ = self.unanswered.insert(member, 2),
+            EndState::NotDeclared { query_open: false } => {
+                self.unanswered.insert(member, 1);
+                parts.peer_reports.ask(member, Cause::NoEvidence, &mut parts.layers.runtime);
+            }
+        }
     }
 
     /// Whether each member is known to live, or its end is published.

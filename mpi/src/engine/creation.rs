@@ -85,7 +85,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         // Without the vote, each member goes by its own exchange.
         let has_voted = entry.properties().hints().uniform == Uniform::Local;
         let (collectives, mut parts) = self.collectives_and_parts();
-        let stage = match collectives.start(comm, call, None, &mut parts) {
+        let stage = match collectives.start(comm, call, &mut parts) {
             Ok(Begun::Running(exchange)) => Stage::Exchange(exchange),
             Ok(Begun::Done(_)) => Stage::Prepared(self.prepare(comm, &pending)),
             Err(error) => Stage::Prepared(Err(error)),
@@ -137,10 +137,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         for key in self.creations.take_active() {
             let Some(comm) = self.creations.operations().comm_of(key) else { continue };
             match self.creations.operations().running(key).map(|creation| &creation.stage) {
-                Some(&Stage::Exchange(exchange)) => match self.collectives.poll(exchange) {
+                Some(&Stage::Exchange(exchange)) => match self.collectives.operations().poll(exchange) {
                     State::Running | State::PendingFailure => self.creations.keep_active(key),
                     State::Done(result) => {
-                        self.collectives.release(exchange);
+                        self.collectives.operations_mut().release(exchange);
                         self.end_exchange(key, comm, result.map(|_| ()));
                         changed += 1;
                     }

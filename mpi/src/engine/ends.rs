@@ -94,7 +94,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.layers.pml.on_end(peer, &self.ends);
             if end == End::Failed {
                 let (collectives, mut parts) = self.collectives_and_parts();
-                collectives.interrupt(peer, &mut parts);
+                collectives.on_death(peer, &mut parts);
             }
             self.member_protocols.on_end(peer, end, &self.ends);
             self.wake_ups.notify_all();

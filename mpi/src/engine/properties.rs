@@ -57,7 +57,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 let index = self.layers.pml.comm(mend_pml::Request(key))?;
                 self.communicators.with_index(index)
             }
-            Request::Collective(key) => self.collectives.communicator_of(key),
+            Request::Collective(key) => self.collectives.operations().communicator_of(key),
             Request::Agreement(key) => self.agreements.operations().communicator_of(key),
             Request::Creation(key) => self.creations.operations().communicator_of(key),
             Request::EndedAtStart(key) => self.ended_at_start.communicator_of(key),

@@ -5,7 +5,7 @@
 use super::Engine;
 use crate::agreements::{Held, Purpose, Queued};
 use crate::communicator::Communicators;
-use crate::member_protocols::{Event, Instance, MemberProtocols, Target};
+use crate::member_protocols::{Event, Instance, Target};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, PeerIndex, Rank};
 use mend_comm::Communicator;
@@ -204,7 +204,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         for (key, result) in self.member_protocols.results_to_leave() {
             self.layers.runtime.leave_result(key, &result);
         }
-        self.member_protocols = MemberProtocols::default();
+        self.member_protocols.forget_all();
     }
 
     /// Another member has freed the communicator and all its agreements were passed.

@@ -98,7 +98,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn open_counts(&self) -> OpenCounts {
         OpenCounts {
             communicators: self.communicators.len() as u32,
-            collectives: self.collectives.len() as u32,
+            collectives: self.collectives.operations().len() as u32,
             agreements: self.agreements.operations().len() as u32,
             member_protocols: self.member_protocols.len() as u32,
             unsent_member_messages: self.member_protocols.unsent() as u32,
@@ -113,7 +113,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// far, which are 0 in a build that does not check lifecycles.
     pub fn lifecycle_check(&self) -> LifecycleCounts {
         let tables = [
-            self.collectives.lifecycle_counts(),
+            self.collectives.operations().lifecycle_counts(),
             self.agreements.operations().lifecycle_counts(),
             self.creations.operations().lifecycle_counts(),
             self.layers.pml.lifecycle_check(),

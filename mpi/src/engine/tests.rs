@@ -4,6 +4,7 @@
 mod collectives;
 mod deaths;
 mod identities;
+mod interrupted;
 mod properties;
 mod results;
 mod wake_ups;

@@ -58,7 +58,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Adds the endpoints from which a collective operation expects messages in its present round.
     pub(super) fn expect_rounds(&mut self, collective: Key) {
         self.expected_senders.follow(collective);
-        for &request in self.collectives.awaited_by(collective) {
+        for request in self.collectives.awaited_by(collective) {
             if let Some(endpoint) = self.layers.pml.awaited_from(request) {
                 self.expected_senders.add(Some(endpoint));
             }
@@ -122,7 +122,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         for &request in &noted {
             match request {
                 Request::PointToPoint(key) => self.layers.pml.wake_at_end(mend_pml::Request(key), sleeper),
-                Request::Collective(key) => self.collectives.wake_at_end(key, sleeper),
+                Request::Collective(key) => self.collectives.operations_mut().wake_at_end(key, sleeper),
                 Request::Agreement(key) => self.agreements.operations_mut().wake_at_end(key, sleeper),
                 Request::Creation(key) => self.creations.operations_mut().wake_at_end(key, sleeper),
                 Request::EndedAtStart(_) => {}
@@ -134,7 +134,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// The sleeper of a request that has ended, to be woken. Each is returned once for each end.
     #[inline]
     pub fn next_to_wake(&mut self) -> Option<SleeperId> {
-        let next = self.layers.pml.next_to_wake().or_else(|| self.collectives.next_to_wake());
+        let next =
+            self.layers.pml.next_to_wake().or_else(|| self.collectives.operations_mut().next_to_wake());
         next.or_else(|| self.agreements.operations_mut().next_to_wake())
             .or_else(|| self.creations.operations_mut().next_to_wake())
     }

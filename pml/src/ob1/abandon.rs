@@ -16,10 +16,10 @@
 //! So a stream's number is free again when its last byte has arrived, and never before: a late chunk belongs to its own stream
 //! or to none. The end of the peer removes all such state.
 //!
-//! The request at the other end ends in error (`PeerFreed`, or `Revoked` on a channel that is revoked). A receive of which no byte
-//! was sent is matched anew, on the point-to-point context. On a collective context an operation is given up because a member died, as a rule, and no process may
-//! see an error that its list of failures does not explain (I2): so the engine asks about all members before it reports the
-//! error.
+//! The request at the other end ends in error (`PeerFreed`, or `Revoked` on a channel that is revoked), except that a receive of which no
+//! byte was sent is matched anew. On a collective context the sender gives up the whole operation, and its poison names the cause: the
+//! receive is posted again, and the poison ends it. A send of an operation that its receiver gave up is refused with the cause
+//! (`Poisoned`).
 
 use super::Ob1;
 use crate::envelope::{Packet, Reason};
@@ -40,7 +40,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         self.requests.release(key);
         match phase {
-            Phase::Queued { to, .. } | Phase::CancelQueued { to, .. } => {
+            Phase::Queued { to, .. } | Phase::CancelQueued { to, .. } | Phase::AboutOperation { to, .. } => {
                 mend_base::reach!("pml.abandon: a queued send");
                 self.dequeue(channel, to, key);
             }

@@ -2,7 +2,7 @@
 //! A message arrives: its channel, the sequence check, the match; a receive takes it, or it is stored as unexpected.
 
 use super::Ob1;
-use crate::context_table::{EarlyMessage, Named};
+use crate::context_table::{EarlyMessage, Named, Subject};
 use crate::envelope::{ChannelName, Envelope, Form, Packet, Reason};
 use crate::matcher::{Arrival, Unexpected};
 use crate::receive_budget::BudgetError;
@@ -13,7 +13,7 @@ use mend_proto::identity::Resolved;
 use mend_transport::Payload;
 
 /// Which channel a message is for.
-enum Target {
+pub(super) enum Target {
     Channel(Key),
     /// It was closed here, or will never be opened.
     Closed(Reason),
@@ -29,14 +29,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match self.target(from, envelope.channel) {
             Target::Channel(key) => self.on_channel_message(key, from, envelope, payload),
             Target::Closed(reason) => self.on_late(from, envelope.form, reason),
-            Target::NotCreated => self.on_early(from, envelope, payload, false),
+            Target::NotCreated => self.on_early(from, envelope, payload, Subject::Message),
             Target::Garbage => self.garbage(from),
         }
     }
 
     // Hot: per message.
     #[inline(always)]
-    fn target(&self, from: PeerIndex, channel: ChannelName) -> Target {
+    pub(super) fn target(&self, from: PeerIndex, channel: ChannelName) -> Target {
         match channel {
             ChannelName::Context(context) => match self.contexts.resolve(context, from) {
                 Resolved::Assigned(key) => Target::Channel(key),
@@ -100,7 +100,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Whether a message is accepted after the sequence check. A message by full identity is accepted, and our id is announced to its
     /// sender, unless the channel is revoked. A message out of sequence is garbage and is not accepted.
     #[cold]
-    fn is_accepted(&mut self, arrival: Arrival, key: Key, from: PeerIndex, source: Rank) -> bool {
+    pub(super) fn is_accepted(&mut self, arrival: Arrival, key: Key, from: PeerIndex, source: Rank) -> bool {
         match arrival {
             Arrival::InOrder | Arrival::Revoked => return true,
             Arrival::Unannounced => {
@@ -176,7 +176,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         payload: Payload<'_>,
     ) {
         let Some(channel) = self.channels.get(key) else { return };
-        if channel.is_broken() || self.requests.is_closing(key) {
+        if channel.refuses(tag) {
+            return self.refuse_operation(key, from, tag, form);
+        }
+        if self.requests.is_closing(key) {
             return self.on_late(from, form, Reason::Freed);
         }
         mend_base::reach!("pml.arrival: unexpected");
@@ -191,7 +194,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Stores the bytes of a message on its sender's account. `None`: the sender's messages are discarded.
     #[inline]
-    fn store(&mut self, from: PeerIndex, payload: Payload<'_>, unanswered: bool) -> Option<Vec<u8>> {
+    pub(super) fn store(
+        &mut self,
+        from: PeerIndex,
+        payload: Payload<'_>,
+        unanswered: bool,
+    ) -> Option<Vec<u8>> {
         let short = self.matcher.is_short();
         match self.budget.store(from, payload, unanswered, short) {
             Ok(payload) => {
@@ -234,40 +242,50 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// A message by name for a channel that is not created here yet.
     #[cold]
-    fn on_early(&mut self, from: PeerIndex, envelope: Envelope, payload: Payload<'_>, cancels: bool) {
+    pub(super) fn on_early(
+        &mut self,
+        from: PeerIndex,
+        envelope: Envelope,
+        payload: Payload<'_>,
+        subject: Subject,
+    ) {
         let ChannelName::Named(name) = envelope.channel else { return };
         mend_base::reach!("pml.arrival: for a communicator that is not created");
-        let unanswered = !cancels && envelope.form.request_awaiting_answer().is_some();
+        let mut message = EarlyMessage { envelope, payload: Vec::new(), subject };
+        let unanswered = message.is_unanswered();
         let Some(payload) = self.store(from, payload, unanswered) else { return };
-        let message = EarlyMessage { envelope, payload, cancels };
+        message.payload = payload;
         if let Err(message) = self.contexts.store_early(name, from, message) {
             self.release_stored(from, message.payload, unanswered);
             self.out_of_memory(from);
         }
     }
 
-    /// A message for a channel that was closed here, or is broken: dropped, but a sender that waits gets an answer.
+    /// A message for a channel that was closed here: dropped, but a sender that waits gets an answer.
     #[cold]
     fn on_late(&mut self, from: PeerIndex, form: Form, reason: Reason) {
-        mend_base::reach!("pml.arrival: for a communicator that is freed or broken here");
+        mend_base::reach!("pml.arrival: for a communicator that is freed here");
         self.refuse(from, form, reason);
     }
 
     /// A channel has just been opened: its early messages are handled.
     pub(super) fn on_created(&mut self, channel: Key, early: Vec<(PeerIndex, EarlyMessage)>) {
-        for (from, EarlyMessage { envelope, payload, cancels }) in early {
+        for (from, message) in early {
             mend_base::reach!("pml.arrival: handed over at the creation");
-            let unanswered = !cancels && envelope.form.request_awaiting_answer().is_some();
+            let unanswered = message.is_unanswered();
+            let EarlyMessage { envelope, payload, subject } = message;
             if self.budget.release(from, payload.len(), unanswered) {
                 self.answer(from, Packet::Xon);
             }
             if self.peers.is_discarding(from) && !self.peers.is_closed(from) {
                 continue;
             }
-            if cancels {
-                self.on_channel_cancel_rts(channel, from, envelope);
-            } else {
-                self.on_channel_message(channel, from, envelope, Payload::from(&payload[..]));
+            match subject {
+                Subject::Message => {
+                    self.on_channel_message(channel, from, envelope, Payload::from(&payload[..]));
+                }
+                Subject::CancelRts => self.on_channel_cancel_rts(channel, from, envelope),
+                Subject::Operation(note) => self.on_channel_about_operation(channel, from, envelope, note),
             }
             self.budget.recycle(payload);
         }
@@ -275,12 +293,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Early messages for a channel that will not be opened: a sender that waits gets an answer.
     pub(super) fn refuse_early(&mut self, early: Vec<(PeerIndex, EarlyMessage)>, reason: Reason) {
-        for (from, EarlyMessage { envelope, payload, cancels }) in early {
+        for (from, message) in early {
             mend_base::reach!("pml.arrival: early, and never created");
-            if !cancels {
-                self.refuse(from, envelope.form, reason);
+            match message.subject {
+                Subject::Message => self.refuse(from, message.envelope.form, reason),
+                Subject::CancelRts => {}
+                Subject::Operation(note) => self.refuse_note(from, note, reason),
             }
-            self.release_stored(from, payload, !cancels && envelope.form.request_awaiting_answer().is_some());
+            let unanswered = message.is_unanswered();
+            self.release_stored(from, message.payload, unanswered);
         }
     }
 
@@ -293,7 +314,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Target::Channel(key) => self.on_channel_cancel_rts(key, from, envelope),
             // The RTS was refused.
             Target::Closed(_) => {}
-            Target::NotCreated => self.on_early(from, envelope, Payload::from(&[0u8; 0][..]), true),
+            Target::NotCreated => {
+                self.on_early(from, envelope, Payload::from(&[0u8; 0][..]), Subject::CancelRts)
+            }
             Target::Garbage => self.garbage(from),
         }
     }

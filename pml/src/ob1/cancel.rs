@@ -47,7 +47,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                     entry.set_cancelled();
                 }
             }
-            Phase::CancelQueued { .. } | Phase::Done(_) => {}
+            Phase::CancelQueued { .. } | Phase::AboutOperation { .. } | Phase::Done(_) => {}
         }
     }
 

@@ -70,6 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let unused = self.requests.close_channel(channel.0);
         self.drop_unread(channel.0);
+        self.forget_operations(channel.0);
         if unused {
             self.shut(channel.0);
         }
@@ -109,6 +110,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The last operation is over.
     pub(super) fn shut(&mut self, key: Key) {
         self.drop_unread(key);
+        self.forget_operations(key);
         let Some(channel) = self.channels.remove(key) else { return };
         let (name, rank) = (channel.name(), channel.members.me());
         let closed = self.contexts.close(name, channel.context(), channel.is_revoked());

@@ -13,6 +13,8 @@ pub struct OpenCounts {
     pub requests: u32,
     /// Unexpected messages.
     pub unexpected: u32,
+    /// Poison and inquiries about collective operations.
+    pub about_operations: u32,
     /// Messages for communicators that are not created here.
     pub early: u32,
     /// Incoming streams of receives. The stream of a receive that was given up does not count: its bytes are dropped, and
@@ -33,6 +35,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             channels: self.channels.len() as u32,
             requests: self.requests.len() as u32,
             unexpected: self.matcher.len() as u32,
+            about_operations: self
+                .channels
+                .iter()
+                .map(|(_, channel)| channel.operations.stored() as u32)
+                .sum(),
             early: self.contexts.early() as u32,
             incoming: self.rendezvous.receiving() as u32,
             pending_cts: self.rendezvous.pending() as u32,

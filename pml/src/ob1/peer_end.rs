@@ -7,9 +7,9 @@
 //! receive: each poll compares a position with the length of [`Ends::failed`]. The receive stays posted, and a message from
 //! another member completes it. What a wildcard receive does with messages that the death cut short is in `lost_messages.rs`.
 //!
-//! A collective context of which a member has failed is broken (design "Interrupted collectives"): the owner of its
-//! operations gives them up ([`abandon`](Ob1::abandon)); unread messages and those that still come are dropped. Point-to-point
-//! messages between the other members go on.
+//! On a collective context of which a member has failed no operation begins any more (design "Interrupted collectives"), and
+//! messages of operations that will never begin are dropped. Operations that run go on, unless one of their requests needs the dead.
+//! Point-to-point messages between the other members go on.
 
 use super::Ob1;
 use crate::ends::Ends;
@@ -42,19 +42,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.contexts.end_peer(peer);
     }
 
-    /// Moves the positions of all channels, and drops the unread messages of collective contexts that are broken.
+    /// Moves the positions of all channels, and ends what waits for operations of collective contexts that will never begin.
     fn update_channels(&mut self, ends: &Ends) {
         let mut broken = Vec::new();
         for (key, channel) in self.channels.iter_mut() {
+            let was_broken = channel.is_broken();
             channel.on_end(ends);
             self.some_unsatisfiable |= channel.members.all_others_ended();
-            if channel.is_broken() && channel.matching.has_unexpected() {
+            if channel.is_broken() && !was_broken {
                 broken.push(key);
             }
         }
         for key in broken {
-            mend_base::reach!("pml.end: messages of a broken collective context");
-            self.drop_unread(key);
+            self.on_broken(key);
         }
     }
 
@@ -83,8 +83,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The first member that failed, if it broke this channel: a collective context.
     #[inline]
-    pub fn broken_by(&self, on: Channel, ends: &Ends) -> Option<Rank> {
-        self.channels.get(on.0)?.broken_by(ends)
+    pub fn broken_by(&self, on: Channel) -> Option<Rank> {
+        self.channels.get(on.0)?.broken_by()
     }
 
     /// The member whose failure is pending for wildcard receives and probes (Row PP9): the first that is not acknowledged.
@@ -98,6 +98,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Queued { to, .. }
             | Phase::RtsSent { to, .. }
             | Phase::CancelQueued { to, .. }
+            | Phase::AboutOperation { to, .. }
             | Phase::Streaming { to, .. } => to,
             Phase::Posted(Posted { from: Source::Rank(from), .. }) | Phase::Matched { from, .. } => from,
             Phase::Posted(Posted { from: Source::Any, .. }) | Phase::Done(_) => return None,
@@ -114,6 +115,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::RtsSent { .. } => mend_base::reach!("pml.end: a send without an answer"),
             Phase::Streaming { .. } => mend_base::reach!("pml.end: a streaming send"),
             Phase::CancelQueued { .. } => mend_base::reach!("pml.end: the cancellation of an RTS"),
+            Phase::AboutOperation { .. } => mend_base::reach!("pml.end: poison or an inquiry"),
             Phase::Posted(posted) => {
                 mend_base::reach!("pml.end: a posted receive");
                 let channel = entry.channel();
@@ -128,12 +130,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The error of a receive for which no message can come any more.
     #[inline]
     pub(super) fn why_never(&self, channel: Key, from: Source, ends: &Ends) -> Option<Error> {
-        let channel = self.channels.get(channel)?;
-        if let Some(error) = channel.why_unusable(ends) {
+        if let Some(error) = self.channels.get(channel)?.why_unusable() {
             return Some(error);
         }
         let Source::Rank(rank) = from else { return None };
-        let end = ends.of(channel.members.peer(rank)?)?;
+        let end = ends.of(self.channels.get(channel)?.members.peer(rank)?)?;
         Some(end.error(rank))
     }
 }

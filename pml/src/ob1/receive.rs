@@ -74,6 +74,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         data: TypedBuffer,
         ends: &Ends,
     ) -> Result<Started, Error> {
+        if let Some(error) = self.poisoned(key, from, tag) {
+            mend_base::reach!("pml.receive: poisoned");
+            return self.ended(Channel(key), Err(error));
+        }
         if let Some(error) = self.why_never(key, from, ends) {
             mend_base::reach!("pml.receive: from an ended peer");
             return self.ended(Channel(key), Err(error));
@@ -86,7 +90,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let phase = Phase::Posted(Posted { from, tag, stamp });
         let request = self.requests.begin(key, data, phase).ok_or(Error::NoMemory)?;
         channel.matching.post(self.requests.receives(), from, request);
+        let is_broken = channel.is_broken();
         self.queues.count_start();
+        if is_broken {
+            self.inquire(request);
+        }
         Ok(Started::Running(Request(request)))
     }
 

@@ -34,6 +34,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return debug_assert!(revocable, "a creation channel is never revoked");
         }
         self.drop_unread(on.0);
+        self.forget_operations(on.0);
         let of_channel = self.requests.iter().filter(|(_, entry)| entry.channel() == on.0);
         let ended: Vec<_> = of_channel
             .filter_map(|(key, entry)| match *entry.phase() {
@@ -42,6 +43,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 Phase::RtsSent { .. }
                 | Phase::Streaming { .. }
                 | Phase::CancelQueued { .. }
+                | Phase::AboutOperation { .. }
                 | Phase::Matched { .. }
                 | Phase::Done(_) => None,
             })

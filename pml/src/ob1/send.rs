@@ -2,7 +2,7 @@
 //! Sends: at once where nothing is before them, else through a request and the queue of their peer.
 
 use super::Ob1;
-use crate::envelope::{AM_ID, Envelope, Form, Packet};
+use crate::envelope::{AM_ID, Envelope, Form, Note, Packet};
 use crate::lent::Lent;
 use crate::peer_table::PeerLink;
 use crate::request::{Channel, Error, Request, SendMode, Started, Status};
@@ -58,8 +58,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         assert!(tag.0 >= 0, "the tag was checked where it came from the user");
         let channel = self.channels.get(on.0).ok_or(Error::NoSuchChannel)?;
         let peer = channel.members.peer(to).ok_or(Error::NoSuchRank(to))?;
-        if let Some(error) = channel.why_unusable(ends) {
-            mend_base::reach!("pml.send: on a broken or revoked context");
+        if let Some(error) = channel.why_unusable() {
+            mend_base::reach!("pml.send: on a revoked context");
             return self.ended(on, Err(error));
         }
         if let Some(end) = ends.of(peer) {
@@ -91,6 +91,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match self.requests.get(key).map(|entry| entry.phase()) {
             Some(Phase::Queued { .. }) => self.transmit_send(net, peer, link, key),
             Some(&Phase::CancelQueued { to, rts }) => self.transmit_cancel(net, link, key, to, rts),
+            Some(&Phase::AboutOperation { to, tag, note }) => {
+                self.transmit_about(net, link, key, to, tag, note)
+            }
             // A queued request leaves the queue before it ends.
             _ => Ok(()),
         }
@@ -161,6 +164,29 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         // CANCEL_RTS has the layout of a synchronous message; the key is that of the cancelled RTS.
         let form = Form::Synchronous { key: rts };
         let header = Packet::CancelRts(Envelope { channel, sequence, tag: Tag(0), source, form }).write();
+        net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), 0, |_| {})?;
+        route.count_sent();
+        self.end(request, Ok(Status::EMPTY));
+        Ok(())
+    }
+
+    /// Puts a message about a collective operation on the wire.
+    fn transmit_about<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        link: PeerLink<E>,
+        request: Key,
+        to: Rank,
+        tag: Tag,
+        note: Note,
+    ) -> Result<(), SendError> {
+        let Some(entry) = self.requests.get(request) else { return Ok(()) };
+        let Some(open) = self.channels.get_mut(entry.channel()) else { return Ok(()) };
+        let (name, source) = (open.name(), open.members.me());
+        let Some(route) = open.routes.to(to) else { return Err(SendError::Busy) };
+        let (channel, sequence) = route.next(name);
+        let envelope = Envelope { channel, sequence, tag, source, form: Form::Eager };
+        let header = Packet::AboutOperation(envelope, note).write();
         net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), 0, |_| {})?;
         route.count_sent();
         self.end(request, Ok(Status::EMPTY));

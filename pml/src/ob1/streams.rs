@@ -103,7 +103,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.streams: refused");
         self.rendezvous.on_answered(from);
-        self.end_refused(key, reason);
+        match reason {
+            Reason::GivenUp { failed } => self.end_given_up(key, failed),
+            _ => self.end_refused(key, reason),
+        }
         is_news.then_some(name.identity)
     }
 
@@ -199,7 +202,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.streams: cancelled, and the rest is dropped");
         }
         let Some(request) = cancelled.request else { return };
-        if cancelled.untouched && self.is_point_to_point(request) {
+        if self.is_collective(request) {
+            self.await_poison(request);
+        } else if cancelled.untouched && self.is_point_to_point(request) {
             self.match_anew(request);
         } else {
             self.end_refused(request, Reason::Freed);
@@ -219,10 +224,17 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let error = match reason {
             Reason::Revoked => Error::Revoked,
             Reason::Unknown if channel.is_point_to_point() => Error::NotCreated(rank),
-            Reason::Freed | Reason::Unknown => Error::PeerFreed(rank),
+            Reason::Freed | Reason::Unknown | Reason::GivenUp { .. } | Reason::NeverBegins { .. } => {
+                Error::PeerFreed(rank)
+            }
         };
         let error = channel.error_of(error);
         self.end(request, Err(error));
+    }
+
+    pub(super) fn is_collective(&self, request: Key) -> bool {
+        let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
+        channel.is_some_and(|channel| channel.is_collective())
     }
 
     fn is_point_to_point(&self, request: Key) -> bool {

@@ -12,6 +12,7 @@ mod flow;
 mod garbage;
 mod memory;
 mod naming;
+mod operations;
 mod polling;
 mod progress;
 mod revoke;

@@ -13,8 +13,8 @@ pub(super) struct Members {
     tree: Tree,
     /// The hash of the excluded members.
     excluded: SetHash,
-    /// The members that have failed or left MPI, as published here, and are not excluded: no message of them will arrive. The tree
-    /// is mended for these alone.
+    /// The members that have failed or left MPI, as published here, and are not excluded: no message of them will arrive. The
+    /// tree is mended for these alone.
     gone: Ranks,
     /// The members that are known to have failed, also by what others said, and are not excluded.
     failed: Ranks,
@@ -50,8 +50,8 @@ impl Members {
         rank != self.me && rank.0 < self.tree.size() && !self.tree.excluded().contains(rank)
     }
 
-    /// A member is said to have failed. It is part of what this member sends up and decides, and the tree is as before: messages
-    /// of that member may still arrive here.
+    /// A member is said to have failed. It is part of what this member sends up and decides, and the tree is as before:
+    /// messages of that member may still arrive here.
     pub(super) fn hear_of_failure(&mut self, rank: Rank) {
         if self.can_fail(rank) {
             self.failed.insert(rank);
@@ -113,7 +113,7 @@ impl Members {
 
     /// The children that this member, a root by succession, has taken over: those that are not below it.
     pub(super) fn taken_over(&self, visit: &mut impl FnMut(Rank)) {
-        self.tree.orphans(self.me, &self.gone, visit);
+        self.tree.without_ancestors(self.me, &self.gone, visit);
     }
 
     /// Whether `rank` was a child of this member when only these were gone.

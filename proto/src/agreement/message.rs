@@ -25,7 +25,8 @@ pub enum Body {
     Confirm,
     /// From a root by succession: whoever has stored or passed the agreement answers with the decision.
     Request,
-    /// Failed members. Those of an `Up` or `Down` precede it, if there are any that are not excluded from the tree of the agreement.
+    /// Failed members. Those of an `Up` or `Down` precede it, if there are any that are not excluded from the tree of the
+    /// agreement.
     Failures {
         /// The failed members: those before the first `None`.
         ranks: [Option<Rank>; FAILURES_MAX],

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The members of a communicator, the channels between them and a node daemon, for the tests of agreements. Each decision that a
-//! member returns is checked at that moment.
+//! The members of a communicator, the channels between them and a node daemon, for the tests of agreements. Each decision that
+//! a member returns is checked at that moment.
 
-use super::{Agreement, Body, Contribution, Decision, Message, Op, Output};
+use super::{Agreement, Contribution, Decision, Message, Op, Output};
 use crate::protocol::Protocol;
 use crate::ranks::{Ranks, SetHash};
 use crate::tree::Shape;
@@ -117,10 +117,10 @@ impl Network {
     }
 
     /// A member fails. `lost` says how many of the messages on the way to a member are lost with it: the last ones.
-    pub(super) fn fail(&mut self, rank: Rank, mut lost: impl FnMut(usize) -> usize) {
+    pub(super) fn fail(&mut self, rank: Rank, mut lost: impl FnMut(Rank, usize) -> usize) {
         for to in self.ranks() {
             let channel = self.channel(rank, to);
-            let kept = channel.len() - lost(channel.len());
+            let kept = channel.len() - lost(to, channel.len());
             channel.truncate(kept);
         }
         self.end(rank, Life::Failed);
@@ -305,9 +305,4 @@ pub(super) fn coded(op: Op, rank: Rank) -> u64 {
         Op::Sum => 1 << (4 * rank.0),
         _ => u64::from(rank.0),
     }
-}
-
-/// Whether a message is a decision.
-pub(super) fn is_down(message: &Message) -> bool {
-    matches!(message.body, Body::Down(_))
 }

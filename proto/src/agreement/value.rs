@@ -98,11 +98,55 @@ impl Aggregate {
 pub struct Decision {
     /// The contributions, combined: those of all members that return, and perhaps of some that have failed since.
     pub value: u64,
-    /// The members that have failed, since the first agreement. Each member that did not contribute is among them, or `departed`
-    /// is set.
+    /// The members that have failed, since the first agreement. Each member that did not contribute is among them, or
+    /// `departed` is set.
     pub failed: Ranks,
     /// Whether every contributor had acknowledged exactly `failed`.
     pub acknowledged: bool,
     /// Whether a member left MPI without taking part.
     pub departed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Aggregate, Contribution, Op};
+    use crate::ranks::SetHash;
+
+    fn combined(op: Op, values: &[i64]) -> i64 {
+        let of_one = |&value: &i64| {
+            let contribution =
+                Contribution { value: value as u64, op, acknowledged: SetHash(1), uniform: false };
+            Aggregate::new(&contribution, false)
+        };
+        let mut aggregates = values.iter().map(of_one);
+        let mut whole = aggregates.next().unwrap();
+        aggregates.for_each(|other| whole.add(op, &other));
+        whole.value as i64
+    }
+
+    #[test]
+    fn values_are_combined_as_their_operation_says() {
+        assert_eq!(combined(Op::And, &[6, 3]), 2);
+        assert_eq!(combined(Op::Or, &[6, 3]), 7);
+        assert_eq!(combined(Op::Xor, &[6, 3]), 5);
+        assert_eq!(combined(Op::Max, &[-6, 3, -1]), 3);
+        assert_eq!(combined(Op::Min, &[6, -3, 1]), -3);
+        assert_eq!(combined(Op::Sum, &[6, -3, i64::MAX, i64::MAX]), 1);
+        assert_eq!(combined(Op::Prod, &[6, -3]), -18);
+        assert_eq!((combined(Op::LogicalAnd, &[6]), combined(Op::LogicalAnd, &[1, 6, 0])), (1, 0));
+        assert_eq!((combined(Op::LogicalOr, &[0, 6]), combined(Op::LogicalOr, &[0])), (1, 0));
+        assert_eq!((combined(Op::LogicalXor, &[2, 4]), combined(Op::LogicalXor, &[4, 4, 4])), (0, 1));
+        assert_eq!(combined(Op::First, &[6, 3]), 6);
+    }
+
+    #[test]
+    fn acknowledged_sets_that_differ_once_differ_for_ever() {
+        let one =
+            |hash: Option<u64>| Aggregate { value: 0, acknowledged: hash.map(SetHash), departed: false };
+        let mut whole = one(Some(1));
+        for (other, expected) in [(Some(1), Some(1)), (Some(2), None), (Some(1), None), (None, None)] {
+            whole.add(Op::And, &one(other));
+            assert_eq!(whole.acknowledged, expected.map(SetHash));
+        }
+    }
 }

@@ -42,10 +42,10 @@ fn run(seed: u64, rules: Rules) -> Cluster {
     let [deliver, flush, add, free, publish, create] = weights;
     let total: u64 = weights.iter().sum();
     for _ in 0..random.below(40 + 30 * u64::from(size)) {
-        let mut dice = random.below(total);
+        let mut chance = random.below(total);
         let mut is = |weight: u64| {
-            let is = dice < weight;
-            dice = dice.wrapping_sub(weight);
+            let is = chance < weight;
+            chance = chance.wrapping_sub(weight);
             is
         };
         let rank = any(&mut random);

@@ -281,7 +281,7 @@ mod tests {
     enum Defect {
         None,
         /// Member 0 waits for an answer of the dead.
-        Deaf,
+        IgnoresFailure,
         /// Member 0 returns an answer that it did not get.
         Lying,
         /// Answers are answered.
@@ -317,7 +317,7 @@ mod tests {
 
         fn on_failure(&mut self, _failed: Rank, out: &mut Output<&'static str, &'static str>) {
             match self.defect {
-                Defect::Deaf => return,
+                Defect::IgnoresFailure => return,
                 Defect::Lying if self.is_waiting => out.outcomes.push("answered"),
                 Defect::Panicking => panic!("a planted panic"),
                 _ => {}
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_defect_is_shown_by_a_shortest_trace() {
-        let (fault, events) = trace(Defect::Deaf);
+        let (fault, events) = trace(Defect::IgnoresFailure);
         assert_eq!(fault, Fault::Liveness("member 0 waits for ever".to_owned()));
         assert_eq!(events.len(), 3, "{events:?}");
         let (fault, events) = trace(Defect::Lying);

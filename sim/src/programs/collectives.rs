@@ -11,8 +11,15 @@ use mend_mpi::{Collective, CommKey, Operation};
 use mend_transport::{Buffer, UserMemory};
 use std::sync::Arc;
 
-/// An active operation, and the buffer and values that it must produce.
-pub(super) type CheckedOperation = (Operation<Transports, SimRuntime>, Option<(Arc<Buffer>, Vec<i32>)>);
+/// An active operation.
+pub(super) struct CheckedOperation {
+    pub(super) operation: Operation<Transports, SimRuntime>,
+    /// The buffer and the values that the operation must produce.
+    pub(super) expected: Option<(Arc<Buffer>, Vec<i32>)>,
+    /// The members without whose part the operation ends with an error here, if they are few: those between this rank and the root that
+    /// sends, and those to which this rank sends. `None`: all members.
+    pub(super) needed: Option<Vec<Rank>>,
+}
 
 /// All ranks draw the same operations from their shared random numbers.
 pub async fn run(process: Process) {
@@ -36,9 +43,9 @@ pub async fn run(process: Process) {
     }
 }
 
-async fn end((operation, expected): CheckedOperation) {
-    operation.await.expect("all members live");
-    expected.iter().for_each(assert_result);
+async fn end(checked: CheckedOperation) {
+    checked.operation.await.expect("all members live");
+    checked.expected.iter().for_each(assert_result);
 }
 
 /// Asserts that the buffer of a completed operation holds the right values.
@@ -65,8 +72,13 @@ pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> CheckedOpe
     // MPI_IN_PLACE is used by all ranks or by none, in operations where each rank sends (MPI-5.0 §6.8, §6.9.6).
     let in_place = shared_random.below(3) == 0;
     drop(shared_random);
+    let needed = match which {
+        1 => Some(above_and_below(process.rank, root, process.size)),
+        5 if process.rank != root => Some(vec![root]),
+        _ => None,
+    };
     let (call, buffer, values) = match which {
-        0 => return (process.mpi.barrier(comm), None),
+        0 => return CheckedOperation { operation: process.mpi.barrier(comm), expected: None, needed },
         1 => bcast(process, number, elements, root),
         2 => reduce(process, number, elements, op, root),
         3 => allreduce(process, number, elements, op, in_place),
@@ -75,7 +87,21 @@ pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> CheckedOpe
         6 => allgather(process, number, elements),
         _ => alltoall(process, number, elements, in_place),
     };
-    (process.mpi.collective(comm, call), values.map(|values| (buffer, values)))
+    let (operation, expected) = (process.mpi.collective(comm, call), values.map(|values| (buffer, values)));
+    CheckedOperation { operation, expected, needed }
+}
+
+/// The ranks between this one and the root of a binomial tree, and its children.
+fn above_and_below(rank: Rank, root: Rank, size: u32) -> Vec<Rank> {
+    let mut place = (rank.0 + size - root.0) % size;
+    let levels = if place == 0 { 32 } else { place.trailing_zeros() };
+    let mut ranks: Vec<u32> =
+        (0..levels).map_while(|level| place.checked_add(1 << level).filter(|child| *child < size)).collect();
+    while place != 0 {
+        place &= place - 1;
+        ranks.push(place);
+    }
+    ranks.into_iter().map(|place| Rank((place + root.0) % size)).collect()
 }
 
 type Prepared = (Collective, Arc<Buffer>, Option<Vec<i32>>);

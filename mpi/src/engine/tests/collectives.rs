@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 const TAG: Tag = Tag(4);
 /// The length of a message that needs a rendezvous and several chunks.
-const LARGE: usize = 1000;
+pub(super) const LARGE: usize = 1000;
 
 /// A job whose processes are all connected.
-fn job(size: u32) -> (ScriptedJob, Vec<Process>) {
+pub(super) fn job(size: u32) -> (ScriptedJob, Vec<Process>) {
     let job = ScriptedJob::default();
     let mut processes: Vec<_> = (0..size).map(|me| job.process(me, size)).collect();
     for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
@@ -28,15 +28,15 @@ fn job(size: u32) -> (ScriptedJob, Vec<Process>) {
     (job, processes)
 }
 
-fn progress(process: &mut Process) {
+pub(super) fn progress(process: &mut Process) {
     process.progress(Instant(1));
 }
 
-fn ints(buffer: &Arc<Buffer>) -> TypedBuffer {
+pub(super) fn ints(buffer: &Arc<Buffer>) -> TypedBuffer {
     TypedBuffer::new(UserMemory::of_buffer(buffer), Datatype::INT, buffer.len() as u64 / 4)
 }
 
-fn result(process: &Process, started: Started) -> Option<Result<Status, Error>> {
+pub(super) fn result(process: &Process, started: Started) -> Option<Result<Status, Error>> {
     match started {
         Started::Done(status) => Some(Ok(status)),
         Started::Running(request) => match process.poll(request) {
@@ -58,7 +58,7 @@ fn allreduce(process: &mut Process, comm: CommKey) -> (Started, Arc<Buffer>) {
     (process.collective(comm, call).expect("no member has failed"), data)
 }
 
-fn ended(process: &Process, started: Started) -> Detail {
+pub(super) fn ended(process: &Process, started: Started) -> Detail {
     result(process, started).expect("it is over").expect_err("it did not succeed").detail
 }
 
@@ -309,48 +309,49 @@ fn created(process: &mut Process, started: Started) -> Option<CommKey> {
 
 // Row CO3
 #[test]
-fn a_communicator_that_only_one_member_created_refuses_messages_and_can_be_freed() {
+fn a_communicator_that_only_some_members_created_refuses_messages_and_can_be_freed() {
     for named in [true, false] {
-        let (job, mut processes) = job(3);
+        let (job, mut processes) = job(4);
         let world = processes[0].comm_world();
         // By default the members vote, and no member alone has the communicator.
         let mut hints = Hints::default();
         hints.uniform = Uniform::Local;
         processes.iter_mut().for_each(|process| process.set_hints(world, hints).expect("WORLD exists"));
         let first = processes[0].dup(world).expect("right arguments");
-        (0..4).for_each(|_| progress(&mut processes[0]));
+        // The identity goes from 0 to 1 and 2, and from 2 to 3: without 3 it is known at 2, and without 2 it is not known at 3.
+        let (other, dead) = if named { (2, 3) } else { (3, 2) };
+        processes[other].layers.net.receives_max = 0;
+        let second = processes[other].dup(world).expect("right arguments");
+        job.notify(other as u32, Notice::Failed(peer(dead)));
+        assert_eq!(processes[other].failed(world), Ok(vec![Rank(dead)]));
+        processes[other].layers.net.receives_max = usize::MAX;
+        (0..4).for_each(|_| [0, other].into_iter().for_each(|at| progress(&mut processes[at])));
         let only = created(&mut processes[0], first).expect("the root of a broadcast need not wait");
-        processes[1].layers.net.receives_max = 0;
-        let second = processes[1].dup(world).expect("right arguments");
-        processes.pop();
-        // The contribution with the identity has been sent to rank 1, which receives it before or after the notice of the death.
-        processes[1].layers.net.receives_max = usize::from(named);
-        job.notify(1, Notice::Failed(peer(2)));
-        assert_eq!(processes[1].failed(world), Ok(vec![Rank(2)]));
-        assert!(matches!(ended(&processes[1], second), Detail::ProcFailed(Rank(2))));
-        assert_eq!(created(&mut processes[1], second), None);
-        processes[1].layers.net.receives_max = usize::MAX;
+        assert!(
+            matches!(ended(&processes[other], second), Detail::ProcFailed(Rank(failed)) if failed == dead)
+        );
+        assert_eq!(created(&mut processes[other], second), None);
         let sent = processes[0]
-            .send(only, Rank(1), TAG, SendMode::Synchronous, ints(&Buffer::zeroed(LARGE)))
+            .send(only, Rank(other as u32), TAG, SendMode::Synchronous, ints(&Buffer::zeroed(LARGE)))
             .expect("right arguments");
         processes[0].free(only).expect("it can be freed");
         (0..9).for_each(|_| processes.iter_mut().for_each(progress));
         if named {
-            assert_eq!(ended(&processes[0], sent), Detail::NotCreated(Rank(1)));
+            assert_eq!(ended(&processes[0], sent), Detail::NotCreated(Rank(2)));
         } else {
             assert_eq!(
                 result(&processes[0], sent),
                 None,
-                "rank 1 does not know the identity, and refuses nothing yet"
+                "rank 3 does not know the identity, and refuses nothing yet"
             );
         }
         release(&mut processes[0], sent);
         // In MPI_Finalize no rank waits for the other.
         let mut left = [false; 2];
         for _ in 0..9 {
-            for (process, left) in processes.iter_mut().zip(&mut left) {
-                progress(process);
-                *left = process.finish();
+            for (at, left) in [0, other].into_iter().zip(&mut left) {
+                progress(&mut processes[at]);
+                *left = processes[at].finish();
             }
         }
         assert_eq!(left, [true, true]);

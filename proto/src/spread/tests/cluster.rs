@@ -300,11 +300,13 @@ impl Cluster {
     /// Lets everything end that goes on: delivers, publishes, makes progress. Panics if this takes too long.
     pub(super) fn settle(&mut self, random: &mut Random) {
         let mut quiet = false;
-        let mut rounds = 0;
+        let (mut rounds, mut messages) = (0, 0);
         while !quiet {
             rounds += 1;
             assert!(rounds <= 100 + 20 * self.size(), "it does not end");
             while self.deliver(random) {
+                messages += 1;
+                assert!(messages <= 100_000 + 100 * self.size() * self.size(), "it does not end");
                 if random.once_in(4) {
                     self.flush(random.below(u64::from(self.size())) as u32);
                 }
