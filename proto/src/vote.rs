@@ -33,10 +33,9 @@
 //!
 //! A no without a permanent reason is collected like a yes: everybody's ballot is awaited. So when somebody passes a round
 //! without a permanent no, all members that live have voted in it. A member that returns a permanent no stays in that round for
-//! ever; all later ballots return no at once. So no member is more than one round ahead of another one that lives and is not
-//! done with the vote, and what is stored is bounded: the senders of Ups and Requests of this round and the next one, and the
-//! result of the round before. A prepared member that will refuse does not say so in the next round before it has passed its
-//! own: a member that is ahead must keep the result that this one waits for.
+//! ever, and all its later ballots return no at once: another member may still be prepared in the round before, and ask for its
+//! result. So no member is more than one round ahead of another one that lives and does not refuse, and what is stored is
+//! bounded: the senders of Ups and Requests of this round and the next one, and the result of the round before.
 //!
 //! # Failures
 //!
@@ -244,7 +243,8 @@ impl Vote {
         })
     }
 
-    /// What departed members have left with the node daemon: the result of a round, or that none of them has passed it.
+    /// What departed members have left with the node daemon: the result of a round, or that none of them has passed it. Members
+    /// that left a result and then failed do not count.
     pub fn on_recalled(&mut self, round: u32, result: Option<Ballot>, out: &mut Effects) {
         if self.stage == Stage::Prepared(Recall::Asked) && round == self.round {
             let departed = self.departed.iter().next().map(Reason::Departed);
@@ -366,11 +366,9 @@ impl Vote {
         any
     }
 
-    /// Tells the parent, once, that this member refuses its current round. A prepared member does not.
+    /// Tells the parent, once, that this member refuses its current round.
     fn tell_parent(&mut self, out: &mut Effects) {
-        if !self.is_decided() {
-            return;
-        }
+        debug_assert!(self.is_decided(), "a prepared member has said yes");
         if let Some(Refusal { reason, is_told: is_told @ false }) = &mut self.refusal
             && let Some(parent) = self.tree.parent(self.me, &self.gone)
         {
@@ -434,8 +432,7 @@ impl Vote {
         refused.or_else(|| self.last.filter(|_| round.wrapping_add(1) == self.round))
     }
 
-    /// Why this member votes no in a round. A prepared member decides about the next round when it has passed its own: those that
-    /// are ahead must not forget the result that it waits for.
+    /// Why this member votes no in a round. A prepared member answers for the next round when it has passed its own.
     fn refused(&self, round: u32) -> Option<Reason> {
         let reason = self.refusal.as_ref()?.reason;
         // Rounds wrap.

@@ -35,8 +35,9 @@ pub fn small() -> Vec<Check> {
             Votes { size: 3, shape, rounds: 2, crashes: 2, departures: 0, opposes: true, revokes: false };
         checks.push(vote(votes));
         checks.push(vote(Votes { size: 4, crashes: 3, opposes: false, ..votes }));
+        checks.push(vote(Votes { rounds: 3, crashes: 0, ..votes }));
         checks.push(vote(Votes { departures: 1, ..votes }));
-        checks.push(vote(Votes { rounds: 1, revokes: true, ..votes }));
+        checks.push(vote(Votes { opposes: false, revokes: true, ..votes }));
         let agreements = Agreements {
             size: 3,
             shape,
@@ -66,6 +67,7 @@ pub fn full() -> Vec<Check> {
         checks.push(vote(Votes { crashes: 2, departures: 2, ..votes }));
         checks.push(vote(Votes { size: 5, rounds: 1, crashes: 2, ..votes }));
         checks.push(vote(Votes { size: 5, crashes: 2, opposes: false, ..votes }));
+        checks.push(vote(Votes { size: 6, rounds: 1, crashes: 2, opposes: false, ..votes }));
         for uniform in [false, true] {
             let agreements = Agreements {
                 size: 4,
@@ -115,7 +117,8 @@ fn said(more: [(bool, &str); 2]) -> String {
     more.into_iter().filter_map(|(is_so, words)| is_so.then_some(words)).collect()
 }
 
-const SHAPES: [Shape; 3] = [Shape::Chain, Shape::Binary, Shape::Nomial(4)];
+/// In the binomial tree of four members, and in none of the others up to five, a member that loses the first root has a child.
+const SHAPES: [Shape; 4] = [Shape::Chain, Shape::Binary, Shape::Nomial(4), Shape::Nomial(2)];
 
 #[cfg(test)]
 mod tests {
