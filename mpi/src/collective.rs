@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Collective operations that run: each is a schedule (`mend-coll`) on the collective context of its communicator, so
-//! that its messages never match receives of the program. The creation of a communicator is a collective operation too.
+//! that its messages never match receives of the program. The exchange of a creation ([`crate::creations`]) is one of them.
 //!
 //! ```text
 //!            start: progress once
@@ -14,10 +14,7 @@
 //!
 //! When a failure is published at a process, all operations on communicators with the failed member end there (design "Interrupted
 //! collectives"), because a living member may wait for one that has ended its operation with an error. So results differ between
-//! members: an operation that has ended before has succeeded (Row CO3), and a communicator may be created at some members only. Such
-//! a communicator has a failed member, so it is of use for point-to-point messages only. A member that has not created it refuses
-//! these messages as soon as it knows the identity, or else when it finalizes. Freeing the communicator is local. Whether all members
-//! have created it can be found out only by an agreement (MPIX_Comm_agree, not implemented yet).
+//! members: an operation that has ended before has succeeded (Row CO3).
 //!
 //! A part of the engine: it owns the operations. Each call borrows the [`Parts`], in which it changes the communicator's count of
 //! operations, and starts sends and receives at the PML.
@@ -25,13 +22,13 @@
 mod channel;
 mod liveness_query;
 
-use crate::communicator::{CommEntry, Communicators, PendingCreation};
+use crate::communicator::{CommEntry, Communicators};
 use crate::layers::Layers;
 use crate::peer_reports::PeerReports;
 use crate::request::no_such_request;
 use crate::{CommKey, Detail, Error, State};
 use channel::CollectiveChannel;
-use liveness_query::LivenessQuery;
+pub(crate) use liveness_query::{LivenessQuery, ask_again};
 use mend_base::{Key, LifecycleCheck, LifecycleCounts, PeerIndex, Slab, Tag};
 use mend_coll::{Collective, Schedule};
 use mend_pml::{Ends, SleeperId, Status};
@@ -46,14 +43,11 @@ pub(crate) struct Parts<'a, N: Btl, R> {
     pub ends: &'a Ends,
 }
 
-/// The result of an operation, and the communicator that it created.
-type Ended = (Result<Status, Error>, Option<CommKey>);
-
 /// The result of the start of an operation.
 pub(crate) enum Begun {
     /// The operation is over; it has no request.
     Done(Status),
-    /// The operation has a request: it runs, or it is a creation, whose communicator the caller must take.
+    /// The operation runs, and has a request.
     Running(Key),
 }
 
@@ -71,7 +65,7 @@ struct Running {
 #[derive(Debug)]
 enum Stage {
     Active(Active),
-    Done(Result<Status, Error>, Option<CommKey>),
+    Done(Result<Status, Error>),
 }
 
 #[derive(Debug)]
@@ -79,7 +73,6 @@ struct Active {
     schedule: Schedule,
     /// The number of the operation on its communicator, which distinguishes its messages from those of other operations.
     tag: Tag,
-    creation: Option<PendingCreation>,
     /// The schedule has ended because a member has left, or gave the operation up; the operation ends when the query is answered.
     query: Option<LivenessQuery>,
 }
@@ -111,7 +104,7 @@ impl Collectives {
 
     /// Asserts that each operation ends once and is released once. Returns the counts so far.
     pub fn lifecycle_counts(&self) -> LifecycleCounts {
-        let is_over = |running: &Running| matches!(running.stage, Stage::Done(..));
+        let is_over = |running: &Running| matches!(running.stage, Stage::Done(_));
         self.lifecycle_check.assert_agrees(self.table.iter().map(|(key, running)| (key, is_over(running))));
         self.lifecycle_check.counts()
     }
@@ -121,14 +114,6 @@ impl Collectives {
         match self.table.get(key).map(|running| &running.stage) {
             Some(Stage::Active(active)) => active.schedule.awaited(),
             _ => &[],
-        }
-    }
-
-    /// The communicator that the operation made, once it is done. `None`: this process is no member of it.
-    pub fn take_created(&mut self, key: Key) -> Option<CommKey> {
-        match &mut self.table.get_mut(key)?.stage {
-            Stage::Active(_) => None,
-            Stage::Done(_, created) => created.take(),
         }
     }
 
@@ -142,7 +127,6 @@ impl Collectives {
         &mut self,
         comm: CommKey,
         call: Collective,
-        creation: Option<PendingCreation>,
         parts: &mut Parts<'_, N, R>,
     ) -> Result<Begun, Error> {
         let entry = parts.communicators.valid(comm)?;
@@ -165,24 +149,18 @@ impl Collectives {
                 entry.begin_operation();
             }
         }
-        let is_creation = creation.is_some();
-        let mut active = Active { schedule: schedule?, tag, creation, query: None };
+        let mut active = Active { schedule: schedule?, tag, query: None };
         // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
         let Some(key) = self.reserve(comm) else {
             parts.communicators.end_operation(comm, parts.layers);
             return Err(Error::of(Detail::NoMemory));
         };
         match progress(comm, &mut active, parts) {
-            Some((Err(error), _)) => {
+            Some(result) => {
                 self.table.remove(key);
-                Err(error)
+                result.map(Begun::Done)
             }
-            Some((Ok(status), _)) if !is_creation => {
-                self.table.remove(key);
-                Ok(Begun::Done(status))
-            }
-            Some((result, created)) => Ok(Begun::Running(self.begin(key, Stage::Done(result, created)))),
-            None => Ok(Begun::Running(self.begin(key, Stage::Active(active)))),
+            None => Ok(Begun::Running(self.begin(key, active))),
         }
     }
 
@@ -191,21 +169,16 @@ impl Collectives {
         self.active.try_reserve(1).ok()?;
         // One sleeper for each operation of the table at most.
         self.to_wake.try_reserve(self.table.len() + 1).ok()?;
-        let stage = Stage::Done(Ok(Status::EMPTY), None);
+        let stage = Stage::Done(Ok(Status::EMPTY));
         self.table.try_insert(Running { comm, stage, detached: false, sleeper: None })
     }
 
-    fn begin(&mut self, key: Key, stage: Stage) -> Key {
-        let is_active = matches!(stage, Stage::Active(_));
+    fn begin(&mut self, key: Key, active: Active) -> Key {
         if let Some(running) = self.table.get_mut(key) {
-            running.stage = stage;
+            running.stage = Stage::Active(active);
         }
         self.lifecycle_check.begin(key);
-        if is_active {
-            self.active.push(key);
-        } else {
-            self.lifecycle_check.end(key);
-        }
+        self.active.push(key);
         key
     }
 
@@ -224,7 +197,7 @@ impl Collectives {
             let error = mend_pml::Error::ProcFailed(rank);
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, error);
-            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
+            Some(conclude(comm, Err(error), parts))
         });
     }
 
@@ -236,7 +209,7 @@ impl Collectives {
             let error = mend_pml::Error::Revoked;
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, error);
-            Some(conclude(comm, active.creation.as_ref(), Err(error), parts))
+            Some(conclude(comm, Err(error), parts))
         });
     }
 
@@ -251,20 +224,23 @@ impl Collectives {
         }
         parts.communicators.end_operation(*comm, parts.layers);
         self.active.retain(|active| *active != key);
-        self.end(key, Ok(Status::EMPTY), None);
+        self.end(key, Ok(Status::EMPTY));
         self.remove(key);
     }
 
     /// Ends the running operations for which `step` returns a result. Returns how many.
-    fn end_some(&mut self, mut step: impl FnMut(CommKey, &mut Active) -> Option<Ended>) -> u32 {
+    fn end_some(
+        &mut self,
+        mut step: impl FnMut(CommKey, &mut Active) -> Option<Result<Status, Error>>,
+    ) -> u32 {
         let before = self.active.len();
         let mut active = core::mem::take(&mut self.active);
         active.retain(|&key| {
             let Some(Running { comm, stage: Stage::Active(active), .. }) = self.table.get_mut(key) else {
                 return false;
             };
-            let Some((result, created)) = step(*comm, active) else { return true };
-            self.end(key, result, created);
+            let Some(result) = step(*comm, active) else { return true };
+            self.end(key, result);
             false
         });
         self.active = active;
@@ -272,9 +248,9 @@ impl Collectives {
     }
 
     /// Ends an operation with this result.
-    fn end(&mut self, key: Key, result: Result<Status, Error>, created: Option<CommKey>) {
+    fn end(&mut self, key: Key, result: Result<Status, Error>) {
         let Some(running) = self.table.get_mut(key) else { return };
-        running.stage = Stage::Done(result, created);
+        running.stage = Stage::Done(result);
         let detached = running.detached;
         self.to_wake.extend(running.sleeper.take());
         self.lifecycle_check.end(key);
@@ -294,7 +270,7 @@ impl Collectives {
             }
         }
         if again {
-            liveness_query::ask_again(member, parts);
+            ask_again(member, parts);
         }
     }
 
@@ -304,7 +280,7 @@ impl Collectives {
         match self.table.get(key).map(|running| &running.stage) {
             None => State::Done(Err(no_such_request())),
             Some(Stage::Active(_)) => State::Running,
-            Some(Stage::Done(result, _)) => State::Done(*result),
+            Some(Stage::Done(result)) => State::Done(*result),
         }
     }
 
@@ -344,7 +320,7 @@ fn progress<N: Btl, R: Runtime>(
     comm: CommKey,
     active: &mut Active,
     parts: &mut Parts<'_, N, R>,
-) -> Option<Ended> {
+) -> Option<Result<Status, Error>> {
     let channel = parts.communicators.get(comm)?.collective();
     let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
     let result = active.schedule.progress(&mut channel)?;
@@ -354,28 +330,15 @@ fn progress<N: Btl, R: Runtime>(
             return None;
         }
     }
-    Some(conclude(comm, active.creation.as_ref(), result, parts))
+    Some(conclude(comm, result, parts))
 }
 
-/// Ends an operation: commits or rolls back a creation, and returns the result.
+/// Ends an operation on `comm`, and returns its result.
 fn conclude<N: Btl, R: Runtime>(
     comm: CommKey,
-    creation: Option<&PendingCreation>,
     result: Result<(), mend_pml::Error>,
     parts: &mut Parts<'_, N, R>,
-) -> Ended {
-    let Parts { layers, communicators, ends, .. } = parts;
-    let made = match (result, creation) {
-        (Ok(()), None) => Ok(None),
-        (Ok(()), Some(creation)) => communicators.commit(comm, creation, ends, layers),
-        (Err(error), creation) => {
-            creation.into_iter().for_each(|creation| communicators.roll_back(comm, creation, layers));
-            Err(Error::from(error))
-        }
-    };
-    communicators.end_operation(comm, layers);
-    match made {
-        Ok(created) => (Ok(Status::EMPTY), created),
-        Err(error) => (Err(error), None),
-    }
+) -> Result<Status, Error> {
+    parts.communicators.end_operation(comm, parts.layers);
+    result.map(|()| Status::EMPTY).map_err(Error::from)
 }

@@ -9,7 +9,7 @@ use mend_sim::runner::{Tally, run_deaths, run_until_deaths};
 const SEEDS: u64 = 10_000;
 
 /// The branches that 10,000 jobs with deaths must reach.
-const MUST: [&str; 34] = [
+const MUST: [&str; 37] = [
     "sim.killer: before MPI_Init",
     "sim.killer: before its card is published",
     "sim.killer: before all are ready",
@@ -31,6 +31,9 @@ const MUST: [&str; 34] = [
     "mpi.peer_reports: declaration, severing",
     "mpi.collective: a member had failed",
     "mpi.collective: interrupted",
+    "mpi.creation: a member of the group has ended",
+    "mpi.creation: refused by the group",
+    "mpi.member_protocols: asked about a creation that failed here",
     "pml.receive: from an ended peer",
     "pml.receive: the RTS of an ended peer",
     "pml.send: to an ended peer",

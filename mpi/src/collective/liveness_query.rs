@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A member has finalized without its part of a collective operation, or has given the operation up. Either the program is wrong, or
 //! the member has no memory or no connection to a third one, or another member has failed and this member was notified of the failure
-//! before this process: then the error must name the failed member (Row CO1, I2). So the operation ends with `PeerLeft` or
-//! `PeerFreed` only after each other member is known to live, or its end is published.
+//! before this process: then the error must name the failed member (Row CO1, I2). So the operation, or the creation of a communicator,
+//! ends with such an error only after each other member is known to live, or its end is published.
 
 use super::Parts;
 use crate::CommKey;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// The members that may have failed, each with the number of answers of the runtime that this query needs.
 #[derive(Debug)]
-pub(super) struct LivenessQuery {
+pub(crate) struct LivenessQuery {
     unanswered: BTreeMap<PeerIndex, u32>,
 }
 
@@ -59,7 +59,7 @@ impl LivenessQuery {
 
 /// Asks about a member again, after the answer to an earlier query.
 #[cold]
-pub(super) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) {
+pub(crate) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) {
     mend_base::reach!("mpi.collective: asked again, after an earlier query");
     parts.peer_reports.ask(member, Cause::NoEvidence, &mut parts.layers.runtime);
 }

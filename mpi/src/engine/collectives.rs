@@ -12,7 +12,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Starts a collective operation. All members start the same ones in the same order (MPI-5.0 §6.1).
     pub fn collective(&mut self, comm: CommKey, call: Collective) -> Result<Started, Error> {
         let (collectives, mut parts) = self.collectives_and_parts();
-        let begun = collectives.start(comm, call, None, &mut parts)?;
+        let begun = collectives.start(comm, call, &mut parts)?;
         self.unconnected_query.begin_wait();
         Ok(match begun {
             Begun::Done(status) => Started::Done(status),

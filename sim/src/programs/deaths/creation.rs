@@ -32,7 +32,7 @@ impl Participant {
         self.process.at("deaths: create the communicator of the survivors", 0);
         let color = u32::from(self.is_victim(self.me()));
         let made = self.process.mpi.split(self.world, Some(color), 0).await;
-        let made = self.check_creation(made);
+        let made = self.check_creation(0, made);
         if self.process.agree(0, made.is_ok()).await {
             self.survivors = made.expect("all members have agreed that it exists");
             return self.free_victims_half();
@@ -52,7 +52,7 @@ impl Participant {
     /// Creates a communicator, and uses it if every member has it.
     pub(super) async fn create_agreed(&mut self, phase: u64) {
         self.process.at("deaths: create with agreement", phase);
-        let made = self.create().await;
+        let made = self.create(phase).await;
         if !self.process.agree(phase, made.is_ok()).await {
             return self.free_if_created(made);
         }
@@ -70,7 +70,7 @@ impl Participant {
     /// Creates a communicator, and uses it even if other members do not have it: operations on it end when those finalize.
     pub(super) async fn create_unagreed(&mut self, phase: u64) {
         self.process.at("deaths: create without agreement", phase);
-        if let Ok(Some(comm)) = self.create().await {
+        if let Ok(Some(comm)) = self.create(phase).await {
             let begun = self.begin(comm, phase);
             self.unfinished.push(begun);
         }
@@ -86,29 +86,50 @@ impl Participant {
         }
     }
 
-    async fn create(&mut self) -> Result<Option<CommKey>, Error> {
-        let failure_was_known = !self.failed(self.world).is_empty();
-        let which = self.process.shared_random.borrow_mut().below(3);
+    async fn create(&mut self, phase: u64) -> Result<Option<CommKey>, Error> {
+        let size = self.process.size;
+        let (which, step) = {
+            let mut shared_random = self.process.shared_random.borrow_mut();
+            (shared_random.below(5), 1 + shared_random.below(3) as u32)
+        };
         let mpi = self.process.mpi.clone();
+        let parts = (0..size).rev().step_by(step as usize).map(Rank).collect();
+        let concerned: Vec<Rank> = if which < 3 { (0..size).map(Rank).collect() } else { parts };
+        let failed = self.failed(self.world);
+        let known = concerned.iter().copied().find(|rank| failed.contains(rank));
+        if !concerned.contains(&self.me()) {
+            return Ok(None);
+        }
+        if let Some(known) = known
+            && self.chance(2)
+        {
+            // this member has left for recovery, and nobody waits for it.
+            return Err(Error::of(Detail::ProcFailed(known)));
+        }
+        let group = mpi.engine().communicator(self.world).expect("the communicator exists").group.clone();
         let made = match which {
             0 => mpi.dup(self.world).await,
             1 => mpi.split(self.world, Some(self.me().0 % 2), -(self.me().0 as i32)).await,
-            _ => {
-                let group =
-                    mpi.engine().communicator(self.world).expect("the communicator exists").group.clone();
-                let ranks: Vec<Rank> = (0..self.process.size).step_by(2).map(Rank).collect();
+            2 => {
+                let ranks: Vec<Rank> = (0..size).step_by(2).map(Rank).collect();
                 mpi.create(self.world, &group.include(&ranks).expect("ranks of WORLD")).await
             }
+            _ => mpi.create_group(self.world, &group.include(&concerned).expect("ranks of WORLD"), TAG).await,
         };
         assert!(
-            !failure_was_known || made.is_err(),
+            known.is_none() || made.is_err(),
             "Row CO4: the creation began after a failure was known, and succeeded"
         );
-        self.check_creation(made)
+        self.check_creation(phase, made)
     }
 
-    /// Asserts that an error of a creation is explained by a failure.
-    fn check_creation(&mut self, made: Result<Option<CommKey>, Error>) -> Result<Option<CommKey>, Error> {
+    /// Asserts that an error of a creation is explained by a failure, and that its result is the same at all members.
+    fn check_creation(
+        &mut self,
+        number: u64,
+        made: Result<Option<CommKey>, Error>,
+    ) -> Result<Option<CommKey>, Error> {
+        self.process.assert_creation_is_uniform(number, made.is_ok());
         if let Err(error) = made {
             self.assert_explained(self.world, error);
         }
