@@ -41,13 +41,14 @@ pub(crate) enum ArgumentError {
     InfoValue,
     InfoNoKey,
     InfoIndex,
+    SplitType,
     BufferLength,
 }
 
 impl ArgumentError {
     /// All causes, for tests.
     #[cfg(test)]
-    pub(crate) const ALL: [ArgumentError; 30] = [
+    pub(crate) const ALL: [ArgumentError; 31] = [
         ArgumentError::NegativeCount,
         ArgumentError::NullBuffer,
         ArgumentError::Tag,
@@ -77,6 +78,7 @@ impl ArgumentError {
         ArgumentError::InfoValue,
         ArgumentError::InfoNoKey,
         ArgumentError::InfoIndex,
+        ArgumentError::SplitType,
         ArgumentError::BufferLength,
     ];
 
@@ -226,6 +228,12 @@ impl ArgumentError {
                 36,
                 "the length of the buffer is negative",
                 "pass the size of the buffer; 0 asks MPI_Info_get_string for the length alone",
+            ),
+            ArgumentError::SplitType => (
+                ERR_ARG,
+                37,
+                "there is no such type of a split",
+                "use an MPI_COMM_TYPE_ constant, or MPI_UNDEFINED",
             ),
         }
     }

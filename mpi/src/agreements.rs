@@ -92,6 +92,12 @@ impl Agreements {
         starts.then_some(first.contribution)
     }
 
+    /// Whether the closing of a communicator runs, or waits for agreements before it.
+    pub fn has_begun_closing(&self, identity: Identity) -> bool {
+        let last = self.queues.get(&identity).and_then(VecDeque::back);
+        last.is_some_and(|last| last.operation.is_none())
+    }
+
     /// Whether the closing of a communicator runs.
     pub fn is_closing(&self, identity: Identity) -> bool {
         let first = self.queues.get(&identity).and_then(VecDeque::front);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Collective operations that run: each is a schedule (`mend-coll`) on the collective context of its communicator, so
-//! that its messages never match receives of the program. A creation of a communicator runs one for its exchange (`creations`).
+//! that its messages never match receives of the program. The exchange of a creation ([`crate::creations`]) is one of them.
 //!
 //! ```text
 //!            start: progress once
@@ -28,7 +28,7 @@ use crate::operation_table::OperationTable;
 use crate::peer_reports::PeerReports;
 use crate::{CommKey, Detail, Error};
 use channel::CollectiveChannel;
-use liveness_query::LivenessQuery;
+pub(crate) use liveness_query::{LivenessQuery, ask_again};
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_coll::{Collective, Schedule};
 use mend_pml::{Channel, End, Ends, Lent, Status};
@@ -225,7 +225,7 @@ impl Collectives {
             }
         }
         if again {
-            liveness_query::ask_again(member, parts);
+            ask_again(member, parts);
         }
     }
 }

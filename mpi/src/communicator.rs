@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The communicators of one process, with the two channels of each at the PML, one for each context. [`create`] creates
+//! The communicators of one process, with the channels of each at the PML, one for each context. [`create`] creates
 //! communicators; freeing one is local (design "Context ids"): without a barrier or an agreement on a number.
 //!
 //! A part of the engine: it owns the table of communicators and allocates the identities of this process; it opens and closes
@@ -9,7 +9,7 @@ mod create;
 mod properties;
 
 use crate::layers::Layers;
-use crate::{CommKey, Detail, Error};
+use crate::{CommKey, Detail, Error, ErrorRange};
 pub(crate) use create::{Contribution, Created, DUP_NAMER, PendingCreation};
 use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab};
 use mend_comm::{Communicator, Group};
@@ -29,6 +29,8 @@ pub(crate) struct CommEntry {
     user: Channel,
     /// For messages of collective operations.
     collective: Channel,
+    /// For creations among some members; opened when it is needed.
+    creation: Option<Channel>,
     /// The number of collective operations that run on it.
     running: u32,
     /// The number of requests on it of all kinds that are not released: its error handler gets their errors (Row EH4).
@@ -104,6 +106,32 @@ impl CommEntry {
     /// Counts a collective operation that runs.
     pub fn begin_operation(&mut self) {
         self.running += 1;
+    }
+
+    /// Whether a collective operation, a creation or an agreement runs on it.
+    pub fn has_running_operations(&self) -> bool {
+        self.running > 0
+    }
+
+    /// Whether the failure of this process revokes it, and has not yet.
+    pub fn is_in_range_of(&self, failed: PeerIndex) -> bool {
+        let is_in_range = match self.properties.hints().error_range {
+            ErrorRange::Local => false,
+            ErrorRange::Group => self.members.contains(&failed),
+            ErrorRange::Universe => true,
+        };
+        is_in_range && !self.revoked
+    }
+
+    /// Whether the handle was freed.
+    pub fn is_freed(&self) -> bool {
+        self.freed
+    }
+
+    fn close<N: Btl, R>(&self, layers: &mut Layers<N, R>) {
+        for channel in [self.user, self.collective].into_iter().chain(self.creation) {
+            layers.pml.close(channel);
+        }
     }
 }
 
@@ -277,8 +305,7 @@ impl Communicators {
         let Some(entry) = self.table.get(comm.0).filter(|entry| entry.freed && entry.running == 0) else {
             return;
         };
-        layers.pml.close(entry.user);
-        layers.pml.close(entry.collective);
+        entry.close(layers);
         if entry.is_unused() {
             self.table.remove(comm.0);
         }
@@ -288,8 +315,7 @@ impl Communicators {
     pub fn close_all<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) {
         self.unused = None;
         for (_, entry) in core::mem::take(&mut self.table).iter() {
-            layers.pml.close(entry.user);
-            layers.pml.close(entry.collective);
+            entry.close(layers);
         }
         layers.pml.begin_finalize();
     }
@@ -310,6 +336,12 @@ impl Communicators {
         if let Some(creator) = parent.peer(parent.rank) {
             self.identities.give_back(Identity { creator, number });
         }
+    }
+
+    /// The communicators that are to be revoked because a process has failed (rows IK1, IK2).
+    pub fn in_range_of(&self, failed: PeerIndex) -> Vec<Identity> {
+        let entries = self.table.iter().filter(|(_, entry)| !entry.freed && entry.is_in_range_of(failed));
+        entries.map(|(_, entry)| entry.communicator.identity).collect()
     }
 
     /// Creates the communicator after the exchange over `parent`. `None`: this process is not a member of it.
@@ -355,19 +387,36 @@ impl Communicators {
 
     /// The creation of a communicator has failed here. If its identity has arrived, other members may have created it: messages that
     /// they send on it are refused.
+    ///
+    /// Returns the identity, if messages on it are refused from now on.
     pub fn roll_back<N: Btl, R>(
         &self,
         parent: CommKey,
         creation: &PendingCreation,
         layers: &mut Layers<N, R>,
-    ) {
-        let Some(entry) = self.table.get(parent.0) else { return };
-        if let Some(identity) = creation.identity(&entry.communicator)
-            && !layers.pml.is_used(identity)
-        {
-            mend_base::reach!("mpi.collective: not created here, and perhaps by another member");
-            layers.pml.never_open(identity);
+    ) -> Option<Identity> {
+        let identity = creation.identity(&self.table.get(parent.0)?.communicator)?;
+        if layers.pml.is_used(identity) {
+            return None;
         }
+        mend_base::reach!("mpi.collective: not created here, and perhaps by another member");
+        layers.pml.never_open(identity);
+        Some(identity)
+    }
+
+    /// The channel for creations among some members of `comm`.
+    pub fn creation_channel<N: Btl, R>(
+        &mut self,
+        comm: CommKey,
+        ends: &Ends,
+        layers: &mut Layers<N, R>,
+    ) -> Result<Channel, Error> {
+        let entry = self.valid_mut(comm)?;
+        Ok(*entry.creation.get_or_insert_with(|| {
+            let (identity, rank) = (entry.communicator.identity, entry.communicator.rank);
+            let (members, index) = (Arc::clone(&entry.members), Communicators::index_of(comm.0));
+            layers.pml.open(identity, ContextKind::Creation, rank, members, index, ends)
+        }))
     }
 
     /// Adds the communicator to the table and opens its two channels. Early messages for it are delivered to them.
@@ -387,6 +436,7 @@ impl Communicators {
             CommEntry {
                 user: open(ContextKind::PointToPoint),
                 collective: open(ContextKind::Collective),
+                creation: None,
                 communicator,
                 members,
                 running: 0,

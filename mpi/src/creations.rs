@@ -14,12 +14,19 @@
 //!
 //! Creations over one parent run their exchanges at the same time, and vote one after the other, in the order of the calls.
 //!
+//! Where a group of members creates a communicator (MPI_COMM_CREATE_GROUP), the others have no part in it. Its exchange is an
+//! [`Announcement`] on the creation context of the parent, and the group votes under the identity of the new communicator, for which each
+//! creation has a vote of its own. A member of the group that knows of a failed member of the group, or of the parent's revocation, gives
+//! the announcement up or votes no. Failures of other processes change nothing (Row CC2).
+//!
 //! A part of the engine: it owns the creations and their order. It calls no other part.
 
+use crate::announcement::Announcement;
+use crate::collective::LivenessQuery;
 use crate::communicator::PendingCreation;
 use crate::operation_table::OperationTable;
 use crate::{CommKey, Error};
-use mend_base::{Identity, Key};
+use mend_base::{Identity, Key, PeerIndex};
 use mend_transport::UserMemory;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,10 +48,14 @@ pub(crate) struct Creation {
 pub(crate) enum Stage {
     /// The collective operation with this key runs.
     Exchange(Key),
+    /// The members of the group learn the identity.
+    Announcement(Announcement),
     /// The communicator is made (`None`: this process is no member of it), or cannot be made here.
     Prepared(Result<Option<CommKey>, Error>),
     /// The vote is over; the error is reported when the failure that it names is published (I2).
     Held(Error),
+    /// The vote is over; whether a failure is the cause of the error is known when the query is answered.
+    Asking(Error, LivenessQuery),
 }
 
 impl Stage {
@@ -52,7 +63,7 @@ impl Stage {
     pub fn exchange(&self) -> Option<Key> {
         match *self {
             Stage::Exchange(exchange) => Some(exchange),
-            Stage::Prepared(_) | Stage::Held(_) => None,
+            Stage::Announcement(_) | Stage::Prepared(_) | Stage::Held(_) | Stage::Asking(..) => None,
         }
     }
 }
@@ -61,10 +72,12 @@ impl Stage {
 #[derive(Default, Debug)]
 pub(crate) struct Creations {
     operations: OperationTable<Creation>,
-    /// Those that exchange or hold an error.
+    /// Those that exchange, or hold an error.
     active: Vec<Key>,
     /// Those whose vote is not over, in the order of the calls, by parent.
     queues: BTreeMap<Identity, VecDeque<Key>>,
+    /// Those on which a group votes, by the identity of the new communicator.
+    groups: BTreeMap<Identity, Key>,
 }
 
 impl Creations {
@@ -78,9 +91,9 @@ impl Creations {
     /// Begins a creation over the communicator `comm`. It votes behind those that began before.
     pub fn begin(&mut self, comm: CommKey, creation: Creation) -> Result<Key, Error> {
         let parent = creation.parent;
-        let is_voted_on = !creation.has_voted;
+        let is_queued = !creation.has_voted && creation.pending.group().is_none();
         let key = self.operations.begin(comm, creation)?;
-        if is_voted_on {
+        if is_queued {
             self.queues.entry(parent).or_default().push_back(key);
         }
         self.active.push(key);
@@ -94,7 +107,9 @@ impl Creations {
 
     /// The creation is to be looked at again.
     pub fn keep_active(&mut self, key: Key) {
-        self.active.push(key);
+        if !self.active.contains(&key) {
+            self.active.push(key);
+        }
     }
 
     /// The creation over this parent whose vote is next.
@@ -114,6 +129,41 @@ impl Creations {
         if self.queues.get(&parent).is_some_and(VecDeque::is_empty) {
             self.queues.remove(&parent);
         }
+    }
+
+    /// The group votes on a creation.
+    pub fn begin_group_vote(&mut self, identity: Identity, key: Key) {
+        self.groups.insert(identity, key);
+    }
+
+    /// The vote of the group is over.
+    pub fn end_group_vote(&mut self, identity: Identity) -> Option<Key> {
+        self.groups.remove(&identity)
+    }
+
+    /// The creations over `comm` on which groups vote.
+    pub fn group_votes(&self, comm: CommKey) -> Vec<Identity> {
+        let groups = self.groups.iter();
+        let over = groups.filter(|&(_, &key)| self.operations.comm_of(key) == Some(comm));
+        over.map(|(&identity, _)| identity).collect()
+    }
+
+    /// The creations whose identity is being announced, with their parents.
+    pub fn announcements(&self) -> Vec<(Key, CommKey)> {
+        let is_announced = |key| {
+            let creation = self.operations.running(key)?;
+            matches!(creation.stage, Stage::Announcement(_)).then(|| self.operations.comm_of(key))?
+        };
+        self.active.iter().filter_map(|&key| Some((key, is_announced(key)?))).collect()
+    }
+
+    /// The runtime has answered that a peer lives. Returns whether it must be asked again.
+    pub fn on_alive(&mut self, member: PeerIndex) -> bool {
+        let Creations { operations, active, .. } = self;
+        active.iter().fold(false, |again, &key| match operations.running_mut(key) {
+            Some(Creation { stage: Stage::Asking(_, query), .. }) => query.on_alive(member) | again,
+            _ => again,
+        })
     }
 
     /// The operations.

@@ -9,6 +9,7 @@ mod collectives;
 mod creation;
 mod ends;
 mod failures;
+mod group_creation;
 mod properties;
 mod repair;
 mod reports;
@@ -28,6 +29,7 @@ use crate::request::{RequestsEndedAtStart, Started, State};
 use crate::unconnected_query::UnconnectedQuery;
 use crate::wake_ups::WakeUps;
 use crate::{CommKey, Detail, Error, Request};
+pub use creation::Shared;
 use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_comm::Communicator;
@@ -174,6 +176,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.communicators.free(comm, &mut self.layers)?;
         self.close_member_protocols(identity);
         Ok(())
+    }
+
+    /// Whether operations on a communicator that can be freed are still pending, as MPI_Comm_disconnect asks. A receive from any source
+    /// that only the program can end does not count.
+    pub fn has_pending_operations(&self, comm: CommKey) -> Result<bool, Error> {
+        let entry = self.communicators.valid(comm)?;
+        if comm == self.comm_world() || comm == self.comm_self() {
+            return Err(Error::of(Detail::PredefinedCommunicator));
+        }
+        Ok(entry.has_running_operations() || self.layers.pml.has_running(entry.point_to_point(), &self.ends))
     }
 
     // Hot: per message.

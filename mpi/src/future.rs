@@ -238,6 +238,11 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.create_by(comm, |engine| engine.create(comm, group))
     }
 
+    /// MPI_Comm_create_group.
+    pub fn create_group(&self, comm: CommKey, group: &Group, tag: Tag) -> Creation<N, R> {
+        self.create_by(comm, |engine| engine.create_group(comm, group, tag))
+    }
+
     /// MPIX_Comm_revoke.
     pub fn revoke(&self, comm: CommKey) -> Result<(), Error> {
         let revoked = self.engine_mut().revoke(comm);

@@ -22,8 +22,6 @@ pub enum Uniform {
     /// Calls that create communicators.
     #[default]
     Create,
-    /// These, and all collective operations.
-    Coll,
 }
 
 /// The hints of one communicator. All its members have the same ones: the program sets them collectively.
@@ -122,8 +120,10 @@ const AGREE_UNIFORM: &str = "mpix_agree_uniform";
 
 const ERROR_RANGES: [(&str, ErrorRange); 3] =
     [("local", ErrorRange::Local), ("group", ErrorRange::Group), ("universe", ErrorRange::Universe)];
+/// `coll` asks for the same outcome of all collective operations, of which Mend gives the part that concerns creations: the program reads
+/// `create` again.
 const UNIFORMS: [(&str, Uniform); 3] =
-    [("local", Uniform::Local), ("create", Uniform::Create), ("coll", Uniform::Coll)];
+    [("local", Uniform::Local), ("create", Uniform::Create), ("coll", Uniform::Create)];
 const BOOLEANS: [(&str, bool); 2] = [("false", false), ("true", true)];
 
 #[cfg(test)]
@@ -138,11 +138,11 @@ mod tests {
     #[test]
     fn both_spellings_set_a_hint_and_it_is_read_in_the_one_that_set_it() {
         let hints =
-            updated(Hints::default(), &[("mpi_error_range", " group "), ("mpix_error_uniform", "coll")]);
-        assert_eq!((hints.error_range, hints.uniform), (ErrorRange::Group, Uniform::Coll));
+            updated(Hints::default(), &[("mpi_error_range", " group "), ("mpix_error_uniform", "local")]);
+        assert_eq!((hints.error_range, hints.uniform), (ErrorRange::Group, Uniform::Local));
         assert_eq!(
             hints.pairs(),
-            [("mpi_error_range", "group"), ("mpix_error_uniform", "coll"), ("mpix_agree_uniform", "false")]
+            [("mpi_error_range", "group"), ("mpix_error_uniform", "local"), ("mpix_agree_uniform", "false")]
         );
         let all = [
             ("mpix_error_range", "universe"),
@@ -158,6 +158,15 @@ mod tests {
         let both = [("mpi_error_range", "group"), ("mpix_error_range", "local")];
         assert_eq!(updated(Hints::default(), &both).error_range, ErrorRange::Local);
         assert_eq!(updated(Hints::default(), &[both[1], both[0]]).error_range, ErrorRange::Group);
+    }
+
+    // Row IK3
+    #[test]
+    fn uniform_collectives_are_not_promised() {
+        let hints =
+            updated(Hints::default(), &[("mpi_error_uniform", "local"), ("mpix_error_uniform", "coll")]);
+        assert_eq!(hints.uniform, Uniform::Create);
+        assert_eq!(hints.pairs()[1], ("mpix_error_uniform", "create"));
     }
 
     // Row IK4

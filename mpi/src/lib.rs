@@ -13,8 +13,9 @@
 //! | `PeerReports` (peer_reports)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
 //! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
 //! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler, hints), counts of requests; identities | PML                |
-//! | `Collectives` (collective)      | collective operations and creations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
+//! | `Collectives` (collective)      | collective operations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
 //! | `Agreements` (agreements)              | operations that are decided by an agreement: agree, shrink                 | nothing                       |
+//! | `Creations` (creations, announcement)  | creations of communicators that run, and their order                    | transports, PML               |
 //! | `MemberProtocols` (member_protocols)   | agreements, votes and news of each communicator, and their messages    | PML                            |
 //! | `RequestsEndedAtStart` (request)   | requests of operations that had ended at their start, with their communicator | nothing       |
 //! | `ExpectedSenders` (expected_senders)             | the endpoints from which the waiting call expects a message | nothing                          |
@@ -31,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod agreements;
+mod announcement;
 mod blocking;
 mod collective;
 mod communicator;
@@ -60,7 +62,7 @@ pub use agreements::AgreedGroup;
 pub use blocking::{BlockingOperation, CommunicatorCreation, Probe};
 pub use completion::{CompletionCall, CompletionResult, Found, OutArguments, WaitMode, test};
 pub use datatypes::{DatatypeHandle, OpHandle};
-pub use engine::{Engine, EngineStartError, OpenCounts};
+pub use engine::{Engine, EngineStartError, OpenCounts, Shared};
 pub use error::{Code, Detail, Error, cause_words};
 pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;

@@ -19,13 +19,14 @@ mod packet;
 
 use crate::layers::Layers;
 use instance::Scratch;
-pub(crate) use instance::{Effects, Event, Instance};
-use mend_base::{Identity, PeerIndex, Rank};
+pub(crate) use instance::{Effects, Event, Instance, SHAPE};
+use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
+use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
 use mend_transport::Btl;
-use packet::Message;
 pub(crate) use packet::{AM_ID, Packet};
+use packet::{About, Message};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -51,15 +52,18 @@ pub(crate) struct MemberProtocols {
 pub(crate) enum Target {
     /// It is open here.
     Open(Rank, Arc<[PeerIndex]>),
-    /// It is not created here yet.
-    NotCreated,
-    /// It was freed here.
+    /// It is not created here yet. How its creator has ended, if that is published here.
+    NotCreated(Option<End>),
+    /// It was freed here, or its creation failed.
     Retired,
 }
 
 /// So many early messages of one communicator are stored. A member sends few before all others have created the communicator: its
 /// part of one agreement and one vote, and news, each with the failures.
 const EARLY_MAX: usize = 1 << 16;
+
+/// The rank, in a communicator that is decided by its members alone, of the process that creates it.
+const CREATOR: Rank = Rank(0);
 
 /// How many messages may wait for one peer in the control queue; others wait here.
 const WAITING_MAX: u32 = 64;
@@ -114,17 +118,17 @@ impl MemberProtocols {
         if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
                 Target::Open(me, members) => self.add(about.identity, me, members),
-                Target::NotCreated => return self.store_early(about.identity, packet),
+                Target::NotCreated(end) => return self.on_early(packet, about, &message, end),
                 Target::Retired => {
-                    self.answer_for_freed(packet.peer, about, &message);
+                    self.answer_for_retired(packet.peer, about, &message);
                     return true;
                 }
             }
         }
         let Some((instance, mut effects)) = self.instance(about.identity) else { return true };
         let source = match message {
-            // Its sender does not know its rank any more.
-            Message::Gone => instance.rank_of(packet.peer),
+            // Its sender does not know its rank any more, or does not know it at all.
+            Message::Gone | Message::Creation(_) => instance.rank_of(packet.peer),
             _ => Some(about.source).filter(|&source| instance.is_member(source, packet.peer)),
         };
         let Some(source) = source else { return false };
@@ -137,12 +141,47 @@ impl MemberProtocols {
         true
     }
 
-    /// The communicator was freed here, and every member has passed its agreements: whoever asks is told so.
-    fn answer_for_freed(&mut self, peer: PeerIndex, about: packet::About, message: &Message) {
-        if !matches!(message, Message::Gone) {
-            mend_base::reach!("mpi.member_protocols: asked about a freed communicator");
-            self.packets.push_back(Packet::new(peer, about, &Message::Gone));
+    /// The communicator was freed here, and every member has passed its agreements and votes; or it was never created here. Whoever asks
+    /// is told so.
+    fn answer_for_retired(&mut self, peer: PeerIndex, about: About, message: &Message) {
+        match message {
+            Message::Gone => {}
+            Message::Creation(message) => self.refuse_creation(peer, about, message, Reason::Other),
+            Message::Agreement(_) | Message::Vote(_) | Message::Spread(_) => {
+                mend_base::reach!("mpi.member_protocols: asked about a freed communicator");
+                self.packets.push_back(Packet::new(peer, about, &Message::Gone));
+            }
         }
+    }
+
+    /// Votes no on a communicator that does not exist here and never will.
+    fn refuse_creation(&mut self, peer: PeerIndex, about: About, message: &vote::Message, reason: Reason) {
+        if let &(vote::Message::Up(round, _) | vote::Message::Request(round)) = message {
+            mend_base::reach!("mpi.member_protocols: asked about a creation that failed here");
+            let no = Message::Creation(vote::Message::Down(round, Ballot::No(reason)));
+            self.packets.push_back(Packet::new(peer, about, &no));
+        }
+    }
+
+    /// A message about a communicator that is not created here. If it is about its creation, whose vote this member has not heard of, it
+    /// comes from a root by succession: the creator has ended, as all members above this one in the tree. Then this member will
+    /// not create it any more, even if its program never calls.
+    fn on_early(&mut self, packet: Packet, about: About, message: &Message, creator: Option<End>) -> bool {
+        match (message, creator) {
+            (Message::Creation(message), Some(end)) => {
+                let reason = match end {
+                    End::Failed => Reason::Failed(CREATOR),
+                    End::Finalized | End::Unreachable(_) => Reason::Departed(CREATOR),
+                };
+                self.refuse_creation(packet.peer, about, message, reason);
+                return true;
+            }
+            (Message::Creation(vote::Message::Request(_)), None) => {
+                self.events.push_back(Event::Suspected(about.identity.creator));
+            }
+            _ => {}
+        }
+        self.store_early(about.identity, packet)
     }
 
     fn store_early(&mut self, identity: Identity, packet: Packet) -> bool {
@@ -185,11 +224,16 @@ impl MemberProtocols {
         }
     }
 
-    /// A communicator was created: its early messages arrive now.
-    pub fn on_created(&mut self, identity: Identity) {
+    /// A communicator was created, or will never be: its early messages arrive now.
+    pub fn deliver_early(&mut self, identity: Identity) {
         if let Some(early) = self.early.remove(&identity) {
             self.inbox.extend(early);
         }
+    }
+
+    /// Removes the instance of a communicator whose creation was refused: it answers no from now on, as one that never was.
+    pub fn discard(&mut self, identity: Identity) {
+        self.instances.remove(&identity);
     }
 
     /// Removes the instance of a freed communicator if it owes nothing more to other members.
@@ -200,7 +244,8 @@ impl MemberProtocols {
     }
 
     /// The end of a peer is published, after its last message was delivered.
-    pub fn on_end(&mut self, peer: PeerIndex, end: End, ends: &Ends) {
+    pub fn on_end(&mut self, (who, peer): (Peer, PeerIndex), end: End, ends: &Ends) {
+        self.deliver_early_of(who);
         let MemberProtocols { instances, packets, events, scratch, unflushed, .. } = self;
         let mut effects = Effects { packets, events, scratch };
         for (&identity, instance) in instances {
@@ -210,6 +255,18 @@ impl MemberProtocols {
             }
         }
         self.packets.retain(|packet| packet.peer != peer);
+    }
+
+    /// The creator of communicators that are not known here has ended: their early messages are looked at again.
+    fn deliver_early_of(&mut self, creator: Peer) {
+        let MemberProtocols { early, inbox, .. } = self;
+        early.retain(|identity, packets| {
+            let is_of = identity.creator == creator;
+            if is_of {
+                inbox.extend(packets.drain(..));
+            }
+            !is_of
+        });
     }
 
     /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order. Returns the number of events.

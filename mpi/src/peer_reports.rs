@@ -107,6 +107,11 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         self.contacts.peer_index(peer)
     }
 
+    /// The index of `peer`, if it has one.
+    pub fn find(&self, peer: Peer) -> Option<PeerIndex> {
+        self.contacts.find(peer)
+    }
+
     /// The peer with this index.
     pub fn peer(&self, index: PeerIndex) -> Peer {
         self.contacts.peer(index)

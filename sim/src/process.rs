@@ -74,6 +74,17 @@ impl Process {
         self.killer.on_milestone(self.rank.0, Milestone::Ready);
     }
 
+    /// Asserts that the results of a creation agree, as far as members have returned from it.
+    pub fn assert_creation_is_uniform(&self, number: u64, success: bool) {
+        let is_dead = |rank| self.killer.death_has_begun(rank);
+        let agrees = self.record.borrow_mut().returned_from_creation(number, (self.rank.0, success), is_dead);
+        assert!(
+            agrees,
+            "Row CC1: rank {} returned {success} from creation {number}, another the opposite",
+            self.rank.0
+        );
+    }
+
     /// Whether every living process has voted true in this round. The simulator decides, so the agreement cannot fail.
     pub async fn agree(&self, round: u64, vote: bool) -> bool {
         std::future::poll_fn(|context| {

@@ -11,6 +11,14 @@ use std::task::Waker;
 pub struct JobRecord {
     events: BTreeSet<(Event, u64)>,
     agreements: BTreeMap<u64, Agreement>,
+    creations: BTreeMap<u64, Returned>,
+}
+
+/// How members have returned from the creation of a communicator.
+#[derive(Debug, Default)]
+struct Returned {
+    with_success: bool,
+    with_error: BTreeSet<u32>,
 }
 
 /// What a process did; each is recorded with a number.
@@ -44,6 +52,24 @@ impl JobRecord {
     /// Whether a living process has added this event.
     pub fn contains(&self, event: Event, number: u64) -> bool {
         self.events.contains(&(event, number))
+    }
+
+    /// A member has returned from the creation `number`. Whether the results agree (Row CC1): who has returned success has not done so while
+    /// a living member has returned, or will return, an error.
+    pub fn returned_from_creation(
+        &mut self,
+        number: u64,
+        (me, success): (u32, bool),
+        is_dead: impl Fn(u32) -> bool,
+    ) -> bool {
+        let returned = self.creations.entry(number).or_default();
+        if success {
+            returned.with_success = true;
+            returned.with_error.iter().all(|&rank| is_dead(rank))
+        } else {
+            returned.with_error.insert(me);
+            !returned.with_success || is_dead(me)
+        }
     }
 
     /// The agreement `round`: true if every living process has voted true. It is decided once, when every living process
@@ -86,6 +112,17 @@ impl JobRecord {
 mod tests {
     use super::JobRecord;
     use std::task::Waker;
+
+    // Row CC1
+    #[test]
+    fn an_error_beside_a_success_is_noticed_unless_its_process_is_dead() {
+        for (first, dead, agree) in [(true, false, false), (false, false, false), (false, true, true)] {
+            let mut record = JobRecord::default();
+            assert!(record.returned_from_creation(7, (0, first), |_| false));
+            assert!(record.returned_from_creation(7, (1, first), |_| false));
+            assert_eq!(record.returned_from_creation(7, (2, !first), |_| dead), agree);
+        }
+    }
 
     // Seed 1882517983468250: a dying rank without the communicator was told to use it.
     #[test]

@@ -9,7 +9,7 @@ use mend_sim::runner::{Tally, run_deaths, run_until_deaths};
 const SEEDS: u64 = 10_000;
 
 /// The branches that 10,000 jobs with deaths must reach.
-const MUST: [&str; 45] = [
+const MUST: [&str; 48] = [
     "sim.killer: before MPI_Init",
     "sim.killer: before its card is published",
     "sim.killer: before all are ready",
@@ -42,6 +42,9 @@ const MUST: [&str; 45] = [
     "pml.operations: an inquiry waits",
     "pml.operations: an inquiry about what has begun",
     "pml.operations: an inquiry about what never begins",
+    "mpi.creation: a member of the group has ended",
+    "mpi.creation: refused by the group",
+    "mpi.member_protocols: asked about a creation that failed here",
     "pml.receive: from an ended peer",
     "pml.receive: the RTS of an ended peer",
     "pml.send: to an ended peer",

@@ -5,16 +5,19 @@ use crate::argument_error::ArgumentError;
 use crate::call_error::{CallError, ErrorObject};
 use crate::comm::Comm;
 use crate::generated::constants::{
-    APPNUM, COMM_NULL, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, INFO_NULL, IO, KEYVAL_INVALID, LASTUSEDCODE,
-    MAX_OBJECT_NAME, PROC_NULL, SIMILAR, TAG_UB, UNDEFINED, UNEQUAL, UNIVERSE_SIZE, WTIME_IS_GLOBAL,
+    APPNUM, COMM_NULL, COMM_TYPE_HW_GUIDED, COMM_TYPE_HW_UNGUIDED, COMM_TYPE_RESOURCE_GUIDED,
+    COMM_TYPE_SHARED, COMM_WORLD, CONGRUENT, FT, HOST, IDENT, INFO_NULL, IO, KEYVAL_INVALID, LASTUSEDCODE,
+    MAX_OBJECT_NAME, PROC_NULL, REQUEST_NULL, SIMILAR, TAG_UB, UNDEFINED, UNEQUAL, UNIVERSE_SIZE,
+    WTIME_IS_GLOBAL,
 };
 use crate::handle::Handle;
 use crate::info::{self, Info};
 use crate::pointer::{Out, OutText, Text};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
+use mend_base::Tag;
 use mend_comm::{Communicator, Congruence};
-use mend_mpi::{CommunicatorCreation, Hints, Started};
+use mend_mpi::{CommunicatorCreation, Hints, Shared, Started};
 use mend_runtime::environment::APP_NUMBER;
 use mend_world::{Engine, World};
 use std::sync::{Arc, OnceLock};
@@ -83,6 +86,48 @@ pub(crate) fn dup_with_info(
     make(world, made, |engine| Ok(engine.dup_with_hints(comm.key(engine)?, hints, None)?))
 }
 
+/// The handle of the communicator is written when the operation ends.
+fn make_later(
+    world: &World,
+    comm: Comm,
+    hints: Option<Hints>,
+    (made, request): (Out<Handle>, Out<Handle>),
+) -> Result<(), CallError> {
+    made.set(COMM_NULL);
+    request.set(REQUEST_NULL);
+    let started = world.with(|engine| -> Result<Started, CallError> {
+        let key = comm.key(engine)?;
+        let hints = hints.map_or_else(|| engine.hints(key), Ok)?;
+        Ok(engine.dup_with_hints(key, hints, Some(made.memory()))?)
+    })?;
+    if let Started::Running(started) = started {
+        request.set(started.to_bits() as Handle);
+    }
+    Ok(())
+}
+
+pub(crate) fn idup(
+    world: &World,
+    comm: Comm,
+    made: Out<Handle>,
+    request: Out<Handle>,
+) -> Result<(), CallError> {
+    make_later(world, comm, None, (made, request))
+}
+
+pub(crate) fn idup_with_info(
+    world: &World,
+    comm: Comm,
+    info: Handle,
+    made: Out<Handle>,
+    request: Out<Handle>,
+) -> Result<(), CallError> {
+    made.set(COMM_NULL);
+    request.set(REQUEST_NULL);
+    let hints = Hints::from_pairs(info::given(info)?.pairs());
+    make_later(world, comm, Some(hints), (made, request))
+}
+
 pub(crate) fn split(
     world: &World,
     comm: Comm,
@@ -98,6 +143,58 @@ pub(crate) fn split(
     make(world, made, |engine| Ok(engine.split(comm.key(engine)?, color, key)?))
 }
 
+/// The new communicators have the hints of the info object. A process that shares nothing of the kind gets no communicator, as one that
+/// passes MPI_UNDEFINED.
+pub(crate) fn split_type(
+    world: &World,
+    comm: Comm,
+    split_type: c_int,
+    key: c_int,
+    info: Handle,
+    made: Out<Handle>,
+) -> Result<(), CallError> {
+    made.set(COMM_NULL);
+    let info = info::given(info)?;
+    let shared = match split_type {
+        UNDEFINED => None,
+        COMM_TYPE_SHARED => Some(Shared::Memory),
+        // Mend knows no hardware resource within a host.
+        COMM_TYPE_HW_UNGUIDED => None,
+        COMM_TYPE_HW_GUIDED => by_hardware(&info),
+        COMM_TYPE_RESOURCE_GUIDED => by_hardware(&info).or_else(|| by_process_set(&info)),
+        _ => return Err(ArgumentError::SplitType.into()),
+    };
+    let hints = Hints::from_pairs(info.pairs());
+    make(world, made, |engine| Ok(engine.split_by(comm.key(engine)?, shared, key, hints)?))
+}
+
+/// The hardware resource that an info object names: `mpi_shared_memory` is the one that the standard defines.
+fn by_hardware(info: &Info) -> Option<Shared> {
+    (info.get(b"mpi_hw_resource_type")? == b"mpi_shared_memory").then_some(Shared::Memory)
+}
+
+/// The process set that an info object names: one of the two of the standard (MPI-5.0 §11.3.2).
+fn by_process_set(info: &Info) -> Option<Shared> {
+    match info.get(b"mpi_pset_name")? {
+        b"mpi://WORLD" => Some(Shared::Memory),
+        b"mpi://SELF" => Some(Shared::Nothing),
+        _ => None,
+    }
+}
+
+/// Only processes of the group call it (Row CC2).
+pub(crate) fn create_group(
+    world: &World,
+    comm: Comm,
+    group: Handle,
+    tag: Tag,
+    made: Out<Handle>,
+) -> Result<(), CallError> {
+    made.set(COMM_NULL);
+    let members = super::group::group_of(group)?;
+    make(world, made, |engine| Ok(engine.create_group(comm.key(engine)?, &members, tag)?))
+}
+
 pub(crate) fn create(world: &World, comm: Comm, group: Handle, made: Out<Handle>) -> Result<(), CallError> {
     made.set(COMM_NULL);
     let members = super::group::group_of(group)?;
@@ -111,6 +208,23 @@ pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), CallError> {
     freed.map_err(|error| error.on(ErrorObject::Comm(handle)))?;
     comm.set(COMM_NULL);
     Ok(())
+}
+
+/// As [`free`], after all pending operations on the communicator have ended at this process. It waits for no other process, so for none
+/// that has failed (Row CC4).
+pub(crate) fn disconnect(world: &World, comm: Out<Handle>) -> Result<(), CallError> {
+    let handle = comm.get();
+    let ended = world.wait(|engine| {
+        engine.expect_any();
+        let has_pending = Comm(handle).key(engine).and_then(|key| Ok(engine.has_pending_operations(key)?));
+        match has_pending {
+            Ok(true) => None,
+            Ok(false) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        }
+    });
+    ended.map_err(|error| error.on(ErrorObject::Comm(handle)))?;
+    free(world, comm)
 }
 
 pub(crate) fn get_parent(_world: &World, parent: Out<Handle>) -> Result<(), CallError> {

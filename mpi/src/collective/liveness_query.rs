@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// The members that may have failed, each with the number of answers of the runtime that this query needs.
 #[derive(Debug)]
-pub(super) struct LivenessQuery {
+pub(crate) struct LivenessQuery {
     unanswered: BTreeMap<PeerIndex, u32>,
 }
 
@@ -74,7 +74,7 @@ impl LivenessQuery {
 
 /// Asks about a member again, after the answer to an earlier query.
 #[cold]
-pub(super) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) {
+pub(crate) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) {
     mend_base::reach!("mpi.collective: asked again, after an earlier query");
     parts.peer_reports.ask(member, Cause::NoEvidence, &mut parts.layers.runtime);
 }

@@ -19,8 +19,11 @@ use std::sync::Arc;
 pub(crate) enum PendingCreation {
     /// [`DUP_NAMER`] broadcasts its number (MPI-5.0 §7.4.2, MPI_COMM_DUP).
     Dup { contributions: Arc<Buffer>, hints: Hints },
-    /// Each member sends color, key and number to all (MPI_COMM_SPLIT, MPI_COMM_CREATE).
-    Split { contributions: Arc<Buffer>, mine: Contribution },
+    /// Each member sends color, key and number to all (MPI_COMM_SPLIT, MPI_COMM_SPLIT_TYPE, MPI_COMM_CREATE).
+    Split { contributions: Arc<Buffer>, mine: Contribution, hints: Hints },
+    /// The first process of the group announces its number to the others (MPI_COMM_CREATE_GROUP): `ranks` are the ranks in the parent, in
+    /// the order of the group. `number`: `None` until it is known here.
+    Group { ranks: Arc<[Rank]>, number: Option<u32> },
 }
 
 /// The contribution of one member to the exchange.
@@ -54,15 +57,19 @@ impl PendingCreation {
         Ok((PendingCreation::Dup { contributions, hints }, Collective::Bcast { data, root: DUP_NAMER }))
     }
 
-    /// A split of `parent`, with the contribution of this process.
-    pub fn split(parent: &Communicator, mine: Contribution) -> Result<(PendingCreation, Collective), Detail> {
+    /// A split of `parent`, with the contribution of this process. The new communicator has `hints`.
+    pub fn split(
+        parent: &Communicator,
+        mine: Contribution,
+        hints: Hints,
+    ) -> Result<(PendingCreation, Collective), Detail> {
         let contributions = Buffer::try_zeroed(Contribution::BYTES * parent.size() as usize);
         let contributions = contributions.ok_or(Detail::NoMemory)?;
         let sent = Buffer::try_zeroed(Contribution::BYTES).ok_or(Detail::NoMemory)?;
         mine.write(&sent);
         let send = Some(TypedBuffer::bytes(UserMemory::of_buffer(&sent)));
         let receive = TypedBuffer::bytes(UserMemory::of_buffer(&contributions));
-        Ok((PendingCreation::Split { contributions, mine }, Collective::Allgather { send, receive }))
+        Ok((PendingCreation::Split { contributions, mine, hints }, Collective::Allgather { send, receive }))
     }
 
     /// The contribution of this process to MPI_COMM_CREATE: a split whose color is the parent rank of the first process of `group`, and
@@ -82,11 +89,14 @@ impl PendingCreation {
 
     /// The identity of the communicator, if the contributions that determine it have arrived: the exchange may have failed.
     pub fn identity(&self, parent: &Communicator) -> Option<Identity> {
-        let (PendingCreation::Dup { contributions, .. } | PendingCreation::Split { contributions, .. }) =
-            self;
-        // No number is 0, so a contribution with the number 0 has not arrived.
-        let complete = Contribution::all(contributions)
-            .all(|contribution| contribution.is_some_and(|contribution| contribution.number != 0));
+        let complete = match self {
+            // No number is 0, so a contribution with the number 0 has not arrived.
+            PendingCreation::Dup { contributions, .. } | PendingCreation::Split { contributions, .. } => {
+                Contribution::all(contributions)
+                    .all(|contribution| contribution.is_some_and(|contribution| contribution.number != 0))
+            }
+            PendingCreation::Group { number, .. } => number.is_some(),
+        };
         let created = if complete { self.finish(parent).ok()? } else { None };
         created.map(|created| created.communicator.identity)
     }
@@ -94,8 +104,16 @@ impl PendingCreation {
     /// The hints of the new communicator. Only a duplicate inherits hints (Row IK4).
     pub fn hints(&self) -> Hints {
         match self {
-            PendingCreation::Dup { hints, .. } => *hints,
-            PendingCreation::Split { .. } => Hints::default(),
+            PendingCreation::Dup { hints, .. } | PendingCreation::Split { hints, .. } => *hints,
+            PendingCreation::Group { .. } => Hints::default(),
+        }
+    }
+
+    /// The ranks in the parent of the members that take part, if these are not all members of the parent.
+    pub fn group(&self) -> Option<&Arc<[Rank]>> {
+        match self {
+            PendingCreation::Group { ranks, .. } => Some(ranks),
+            PendingCreation::Dup { .. } | PendingCreation::Split { .. } => None,
         }
     }
 
@@ -117,7 +135,11 @@ impl PendingCreation {
                     Contribution::all(contributions).next().flatten().ok_or(Detail::BadCreation)?;
                 Ok(Some(same_members(parent, DUP_NAMER, contribution.number)))
             }
-            PendingCreation::Split { contributions, mine } => split_group(parent, contributions, *mine),
+            PendingCreation::Split { contributions, mine, .. } => split_group(parent, contributions, *mine),
+            PendingCreation::Group { ranks, number } => {
+                let &namer = ranks.first().ok_or(Detail::BadCreation)?;
+                members_at(parent, ranks.to_vec(), namer, number.ok_or(Detail::BadCreation)?).map(Some)
+            }
         }
     }
 }
@@ -150,15 +172,20 @@ fn split_group(
     let &(_, namer, number) = members.first().ok_or(Detail::BadCreation)?;
     members.sort_unstable();
     let ranks: Vec<Rank> = members.iter().map(|&(_, rank, _)| rank).collect();
+    members_at(parent, ranks, namer, number).map(Some)
+}
+
+/// The communicator of the members of `parent` with these ranks, in this order; this process is one of them.
+fn members_at(parent: &Communicator, ranks: Vec<Rank>, namer: Rank, number: u32) -> Result<Created, Detail> {
     if ranks.len() == parent.size() as usize && ranks.is_sorted() {
-        return Ok(Some(same_members(parent, namer, number)));
+        return Ok(same_members(parent, namer, number));
     }
     let creator = parent.peer(namer).ok_or(Detail::BadCreation)?;
     let group = Arc::new(parent.group.include(&ranks).map_err(|_| Detail::BadCreation)?);
     let rank = ranks.iter().position(|rank| *rank == parent.rank).ok_or(Detail::BadCreation)?;
     let communicator =
         Communicator { identity: Identity { creator, number }, rank: Rank(rank as u32), group };
-    Ok(Some(Created { communicator, ranks: Some(ranks) }))
+    Ok(Created { communicator, ranks: Some(ranks) })
 }
 
 impl Contribution {
@@ -203,7 +230,7 @@ impl Contribution {
 #[cfg(test)]
 mod tests {
     use super::{Contribution, PendingCreation};
-    use crate::Detail;
+    use crate::{Detail, Hints};
     use mend_base::{Identity, Job, Peer, Rank};
     use mend_comm::{Communicator, Group};
     use mend_transport::{Buffer, UserMemory};
@@ -221,7 +248,7 @@ mod tests {
     /// The result of a split with these contributions at `rank`.
     fn split(contributions: &[Contribution], rank: usize) -> Result<Option<super::Created>, Detail> {
         let parent = parent(rank as u32, contributions.len() as u32);
-        let (creation, _) = PendingCreation::split(&parent, contributions[rank]).unwrap();
+        let (creation, _) = PendingCreation::split(&parent, contributions[rank], Hints::default()).unwrap();
         let PendingCreation::Split { contributions: all, .. } = &creation else { unreachable!() };
         for (at, contribution) in contributions.iter().enumerate() {
             let one = Buffer::zeroed(Contribution::BYTES);
@@ -284,7 +311,8 @@ mod tests {
     #[test]
     fn bytes_that_no_correct_member_writes_end_the_creation() {
         let parent = parent(0, 2);
-        let (creation, _) = PendingCreation::split(&parent, contribution(Some(0), 0, 0)).unwrap();
+        let (creation, _) =
+            PendingCreation::split(&parent, contribution(Some(0), 0, 0), Hints::default()).unwrap();
         let PendingCreation::Split { contributions, .. } = &creation else { unreachable!() };
         UserMemory::of_buffer(contributions).write(0, &[7]);
         assert_eq!(creation.finish(&parent).unwrap_err(), Detail::BadCreation);

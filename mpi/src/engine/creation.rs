@@ -2,18 +2,27 @@
 //! The creation of communicators: the exchange over the parent, the vote, and the result (`creations` draws it).
 
 use super::Engine;
-use crate::collective::Begun;
+use crate::collective::{Begun, LivenessQuery};
 use crate::communicator::{Contribution, DUP_NAMER, PendingCreation};
 use crate::creations::{Creation, Stage};
 use crate::{CommKey, Detail, Error, Hints, Request, Started, State, Uniform};
-use mend_base::{Identity, Key};
+use mend_base::{Identity, Key, Rank};
 use mend_coll::Collective;
 use mend_comm::Group;
-use mend_pml::{End, Status};
+use mend_pml::{End, Lookup, Status};
 use mend_proto::spread::Item;
 use mend_proto::vote::{Ballot, Outcome, Reason};
 use mend_runtime::Runtime;
 use mend_transport::{Btl, UserMemory};
+
+/// What the members of a communicator share that MPI_COMM_SPLIT_TYPE creates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shared {
+    /// They can share memory.
+    Memory,
+    /// Nothing: each process gets a communicator of its own.
+    Nothing,
+}
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Starts the creation of a communicator with the same members (MPI_COMM_DUP), which has the hints that `comm` has now: MPI-5.0
@@ -41,14 +50,41 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Starts the creation of a communicator of the members with the same color, ordered by key (MPI_COMM_SPLIT). Color `None`:
     /// `MPI_UNDEFINED`.
     pub fn split(&mut self, comm: CommKey, color: Option<u32>, key: i32) -> Result<Started, Error> {
+        self.split_with_hints(comm, color, key, Hints::default())
+    }
+
+    fn split_with_hints(
+        &mut self,
+        comm: CommKey,
+        color: Option<u32>,
+        key: i32,
+        hints: Hints,
+    ) -> Result<Started, Error> {
         let size = self.communicators.valid(comm)?.communicator().size();
         let number = match color {
             Some(_) => self.communicators.allocate_number(size)?,
             None => Contribution::NO_NUMBER,
         };
         let parent = self.communicators.valid(comm)?.communicator();
-        let (pending, call) = PendingCreation::split(parent, Contribution { color, key, number })?;
+        let (pending, call) = PendingCreation::split(parent, Contribution { color, key, number }, hints)?;
         self.start_creation(comm, pending, call, None)
+    }
+
+    /// Starts the creation of communicators of the members that share something (MPI_COMM_SPLIT_TYPE), ordered by key. `None`:
+    /// `MPI_UNDEFINED`, or something that this process does not share with any process. A job runs on one host.
+    pub fn split_by(
+        &mut self,
+        comm: CommKey,
+        shared: Option<Shared>,
+        key: i32,
+        hints: Hints,
+    ) -> Result<Started, Error> {
+        let me = self.communicators.valid(comm)?.communicator().rank;
+        let color = shared.map(|shared| match shared {
+            Shared::Memory => 0,
+            Shared::Nothing => me.0,
+        });
+        self.split_with_hints(comm, color, key, hints)
     }
 
     /// Starts the creation of a communicator of `group`, whose processes are members of `comm` (MPI_COMM_CREATE).
@@ -60,7 +96,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             mine.number = self.communicators.allocate_number(size)?;
         }
         let parent = self.communicators.valid(comm)?.communicator();
-        let (pending, call) = PendingCreation::split(parent, mine)?;
+        let (pending, call) = PendingCreation::split(parent, mine, Hints::default())?;
         self.start_creation(comm, pending, call, None)
     }
 
@@ -119,10 +155,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Makes the communicator after its exchange. The program does not get it yet.
-    fn prepare(&mut self, comm: CommKey, pending: &PendingCreation) -> Result<Option<CommKey>, Error> {
+    pub(super) fn prepare(
+        &mut self,
+        comm: CommKey,
+        pending: &PendingCreation,
+    ) -> Result<Option<CommKey>, Error> {
         let made = self.communicators.commit(comm, pending, &self.ends, &mut self.layers)?;
         if let Some(identity) = made.and_then(|made| self.identity_of(made)) {
-            self.member_protocols.on_created(identity);
+            self.member_protocols.deliver_early(identity);
         }
         Ok(made)
     }
@@ -145,12 +185,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                         changed += 1;
                     }
                 },
+                Some(Stage::Announcement(_)) => changed += self.progress_announcement(key, comm),
                 Some(Stage::Prepared(_)) => self.vote_or_end(key),
                 Some(&Stage::Held(error)) if self.is_explained(comm, error) => {
                     self.end_creation(key, Err(error));
                     changed += 1;
                 }
                 Some(Stage::Held(_)) => self.creations.keep_active(key),
+                Some(Stage::Asking(..)) => changed += self.progress_query(key, comm),
                 None => {}
             }
         }
@@ -171,7 +213,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let pending = creation.pending.clone();
         let prepared = result.and_then(|()| self.prepare(comm, &pending));
         if prepared.is_err() {
-            self.communicators.roll_back(comm, &pending, &mut self.layers);
+            self.roll_back(comm, &pending);
         }
         if let Some(creation) = self.creations.operations_mut().running_mut(key) {
             creation.stage = Stage::Prepared(prepared);
@@ -209,7 +251,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 self.give_up_exchange(key, exchange);
                 Ok(None)
             }
-            Stage::Held(_) => return,
+            Stage::Announcement(_) | Stage::Held(_) | Stage::Asking(..) => return,
         };
         match (outcome.result, prepared) {
             (Ballot::Yes, prepared) => self.end_creation(key, prepared),
@@ -227,8 +269,24 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if outcome.result == Ballot::No(Reason::Revoked) {
             self.learn(parent, Item::Revoked);
         }
-        if let Some(next) = self.creations.first(parent) {
-            self.vote_or_end(next);
+        match self.creations.first(parent) {
+            Some(next) => self.vote_or_end(next),
+            None => self.close_if_freed(parent),
+        }
+    }
+
+    /// The last creation over a communicator has ended: if the communicator was freed meanwhile, its protocols close.
+    fn close_if_freed(&mut self, identity: Identity) {
+        let is_open = match self.layers.pml.find_communicator(identity) {
+            Lookup::Open(index) => {
+                let entry =
+                    self.communicators.with_index(index).and_then(|comm| self.communicators.get(comm));
+                entry.is_some_and(|entry| !entry.is_freed())
+            }
+            Lookup::NotCreated | Lookup::Retired => false,
+        };
+        if !is_open {
+            self.close_member_protocols(identity);
         }
     }
 
@@ -238,25 +296,61 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let comm = self.creations.operations().comm_of(key);
         let (collectives, mut parts) = self.collectives_and_parts();
         collectives.give_up(exchange, &mut parts);
-        if let (Some(comm), Some(creation)) = (comm, self.creations.operations().running(key)) {
-            self.communicators.roll_back(comm, &creation.pending, &mut self.layers);
+        let pending = self.creations.operations().running(key).map(|creation| creation.pending.clone());
+        if let (Some(comm), Some(pending)) = (comm, pending) {
+            self.roll_back(comm, &pending);
         }
     }
 
-    /// Ends a creation with an error, when the failure that the error names is published.
-    fn hold(&mut self, key: Key, error: Error) {
-        let Some(comm) = self.creations.operations().comm_of(key) else { return };
-        if self.is_explained(comm, error) {
-            return self.end_creation(key, Err(error));
+    /// The communicator is not created here: from now on messages on it are refused, also those that have come.
+    pub(super) fn roll_back(&mut self, comm: CommKey, pending: &PendingCreation) {
+        if let Some(identity) = self.communicators.roll_back(comm, pending, &mut self.layers) {
+            self.member_protocols.deliver_early(identity);
         }
-        mend_base::reach!("mpi.creation: an error is held until its failure is published");
+    }
+
+    /// Ends a creation with an error: when the failure that the error names is published, or when it is known that no failure is its cause.
+    pub(super) fn hold(&mut self, key: Key, error: Error) {
+        let Some(comm) = self.creations.operations().comm_of(key) else { return };
+        let stage = match error.detail {
+            Detail::PeerLeft(_) | Detail::PeerFreed(_) | Detail::CreationRefused => {
+                let (_, mut parts) = self.collectives_and_parts();
+                Stage::Asking(error, LivenessQuery::begin(comm, &mut parts))
+            }
+            _ if self.is_explained(comm, error) => return self.end_creation(key, Err(error)),
+            _ => {
+                mend_base::reach!("mpi.creation: an error is held until its failure is published");
+                if let Some(peer) = self.failed_peer(comm, error) {
+                    self.ask_if_unknown(peer);
+                }
+                Stage::Held(error)
+            }
+        };
         if let Some(creation) = self.creations.operations_mut().running_mut(key) {
-            creation.stage = Stage::Held(error);
+            creation.stage = stage;
         }
         self.creations.keep_active(key);
-        if let Some(peer) = self.failed_peer(comm, error) {
-            self.ask_if_unknown(peer);
+    }
+
+    /// Ends a creation whose liveness query is answered: with the failure of a member that it concerns, if there is one, and otherwise with
+    /// its own error. Returns how many creations ended.
+    fn progress_query(&mut self, key: Key, comm: CommKey) -> u32 {
+        let Some(creation) = self.creations.operations().running(key) else { return 0 };
+        let Stage::Asking(error, query) = &creation.stage else { return 0 };
+        if !query.is_answered(&self.peer_reports) {
+            self.creations.keep_active(key);
+            return 0;
         }
+        let (error, group) = (*error, creation.pending.group().cloned());
+        let members = self.communicators.get(comm).map(|entry| entry.members());
+        let failed = members.and_then(|members| {
+            let is_concerned = |rank| group.as_ref().is_none_or(|group| group.contains(&rank));
+            let mut ranks = (0u32..).map(Rank).zip(members.iter());
+            ranks.find(|&(rank, &peer)| is_concerned(rank) && self.ends.of(peer) == Some(End::Failed))
+        });
+        let error = failed.map_or(error, |(rank, _)| Error::of(Detail::ProcFailed(rank)));
+        self.end_creation(key, Err(error));
+        1
     }
 
     /// Whether the failure that an error names is published here (I2).
@@ -269,20 +363,24 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.communicators.get(comm)?.members().get(rank.index()).copied()
     }
 
-    fn end_creation(&mut self, key: Key, result: Result<Option<CommKey>, Error>) {
+    pub(super) fn end_creation(&mut self, key: Key, result: Result<Option<CommKey>, Error>) {
         let operations = self.creations.operations_mut();
         let Some(comm) = operations.comm_of(key) else { return };
         let into = operations.running(key).and_then(|creation| creation.into.as_ref().map(UserMemory::share));
         if let (Some(into), Ok(Some(made))) = (into, result) {
             into.write(0, &made.to_bits().to_le_bytes());
         }
-        operations.end(key, (result.map(|_| Status::EMPTY), result.ok().flatten()));
+        let made = result.ok().flatten();
+        operations.end(key, (result.map(|_| Status::EMPTY), made));
         self.communicators.end_operation(comm, &mut self.layers);
+        if let Some(made) = made {
+            self.revoke_if_in_range(made);
+        }
     }
 }
 
 /// Why this member votes no.
-fn reason(error: Error) -> Reason {
+pub(super) fn reason(error: Error) -> Reason {
     match error.detail {
         Detail::ProcFailed(rank) => Reason::Failed(rank),
         Detail::Revoked => Reason::Revoked,

@@ -4,6 +4,7 @@
 //! again, since the end of a peer counts as an event.
 
 use super::Engine;
+use crate::collective::ask_again;
 use mend_base::PeerIndex;
 use mend_pml::End;
 use mend_runtime::{Notice, Runtime};
@@ -29,8 +30,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 continue;
             }
             if let Some(alive) = self.peer_reports.on_notice(notice, &self.ends, &mut self.layers) {
+                let asks_again = self.creations.on_alive(alive);
                 let (collectives, mut parts) = self.collectives_and_parts();
                 collectives.on_alive(alive, &mut parts);
+                if asks_again {
+                    ask_again(alive, &mut parts);
+                }
             }
             self.publish_ends();
         }
@@ -96,7 +101,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 let (collectives, mut parts) = self.collectives_and_parts();
                 collectives.on_death(peer, &mut parts);
             }
-            self.member_protocols.on_end(peer, end, &self.ends);
+            self.interrupt_group_creations(peer, end);
+            self.member_protocols.on_end((self.peer_reports.peer(peer), peer), end, &self.ends);
+            if end == End::Failed {
+                self.revoke_in_range_of(peer);
+            }
             self.wake_ups.notify_all();
         }
         if published {

@@ -3,7 +3,8 @@
 
 use super::Engine;
 use crate::{CommKey, Error, ErrorHandler, Hints, Request};
-use mend_base::Rank;
+use mend_base::{PeerIndex, Rank};
+use mend_proto::spread::Item;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
 
@@ -36,10 +37,30 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Sets the hints of the communicator (MPI_COMM_SET_INFO). All members set the same ones (MPI-5.0 §7.4.4); nothing is sent. They
-    /// apply to operations that start later.
+    /// apply to operations that start later, but that failures which are known already revoke the communicator at once if the hints
+    /// say so.
     pub fn set_hints(&mut self, comm: CommKey, hints: Hints) -> Result<(), Error> {
         self.communicators.valid_mut(comm)?.properties_mut().set_hints(hints);
+        self.revoke_if_in_range(comm);
         Ok(())
+    }
+
+    /// Revokes a communicator whose hints say so because of a failure that is known here (rows IK1, IK2). The news goes to all members, as
+    /// for MPIX_Comm_revoke.
+    pub(super) fn revoke_if_in_range(&mut self, comm: CommKey) {
+        let Ok(entry) = self.communicators.valid(comm) else { return };
+        if self.ends.failed().iter().any(|&failed| entry.is_in_range_of(failed)) {
+            mend_base::reach!("mpi.properties: revoked by a failure before");
+            self.learn(entry.communicator().identity, Item::Revoked);
+        }
+    }
+
+    /// The failure of a process is published: revokes the communicators whose hints say so.
+    pub(super) fn revoke_in_range_of(&mut self, failed: PeerIndex) {
+        for identity in self.communicators.in_range_of(failed) {
+            mend_base::reach!("mpi.properties: revoked by a failure");
+            self.learn(identity, Item::Revoked);
+        }
     }
 
     /// The rank in MPI_COMM_WORLD of a member of a communicator. The handle of the communicator may have been freed, as for

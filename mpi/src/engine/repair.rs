@@ -8,7 +8,7 @@ use crate::communicator::Communicators;
 use crate::layers::Layers;
 use crate::member_protocols::{Event, Instance, Target};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
-use mend_base::{Identity, Key, PeerIndex, Rank};
+use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::Communicator;
 use mend_pml::{End, Lookup, Status};
 use mend_proto::agreement::{Contribution, Decision, Op};
@@ -116,7 +116,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     fn target(&self, identity: Identity) -> Target {
-        target(&self.layers.pml, &self.communicators, identity)
+        target(&self.layers.pml, &self.communicators, identity, |creator| {
+            self.ends.of(self.peer_reports.find(creator)?)
+        })
     }
 
     /// Messages of the protocols are delivered, their results applied, and what is to be sent leaves. Returns the number of events.
@@ -133,8 +135,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn deliver_member_messages(&mut self) -> u32 {
         let mut delivered = 0;
         while let Some(packet) = self.member_protocols.next_arrival() {
-            let Engine { member_protocols, layers, communicators, ends, .. } = self;
-            let target = |identity| target(&layers.pml, communicators, identity);
+            let Engine { member_protocols, layers, communicators, peer_reports, ends, .. } = self;
+            let end_of = |creator| ends.of(peer_reports.find(creator)?);
+            let target = |identity| target(&layers.pml, communicators, identity, end_of);
             if !member_protocols.deliver(packet, target, ends) {
                 self.peer_reports.on_evidence(packet.peer, Cause::Garbage);
             }
@@ -149,11 +152,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             match event {
                 Event::Decided(identity, decision) => self.on_decided(identity, decision),
                 Event::Voted(identity, outcome) => self.on_voted(identity, outcome),
+                Event::VotedOnCreation(identity, result) => self.on_voted_on_creation(identity, result),
                 Event::Learned(identity, Item::Revoked) => self.on_revoked(identity),
                 Event::Learned(identity, Item::Failed(rank)) => self.on_failure_reported(identity, rank),
                 Event::RefusedAsRevoked(identity) => self.learn(identity, Item::Revoked),
                 Event::Recall(key) => self.layers.runtime.recall_result(key),
                 Event::Gone(identity, rank) => self.on_gone(identity, rank),
+                Event::Suspected(creator) => {
+                    let creator = self.peer_reports.peer_index(creator);
+                    self.ask_if_unknown(creator);
+                }
             }
         }
     }
@@ -174,6 +182,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let (collectives, mut parts) = self.collectives_and_parts();
         collectives.revoke(comm, &mut parts);
         self.with_instance(identity, |instance, ends, fx| instance.on_revoked(ends, fx));
+        self.revoke_group_creations(comm);
         self.wake_ups.notify_all();
     }
 
@@ -220,12 +229,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// The communicator was freed: what its protocols still owe to other members goes on.
+    /// The communicator was freed: what its protocols still owe to other members goes on. Another member may still ask for the result of
+    /// an agreement or a vote that this one has; so all members agree on nothing, once each has freed the communicator and waits for no
+    /// vote, and only then forget the results. Called again when a creation over a freed communicator has ended.
     pub(super) fn close_member_protocols(&mut self, identity: Identity) {
         self.creations.forget(identity);
         let Some((instance, mut fx)) = self.member_protocols.instance(identity) else { return };
-        instance.close(&self.ends, &mut fx);
-        if instance.has_agreed() {
+        if !instance.is_closing() {
+            instance.close(&self.ends, &mut fx);
+        }
+        let is_voting = instance.is_voting() || self.creations.first(identity).is_some();
+        if instance.owes_results() && !is_voting && !self.agreements.has_begun_closing(identity) {
             self.agreements.begin_closing(identity, CLOSING);
             self.start_next_agreement(identity);
         }
@@ -244,10 +258,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.start_next_agreement(identity);
     }
 
-    /// All members have freed the communicator, and so have passed all its agreements.
+    /// All members have freed the communicator, and so have passed all its agreements and votes.
     fn on_closed(&mut self, identity: Identity) {
         if let Some((instance, _)) = self.member_protocols.instance(identity) {
-            instance.forget_agreements();
+            instance.forget_results();
         }
         self.agreements.forget(identity);
         self.member_protocols.remove_if_over(identity);
@@ -349,16 +363,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         let identity = made.identity;
         let key = self.communicators.enter(made, members, properties, &self.ends, &mut self.layers)?;
-        self.member_protocols.on_created(identity);
+        self.member_protocols.deliver_early(identity);
         Ok(key)
     }
 }
 
-/// Which communicator of this process has this identity.
+/// Which communicator of this process has this identity. `end_of`: how a process has ended, if that is published.
 fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
     communicators: &Communicators,
     identity: Identity,
+    end_of: impl FnOnce(Peer) -> Option<End>,
 ) -> Target {
     match pml.find_communicator(identity) {
         Lookup::Open(index) => match communicators.with_index(index).and_then(|comm| communicators.get(comm))
@@ -366,7 +381,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
             Some(entry) => Target::Open(entry.communicator().rank, Arc::clone(entry.members())),
             None => Target::Retired,
         },
-        Lookup::NotCreated => Target::NotCreated,
+        Lookup::NotCreated => Target::NotCreated(end_of(identity.creator)),
         Lookup::Retired => Target::Retired,
     }
 }

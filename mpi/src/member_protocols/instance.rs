@@ -3,7 +3,7 @@
 
 use super::left_result;
 use super::packet::{About, Message, Packet};
-use mend_base::{Identity, PeerIndex, Rank};
+use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{End, Ends};
 use mend_proto::agreement::{self, Agreement, Contribution, Decision};
 use mend_proto::protocol::{Output, Protocol};
@@ -21,6 +21,8 @@ pub(crate) enum Event {
     Decided(Identity, Decision),
     /// The vote that runs has its result.
     Voted(Identity, vote::Outcome),
+    /// The vote on the communicator itself has its result.
+    VotedOnCreation(Identity, Ballot),
     /// News about the communicator.
     Learned(Identity, Item),
     /// The node daemon must be asked for this result: members that left MPI may have had it.
@@ -29,6 +31,17 @@ pub(crate) enum Event {
     RefusedAsRevoked(Identity),
     /// Another member has freed the communicator, so no agreement that runs here can be anything but its closing.
     Gone(Identity, Rank),
+    /// Another member waits for news of this process, which created a communicator that is not known here: it may have failed.
+    Suspected(Peer),
+}
+
+/// Which of the two machines for votes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum VoteOn {
+    /// Of all votes over the communicator.
+    Children,
+    /// Of the one vote on the communicator itself.
+    Creation,
 }
 
 /// The protocols of one communicator.
@@ -39,6 +52,8 @@ pub(crate) struct Instance {
     members: Arc<[PeerIndex]>,
     agreement: Option<Box<Agreement>>,
     vote: Option<Box<Vote>>,
+    /// The vote on the communicator itself, if its creation is decided by its members alone (MPI_COMM_CREATE_GROUP).
+    creation: Option<Box<Vote>>,
     spread: Option<Box<Spread>>,
     /// The handle was freed.
     closing: bool,
@@ -61,11 +76,20 @@ pub(crate) struct Scratch {
 
 /// The arity of the tree. On one node, seven messages one after the other take about as long as three rounds of one message
 /// (`mend_coll`'s barrier uses the same).
-const SHAPE: Shape = Shape::Nomial(8);
+pub(crate) const SHAPE: Shape = Shape::Nomial(8);
 
 impl Instance {
     pub fn new(identity: Identity, me: Rank, members: Arc<[PeerIndex]>) -> Self {
-        Instance { identity, me, members, agreement: None, vote: None, spread: None, closing: false }
+        Instance {
+            identity,
+            me,
+            members,
+            agreement: None,
+            vote: None,
+            creation: None,
+            spread: None,
+            closing: false,
+        }
     }
 
     /// Whether `peer` has this rank.
@@ -92,20 +116,30 @@ impl Instance {
         self.members.len() as u32
     }
 
-    /// Whether an agreement was ever used here.
-    pub fn has_agreed(&self) -> bool {
-        self.agreement.is_some()
+    /// Whether another member may still ask for the result of an agreement or a vote.
+    pub fn owes_results(&self) -> bool {
+        self.agreement.is_some() || self.vote.is_some() || self.creation.is_some()
     }
 
-    /// All members have passed all agreements of the communicator.
-    pub fn forget_agreements(&mut self) {
-        self.agreement = None;
+    /// Whether this member has voted, and waits for the result.
+    pub fn is_voting(&self) -> bool {
+        [&self.vote, &self.creation].into_iter().flatten().any(|vote| vote.is_running())
+    }
+
+    /// All members have passed all agreements and votes of the communicator.
+    pub fn forget_results(&mut self) {
+        (self.agreement, self.vote, self.creation) = (None, None, None);
+    }
+
+    /// Whether the communicator was freed.
+    pub fn is_closing(&self) -> bool {
+        self.closing
     }
 
     /// Whether the communicator was freed and nothing is owed to other members any more.
     pub fn is_over(&self) -> bool {
         let spread_is_over = self.spread.as_ref().is_none_or(|spread| spread.is_over());
-        self.closing && self.agreement.is_none() && spread_is_over
+        self.closing && !self.owes_results() && spread_is_over
     }
 
     fn is_revoked(&self) -> bool {
@@ -119,19 +153,31 @@ impl Instance {
 
     /// Casts the ballot of the next vote.
     pub fn cast(&mut self, ballot: Ballot, ends: &Ends, fx: &mut Effects<'_>) {
-        self.with_vote(ends, fx, |vote, out| vote.cast(ballot, out));
+        self.with_vote(VoteOn::Children, ends, fx, |vote, out| vote.cast(ballot, out));
+    }
+
+    /// Casts the ballot of the vote on the communicator itself.
+    pub fn cast_on_creation(&mut self, ballot: Ballot, ends: &Ends, fx: &mut Effects<'_>) {
+        self.with_vote(VoteOn::Creation, ends, fx, |vote, out| vote.cast(ballot, out));
+    }
+
+    /// The parent of the communicator is revoked: this member votes no on the communicator, if it still can.
+    pub fn on_parent_revoked(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        if self.creation.as_ref().is_some_and(|vote| vote.is_running()) {
+            self.with_vote(VoteOn::Creation, ends, fx, |vote, out| vote.refuse(Reason::Revoked, out));
+        }
     }
 
     /// This member takes part in no vote any more.
     pub fn leave_votes(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
         let me = self.me;
-        self.with_vote(ends, fx, |vote, out| vote.refuse(Reason::Departed(me), out));
+        self.with_vote(VoteOn::Children, ends, fx, |vote, out| vote.refuse(Reason::Departed(me), out));
     }
 
     /// The communicator is revoked: from now on this member votes no.
     pub fn on_revoked(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
         if self.vote.is_some() {
-            self.with_vote(ends, fx, |vote, out| vote.refuse(Reason::Revoked, out));
+            self.with_vote(VoteOn::Children, ends, fx, |vote, out| vote.refuse(Reason::Revoked, out));
         }
     }
 
@@ -162,7 +208,10 @@ impl Instance {
                 self.with_agreement(ends, fx, |agreement, out| agreement.on_message(from, message, out));
             }
             Message::Vote(message) => {
-                self.with_vote(ends, fx, |vote, out| vote.on_message(from, message, out))
+                self.with_vote(VoteOn::Children, ends, fx, |vote, out| vote.on_message(from, message, out));
+            }
+            Message::Creation(message) => {
+                self.with_vote(VoteOn::Creation, ends, fx, |vote, out| vote.on_message(from, message, out));
             }
             Message::Spread(message) => {
                 self.with_spread(ends, fx, |spread, out| spread.on_message(from, message, out));
@@ -182,10 +231,14 @@ impl Instance {
         if key.protocol == left_result::AGREEMENT && self.agreement.is_some() {
             let decision = left.and_then(|bytes| left_result::decision(bytes, self.size()));
             self.with_agreement(ends, fx, |agreement, out| agreement.on_recalled(sequence, decision, out));
-        } else if key.protocol == left_result::VOTE && self.vote.is_some() {
-            let result = left.and_then(left_result::ballot);
-            self.with_vote(ends, fx, |vote, out| vote.on_recalled(sequence, result, out));
         }
+        let on = match key.protocol {
+            left_result::VOTE if self.vote.is_some() => VoteOn::Children,
+            left_result::CREATION if self.creation.is_some() => VoteOn::Creation,
+            _ => return,
+        };
+        let result = left.and_then(left_result::ballot);
+        self.with_vote(on, ends, fx, |vote, out| vote.on_recalled(sequence, result, out));
     }
 
     /// The results that other members may still ask for.
@@ -195,10 +248,12 @@ impl Instance {
         let agreement = agreement.map(|(sequence, decision)| {
             (key(left_result::AGREEMENT, sequence), left_result::of_decision(decision))
         });
-        let vote = self.vote.as_ref().and_then(|vote| vote.last());
-        let vote =
-            vote.map(|(round, result)| (key(left_result::VOTE, round), left_result::of_ballot(result)));
-        agreement.into_iter().chain(vote)
+        let votes = [(left_result::VOTE, &self.vote), (left_result::CREATION, &self.creation)];
+        let votes = votes.map(|(protocol, vote)| {
+            let (round, result) = vote.as_ref()?.last()?;
+            Some((key(protocol, round), left_result::of_ballot(result)))
+        });
+        agreement.into_iter().chain(votes.into_iter().flatten())
     }
 
     /// A member has left without what an agreement needs of it.
@@ -217,11 +272,13 @@ impl Instance {
                 End::Finalized | End::Unreachable(_) => agreement.on_departure(rank, out),
             });
         }
-        if self.vote.is_some() {
-            self.with_vote(ends, fx, |vote, out| match end {
-                End::Failed => vote.on_failure(rank, out),
-                End::Finalized | End::Unreachable(_) => vote.on_departure(rank, out),
-            });
+        for on in [VoteOn::Children, VoteOn::Creation] {
+            if self.vote_on(on).is_some() {
+                self.with_vote(on, ends, fx, |vote, out| match end {
+                    End::Failed => vote.on_failure(rank, out),
+                    End::Finalized | End::Unreachable(_) => vote.on_departure(rank, out),
+                });
+            }
         }
         if self.spread.is_some() {
             self.with_spread(ends, fx, |spread, out| match end {
@@ -260,14 +317,22 @@ impl Instance {
         fx.events.extend(recalled.map(|sequence| recall(about.identity, left_result::AGREEMENT, sequence)));
     }
 
+    fn vote_on(&mut self, on: VoteOn) -> &mut Option<Box<Vote>> {
+        match on {
+            VoteOn::Children => &mut self.vote,
+            VoteOn::Creation => &mut self.creation,
+        }
+    }
+
     fn with_vote(
         &mut self,
+        on: VoteOn,
         ends: &Ends,
         fx: &mut Effects<'_>,
         event: impl FnOnce(&mut Vote, &mut Output<vote::Message, vote::Outcome>),
     ) {
         let out = &mut fx.scratch.vote;
-        if self.vote.is_none() {
+        if self.vote_on(on).is_none() {
             let mut vote = Box::new(Vote::new(self.me, self.size(), SHAPE));
             for (rank, end) in known_ends(&self.members, ends) {
                 match end {
@@ -275,21 +340,28 @@ impl Instance {
                     End::Finalized | End::Unreachable(_) => vote.on_departure(rank, out),
                 }
             }
-            if self.is_revoked() {
+            if on == VoteOn::Children && self.is_revoked() {
                 vote.refuse(Reason::Revoked, out);
             }
-            self.vote = Some(vote);
+            *self.vote_on(on) = Some(vote);
         }
-        if let Some(vote) = self.vote.as_deref_mut() {
+        if let Some(vote) = self.vote_on(on).as_deref_mut() {
             event(vote, out);
         }
-        let (about, members) = (self.about(), &self.members);
-        for (to, message) in out.sends.drain(..) {
-            fx.packets.push_back(Packet::new(members[to.index()], about, &Message::Vote(message)));
+        let (message, protocol): (fn(vote::Message) -> Message, u8) = match on {
+            VoteOn::Children => (Message::Vote, left_result::VOTE),
+            VoteOn::Creation => (Message::Creation, left_result::CREATION),
+        };
+        let about = self.about();
+        for (to, content) in out.sends.drain(..) {
+            fx.packets.push_back(Packet::new(self.members[to.index()], about, &message(content)));
         }
-        fx.events.extend(out.outcomes.drain(..).map(|outcome| Event::Voted(about.identity, outcome)));
-        let recalled = self.vote.as_deref_mut().and_then(Vote::take_recall);
-        fx.events.extend(recalled.map(|round| recall(about.identity, left_result::VOTE, round)));
+        fx.events.extend(out.outcomes.drain(..).map(|outcome| match on {
+            VoteOn::Children => Event::Voted(about.identity, outcome),
+            VoteOn::Creation => Event::VotedOnCreation(about.identity, outcome.result),
+        }));
+        let recalled = self.vote_on(on).as_deref_mut().and_then(Vote::take_recall);
+        fx.events.extend(recalled.map(|round| recall(about.identity, protocol, round)));
     }
 
     fn with_spread(

@@ -15,6 +15,8 @@ use mend_proto::vote::Ballot;
 /// The protocol numbers of the results.
 pub(crate) const AGREEMENT: u8 = 1;
 pub(crate) const VOTE: u8 = 2;
+/// The vote on the communicator itself.
+pub(crate) const CREATION: u8 = 3;
 
 /// The bytes of a decision.
 pub(crate) fn of_decision(decision: &Decision) -> Vec<u8> {

@@ -24,7 +24,10 @@ pub(crate) struct Packet {
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     Agreement(agreement::Message),
+    /// About a vote over the communicator, on one that is created from it.
     Vote(vote::Message),
+    /// About the vote on the communicator itself, among its members. The rank of the sender counts only if the sender knows the group.
+    Creation(vote::Message),
     Spread(spread::Message),
     /// The sender has freed the communicator, and every member has passed all its agreements.
     Gone,
@@ -41,6 +44,7 @@ const AGREEMENT: u8 = 1;
 const VOTE: u8 = 2;
 const SPREAD: u8 = 3;
 const GONE: u8 = 4;
+const CREATION: u8 = 5;
 
 const ABOUT_BYTES: usize = 1 + Identity::BYTES_MAX + 4;
 const _: () = assert!(ABOUT_BYTES + agreement::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
@@ -55,6 +59,7 @@ impl Packet {
         out.u8(match message {
             Message::Agreement(_) => AGREEMENT,
             Message::Vote(_) => VOTE,
+            Message::Creation(_) => CREATION,
             Message::Spread(_) => SPREAD,
             Message::Gone => GONE,
         });
@@ -62,7 +67,7 @@ impl Packet {
         out.u32(about.source.0);
         match message {
             Message::Agreement(message) => message.write(&mut out),
-            Message::Vote(message) => message.write(&mut out),
+            Message::Vote(message) | Message::Creation(message) => message.write(&mut out),
             Message::Spread(message) => message.write(&mut out),
             Message::Gone => {}
         }
@@ -90,6 +95,7 @@ impl Packet {
         let message = match protocol {
             AGREEMENT => Message::Agreement(agreement::Message::read(&mut from)?),
             VOTE => Message::Vote(vote::Message::read(&mut from)?),
+            CREATION => Message::Creation(vote::Message::read(&mut from)?),
             SPREAD => Message::Spread(spread::Message::read(&mut from)?),
             GONE => Message::Gone,
             _ => return None,

@@ -77,6 +77,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if self.channels.get(on.0).is_some() { self.requests.active(on.0) } else { 0 }
     }
 
+    /// Whether an operation on a channel is active that does not wait for the program: a receive from any source may have a pending
+    /// failure, or be unsatisfiable, until the program acknowledges, cancels or sends. Takes time for each request of the process.
+    #[cold]
+    pub fn has_running(&self, on: Channel, ends: &Ends) -> bool {
+        let runs = |key| {
+            self.poll(Request(key), ends) == State::Running && !self.is_unsatisfiable(Request(key), ends)
+        };
+        self.active(on) > 0 && self.requests.iter().any(|(key, entry)| entry.channel() == on.0 && runs(key))
+    }
+
     /// How a rank is reached, if it is connected: for polls of its ring between calls of progress.
     pub fn endpoint(&self, on: Channel, rank: mend_base::Rank) -> Option<E> {
         let peer = self.channels.get(on.0)?.members.peer(rank)?;

@@ -27,12 +27,13 @@ pub async fn run(process: Process) {
     for step in 0..steps {
         let (which, parent) = {
             let mut shared_random = process.shared_random.borrow_mut();
-            (shared_random.below(5), shared_random.below(all.len() as u64) as usize)
+            (shared_random.below(6), shared_random.below(all.len() as u64) as usize)
         };
         process.at("creation: create", step);
         let made = match which {
             0 => vec![dup(&process, &all[parent]).await],
-            1 => vec![create(&process, &all[parent]).await],
+            1 => vec![create(&process, &all[parent], false).await],
+            5 => vec![create(&process, &all[parent], true).await],
             2 if parent > 0 => {
                 free(&process, all.remove(parent));
                 continue;
@@ -65,17 +66,22 @@ async fn dup(process: &Process, parent: &Known) -> Known {
     checked(process, Known { members: parent.members.clone(), key })
 }
 
-/// Creates a communicator of every second member, in reverse order.
-async fn create(process: &Process, parent: &Known) -> Known {
+/// Creates a communicator of every second member, in reverse order, by all members or by those of the group alone.
+async fn create(process: &Process, parent: &Known, by_group: bool) -> Known {
     let ranks: Vec<Rank> = (0..parent.members.len() as u32).rev().step_by(2).map(Rank).collect();
-    let members = ranks.iter().map(|rank| parent.members[rank.index()]).collect();
-    let key = match parent.key {
+    let members: Vec<u32> = ranks.iter().map(|rank| parent.members[rank.index()]).collect();
+    let takes_part = |_: &CommKey| !by_group || members.contains(&process.rank.0);
+    let key = match parent.key.filter(takes_part) {
         None => None,
         Some(key) => {
             let group =
                 process.mpi.engine().communicator(key).expect("the communicator exists").group.clone();
             let group = group.include(&ranks).expect("ranks of the parent");
-            process.mpi.create(key, &group).await.expect("all members live")
+            let made = match by_group {
+                true => process.mpi.create_group(key, &group, TAG).await,
+                false => process.mpi.create(key, &group).await,
+            };
+            made.expect("all members live")
         }
     };
     checked(process, Known { members, key })

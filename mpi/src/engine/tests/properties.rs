@@ -72,7 +72,7 @@ fn a_duplicate_inherits_the_hints_of_its_start_and_other_children_do_not() {
     let world = process.comm_world();
     assert_eq!(process.hints(world), Ok(Hints::default()));
     let mut hints = Hints::default();
-    (hints.error_range, hints.uniform) = (ErrorRange::Group, Uniform::Coll);
+    (hints.error_range, hints.uniform) = (ErrorRange::Group, Uniform::Local);
     process.set_hints(world, hints).unwrap();
     let started = process.dup(world).unwrap();
     let mut changed = hints;

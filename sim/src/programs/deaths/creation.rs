@@ -32,7 +32,7 @@ impl Participant {
         self.process.at("deaths: create the communicator of the survivors", 0);
         let color = u32::from(self.is_victim(self.me()));
         let made = self.process.mpi.split(self.world, Some(color), 0).await;
-        let made = self.check_creation(made);
+        let made = self.check_creation(0, made);
         if self.process.agree(0, made.is_ok()).await {
             self.survivors = made.expect("all members have agreed that it exists");
             return self.free_victims_half();
@@ -87,25 +87,49 @@ impl Participant {
     }
 
     async fn create(&mut self, phase: u64) -> Result<Option<CommKey>, Error> {
-        let begun = self.begin_operation(self.world, phase * 100 + 98);
-        let which = self.process.shared_random.borrow_mut().below(3);
+        let size = self.process.size;
+        let (which, step) = {
+            let mut shared_random = self.process.shared_random.borrow_mut();
+            (shared_random.below(5), 1 + shared_random.below(3) as u32)
+        };
         let mpi = self.process.mpi.clone();
+        let parts = (0..size).rev().step_by(step as usize).map(Rank).collect();
+        let concerned: Vec<Rank> = if which < 3 { (0..size).map(Rank).collect() } else { parts };
+        let failed = self.failed(self.world);
+        let known = concerned.iter().copied().find(|rank| failed.contains(rank));
+        if !concerned.contains(&self.me()) {
+            return Ok(None);
+        }
+        if let Some(known) = known
+            && self.chance(2)
+        {
+            // this member has left for recovery, and nobody waits for it.
+            return Err(Error::of(Detail::ProcFailed(known)));
+        }
+        let group = mpi.engine().communicator(self.world).expect("the communicator exists").group.clone();
         let made = match which {
             0 => mpi.dup(self.world).await,
             1 => mpi.split(self.world, Some(self.me().0 % 2), -(self.me().0 as i32)).await,
-            _ => {
-                let group =
-                    mpi.engine().communicator(self.world).expect("the communicator exists").group.clone();
-                let ranks: Vec<Rank> = (0..self.process.size).step_by(2).map(Rank).collect();
+            2 => {
+                let ranks: Vec<Rank> = (0..size).step_by(2).map(Rank).collect();
                 mpi.create(self.world, &group.include(&ranks).expect("ranks of WORLD")).await
             }
+            _ => mpi.create_group(self.world, &group.include(&concerned).expect("ranks of WORLD"), TAG).await,
         };
-        self.check_operation(&begun, made.as_ref().err().copied(), None);
-        made
+        assert!(
+            known.is_none() || made.is_err(),
+            "Row CO4: the creation began after a failure was known, and succeeded"
+        );
+        self.check_creation(phase, made)
     }
 
-    /// Asserts that an error of a creation is explained by a failure.
-    fn check_creation(&mut self, made: Result<Option<CommKey>, Error>) -> Result<Option<CommKey>, Error> {
+    /// Asserts that an error of a creation is explained by a failure, and that its result is the same at all members.
+    fn check_creation(
+        &mut self,
+        number: u64,
+        made: Result<Option<CommKey>, Error>,
+    ) -> Result<Option<CommKey>, Error> {
+        self.process.assert_creation_is_uniform(number, made.is_ok());
         if let Err(error) = made {
             self.assert_explained(self.world, error);
         }
