@@ -22,6 +22,7 @@ use instance::Scratch;
 pub(crate) use instance::{Effects, Event, Instance, SHAPE};
 use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
+use mend_proto::spread;
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
 use mend_transport::Btl;
@@ -55,7 +56,10 @@ pub(crate) enum Target {
     /// It is not created here yet. How its creator has ended, if that is published here.
     NotCreated(Option<End>),
     /// It was freed here, or its creation failed.
-    Retired,
+    Retired {
+        /// It was revoked when it was freed.
+        was_revoked: bool,
+    },
 }
 
 /// So many early messages of one communicator are stored. A member sends few before all others have created the communicator: its
@@ -119,8 +123,8 @@ impl MemberProtocols {
             match target(about.identity) {
                 Target::Open(me, members) => self.add(about.identity, me, members),
                 Target::NotCreated(end) => return self.on_early(packet, about, &message, end),
-                Target::Retired => {
-                    self.answer_for_retired(packet.peer, about, &message);
+                Target::Retired { was_revoked } => {
+                    self.answer_for_retired(packet.peer, about, &message, was_revoked);
                     return true;
                 }
             }
@@ -128,7 +132,11 @@ impl MemberProtocols {
         let Some((instance, mut effects)) = self.instance(about.identity) else { return true };
         let source = match message {
             // Its sender does not know its rank any more, or does not know it at all.
-            Message::Gone | Message::Creation(_) => instance.rank_of(packet.peer),
+            Message::Gone
+            | Message::Creation(_)
+            | Message::Spread(spread::Message::Gone | spread::Message::GoneRevoked) => {
+                instance.rank_of(packet.peer)
+            }
             _ => Some(about.source).filter(|&source| instance.is_member(source, packet.peer)),
         };
         let Some(source) = source else { return false };
@@ -143,11 +151,16 @@ impl MemberProtocols {
 
     /// The communicator was freed here, and every member has passed its agreements and votes; or it was never created here. Whoever asks
     /// is told so.
-    fn answer_for_retired(&mut self, peer: PeerIndex, about: About, message: &Message) {
+    fn answer_for_retired(&mut self, peer: PeerIndex, about: About, message: &Message, was_revoked: bool) {
         match message {
-            Message::Gone => {}
+            Message::Gone | Message::Spread(spread::Message::Gone | spread::Message::GoneRevoked) => {}
+            // A member that has not heard of the revocation learns it from the answer, whoever has failed meanwhile.
+            Message::Spread(spread::Message::Items(_)) => {
+                let gone = if was_revoked { spread::Message::GoneRevoked } else { spread::Message::Gone };
+                self.packets.push_back(Packet::new(peer, about, &Message::Spread(gone)));
+            }
             Message::Creation(message) => self.refuse_creation(peer, about, message, Reason::Other),
-            Message::Agreement(_) | Message::Vote(_) | Message::Spread(_) => {
+            Message::Agreement(_) | Message::Vote(_) => {
                 mend_base::reach!("mpi.member_protocols: asked about a freed communicator");
                 self.packets.push_back(Packet::new(peer, about, &Message::Gone));
             }

@@ -31,7 +31,10 @@ pub enum Lookup {
     /// Its channels belong to this one.
     Open(CommIndex),
     /// It was freed here, or its creation failed.
-    Retired,
+    Retired {
+        /// It was revoked when it was freed.
+        was_revoked: bool,
+    },
     /// It is not created here yet.
     NotCreated,
 }

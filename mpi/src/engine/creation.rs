@@ -283,7 +283,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                     self.communicators.with_index(index).and_then(|comm| self.communicators.get(comm));
                 entry.is_some_and(|entry| !entry.is_freed())
             }
-            Lookup::NotCreated | Lookup::Retired => false,
+            Lookup::NotCreated | Lookup::Retired { .. } => false,
         };
         if !is_open {
             self.close_member_protocols(identity);

@@ -379,9 +379,9 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
         Lookup::Open(index) => match communicators.with_index(index).and_then(|comm| communicators.get(comm))
         {
             Some(entry) => Target::Open(entry.communicator().rank, Arc::clone(entry.members())),
-            None => Target::Retired,
+            None => Target::Retired { was_revoked: false },
         },
         Lookup::NotCreated => Target::NotCreated(end_of(identity.creator)),
-        Lookup::Retired => Target::Retired,
+        Lookup::Retired { was_revoked } => Target::Retired { was_revoked },
     }
 }

@@ -55,8 +55,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub fn find_communicator(&self, identity: Identity) -> Lookup {
         let name = ContextName { identity, context_kind: ContextKind::PointToPoint };
         match self.contexts.find(name) {
-            Named::Open(key) => self.requests.comm_of_channel(key).map_or(Lookup::Retired, Lookup::Open),
-            Named::Retired(_) => Lookup::Retired,
+            Named::Open(key) => match self.requests.comm_of_channel(key) {
+                Some(comm) => Lookup::Open(comm),
+                None => Lookup::Retired { was_revoked: false },
+            },
+            Named::Retired(reason) => Lookup::Retired { was_revoked: reason == Reason::Revoked },
             Named::NotCreated => Lookup::NotCreated,
         }
     }
