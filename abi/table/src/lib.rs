@@ -63,9 +63,11 @@ mod tests {
         assert_eq!(names, ["MPI_Comm_get_failed", "MPIX_Comm_get_failed"]);
         let text = extensions(&table);
         for family in ["MEND", "OMPI"] {
-            assert!(text.contains(&format!("#define {family}_HAVE_MPIX_COMM_GET_FAILED 1\n")), "{text}");
+            for call in ["COMM_GET_FAILED", "COMM_ACK_FAILED", "COMM_ISHRINK"] {
+                assert!(text.contains(&format!("#define {family}_HAVE_MPIX_{call} 1\n")), "{text}");
+            }
         }
-        assert!(!text.contains("ISHRINK"), "{text}");
+        assert!(!text.contains("COMM_SPAWN"), "{text}");
     }
 
     /// One line of a list `name,...` with quoted fields.
