@@ -378,7 +378,7 @@ impl Communicators {
     }
 
     /// Gives a communicator of this process alone another identity, which no other process learns, and which leaves no gap.
-    pub fn rename_alone(&mut self, parent: &Communicator, communicator: &mut Communicator) {
+    fn rename_alone(&mut self, parent: &Communicator, communicator: &mut Communicator) {
         if let Some(identity) = self.identities.allocate_alone() {
             let before = core::mem::replace(&mut communicator.identity, identity);
             self.return_number(parent, before.number);

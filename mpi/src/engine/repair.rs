@@ -357,11 +357,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if creator != parent.rank && decision.failed.is_empty() {
             self.communicators.return_number(&parent, proposed);
         }
-        let mut made = Communicator { identity, rank, group };
-        if made.size() == 1 && parent.size() > 1 {
-            self.communicators.rename_alone(&parent, &mut made);
-        }
-        let identity = made.identity;
+        // A communicator of this process alone keeps the identity: a member that has failed may have proposed it.
+        let made = Communicator { identity, rank, group };
         let key = self.communicators.enter(made, members, properties, &self.ends, &mut self.layers)?;
         self.member_protocols.deliver_early(identity);
         Ok(key)
